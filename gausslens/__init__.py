@@ -1,0 +1,51 @@
+"""gausslens: whether a diffusion model has learned to generalise or only memorises.
+
+A diffusion model is a family of denoisers D(x, σ). This package makes them, writes them down in closed form, fits
+them, compares them, integrates them and judges them. Names are imported on first use, so `import gausslens` is fast.
+"""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "karras_sigmas": "noise",
+    "Moments": "denoisers.moments",
+    "GaussianDenoiser": "denoisers.gaussian",
+    "MultiDeltaDenoiser": "denoisers.multidelta",
+    "PerClassDenoiser": "denoisers.conditional",
+    "distill": "denoisers.distillation",
+    "LinearDenoiser": "denoisers.linear",
+    "Denoiser": "denoisers.protocol",
+    "linearity": "measures.superposition",
+    "gap": "measures.gaps",
+    "identity_gap": "measures.gaps",
+    "Curve": "measures.curves",
+    "Estimate": "measures.intervals",
+    "alignment": "measures.spectrum",
+    "memorization": "measures.copying",
+    "agreement": "measures.similarity",
+    "jacobian_spectrum": "measures.jacobian",
+    "sample": "sampling",
+    "Step": "sampling",
+    "GausslensError": "errors",
+    "ConfigError": "errors",
+    "DataError": "errors",
+    "CheckpointError": "errors",
+    "MissingExtraError": "errors",
+}
+
+__all__ = [*_HOME, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'gausslens' has no attribute {name!r}")
+    value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

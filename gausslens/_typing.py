@@ -1,0 +1,34 @@
+"""Shapes as types: `Float[Tensor, "b *shape"]`.
+
+With jaxtyping installed, as the tests do, the shapes are checked at every call; without it they are documentation and
+cost nothing. Annotate the mathematics with them; public boundaries take plain `Tensor` and raise our own errors.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int, UInt8
+else:
+    try:
+        from jaxtyping import Bool, Float, Int, UInt8
+    except ImportError:
+
+        class _Shaped:
+            """Stands in for a jaxtyping dtype: `_Shaped[Tensor, "b d"]` is `Tensor`."""
+
+            def __class_getitem__(cls, item: tuple[type, str]) -> type:
+                return item[0]
+
+        Bool = Float = Int = UInt8 = _Shaped
+
+Images: TypeAlias = "Tensor | np.ndarray[Any, Any] | Iterable[Any]"
+"""A tensor, an array, a dataset of images, or an iterable of batches."""
+
+Sigmas: TypeAlias = "float | Iterable[float] | Tensor"
+"""One noise level or a grid of them."""
+
+__all__ = ["Bool", "Float", "Images", "Int", "Sigmas", "UInt8"]

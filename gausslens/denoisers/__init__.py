@@ -1,0 +1,1 @@
+"""Denoisers D(x, σ): the protocol, the closed forms and the linear fits."""

@@ -1,0 +1,130 @@
+"""What a denoiser is, and how this package calls one.
+
+A denoiser is any function or module D(x, σ) that maps noisy images x = x0 + σ·eps, (b, c, h, w), and noise levels σ, (b,),
+to estimates of x0 of x's shape; a conditional one takes integer labels (b,) third. Inside, denoisers are always called
+with a (b,) tensor of x's dtype and device, in eval mode, without gradients (Jacobians excepted), and put back after.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import ConfigError, DataError
+
+T = TypeVar("T")
+
+DEFAULT_BATCH_SIZE = 256
+
+
+@runtime_checkable
+class Denoiser(Protocol):
+    """Anything callable as D(x, sigma) or, when conditional, D(x, sigma, labels)."""
+
+    def __call__(self, x: Tensor, sigma: Any, *args: Any) -> Tensor:
+        """Estimate x0 from x = x0 + σ·eps.
+
+        Args:
+            x: noisy images, (b, c, h, w).
+            sigma: noise levels, a float, a 0-d tensor or (b,).
+            *args: labels (b,), if the denoiser is conditional.
+
+        Returns:
+            The estimates, (b, c, h, w).
+        """
+        ...
+
+
+def expand_sigma(sigma: float | Tensor, x: Tensor) -> Tensor:
+    """`sigma` as a (b,) tensor of x's dtype and device, checked to be positive and finite."""
+    levels = torch.as_tensor(sigma, dtype=x.dtype, device=x.device)
+    if levels.ndim > 1 or (levels.ndim == 1 and len(levels) not in (1, len(x))):
+        raise ConfigError(
+            f"sigma must be a number or have shape (b,) = ({len(x)},) to match x of shape {tuple(x.shape)}; "
+            f"got shape {tuple(levels.shape)}. Pass a float or one level per image."
+        )
+    if not bool(((levels > 0) & levels.isfinite()).all()):
+        raise ConfigError(f"sigma must be positive and finite; got {float(levels.min()):g} (smallest). Use a level above 0.")
+    return levels.expand(len(x))
+
+
+def check_input(x: Tensor, shape: tuple[int, ...]) -> None:
+    """Raise unless x is a floating batch of images of `shape`."""
+    if not isinstance(x, Tensor) or tuple(x.shape[1:]) != shape or not x.is_floating_point():
+        arrived = f"shape {tuple(x.shape)}, dtype {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
+        raise DataError(f"expected a float batch of noisy images of shape (b, {', '.join(map(str, shape))}); got {arrived}.")
+
+
+def call(denoiser: Denoiser, x: Tensor, sigma: float | Tensor, labels: Tensor | None = None) -> Tensor:
+    """One call of a denoiser by the house rules, its output checked."""
+    levels = expand_sigma(sigma, x)
+    denoised = denoiser(x, levels) if labels is None else denoiser(x, levels, labels.to(x.device))
+    if not isinstance(denoised, Tensor) or denoised.shape != x.shape:
+        arrived = tuple(denoised.shape) if isinstance(denoised, Tensor) else type(denoised).__name__
+        raise DataError(f"a denoiser must return a tensor of its input's shape {tuple(x.shape)}; got {arrived}.")
+    return denoised
+
+
+def placement(
+    denoiser: Any, images: Tensor, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+) -> tuple[torch.device, torch.dtype]:
+    """Where and in which dtype to call a denoiser: its first floating parameter or buffer, else the images; overridable."""
+    found_device = images.device
+    found_dtype = images.dtype if images.dtype in (torch.float32, torch.float64) else torch.float32
+    if isinstance(denoiser, nn.Module):
+        for tensor in (*denoiser.parameters(), *denoiser.buffers()):
+            if tensor.is_floating_point():
+                found_device, found_dtype = tensor.device, tensor.dtype
+                break
+    return torch.device(device) if device is not None else found_device, dtype or found_dtype
+
+
+@contextmanager
+def evaluating(*denoisers: Any, gradients: bool = False) -> Iterator[None]:
+    """Put modules in eval mode and gradients off; restore both afterwards."""
+    modules = [m for denoiser in denoisers if isinstance(denoiser, nn.Module) for m in denoiser.modules()]
+    training = [module for module in modules if module.training]
+    with ExitStack() as stack:
+        if not gradients:
+            stack.enter_context(torch.no_grad())
+        for module in training:
+            module.training = False
+        try:
+            yield
+        finally:
+            for module in training:
+                module.training = True
+
+
+def in_batches(work: Callable[[int, int], T], n: int, batch_size: int | None = None) -> Iterator[T]:
+    """`work(start, stop)` over ranges that cover 0 … n; out of memory halves the batch and repeats the range.
+
+    Args:
+        work: the computation on one range; called again with a shorter range if it runs out of memory.
+        n: how many items there are.
+        batch_size: items per range; None starts at 256.
+
+    Yields:
+        The results in order.
+
+    Raises:
+        ConfigError: if `batch_size` is below 1.
+    """
+    size = DEFAULT_BATCH_SIZE if batch_size is None else batch_size
+    if size < 1:
+        raise ConfigError(f"batch_size must be at least 1; got {batch_size}.")
+    start = 0
+    while start < n:
+        stop = min(start + size, n)
+        try:
+            result = work(start, stop)
+        except torch.OutOfMemoryError:
+            if size == 1:
+                raise
+            size = max(1, size // 2)
+            torch.cuda.empty_cache()
+            continue
+        yield result
+        start = stop

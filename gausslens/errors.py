@@ -1,0 +1,30 @@
+"""Every error this package raises on purpose.
+
+    GausslensError
+    ├── ConfigError        an argument or option that cannot be meant (also a ValueError)
+    ├── DataError          images or labels that cannot be used (also a ValueError)
+    ├── CheckpointError    a file that cannot be read back, or does not belong here (also a ValueError)
+    └── MissingExtraError  an optional package is not installed (also an ImportError)
+
+Each message says what was expected, what arrived and what to do.
+"""
+
+
+class GausslensError(Exception):
+    """Root of every error this package raises on purpose."""
+
+
+class ConfigError(GausslensError, ValueError):
+    """An argument or option that cannot be meant."""
+
+
+class DataError(GausslensError, ValueError):
+    """Images or labels that cannot be used."""
+
+
+class CheckpointError(GausslensError, ValueError):
+    """A file that cannot be read back, or does not belong here."""
+
+
+class MissingExtraError(GausslensError, ImportError):
+    """An optional package is not installed."""

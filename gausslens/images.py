@@ -1,0 +1,177 @@
+"""What "images" means at every public boundary, and the one place where uint8 becomes float.
+
+Images are (n, c, h, w): uint8 in 0 … 255, or floats within `bounds`, by default [-1, 1]. uint8 pixel p becomes
+p/127.5 − 1. With `bounds=None` (latents, surrogates, other units) any (n, ...) of at least two dimensions is taken and
+values need only be finite. A source is a tensor, a NumPy array (memory maps included), a dataset whose items are images
+or (image, label, …) tuples, or an iterable of batches or of (batch, label, …) tuples.
+"""
+
+import hashlib
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ._typing import Images
+from .errors import DataError
+
+Bounds: TypeAlias = "tuple[float, float] | None"
+
+_TOLERANCE = 1e-3
+_LAYOUT = "images are (n, channels, height, width), uint8 or float"
+
+
+def dequantize(pixels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """uint8 pixels as floats in [-1, 1], p/127.5 − 1 rounded in `dtype`; floats are only cast."""
+    if pixels.dtype == torch.uint8:
+        return pixels.to(dtype).div_(127.5).sub_(1)
+    return pixels.to(dtype)
+
+
+def check_values(pixels: Tensor, bounds: Bounds, name: str = "images") -> None:
+    """Raise unless float pixels are finite and within `bounds` (by more than 1e-3 is outside)."""
+    if pixels.dtype == torch.uint8 or pixels.numel() == 0:
+        return
+    low, high = (float(value) for value in pixels.aminmax())
+    if not (np.isfinite(low) and np.isfinite(high)):
+        broken = int((~pixels.isfinite()).sum())
+        raise DataError(
+            f"{name} must be finite; {broken} of {pixels.numel()} values are NaN or infinite. Remove or repair those images."
+        )
+    if bounds is not None and (low < bounds[0] - _TOLERANCE or high > bounds[1] + _TOLERANCE):
+        raise DataError(
+            f"float {name} must lie in [{bounds[0]:g}, {bounds[1]:g}]; got values from {low:.4g} to {high:.4g}. "
+            "Rescale them (uint8 pixels are converted for you), or pass bounds=None if they are not pixels."
+        )
+
+
+def check_layout(pixels: Tensor, bounds: Bounds, name: str = "images") -> None:
+    """Raise unless a batch has the layout and dtype of images."""
+    expected_ndim = pixels.ndim == 4 if bounds is not None else pixels.ndim >= 2
+    if not expected_ndim or 0 in pixels.shape[1:]:
+        raise DataError(
+            f"{_LAYOUT}; got {name} of shape {tuple(pixels.shape)}, dtype {pixels.dtype}. Add the missing axes "
+            "(a single image is images[None], grey images are images[:, None]); vectors need bounds=None."
+        )
+    if pixels.dtype != torch.uint8 and not pixels.is_floating_point():
+        raise DataError(f"{_LAYOUT}; got {name} of dtype {pixels.dtype}. Convert to uint8 or to floats in [-1, 1].")
+
+
+def as_tensor(images: Any, name: str = "images") -> Tensor:
+    """A tensor or array as a tensor, without copying: memory maps stay on disk."""
+    if isinstance(images, Tensor):
+        return images.detach()
+    try:
+        with warnings.catch_warnings():
+            # A read-only map cannot be written through the tensor; nothing here writes to images.
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            return torch.as_tensor(np.asanyarray(images))
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{_LAYOUT}; got {name} of type {type(images).__name__} that is no numeric array: {error}.") from None
+
+
+def iterate(images: Images, *, batch_size: int = 1024, bounds: Bounds = (-1.0, 1.0), name: str = "images") -> Iterator[Tensor]:
+    """Batches of a source in order, checked, in the dtype they are stored in (see `dequantize`).
+
+    Args:
+        images: any source (see the module).
+        batch_size: images per batch where the source leaves the choice.
+        bounds: admissible float values, or None.
+        name: what to call the source in errors.
+
+    Yields:
+        Batches (b, *shape); all of one shape.
+
+    Raises:
+        DataError: on an empty source, a wrong shape or dtype, or values that are not finite or out of bounds.
+    """
+    shape: torch.Size | None = None
+    for batch in _raw_batches(images, batch_size, bounds, name):
+        check_layout(batch, bounds, name)
+        check_values(batch, bounds, name)
+        if shape is not None and batch.shape[1:] != shape:
+            raise DataError(
+                f"all {name} must have one shape; got {tuple(batch.shape[1:])} after {tuple(shape)}. Resize or crop them first."
+            )
+        shape = batch.shape[1:]
+        if len(batch):
+            yield batch
+    if shape is None:
+        raise DataError(f"{name} is empty; expected at least one image.")
+
+
+def gather(images: Images, *, bounds: Bounds = (-1.0, 1.0), name: str = "images", check: bool = True) -> Tensor:
+    """All images of a source as one indexable tensor in its stored dtype; tensors and arrays are not copied."""
+    if isinstance(images, Tensor | np.ndarray):
+        pixels = as_tensor(images, name)
+        check_layout(pixels, bounds, name)
+        if len(pixels) == 0:
+            raise DataError(f"{name} is empty; expected at least one image, got shape {tuple(pixels.shape)}.")
+        if check:
+            for batch in pixels.split(1024):
+                check_values(batch, bounds, name)
+        return pixels
+    batches = list(iterate(images, bounds=bounds, name=name))
+    if len({batch.dtype for batch in batches}) > 1:
+        batches = [dequantize(batch) for batch in batches]
+    return torch.cat(batches)
+
+
+def content_hash(images: Tensor) -> str:
+    """SHA-256 of shape, dtype and pixels, streamed."""
+    digest = hashlib.sha256(f"{tuple(images.shape)} {images.dtype}".encode())
+    for batch in images.split(1024):
+        digest.update(batch.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def check_labels(labels: Any, n: int, name: str = "labels") -> Tensor:
+    """Labels as a vector of n integers."""
+    tensor = torch.as_tensor(labels)
+    if tensor.shape != (n,) or tensor.is_floating_point():
+        raise DataError(
+            f"{name} must be {n} integers, one per image; got shape {tuple(tensor.shape)}, dtype {tensor.dtype}. "
+            "One-hot labels become integers with .argmax(1)."
+        )
+    return tensor.long()
+
+
+def _raw_batches(images: Images, batch_size: int, bounds: Bounds, name: str) -> Iterator[Tensor]:
+    if isinstance(images, Tensor | np.ndarray):
+        pixels = as_tensor(images, name)
+        check_layout(pixels, bounds, name)
+        yield from pixels.split(batch_size)
+        return
+    if not isinstance(images, Iterable) and not _is_indexable(images):
+        raise DataError(f"expected a tensor, an array, a dataset or an iterable of batches as {name}; got {type(images).__name__}.")
+    singles: list[Tensor] = []
+    for item in _items(images):
+        pixels = as_tensor(item[0] if isinstance(item, tuple | list) else item, name)
+        if pixels.ndim != 3:  # a batch; single images have three axes
+            yield pixels
+            continue
+        if singles and pixels.shape != singles[0].shape:
+            raise DataError(
+                f"all {name} must have one shape; got {tuple(pixels.shape)} after {tuple(singles[0].shape)}. "
+                "Resize or crop them first."
+            )
+        singles.append(pixels)
+        if len(singles) == batch_size:
+            yield torch.stack(singles)
+            singles = []
+    if singles:
+        yield torch.stack(singles)
+
+
+def _is_indexable(images: Any) -> bool:
+    return hasattr(images, "__getitem__") and hasattr(images, "__len__")
+
+
+def _items(images: Any) -> Iterator[Any]:
+    if _is_indexable(images) and not isinstance(images, Sequence):
+        # A map-style dataset need not raise IndexError at its end, so count.
+        return (images[index] for index in range(len(images)))
+    return iter(images)

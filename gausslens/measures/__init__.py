@@ -1,0 +1,1 @@
+"""Measures: functions from denoisers and images to numbers with counts and intervals."""

@@ -1,0 +1,78 @@
+"""Tensors on disk: safetensors, written whole or not at all.
+
+A file is written under a temporary name beside its target and renamed when complete, so a reader, or a crash at any
+moment, never meets half a file. The metadata carries a `kind`, so that a file of another sort is recognised as such.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from .errors import CheckpointError
+
+
+def save_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], *, kind: str, **metadata: Any) -> None:
+    """Write tensors and JSON metadata to `path`, atomically.
+
+    Args:
+        path: the target; an existing file is replaced.
+        tensors: what to store.
+        kind: what sort of file this is, checked by `load_tensors`.
+        **metadata: anything JSON can hold.
+
+    Raises:
+        CheckpointError: if the file cannot be written.
+    """
+    target = Path(path)
+    header = {"kind": kind, "metadata": json.dumps(metadata)}
+    stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    temporary = None
+    try:
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".partial")
+        os.close(handle)
+        save_file(stored, temporary, metadata=header)
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)  # mkstemp makes private files; a result is as readable as any other file
+        os.replace(temporary, target)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"could not write {target}: {error}. Check that the folder exists and has room.") from error
+    finally:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def load_tensors(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what `save_tensors` wrote: the tensors, on the CPU, and the metadata.
+
+    Args:
+        path: the file.
+        kind: the sort of file expected.
+
+    Returns:
+        Tensors by name, and metadata by name.
+
+    Raises:
+        CheckpointError: if the file is missing, truncated, not safetensors, or of another kind.
+    """
+    if not Path(path).is_file():
+        raise CheckpointError(f"expected a safetensors file with {kind} at {path}; there is no such file.")
+    try:
+        with safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
+            header = file.metadata() or {}
+            if header.get("kind") != kind:
+                held = header.get("kind", "no kind, so another program wrote it")
+                raise CheckpointError(f"expected a file of kind {kind!r} at {path}; this one has {held!r}.")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (a safetensors handle, not a dict)
+        return tensors, json.loads(header["metadata"])
+    except (SafetensorError, OSError, KeyError, json.JSONDecodeError) as error:
+        raise CheckpointError(
+            f"{path} is not a readable safetensors file ({error}); it may be truncated or of another format. Write it again."
+        ) from error

@@ -1,0 +1,14 @@
+"""Every test runs seeded, on one thread, with property tests that do not depend on the clock."""
+
+import pytest
+import torch
+from hypothesis import settings
+
+settings.register_profile("house", deadline=None, derandomize=True, max_examples=25)
+settings.load_profile("house")
+
+
+@pytest.fixture(autouse=True)
+def _deterministic():
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
