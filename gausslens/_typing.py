@@ -7,7 +7,6 @@ cost nothing. Annotate the mathematics with them; public boundaries take plain `
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -25,10 +24,10 @@ else:
 
         Bool = Float = Int = UInt8 = _Shaped
 
-Images: TypeAlias = "Tensor | np.ndarray[Any, Any] | Iterable[Any]"
-"""A tensor, an array, a dataset of images, or an iterable of batches."""
+Images: TypeAlias = Any
+"""A tensor, an array, a dataset of images, or an iterable of batches; `gausslens.images` checks which."""
 
-Sigmas: TypeAlias = "float | Iterable[float] | Tensor"
+Sigmas: TypeAlias = float | Tensor | Iterable[float]
 """One noise level or a grid of them."""
 
 __all__ = ["Bool", "Float", "Images", "Int", "Sigmas", "UInt8"]

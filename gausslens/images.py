@@ -18,7 +18,7 @@ from torch import Tensor
 from ._typing import Images
 from .errors import DataError
 
-Bounds: TypeAlias = "tuple[float, float] | None"
+Bounds: TypeAlias = tuple[float, float] | None
 
 _TOLERANCE = 1e-3
 _LAYOUT = "images are (n, channels, height, width), uint8 or float"
