@@ -39,7 +39,8 @@ def check_values(pixels: Tensor, bounds: Bounds, name: str = "images") -> None:
     if not (np.isfinite(low) and np.isfinite(high)):
         broken = int((~pixels.isfinite()).sum())
         raise DataError(
-            f"{name} must be finite; {broken} of {pixels.numel()} values are NaN or infinite. Remove or repair those images."
+            f"{name} must be finite; {broken} of {pixels.numel()} values are NaN or infinite. "
+            "Remove or repair those images."
         )
     if bounds is not None and (low < bounds[0] - _TOLERANCE or high > bounds[1] + _TOLERANCE):
         raise DataError(
@@ -70,10 +71,14 @@ def as_tensor(images: Any, name: str = "images") -> Tensor:
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
             return torch.as_tensor(np.asanyarray(images))
     except (TypeError, ValueError) as error:
-        raise DataError(f"{_LAYOUT}; got {name} of type {type(images).__name__} that is no numeric array: {error}.") from None
+        raise DataError(
+            f"{_LAYOUT}; got {name} of type {type(images).__name__} that is no numeric array: {error}."
+        ) from None
 
 
-def iterate(images: Images, *, batch_size: int = 1024, bounds: Bounds = (-1.0, 1.0), name: str = "images") -> Iterator[Tensor]:
+def iterate(
+    images: Images, *, batch_size: int = 1024, bounds: Bounds = (-1.0, 1.0), name: str = "images"
+) -> Iterator[Tensor]:
     """Batches of a source in order, checked, in the dtype they are stored in (see `dequantize`).
 
     Args:
@@ -94,7 +99,8 @@ def iterate(images: Images, *, batch_size: int = 1024, bounds: Bounds = (-1.0, 1
         check_values(batch, bounds, name)
         if shape is not None and batch.shape[1:] != shape:
             raise DataError(
-                f"all {name} must have one shape; got {tuple(batch.shape[1:])} after {tuple(shape)}. Resize or crop them first."
+                f"all {name} must have one shape; got {tuple(batch.shape[1:])} after {tuple(shape)}. "
+                "Resize or crop them first."
             )
         shape = batch.shape[1:]
         if len(batch):
@@ -146,7 +152,9 @@ def _raw_batches(images: Images, batch_size: int, bounds: Bounds, name: str) -> 
         yield from pixels.split(batch_size)
         return
     if not isinstance(images, Iterable) and not _is_indexable(images):
-        raise DataError(f"expected a tensor, an array, a dataset or an iterable of batches as {name}; got {type(images).__name__}.")
+        raise DataError(
+            f"expected a tensor, an array, a dataset or an iterable of batches as {name}; got {type(images).__name__}."
+        )
     singles: list[Tensor] = []
     for item in _items(images):
         pixels = as_tensor(item[0] if isinstance(item, tuple | list) else item, name)

@@ -1,7 +1,7 @@
 """Noise levels and reproducible draws.
 
-The model is variance exploding, x = x0 + σ·eps with eps ~ N(0, I). Draw i of a stream is a function of (seed, stream, i)
-alone, made on the CPU in float32: it does not depend on batch size, device, dtype or number of processes, so two
+The model is variance exploding, x = x0 + σ·eps with eps ~ N(0, I). Draw i of a stream is a function of (seed, stream,
+i) alone, made on the CPU in float32: it does not depend on batch size, device, dtype or number of processes, so two
 denoisers measured with one seed see the same noise, image by image.
 """
 
@@ -19,9 +19,7 @@ from .errors import ConfigError
 _BLOCK_NUMBERS = 1 << 15
 
 
-def karras_sigmas(
-    n: int, sigma_min: float = 0.002, sigma_max: float = 80.0, rho: float = 7.0
-) -> Float[Tensor, "n"]:
+def karras_sigmas(n: int, sigma_min: float = 0.002, sigma_max: float = 80.0, rho: float = 7.0) -> Float[Tensor, "n"]:
     """The descending grid of noise levels of Karras et al., without the final 0.
 
     σ_i = (σ_max^(1/ρ) + i/(n−1) · (σ_min^(1/ρ) − σ_max^(1/ρ)))^ρ,  i = 0 … n−1.
@@ -47,11 +45,12 @@ def karras_sigmas(
         raise ConfigError(f"n, the number of noise levels, must be at least 1; got {n}.")
     if not 0 < sigma_min <= sigma_max < math.inf or rho <= 0:
         raise ConfigError(
-            f"expected 0 < sigma_min <= sigma_max and rho > 0; got sigma_min={sigma_min}, sigma_max={sigma_max}, rho={rho}."
+            "expected 0 < sigma_min <= sigma_max, finite, and rho > 0; "
+            f"got sigma_min={sigma_min}, sigma_max={sigma_max}, rho={rho}."
         )
     high, low = sigma_max ** (1 / rho), sigma_min ** (1 / rho)
     ramp = torch.linspace(0, 1, n, dtype=torch.float64)
-    sigmas = (high + ramp * (low - high)) ** rho
+    sigmas: Tensor = (high + ramp * (low - high)) ** rho
     sigmas[0] = sigma_max  # the powers above round; the ends are exact by definition
     if n > 1:
         sigmas[-1] = sigma_min

@@ -9,7 +9,20 @@ T = TypeVar("T")
 
 
 def track(items: Iterable[T], *, total: int | None = None, label: str = "", enabled: bool = False) -> Iterator[T]:
-    """Iterate with a progress bar if `enabled`."""
+    """Iterate with a progress bar if `enabled`.
+
+    Args:
+        items: what to iterate over.
+        total: how many items there are, if `items` does not know.
+        label: the text beside the bar.
+        enabled: whether to show the bar.
+
+    Yields:
+        The items.
+
+    Raises:
+        MissingExtraError: if a bar is asked for and tqdm is not installed.
+    """
     if not enabled:
         yield from items
         return

@@ -43,7 +43,9 @@ def save_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], *,
         os.chmod(temporary, 0o644)  # mkstemp makes private files; a result is as readable as any other file
         os.replace(temporary, target)
     except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"could not write {target}: {error}. Check that the folder exists and has room.") from error
+        raise CheckpointError(
+            f"could not write {target}: {error}. Check that the folder exists and has room."
+        ) from error
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
@@ -65,7 +67,7 @@ def load_tensors(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, 
     if not Path(path).is_file():
         raise CheckpointError(f"expected a safetensors file with {kind} at {path}; there is no such file.")
     try:
-        with safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
+        with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
             if header.get("kind") != kind:
                 held = header.get("kind", "no kind, so another program wrote it")
@@ -74,5 +76,6 @@ def load_tensors(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, 
         return tensors, json.loads(header["metadata"])
     except (SafetensorError, OSError, KeyError, json.JSONDecodeError) as error:
         raise CheckpointError(
-            f"{path} is not a readable safetensors file ({error}); it may be truncated or of another format. Write it again."
+            f"{path} is not a readable safetensors file ({error}); it may be truncated or of another format. "
+            "Write it again."
         ) from error

@@ -1,8 +1,9 @@
 """What a denoiser is, and how this package calls one.
 
-A denoiser is any function or module D(x, σ) that maps noisy images x = x0 + σ·eps, (b, c, h, w), and noise levels σ, (b,),
-to estimates of x0 of x's shape; a conditional one takes integer labels (b,) third. Inside, denoisers are always called
-with a (b,) tensor of x's dtype and device, in eval mode, without gradients (Jacobians excepted), and put back after.
+A denoiser is any function or module D(x, σ) that maps noisy images x = x0 + σ·eps, (b, c, h, w), and noise levels σ,
+(b,), to estimates of x0 of x's shape; a conditional one takes integer labels (b,) third. Inside, denoisers are always
+called with a (b,) tensor of x's dtype and device, in eval mode, without gradients (Jacobians excepted), and put back
+after.
 """
 
 from collections.abc import Callable, Iterator
@@ -46,7 +47,9 @@ def expand_sigma(sigma: float | Tensor, x: Tensor) -> Tensor:
             f"got shape {tuple(levels.shape)}. Pass a float or one level per image."
         )
     if not bool(((levels > 0) & levels.isfinite()).all()):
-        raise ConfigError(f"sigma must be positive and finite; got {float(levels.min()):g} (smallest). Use a level above 0.")
+        raise ConfigError(
+            f"sigma must be positive and finite; got {float(levels.min()):g} (smallest). Use a level above 0."
+        )
     return levels.expand(len(x))
 
 
@@ -54,7 +57,9 @@ def check_input(x: Tensor, shape: tuple[int, ...]) -> None:
     """Raise unless x is a floating batch of images of `shape`."""
     if not isinstance(x, Tensor) or tuple(x.shape[1:]) != shape or not x.is_floating_point():
         arrived = f"shape {tuple(x.shape)}, dtype {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
-        raise DataError(f"expected a float batch of noisy images of shape (b, {', '.join(map(str, shape))}); got {arrived}.")
+        raise DataError(
+            f"expected a float batch of noisy images of shape (b, {', '.join(map(str, shape))}); got {arrived}."
+        )
 
 
 def call(denoiser: Denoiser, x: Tensor, sigma: float | Tensor, labels: Tensor | None = None) -> Tensor:
@@ -70,7 +75,7 @@ def call(denoiser: Denoiser, x: Tensor, sigma: float | Tensor, labels: Tensor | 
 def placement(
     denoiser: Any, images: Tensor, device: torch.device | str | None = None, dtype: torch.dtype | None = None
 ) -> tuple[torch.device, torch.dtype]:
-    """Where and in which dtype to call a denoiser: its first floating parameter or buffer, else the images; overridable."""
+    """Device and dtype for calling a denoiser: of its first floating parameter or buffer, else of the images."""
     found_device = images.device
     found_dtype = images.dtype if images.dtype in (torch.float32, torch.float64) else torch.float32
     if isinstance(denoiser, nn.Module):
