@@ -8,7 +8,7 @@ or (image, label, â€¦) tuples, or an iterable of batches or of (batch, label, â€
 
 import hashlib
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -57,6 +57,11 @@ def check_layout(pixels: Tensor, bounds: Bounds, name: str = "images") -> None:
             f"{_LAYOUT}; got {name} of shape {tuple(pixels.shape)}, dtype {pixels.dtype}. Add the missing axes "
             "(a single image is images[None], grey images are images[:, None]); vectors need bounds=None."
         )
+    if bounds is not None and pixels.shape[3] in (3, 4) and min(pixels.shape[1:3]) >= 8:
+        raise DataError(
+            f"{_LAYOUT}; got {name} of shape {tuple(pixels.shape)}, which has its channels last. "
+            "Move them with images.permute(0, 3, 1, 2)."
+        )
     if pixels.dtype != torch.uint8 and not pixels.is_floating_point():
         raise DataError(f"{_LAYOUT}; got {name} of dtype {pixels.dtype}. Convert to uint8 or to floats in [-1, 1].")
 
@@ -69,7 +74,10 @@ def as_tensor(images: Any, name: str = "images") -> Tensor:
         with warnings.catch_warnings():
             # A read-only map cannot be written through the tensor; nothing here writes to images.
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-            return torch.as_tensor(np.asanyarray(images))
+            array = np.asanyarray(images)
+            if any(stride < 0 for stride in array.strides):  # a flipped view, which torch cannot share
+                array = array.copy()
+            return torch.as_tensor(array)
     except (TypeError, ValueError) as error:
         raise DataError(
             f"{_LAYOUT}; got {name} of type {type(images).__name__} that is no numeric array: {error}."
@@ -96,6 +104,8 @@ def iterate(
     shape: torch.Size | None = None
     for batch in _raw_batches(images, batch_size, bounds, name):
         check_layout(batch, bounds, name)
+        if len(batch) == 0:
+            continue
         check_values(batch, bounds, name)
         if shape is not None and batch.shape[1:] != shape:
             raise DataError(
@@ -103,8 +113,7 @@ def iterate(
                 "Resize or crop them first."
             )
         shape = batch.shape[1:]
-        if len(batch):
-            yield batch
+        yield batch
     if shape is None:
         raise DataError(f"{name} is empty; expected at least one image.")
 
@@ -136,7 +145,10 @@ def content_hash(images: Tensor) -> str:
 
 def check_labels(labels: Any, n: int, name: str = "labels") -> Tensor:
     """Labels as a vector of n integers."""
-    tensor = torch.as_tensor(labels)
+    try:
+        tensor = torch.as_tensor(labels)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(f"{name} must be {n} integers, one per image; got {type(labels).__name__}: {error}.") from None
     if tensor.shape != (n,) or tensor.is_floating_point():
         raise DataError(
             f"{name} must be {n} integers, one per image; got shape {tuple(tensor.shape)}, dtype {tensor.dtype}. "
@@ -159,6 +171,9 @@ def _raw_batches(images: Images, batch_size: int, bounds: Bounds, name: str) -> 
     for item in _items(images):
         pixels = as_tensor(item[0] if isinstance(item, tuple | list) else item, name)
         if pixels.ndim != 3:  # a batch; single images have three axes
+            if singles:
+                yield torch.stack(singles)
+                singles = []
             yield pixels
             continue
         if singles and pixels.shape != singles[0].shape:
@@ -179,7 +194,7 @@ def _is_indexable(images: Any) -> bool:
 
 
 def _items(images: Any) -> Iterator[Any]:
-    if _is_indexable(images) and not isinstance(images, Sequence):
-        # A map-style dataset need not raise IndexError at its end, so count.
-        return (images[index] for index in range(len(images)))
-    return iter(images)
+    if isinstance(images, Iterable):
+        return iter(images)
+    # A map-style dataset need not raise IndexError at its end, so count.
+    return (images[index] for index in range(len(images)))

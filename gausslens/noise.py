@@ -43,13 +43,13 @@ def karras_sigmas(n: int, sigma_min: float = 0.002, sigma_max: float = 80.0, rho
     """
     if n < 1:
         raise ConfigError(f"n, the number of noise levels, must be at least 1; got {n}.")
-    if not 0 < sigma_min <= sigma_max < math.inf or rho <= 0:
+    if not 0 < sigma_min <= sigma_max < math.inf or not 0 < rho < math.inf:
         raise ConfigError(
-            "expected 0 < sigma_min <= sigma_max, finite, and rho > 0; "
+            "expected 0 < sigma_min <= sigma_max and rho > 0, all finite; "
             f"got sigma_min={sigma_min}, sigma_max={sigma_max}, rho={rho}."
         )
     high, low = sigma_max ** (1 / rho), sigma_min ** (1 / rho)
-    ramp = torch.linspace(0, 1, n, dtype=torch.float64)
+    ramp = torch.linspace(0, 1, n, dtype=torch.float64, device="cpu")
     sigmas: Tensor = (high + ramp * (low - high)) ** rho
     sigmas[0] = sigma_max  # the powers above round; the ends are exact by definition
     if n > 1:
@@ -62,8 +62,13 @@ def as_sigmas(sigmas: Sigmas) -> Float[Tensor, "s"]:
     if isinstance(sigmas, Tensor):
         levels = sigmas.detach().to("cpu", torch.float64).reshape(-1)
     else:
-        values = sigmas if isinstance(sigmas, Iterable) else [sigmas]
-        levels = torch.tensor([float(value) for value in values], dtype=torch.float64)
+        try:
+            values = [float(value) for value in (sigmas if isinstance(sigmas, Iterable) else [sigmas])]
+        except (TypeError, ValueError):
+            raise ConfigError(
+                f"sigmas must be a number, a tensor or an iterable of numbers; got {sigmas!r}. Try karras_sigmas(10)."
+            ) from None
+        levels = torch.tensor(values, dtype=torch.float64, device="cpu")
     if levels.numel() == 0:
         raise ConfigError("sigmas is empty; pass at least one noise level, for example karras_sigmas(10).")
     wrong = levels[~((levels > 0) & levels.isfinite())]
@@ -92,17 +97,18 @@ def draw_noise(
     size = math.prod(shape)
     rows = max(1, _BLOCK_NUMBERS // max(size, 1))
     block_of = indices // rows
-    noise = torch.empty(len(indices), size)
+    # Explicit, so that a user's default dtype or device changes nothing.
+    noise = torch.empty(len(indices), size, dtype=torch.float32, device="cpu")
     for block in block_of.unique().tolist():
         here = block_of == block
-        draws = torch.randn(rows, size, generator=generator(seed, stream, block))
+        draws = torch.randn(rows, size, generator=generator(seed, stream, block), dtype=torch.float32, device="cpu")
         noise[here] = draws[indices[here] % rows]
     return noise.reshape(len(indices), *shape)
 
 
 def draw_order(seed: int, n: int, *, stream: str = "order") -> Int[Tensor, "n"]:
     """A permutation of 0 … n−1 fixed by the seed."""
-    return torch.randperm(n, generator=generator(seed, stream, n))
+    return torch.randperm(n, generator=generator(seed, stream, n), device="cpu")
 
 
 def generator(seed: int, stream: str, index: int = 0) -> torch.Generator:

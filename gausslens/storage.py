@@ -6,10 +6,10 @@ moment, never meets half a file. The metadata carries a `kind`, so that a file o
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -33,22 +33,21 @@ def save_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], *,
     target = Path(path)
     header = {"kind": kind, "metadata": json.dumps(metadata)}
     stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    temporary = None
+    temporary = target.with_name(f".{target.name}.{uuid4().hex}.partial")
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".partial")
-        os.close(handle)
+        temporary.touch(exist_ok=False)
+        mode = temporary.stat().st_mode
         save_file(stored, temporary, metadata=header)
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # mkstemp makes private files; a result is as readable as any other file
+        temporary.chmod(mode)  # safetensors makes private files; a result is as readable as any other file
         os.replace(temporary, target)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
             f"could not write {target}: {error}. Check that the folder exists and has room."
         ) from error
     finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def load_tensors(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from .._typing import Sigma
 from ..errors import ConfigError, DataError
 
 T = TypeVar("T")
@@ -38,7 +39,7 @@ class Denoiser(Protocol):
         ...
 
 
-def expand_sigma(sigma: float | Tensor, x: Tensor) -> Tensor:
+def expand_sigma(sigma: Sigma, x: Tensor) -> Tensor:
     """`sigma` as a (b,) tensor of x's dtype and device, checked to be positive and finite."""
     levels = torch.as_tensor(sigma, dtype=x.dtype, device=x.device)
     if levels.ndim > 1 or (levels.ndim == 1 and len(levels) not in (1, len(x))):
@@ -47,13 +48,12 @@ def expand_sigma(sigma: float | Tensor, x: Tensor) -> Tensor:
             f"got shape {tuple(levels.shape)}. Pass a float or one level per image."
         )
     if not bool(((levels > 0) & levels.isfinite()).all()):
-        raise ConfigError(
-            f"sigma must be positive and finite; got {float(levels.min()):g} (smallest). Use a level above 0."
-        )
+        wrong = levels[~((levels > 0) & levels.isfinite())]
+        raise ConfigError(f"sigma must be positive and finite; got {wrong[0].item():g}. Use a level above 0.")
     return levels.expand(len(x))
 
 
-def check_input(x: Tensor, shape: tuple[int, ...]) -> None:
+def check_input(x: Any, shape: tuple[int, ...]) -> None:
     """Raise unless x is a floating batch of images of `shape`."""
     if not isinstance(x, Tensor) or tuple(x.shape[1:]) != shape or not x.is_floating_point():
         arrived = f"shape {tuple(x.shape)}, dtype {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
@@ -62,7 +62,7 @@ def check_input(x: Tensor, shape: tuple[int, ...]) -> None:
         )
 
 
-def call(denoiser: Denoiser, x: Tensor, sigma: float | Tensor, labels: Tensor | None = None) -> Tensor:
+def call(denoiser: Denoiser, x: Tensor, sigma: Sigma, labels: Tensor | None = None) -> Tensor:
     """One call of a denoiser by the house rules, its output checked."""
     levels = expand_sigma(sigma, x)
     denoised = denoiser(x, levels) if labels is None else denoiser(x, levels, labels.to(x.device))
@@ -123,12 +123,15 @@ def in_batches(work: Callable[[int, int], T], n: int, batch_size: int | None = N
     start = 0
     while start < n:
         stop = min(start + size, n)
+        ran_out = False
         try:
             result = work(start, stop)
         except torch.OutOfMemoryError:
-            if size == 1:
+            if stop - start == 1:
                 raise
-            size = max(1, size // 2)
+            ran_out = True
+        if ran_out:  # not in the handler above: until it ends, the exception keeps the failed attempt's tensors alive
+            size = (stop - start) // 2
             torch.cuda.empty_cache()
             continue
         yield result
