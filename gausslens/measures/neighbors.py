@@ -1,0 +1,269 @@
+"""Exact nearest neighbours and duplicates in pixel Euclidean distance.
+
+‖x − y‖² = ‖x − c‖² + ‖y − c‖² − 2(x − c)·(y − c), so one float32 matrix product screens all pairs of a tile. Its result
+is off by at most (γ/2 + 8u)·(‖x − c‖ + ‖y − c‖)², with u = 2⁻²⁴ and γ = du/(1 − du): every pair that this bound cannot
+rule out is computed again, pixel by pixel, in float64. So ranks and distances are those of float64 arithmetic, whatever
+the tile, and images at equal distance come in the order of their index. Images keep the dtype they are stored in,
+memory-mapped or not, and become float (uint8 by `dequantize`, in float32) one tile at a time; no matrix of all pairs is
+ever formed.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .._typing import Float, Int
+from ..denoisers.protocol import in_batches
+from ..errors import ConfigError, DataError
+from ..images import dequantize
+from ..precision import float32_products
+from ..progress import track
+
+_FLOAT32_ROUNDING = 2.0**-24
+_TILE_NUMBERS = 1 << 23
+_TILE_ROWS = 4096
+_BLOCK_ROWS = 1024
+_CENTER_ROWS = 256
+
+
+class _Rows(NamedTuple):
+    """Some images as vectors: as they are, and centred in float32 with their norms, for screening."""
+
+    exact: Float[Tensor, "n d"]
+    centred: Float[Tensor, "n d"]
+    norms: Float[Tensor, "n"]
+
+
+def nearest(
+    queries: Tensor,
+    images: Tensor,
+    k: int = 1,
+    *,
+    device: torch.device | str | None = None,
+    progress: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """The k images nearest to each query, exactly.
+
+    Args:
+        queries: (m, *shape), uint8 or finite floats.
+        images: where to look, (n, *shape), uint8 or finite floats; converted tile by tile.
+        k: how many neighbours, 1 … n.
+        device: where to compute; None is where `images` are.
+        progress: show a progress bar.
+
+    Returns:
+        Distances (m, k), ascending, in float64, and indices (m, k), both on the CPU; ties come by index.
+
+    Raises:
+        ConfigError: if k is out of its range.
+
+    >>> images = torch.tensor([[0.0, 0.0], [3.0, 4.0], [3.0, 4.0], [1.0, 0.0]])
+    >>> distances, indices = nearest(torch.zeros(1, 2), images, k=4)
+    >>> distances.tolist(), indices.tolist()
+    ([[0.0, 1.0, 5.0, 5.0]], [[0, 3, 1, 2]])
+    """
+    _check_shapes(queries, images)
+    if not 1 <= k <= len(images):
+        raise ConfigError(f"k must lie between 1 and the number of images, {len(images)}; got {k}. Ask for fewer.")
+    place = torch.device(device) if device is not None else images.device
+    center = _center(images, place)
+    tile_rows = _rows_that_fit(images, _TILE_ROWS)
+
+    def search(start: int, stop: int) -> tuple[Tensor, Tensor]:
+        block = _load(queries[start:stop], center)
+        squares = torch.full((len(block.exact), k), math.inf, dtype=torch.float64, device=place)
+        indices = torch.full((len(block.exact), k), len(images), device=place)
+        for first in range(0, len(images), tile_rows):
+            tile = _load(images[first : first + tile_rows], center)
+            screened, slack = _screen(block, tile)
+            limit = squares[:, -1] - block.norms**2 + slack
+            if first == 0 and k <= len(tile.exact):  # nothing found yet, but the k-th screened value is a limit too
+                limit = screened.topk(k, largest=False).values[:, -1].double() + 2 * slack
+            rows, columns = _not_above(screened, limit).nonzero(as_tuple=True)
+            found = _squares(block, tile, rows, columns)
+            squares, indices = _merge(squares, indices, rows, found, columns + first)
+        return squares.sqrt().cpu(), indices.cpu()
+
+    block_rows = _rows_that_fit(images, _BLOCK_ROWS)
+    blocks = in_batches(search, len(queries), block_rows)
+    with torch.no_grad(), float32_products(place):
+        parts = list(
+            track(blocks, total=math.ceil(len(queries) / block_rows), label="nearest neighbours", enabled=progress)
+        )
+    return torch.cat([distances for distances, _ in parts]), torch.cat([indices for _, indices in parts])
+
+
+def duplicates(
+    images: Tensor,
+    others: Tensor | None = None,
+    *,
+    tolerance: float = 0.0,
+    device: torch.device | str | None = None,
+    progress: bool = False,
+) -> Tensor:
+    """Exact and near duplicates: pairs (i, j) with ‖images_i − others_j‖ ≤ tolerance, the first i of each j.
+
+    Without `others`, pairs i < j inside one set. So every pair names an image j that repeats another, beside the first
+    one it repeats; with tolerance 0, dropping the j's leaves each image once.
+
+    |u·x − u·y| ≤ ‖x − y‖ for a unit vector u, so images are sorted along one direction of large spread and compared
+    only within `tolerance` of one another along it: far fewer than all pairs.
+
+    Args:
+        images: (n, *shape), uint8 or finite floats.
+        others: (m, *shape), compared with `images`; None compares `images` with themselves.
+        tolerance: the largest distance at which two images count as the same, at least 0.
+        device: where to compute; None is where `images` are.
+        progress: show a progress bar.
+
+    Returns:
+        The pairs, (p, 2), p ≤ m, in the order of j, on the CPU.
+
+    Raises:
+        ConfigError: if the tolerance is negative or not finite.
+
+    >>> duplicates(torch.tensor([[1.0, 2.0], [0.0, 0.0], [1.0, 2.0], [1.0, 2.001]]), tolerance=0.01).tolist()
+    [[0, 2], [0, 3]]
+    """
+    later = images if others is None else others
+    _check_shapes(later, images)
+    if not 0 <= tolerance < math.inf:
+        raise ConfigError(f"tolerance must be a distance, finite and at least 0; got {tolerance}.")
+    place = torch.device(device) if device is not None else images.device
+    center = _center(images, place)
+    with torch.no_grad(), float32_products(place):
+        direction = _widest_direction(images, center)
+        along = _projections(images, center, direction)
+        along_later = along if others is None else _projections(later, center, direction)
+        order, order_later = along.argsort(), along_later.argsort()
+        reach = tolerance + 1e-9 * (1 + float(along.abs().max()) + float(along_later.abs().max()))
+        ascending, tile_rows = along[order], _rows_that_fit(images, _TILE_ROWS)
+
+        def search(start: int, stop: int) -> Tensor:
+            own = order_later[start:stop]
+            ends = along_later[own[[0, -1]]] + torch.tensor([-reach, reach], dtype=torch.float64)
+            window = order[slice(*torch.searchsorted(ascending, ends).tolist())].sort().values
+            block = _load(later[own], center)
+            first = torch.full((len(own),), -1)
+            for candidates in window.split(tile_rows):
+                undecided = (first < 0).nonzero()[:, 0]
+                part = _Rows(*(field[undecided.to(place)] for field in block))
+                earlier = None if others is not None else candidates[None, :] < own[undecided, None]
+                column = _first_within(part, _load(images[candidates], center), tolerance, earlier)
+                first[undecided] = torch.where(column < 0, -1, candidates[column.clamp_min(0)])
+            return torch.stack([first, own], 1)
+
+        block_rows = _rows_that_fit(images, _BLOCK_ROWS)
+        blocks = in_batches(search, len(later), block_rows)
+        parts = list(track(blocks, total=math.ceil(len(later) / block_rows), label="duplicates", enabled=progress))
+    pairs = torch.cat(parts)
+    pairs = pairs[pairs[:, 0] >= 0]
+    return pairs[pairs[:, 1].argsort()]
+
+
+def _check_shapes(queries: Tensor, images: Tensor) -> None:
+    if queries.shape[1:] != images.shape[1:] or 0 in (len(queries), len(images)):
+        raise DataError(
+            f"expected two non-empty sets of images of one shape; got {tuple(queries.shape)} and "
+            f"{tuple(images.shape)}. Resize or convert one of them."
+        )
+
+
+def _rows_that_fit(images: Tensor, most: int) -> int:
+    return max(1, min(most, _TILE_NUMBERS // images[0].numel()))
+
+
+def _vectors(images: Tensor, place: torch.device) -> Float[Tensor, "n d"]:
+    """Images as vectors, in float64 if they are stored so, else in float32, where they are exact."""
+    vectors = images.to(place).flatten(1)
+    return vectors if vectors.dtype == torch.float64 else dequantize(vectors)
+
+
+def _center(images: Tensor, place: torch.device) -> Float[Tensor, "d"]:
+    """A point amid the images: any point is valid, a near one keeps the screening's error small."""
+    return _vectors(images[:_CENTER_ROWS], place).double().mean(0).float()
+
+
+def _load(images: Tensor, center: Float[Tensor, "d"]) -> _Rows:
+    exact = _vectors(images, center.device)
+    centred = (exact - center).float()
+    return _Rows(exact, centred, torch.linalg.vector_norm(centred, dim=1, dtype=torch.float64))
+
+
+def _screen(block: _Rows, tile: _Rows) -> tuple[Float[Tensor, "b t"], Float[Tensor, "b"]]:
+    """‖x − y‖² − ‖x − c‖² in float32, and a bound on its error for each x."""
+    screened = torch.addmm(tile.norms.square().float(), block.centred, tile.centred.T, alpha=-2)
+    dim = block.centred.shape[1]
+    gamma = dim * _FLOAT32_ROUNDING / (1 - dim * _FLOAT32_ROUNDING)
+    return screened, (gamma / 2 + 8 * _FLOAT32_ROUNDING) * (block.norms + tile.norms.max()).square()
+
+
+def _not_above(screened: Float[Tensor, "b t"], limit: Float[Tensor, "b"]) -> Tensor:
+    """Where a screened value is at most the limit, or has overflowed and says nothing."""
+    rounded_up = torch.nextafter(limit.float(), torch.full_like(limit, math.inf, dtype=torch.float32))
+    return ~(screened > rounded_up[:, None])
+
+
+def _squares(block: _Rows, tile: _Rows, rows: Int[Tensor, "p"], columns: Int[Tensor, "p"]) -> Float[Tensor, "p"]:
+    """‖x − y‖² of the given pairs in float64."""
+    size = max(1, _TILE_NUMBERS // (4 * block.exact.shape[1]))
+    found = [
+        (block.exact[r].double() - tile.exact[c].double()).square_().sum(1)
+        for r, c in zip(rows.split(size), columns.split(size), strict=True)
+    ]
+    return torch.cat(found)
+
+
+def _merge(
+    squares: Float[Tensor, "b k"],
+    indices: Int[Tensor, "b k"],
+    rows: Int[Tensor, "p"],
+    new_squares: Float[Tensor, "p"],
+    new_indices: Int[Tensor, "p"],
+) -> tuple[Float[Tensor, "b k"], Int[Tensor, "b k"]]:
+    """The k best of the old and the new of each row, by distance and then by index."""
+    n, k = squares.shape
+    row = torch.cat([torch.arange(n, device=rows.device).repeat_interleave(k), rows])
+    square = torch.cat([squares.flatten(), new_squares])
+    index = torch.cat([indices.flatten(), new_indices])
+    order = index.argsort(stable=True)
+    order = order[square[order].argsort(stable=True)]
+    order = order[row[order].argsort(stable=True)]
+    starts = torch.searchsorted(row[order], torch.arange(n, device=rows.device))
+    best = order[starts[:, None] + torch.arange(k, device=rows.device)]
+    return square[best], index[best]
+
+
+def _first_within(block: _Rows, tile: _Rows, tolerance: float, admissible: Tensor | None) -> Int[Tensor, "b"]:
+    """The first column of the tile within `tolerance` of each row of the block, or −1, on the CPU."""
+    screened, slack = _screen(block, tile)
+    left = _not_above(screened, tolerance**2 + slack - block.norms**2)
+    if admissible is not None:
+        left &= admissible.to(left.device)
+    first = torch.full((len(left),), -1, device=left.device)
+    # One candidate of each row at a time: in a large group of copies the first one settles it.
+    while bool(left.any()):
+        rows = left.any(1).nonzero()[:, 0]
+        columns = left[rows].byte().argmax(1)
+        left[rows, columns] = False
+        within = _squares(block, tile, rows, columns) <= tolerance**2
+        first[rows[within]] = columns[within]
+        left[rows[within]] = False
+    return first.cpu()
+
+
+def _widest_direction(images: Tensor, center: Float[Tensor, "d"]) -> Float[Tensor, "d"]:
+    """A unit vector along which the images are spread widely: the leading principal one of a few of them."""
+    some = _load(images[:: max(1, len(images) // 256)][:256], center).centred.double()
+    leading: Tensor = torch.linalg.eigh(some @ some.T).eigenvectors[:, -1] @ some
+    # Images all alike have no spread, and the zero vector serves.
+    return leading.div(torch.linalg.vector_norm(leading).clamp_min(1e-300))
+
+
+def _projections(images: Tensor, center: Float[Tensor, "d"], direction: Float[Tensor, "d"]) -> Float[Tensor, "n"]:
+    rows = _rows_that_fit(images, _TILE_ROWS)
+    return torch.cat(
+        [((_vectors(part, center.device).double() - center) @ direction).cpu() for part in images.split(rows)]
+    )

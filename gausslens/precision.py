@@ -1,0 +1,36 @@
+"""Float32 matrix products in float32.
+
+A program may have allowed TF32 on its GPU, bfloat16 on its CPU, or autocast, for the float32 products of its network.
+Work whose error bound assumes float32 runs inside `float32_products`, which withdraws that and gives it back after.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+
+@contextmanager
+def float32_products(device: torch.device) -> Iterator[None]:
+    """Inside, float32 matrix products on `device` keep 24 bits, whatever precision and autocast the caller has set."""
+    libraries: Any = torch.backends
+    with torch.autocast(device.type, enabled=False):
+        # torch 2.9 replaced the switch for all backends by one of each backend's own, and made mixing them an error.
+        if not hasattr(libraries.cuda.matmul, "fp32_precision"):
+            shared = torch.get_float32_matmul_precision()
+            torch.set_float32_matmul_precision("highest")
+            try:
+                yield
+            finally:
+                torch.set_float32_matmul_precision(shared)
+            return
+        backends = [libraries.cuda.matmul, libraries.mkldnn.matmul]
+        own = [backend.fp32_precision for backend in backends]
+        for backend in backends:
+            backend.fp32_precision = "ieee"
+        try:
+            yield
+        finally:
+            for backend, precision in zip(backends, own, strict=True):
+                backend.fp32_precision = precision
