@@ -1,0 +1,90 @@
+"""The command answers quickly and readably, and what it shows is true."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+import gausslens
+from gausslens import cli
+from gausslens.errors import CheckpointError, ConfigError, DataError
+
+
+def run(*words, module="gausslens"):
+    return subprocess.run([sys.executable, "-m", module, *words], capture_output=True, text=True, timeout=120)
+
+
+def test_version():
+    answer = run("--version")
+    assert answer.stdout == f"gausslens {gausslens.__version__}\n"
+    assert answer.returncode == 0
+
+
+def test_help_answers_at_once():
+    started = time.perf_counter()
+    answer = run("--help")
+    seconds = time.perf_counter() - started
+    assert answer.returncode == 0
+    assert "gausslens study digits" in answer.stdout
+    assert seconds < 2  # 0.1 s on an idle machine
+
+
+def test_help_imports_neither_torch_nor_numpy():
+    program = (
+        "import sys; from gausslens.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: print('imported:', [m for m in ('torch', 'numpy') if m in sys.modules])"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert answer.stdout.endswith("imported: []\n")
+
+
+def test_study_says_what_this_version_can_do():
+    answer = run("study", "digits")
+    assert answer.returncode == 0
+    assert answer.stderr == ""
+    assert "Studies are not part of gausslens" in answer.stdout
+    listed = {line.split()[0] for line in answer.stdout.splitlines() if line.startswith("  ") and line.split()}
+    assert {"Moments", "MultiDeltaDenoiser", "distill", "linearity", "gap", "memorization", "sample"} <= listed
+    assert answer.stdout.endswith(cli.EXAMPLE)
+
+
+def test_the_example_runs_as_it_is():
+    answer = subprocess.run([sys.executable, "-W", "error", "-"], input=cli.EXAMPLE, capture_output=True, text=True)
+    assert answer.stderr == ""
+    assert len(answer.stdout.splitlines()) >= 3
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "gausslens: the following arguments are required: verb"),
+        (["train"], "invalid choice: 'train'"),
+        (["study"], "gausslens study: the following arguments are required: data"),
+        (["study", "cats"], "invalid choice: 'cats'"),
+        (["study", "digits", "--fast"], "unrecognized arguments: --fast"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_code_2(words, message, capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(words)
+    assert caught.value.code == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert message in output.err
+    assert output.err.count("\n") == 1
+    assert "--help" in output.err
+
+
+@pytest.mark.parametrize(("error", "code"), [(ConfigError, 2), (DataError, 2), (CheckpointError, 1)])
+def test_errors_are_one_message_unless_debugging(error, code, monkeypatch, capsys):
+    def fail():
+        raise error("expected this, got that")
+
+    monkeypatch.setattr(cli, "describe_package", fail)
+    assert cli.main(["study", "digits"]) == code
+    assert capsys.readouterr().err == "gausslens: expected this, got that\n"
+    for words in (["--debug", "study", "digits"], ["study", "digits", "--debug"]):
+        with pytest.raises(error):
+            cli.main(words)

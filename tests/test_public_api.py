@@ -1,0 +1,78 @@
+"""What is public is exactly this list."""
+
+import inspect
+import pkgutil
+
+import pytest
+
+import gausslens
+
+PUBLIC = [
+    "CheckpointError",
+    "ConfigError",
+    "Curve",
+    "DataError",
+    "Denoiser",
+    "Estimate",
+    "GaussianDenoiser",
+    "GausslensError",
+    "LinearDenoiser",
+    "MissingExtraError",
+    "Moments",
+    "MultiDeltaDenoiser",
+    "PerClassDenoiser",
+    "Step",
+    "__version__",
+    "agreement",
+    "alignment",
+    "distill",
+    "gap",
+    "identity_gap",
+    "jacobian_spectrum",
+    "karras_sigmas",
+    "linearity",
+    "memorization",
+    "sample",
+]
+OBJECTS = [name for name in PUBLIC if name != "__version__"]
+
+
+def test_the_public_names_are_these():
+    assert sorted(gausslens.__all__) == PUBLIC
+    assert dir(gausslens) == PUBLIC
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_every_public_object_is_itself_and_documented(name):
+    thing = getattr(gausslens, name)
+    assert thing.__name__ == name
+    assert thing.__doc__
+    assert thing.__doc__.splitlines()[0].endswith(".")
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_every_public_method_is_documented(name):
+    thing = getattr(gausslens, name)
+    if inspect.isclass(thing):
+        members = {key: member for key, member in vars(thing).items() if not key.startswith("_")}
+        undocumented = [
+            key
+            for key, member in members.items()
+            if (callable(member) or isinstance(member, property | classmethod | staticmethod)) and not member.__doc__
+        ]
+        # `forward` is what the class is: its docstring is the class's.
+        assert set(undocumented) <= {"forward"}
+
+
+def test_unknown_names_are_attribute_errors():
+    with pytest.raises(AttributeError, match="module 'gausslens' has no attribute 'linearty'"):
+        gausslens.linearty  # noqa: B018
+
+
+def test_no_module_has_the_name_of_something_public():
+    modules = {info.name.rpartition(".")[2] for info in pkgutil.walk_packages(gausslens.__path__, "gausslens.")}
+    assert modules.isdisjoint(PUBLIC)
+
+
+def test_the_version_is_a_release():
+    assert all(part.isdigit() for part in gausslens.__version__.split("."))

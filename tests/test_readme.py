@@ -1,0 +1,39 @@
+"""What the README says is what happens."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gausslens.cli import EXAMPLE
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+INSTALL = "python3 -m venv .venv && .venv/bin/pip install -c constraints.txt -e"
+COMMANDS = [f"{INSTALL} . && .venv/bin/gausslens study digits", f"{INSTALL} '.[test]' && .venv/bin/pytest"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_both_commands_stand_on_a_line_of_their_own(command):
+    assert README.splitlines().count(command) == 1
+
+
+def test_the_continuous_checks_run_both_commands_as_written():
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    patterns = re.findall(r"^readme_command '(.+)'$", script, flags=re.MULTILINE)
+    matched = [[line for line in README.splitlines() if re.search(pattern, line)] for pattern in patterns]
+    assert matched == [[command] for command in COMMANDS]
+
+
+def test_the_code_is_the_example_that_the_command_shows():
+    """`test_cli` runs it."""
+    (block,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    assert block == EXAMPLE
+    assert len(block.splitlines()) <= 15
+
+
+def test_links_lead_somewhere():
+    targets = re.findall(r"\]\(([^)#]+)", README)
+    missing = [target for target in targets if "://" not in target and not (ROOT / target).exists()]
+    assert missing == []
