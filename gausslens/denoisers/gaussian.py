@@ -1,0 +1,136 @@
+"""The Gaussian denoiser: the Wiener filter of a mean and a covariance, and its exact probability flow.
+
+Model: x0 ~ N(μ, Σ) with Σ = U diag(λ) Uᵀ + λ̄ (I − U Uᵀ), U of r orthonormal columns and λ̄ the floor. The denoiser is
+the posterior mean, linear in x; along the probability-flow ODE each principal coordinate moves on its own,
+
+    D(x; σ) = μ + U diag(λ/(λ+σ²)) Uᵀ(x−μ) + λ̄/(λ̄+σ²) (I − U Uᵀ)(x−μ)                       Eq. (6) of arXiv:2410.24060
+    x(σ') = μ + U diag(√((λ+σ'²)/(λ+σ²))) Uᵀ(x−μ) + √((λ̄+σ'²)/(λ̄+σ²)) (I − U Uᵀ)(x−μ)       Eq. (7)
+
+Nothing is inverted and nothing d×d is formed: both cost O(d r) an image. The best linear fit of *any* exact posterior
+mean on its own noisy data is this filter (claims about a network need held-out inputs, see docs/theory.md).
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .._typing import Float, Images
+from ..errors import ConfigError
+from .conditional import PerClassDenoiser
+from .moments import Moments
+from .protocol import check_input, expand_sigma
+
+
+class GaussianDenoiser(nn.Module):
+    """The Wiener filter of given moments.
+
+    Arithmetic is in the dtype of the buffers, float64 unless moved with `.to()` or `.float()`; the result has x's dtype.
+
+    Args:
+        moments: mean and spectrum, from `Moments.fit`.
+
+    >>> import torch
+    >>> images = torch.rand(50, 1, 4, 4).double() * 2 - 1
+    >>> denoiser = GaussianDenoiser(Moments.fit(images))
+    >>> x = torch.randn(2, 1, 4, 4).double() * 80
+    >>> there_and_back = denoiser.flow(denoiser.flow(x, 80.0, 0.5), 0.5, 80.0)
+    >>> torch.allclose(there_and_back, x)
+    True
+    """
+
+    mean: Tensor
+    eigvals: Tensor
+    eigvecs: Tensor
+    floor: Tensor
+
+    def __init__(self, moments: Moments) -> None:
+        super().__init__()
+        self.shape = moments.shape
+        self.register_buffer("mean", moments.mean.clone())
+        self.register_buffer("eigvals", moments.eigvals.clone())
+        self.register_buffer("eigvecs", moments.eigvecs.clone())
+        self.register_buffer("floor", moments.mean.new_tensor(moments.floor))
+
+    @classmethod
+    def per_class(cls, images: Images, labels: Any, **options: Any) -> PerClassDenoiser:
+        """One Gaussian denoiser per class, called as D(x, σ, labels).
+
+        Args:
+            images: any source of images.
+            labels: one integer per image, (n,).
+            **options: passed to `Moments.fit`.
+
+        Returns:
+            The conditional denoiser.
+        """
+        return PerClassDenoiser({label: cls(m) for label, m in Moments.per_class(images, labels, **options).items()})
+
+    def forward(self, x: Tensor, sigma: float | Tensor) -> Tensor:
+        """The posterior mean, Eq. (6).
+
+        Args:
+            x: noisy images, (b, *shape).
+            sigma: noise levels above 0, a number or (b,).
+
+        Returns:
+            The denoised images, (b, *shape), in x's dtype.
+        """
+        check_input(x, self.shape)
+        variance = expand_sigma(sigma, x).to(self.mean.dtype)[:, None] ** 2
+        return self._scale_modes(x, self.eigvals / (self.eigvals + variance), self.floor / (self.floor + variance))
+
+    def flow(self, x: Tensor, sigma_from: float | Tensor, sigma_to: float | Tensor) -> Tensor:
+        """The exact solution of the probability-flow ODE of this Gaussian, Eq. (7), up or down in noise.
+
+        Args:
+            x: noisy images at `sigma_from`, (b, *shape).
+            sigma_from: the noise level of x, above 0.
+            sigma_to: the noise level wanted, 0 or above.
+
+        Returns:
+            The images at `sigma_to`, (b, *shape), in x's dtype.
+
+        Raises:
+            ConfigError: if a noise level is out of its range.
+        """
+        check_input(x, self.shape)
+        start = expand_sigma(sigma_from, x).to(self.mean.dtype)[:, None] ** 2
+        end = torch.as_tensor(sigma_to, dtype=self.mean.dtype, device=x.device)
+        if not bool(((end >= 0) & end.isfinite()).all()) or end.shape not in ((), (1,), (len(x),)):
+            raise ConfigError(
+                f"sigma_to must be 0 or above and finite, one number or one per image ({len(x)}); got {sigma_to!r}."
+            )
+        end = end.reshape(-1, 1) ** 2
+        return self._scale_modes(
+            x,
+            ((self.eigvals + end) / (self.eigvals + start)).sqrt(),
+            ((self.floor + end) / (self.floor + start)).sqrt(),
+        )
+
+    def weight(self, sigma: float) -> Float[Tensor, "d d"]:
+        """The matrix W of D(x; σ) = Wx + b."""
+        gains, floor_gain = self._gains(sigma)
+        weight = (self.eigvecs * (gains - floor_gain)) @ self.eigvecs.T
+        weight.diagonal().add_(floor_gain)
+        return weight
+
+    def bias(self, sigma: float) -> Float[Tensor, "d"]:
+        """The vector b = (I − W)μ of D(x; σ) = Wx + b."""
+        gains, floor_gain = self._gains(sigma)
+        coordinates = self.eigvecs.T @ self.mean
+        return (1 - floor_gain) * self.mean - self.eigvecs @ ((gains - floor_gain) * coordinates)
+
+    def _gains(self, sigma: float) -> tuple[Float[Tensor, "r"], Float[Tensor, ""]]:
+        variance = expand_sigma(sigma, self.mean[None])[0] ** 2
+        return self.eigvals / (self.eigvals + variance), self.floor / (self.floor + variance)
+
+    def _scale_modes(self, x: Tensor, inside: Float[Tensor, "b r"], outside: Float[Tensor, "b 1"]) -> Tensor:
+        """μ + U diag(inside) Uᵀ(x−μ) + outside (I − U Uᵀ)(x−μ)."""
+        centred = x.flatten(1).to(self.mean.dtype) - self.mean
+        coordinates = centred @ self.eigvecs
+        if self.eigvecs.shape[0] == self.eigvecs.shape[1]:
+            moved = (inside * coordinates) @ self.eigvecs.T  # there is no outside, and a large factor on it would cost digits
+        else:
+            moved = outside * centred + ((inside - outside) * coordinates) @ self.eigvecs.T
+        return (self.mean + moved).to(x.dtype).reshape(x.shape)
