@@ -163,6 +163,17 @@ def duplicates(
     return pairs[pairs[:, 1].argsort()]
 
 
+def paired_distances(images: Tensor, others: Tensor) -> Float[Tensor, "n"]:
+    """‖images_i − others_i‖ of aligned images (n, *shape), in float64 on the CPU."""
+    _check_shapes(images, others)
+    size = _rows_that_fit(images, _TILE_ROWS)
+    parts = [
+        torch.linalg.vector_norm(_vectors(a, a.device).double() - _vectors(b, a.device).double(), dim=1).cpu()
+        for a, b in zip(images.split(size), others.split(size), strict=True)
+    ]
+    return torch.cat(parts)
+
+
 def _check_shapes(queries: Tensor, images: Tensor) -> None:
     if queries.shape[1:] != images.shape[1:] or 0 in (len(queries), len(images)):
         raise DataError(
