@@ -7,7 +7,7 @@ after.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -88,12 +88,10 @@ def placement(
 
 @contextmanager
 def evaluating(*denoisers: Any, gradients: bool = False) -> Iterator[None]:
-    """Put modules in eval mode and gradients off; restore both afterwards."""
+    """Put modules in eval mode and gradients off, or on if asked for; restore both afterwards."""
     modules = [m for denoiser in denoisers if isinstance(denoiser, nn.Module) for m in denoiser.modules()]
     training = [module for module in modules if module.training]
-    with ExitStack() as stack:
-        if not gradients:
-            stack.enter_context(torch.no_grad())
+    with torch.set_grad_enabled(gradients):
         for module in training:
             module.training = False
         try:
