@@ -1,10 +1,15 @@
 """Numbers with their 95 % intervals.
 
-Every measure is a mean over independent units (images, image pairs, samples) y₁ … y_n, or a smooth function of such
-means. The units are assumed independent and identically distributed, nothing more: per-image errors are skewed, so the
-interval of a mean is the studentised bootstrap's. The resamples are multinomial counts, the same for every row of a
-matrix of units, so that values at several noise levels are resampled jointly and everything is two matrix products.
-The resampling seed is fixed: the same data give the same interval.
+Every measure is a mean over independent units (images, image pairs, samples) y₁ … y_n, or a ratio of two such means.
+The units are assumed independent and identically distributed, nothing more. Per-image errors are skewed, which the
+studentised bootstrap (bootstrap-t) corrects at one end, and have outliers, after which it is too short at the other;
+so each end of an interval is the farther one of bootstrap-t's and Student's. Coverage measured in 5,000
+trials with n = 50 or 100, least and greatest over nine laws (normal, contaminated normal, χ, χ², exponential, lognormal
+of log-deviation up to 1, cosines near 1): this rule 94.0 and 96.7 %, bootstrap-t alone 90.7 and 95.7, Student's 88.4 and
+95.6, Hall's transformation 90.5 and 95.8; BCa fell to 91.0 and the percentile bootstrap to 89.6.
+
+Resamples are multinomial counts, the same for every row of a matrix of units: values at several noise levels are
+resampled jointly, by matrix products. Their seed is fixed, so the same data give the same interval.
 """
 
 import math
@@ -17,10 +22,15 @@ from .._typing import Float
 from ..errors import ConfigError, DataError
 from ..noise import generator
 
-RESAMPLES = 2000
+# With 1,999 resamples the 2.5 % and 97.5 % quantiles are order statistics, the 50th and the 1,950th.
+RESAMPLES = 1999
+_LOWER_RANK, _UPPER_RANK = 50, 1950
 
-# Below, a resample too often repeats one unit; above, Student's interval agrees to a percent of its length.
+# Below, resamples repeat too few values; above, Student's interval agrees with the bootstrap's to a percent or so.
 _BOOTSTRAP_UNITS = range(8, 2000)
+
+# A resample that misses the few units with all the spread has next to no error of its own; this bounds its t.
+_ERROR_FLOOR = 0.1
 
 _NORMAL_QUANTILE = 1.959963984540054
 _STUDENT_QUANTILES = (12.706204736, 4.302652730, 3.182446305, 2.776445105, 2.570581836, 2.446911851)
@@ -54,15 +64,15 @@ def mean_interval(
 ) -> tuple[Float[Tensor, "*s"], Float[Tensor, "*s"], Float[Tensor, "*s"]]:
     """Means over the last axis with their 95 % intervals.
 
-    ȳ − q₉₇.₅·se … ȳ − q₂.₅·se,  se = s/√n, q the quantiles of (ȳ* − ȳ)/se* over resamples (bootstrap-t).
-    With fewer than 8 units or at least 2,000, q are Student's quantiles instead.
+    ȳ − u·se … ȳ − l·se,  se = s/√n,  u = max(q₉₇.₅, q), l = min(q₂.₅, −q), with q₂.₅ and q₉₇.₅ the quantiles of
+    (ȳ* − ȳ)/se* over resamples and q Student's. With fewer than 8 units or at least 2,000, u = −l = q.
 
     Args:
         per_unit: values of n ≥ 1 independent units, (*s, n); rows are resampled jointly.
 
     Returns:
-        Values, lower and upper ends, each (*s). One unit has no interval: its ends are NaN. Rows without any spread
-        have both ends at the value.
+        Values, lower and upper ends, each (*s), in float64. One unit has no interval: its ends are NaN. Rows without
+        any spread have both ends at the value.
 
     Reference: Efron, Tibshirani (1993), An Introduction to the Bootstrap, §12.5.
 
@@ -71,17 +81,84 @@ def mean_interval(
     >>> bool(high - value > value - low)  # skewed to the right, so it reaches further to the right
     True
     """
+    mean, error = _mean_and_error(per_unit.double())
     n = per_unit.shape[-1]
+    if n not in _BOOTSTRAP_UNITS:
+        return mean, *_interval(mean, error, n)
+    shift, spread = _resample(per_unit.double() - mean[..., None])
+    return mean, *_interval(mean, error, n, shift / spread)
+
+
+def ratio_interval(
+    numerators: Float[Tensor, "*s n"], denominators: Float[Tensor, "*s n"]
+) -> tuple[Float[Tensor, "*s"], Float[Tensor, "*s"], Float[Tensor, "*s"], Float[Tensor, "*s n"]]:
+    """Ratios of sums r = Σy/Σz over the last axis with their 95 % intervals.
+
+    The influence of unit i is (y_i − r·z_i)/z̄; r plus the influences are n values whose mean is r and whose spread is
+    the delta method's. Each end is the farthest of the interval of their mean (see `mean_interval`) and of the
+    bootstrap-t of the ratio itself, in which ratio and error are taken anew in every resample.
+
+    On per-image sums of squares (n = 100, lognormal contrast of log-deviation 0 … 0.5) this covers 94 to 96 %; the
+    interval of the mean alone 92.5 to 96, the bootstrap-t of the ratio with Student's 92.7 to 95.5.
+
+    Args:
+        numerators: y of n ≥ 1 independent units, (*s, n).
+        denominators: z of the same units, (*s, n), with Σz > 0.
+
+    Returns:
+        Ratios, lower and upper ends, each (*s), and the n values of each ratio, (*s, n), in float64.
+
+    >>> y = torch.tensor([1.0, 2.0, 6.0], dtype=torch.float64)
+    >>> ratio, low, high, per_unit = ratio_interval(y, torch.full_like(y, 6.0))
+    >>> [round(value, 6) for value in per_unit.tolist()]  # equal denominators: a plain mean
+    [0.166667, 0.333333, 1.0]
+    """
+    y, z = numerators.double(), denominators.double()
+    n = y.shape[-1]
+    ratio, scale = y.sum(-1) / z.sum(-1), z.mean(-1)
+    per_unit = ratio[..., None] + (y - ratio[..., None] * z) / scale[..., None]
+    _, low, high = mean_interval(per_unit)
+    if n not in _BOOTSTRAP_UNITS:
+        return ratio, low, high, per_unit
+    _, error = _mean_and_error(per_unit)
+    frequencies = bootstrap_counts(n).to(y.device).T / n
+    resampled_scale = z @ frequencies
+    resampled = (y @ frequencies) / resampled_scale
+    variance = y.square() @ frequencies - 2 * resampled * ((y * z) @ frequencies)
+    variance = variance + resampled.square() * (z.square() @ frequencies)
+    spread = (variance.clamp_min(0) / (n - 1)).sqrt() / resampled_scale
+    t = (resampled - ratio[..., None]) / spread.maximum(_ERROR_FLOOR * error[..., None])
+    far_low, far_high = _interval(ratio, error, n, t)
+    return ratio, low.minimum(far_low), high.maximum(far_high), per_unit
+
+
+def minimum_interval(per_unit: Float[Tensor, "s n"]) -> tuple[int, float, float, float]:
+    """The least of s means over n units with its 95 % interval, units resampled jointly across the rows.
+
+    The bootstrap-t of the minimum: (min ȳ* − min ȳ)/se*, se* the error of the row that is least in the resample; each
+    end the farther of this and Student's at the least row. Resampling the rows jointly carries over how they rise and
+    fall together, and that another row might have been the least. (Outside 8 … 1,999 units the resampled means are
+    drawn from the normal law with the rows' covariance.)
+
+    Coverage for 10 rows of skewed units, n = 50 or 100, correlated .5 or .9 between neighbours, the least row well
+    apart, little apart or tied with one: 94.1 to 98.8 % in 1,000 trials; with all ten rows tied 88.5 to 96.3 %.
+
+    Args:
+        per_unit: values of n ≥ 1 independent units in s rows, (s, n).
+
+    Returns:
+        Which row, its mean, and the ends of the interval.
+    """
     values = per_unit.double()
-    mean = values.mean(-1)
-    if n == 1:
-        nothing = torch.full_like(mean, math.nan)
-        return mean, nothing, nothing
-    error = values.std(-1) / math.sqrt(n)
-    lower, upper = (
-        _studentized_quantiles(values - mean[..., None]) if n in _BOOTSTRAP_UNITS else _student_quantiles(mean, n)
-    )
-    return mean, mean - upper * error, mean - lower * error
+    n = values.shape[-1]
+    mean, error = _mean_and_error(values)
+    row = int(mean.argmin())
+    centred = values - mean[:, None]
+    shift, spread = _resample(centred) if n in _BOOTSTRAP_UNITS else _draw_means(centred, error)
+    least, where = (mean[:, None] + shift).min(0)
+    t = (least - mean[row]) / spread.gather(0, where[None])[0]
+    low, high = _interval(mean[row], error[row], n, t)
+    return row, float(mean[row]), float(low), float(high)
 
 
 def mean_estimate(per_unit: Tensor) -> Estimate:
@@ -139,28 +216,8 @@ def proportion_estimate(successes: int, n: int) -> Estimate:
 def bootstrap_counts(n: int, resamples: int = RESAMPLES) -> Float[Tensor, "resamples n"]:
     """How often each of n units appears in each resample of n units, in float64; the same at every call."""
     picks = torch.randint(n, (resamples, n), generator=generator(0, "bootstrap", n))
-    return torch.zeros(resamples, n, dtype=torch.float64).scatter_add_(
-        1, picks, torch.ones(picks.shape, dtype=torch.float64)
-    )
-
-
-def _studentized_quantiles(centred: Float[Tensor, "*s n"]) -> tuple[Float[Tensor, "*s"], Float[Tensor, "*s"]]:
-    n = centred.shape[-1]
-    frequencies = bootstrap_counts(n).to(centred.device) / n
-    scale = centred.abs().amax(-1, keepdim=True)
-    unit = centred / scale.where(scale > 0, 1)
-    mean = unit @ frequencies.T
-    error = ((unit.square() @ frequencies.T - mean.square()).clamp_min(0) / (n - 1)).sqrt()
-    # A resample of one value only says nothing about t.
-    t = (mean / error).where(error > 0, 0)
-    ends = torch.tensor([0.025, 0.975], dtype=t.dtype, device=t.device)
-    lower, upper = torch.quantile(t, ends, dim=-1)
-    return lower, upper
-
-
-def _student_quantiles(like: Float[Tensor, "*s"], n: int) -> tuple[Float[Tensor, "*s"], Float[Tensor, "*s"]]:
-    quantile = torch.full_like(like, student_quantile(n - 1))
-    return -quantile, quantile
+    counts = torch.zeros(resamples, n, dtype=torch.float64)
+    return counts.scatter_add_(1, picks, torch.ones((), dtype=torch.float64).expand(picks.shape))
 
 
 def student_quantile(freedom: int) -> float:
@@ -175,3 +232,47 @@ def student_quantile(freedom: int) -> float:
         (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
     )
     return sum(term / float(freedom) ** power for power, term in enumerate(terms))
+
+
+def _mean_and_error(values: Float[Tensor, "*s n"]) -> tuple[Float[Tensor, "*s"], Float[Tensor, "*s"]]:
+    n = values.shape[-1]
+    # Differences from the first value, so that equal values have exactly no spread.
+    offset = values - values[..., :1]
+    mean = values[..., 0] + offset.mean(-1)
+    error = offset.std(-1) / math.sqrt(n) if n > 1 else torch.full_like(mean, math.nan)
+    return mean, error
+
+
+def _resample(centred: Float[Tensor, "*s n"]) -> tuple[Float[Tensor, "*s resamples"], Float[Tensor, "*s resamples"]]:
+    """Means of resamples of units of mean 0, and their standard errors."""
+    n = centred.shape[-1]
+    frequencies = bootstrap_counts(n).to(centred.device).T / n
+    squares = centred.square()
+    shift = centred @ frequencies
+    variance = (squares @ frequencies - shift.square()).clamp_min(0)
+    floor = _ERROR_FLOOR**2 * squares.mean(-1, keepdim=True)
+    return shift, (variance.maximum(floor) / (n - 1)).sqrt()
+
+
+def _draw_means(
+    centred: Float[Tensor, "s n"], error: Float[Tensor, "s"]
+) -> tuple[Float[Tensor, "s resamples"], Float[Tensor, "s resamples"]]:
+    """What `_resample` tends to for many units: normal with the covariance of the rows."""
+    n = centred.shape[-1]
+    eigvals, eigvecs = torch.linalg.eigh(centred @ centred.T / (n * max(n - 1, 1)))
+    normal = torch.randn(len(centred), RESAMPLES, generator=generator(0, "bootstrap"), dtype=torch.float64)
+    shift = (eigvecs * eigvals.clamp_min(0).sqrt()) @ normal.to(centred.device)
+    return shift, error[:, None].expand_as(shift)
+
+
+def _interval(
+    value: Float[Tensor, "*s"], error: Float[Tensor, "*s"], n: int, t: Float[Tensor, "*s resamples"] | None = None
+) -> tuple[Float[Tensor, "*s"], Float[Tensor, "*s"]]:
+    """Value minus error times the quantiles of t, each end at least as far as Student's."""
+    student = student_quantile(max(n - 1, 1))
+    low, high = value - student * error, value + student * error
+    if t is None:
+        return low, high
+    t = t.nan_to_num(nan=0.0)  # 0/0: no spread, so no error
+    lower, upper = t.kthvalue(_LOWER_RANK).values, t.kthvalue(_UPPER_RANK).values
+    return low.minimum(value - upper * error), high.maximum(value - lower * error)

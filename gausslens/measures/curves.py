@@ -1,0 +1,170 @@
+"""A measured quantity at every noise level, with intervals, differences and extremes.
+
+A measure at noise level σ is a mean over n independent units: images, or pairs of images. A curve keeps the value of
+every unit at every σ. The same units stand behind all noise levels and, with the same images and seed, behind every
+denoiser, so differences are taken unit by unit (what the units share cancels) and extremes over σ are found anew in
+every resample of the units.
+"""
+
+import math
+from dataclasses import dataclass, fields, replace
+
+from torch import Tensor
+
+from .._typing import Float, Sigmas
+from ..errors import ConfigError
+from ..noise import as_sigmas
+from .intervals import mean_interval, minimum_interval
+
+_DIFFERENCE = ", difference"
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What two curves must share for their units to be pairs.
+
+    Attributes:
+        metric: what was measured.
+        inputs: the sort of inputs: "images", "pairs of images", "pairs of noise".
+        seed: seed of the noise and of the choice of images.
+        draws: number of noisy inputs, or pairs of them.
+        content: digest of the images (for pure noise, their shape) and labels.
+    """
+
+    metric: str
+    inputs: str
+    seed: int
+    draws: int
+    content: str
+
+
+@dataclass(frozen=True)
+class Extremum:
+    """The least or greatest value of a curve, where it is, and its 95 % interval.
+
+    Attributes:
+        value: the value.
+        low: lower end of the interval.
+        high: upper end of the interval.
+        count: the number of independent units behind it.
+        sigma: the noise level at which it was found.
+    """
+
+    value: float
+    low: float
+    high: float
+    count: int
+    sigma: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}] (n={self.count}) at σ={self.sigma:.4g}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Curve:
+    """Values at noise levels σ_1 … σ_s, each a mean over the same n units, with 95 % intervals.
+
+    `a - b` of curves with the same metric, images, noise and noise levels is the curve of paired differences.
+
+    Attributes:
+        sigmas: the noise levels, (s,).
+        values: the measure at each, (s,).
+        low: lower ends of the intervals, (s,).
+        high: upper ends of the intervals, (s,).
+        per_image: the value of each unit, (s, n); the mean of a row is `values`. For explained variance, a ratio of
+            sums, a unit's value is the ratio plus the unit's influence on it (see `ratio_interval`).
+        conditions: what was measured on which inputs.
+        span: least and greatest value the measure can have.
+
+    >>> import torch
+    >>> conditions = Conditions("rmse", "images", 0, 4, "digest")
+    >>> a = Curve.of_means([2.0, 1.0], torch.tensor([[1.0, 3.0, 9.0, 4.0], [0.5, 2.0, 7.0, 3.0]]), conditions)
+    >>> b = Curve.of_means([2.0, 1.0], a.per_image - 1, conditions)
+    >>> print(a - b)  # image by image exactly 1, whatever the spread between images
+    rmse, difference; 4 images, seed 0
+         sigma      value        low       high
+             2          1          1          1
+             1          1          1          1
+    >>> print(a.minimum())
+    3.125 [-1.299, 7.549] (n=4) at σ=1
+    """
+
+    sigmas: Float[Tensor, "s"]
+    values: Float[Tensor, "s"]
+    low: Float[Tensor, "s"]
+    high: Float[Tensor, "s"]
+    per_image: Float[Tensor, "s n"]
+    conditions: Conditions
+    span: tuple[float, float] = (-math.inf, math.inf)
+
+    @classmethod
+    def of_means(
+        cls,
+        sigmas: Sigmas,
+        per_image: Float[Tensor, "s n"],
+        conditions: Conditions,
+        span: tuple[float, float] = (-math.inf, math.inf),
+    ) -> "Curve":
+        """The curve of the means of units.
+
+        Args:
+            sigmas: the noise levels, s of them.
+            per_image: the value of each unit, (s, n).
+            conditions: what was measured on which inputs.
+            span: least and greatest value the measure can have; intervals are cut there.
+
+        Returns:
+            The curve, its intervals those of `mean_interval`.
+        """
+        values, low, high = mean_interval(per_image)
+        return cls(as_sigmas(sigmas), values, low.clamp(*span), high.clamp(*span), per_image.double(), conditions, span)
+
+    @property
+    def count(self) -> int:
+        """The number of independent units: images, or pairs of images."""
+        return self.per_image.shape[1]
+
+    def minimum(self) -> Extremum:
+        """The least value over σ; its interval resamples the units jointly across σ (see `minimum_interval`)."""
+        return self._extremum(1)
+
+    def maximum(self) -> Extremum:
+        """The greatest value over σ; its interval resamples the units jointly across σ (see `minimum_interval`)."""
+        return self._extremum(-1)
+
+    def __sub__(self, other: "Curve") -> "Curve":
+        self._check_paired(other)
+        metric = self.conditions.metric.removesuffix(_DIFFERENCE) + _DIFFERENCE
+        return Curve.of_means(self.sigmas, self.per_image - other.per_image, replace(self.conditions, metric=metric))
+
+    def __repr__(self) -> str:
+        lines = [
+            f"{self.conditions.metric}; {self.count} {self.conditions.inputs}, seed {self.conditions.seed}",
+            f"{'sigma':>10} {'value':>10} {'low':>10} {'high':>10}",
+        ]
+        for row in zip(self.sigmas.tolist(), self.values.tolist(), self.low.tolist(), self.high.tolist(), strict=True):
+            lines.append(" ".join(f"{number:>10.4g}" for number in row))
+        return "\n".join(lines)
+
+    def _extremum(self, sign: int) -> Extremum:
+        row, value, low, high = minimum_interval(sign * self.per_image)
+        low, high = (low, high) if sign > 0 else (-high, -low)
+        bottom, top = self.span
+        # A comparison with NaN is false, so that the ends of a single unit stay NaN.
+        low, high = (bottom if low < bottom else low), (top if high > top else high)
+        return Extremum(sign * value, low, high, self.count, float(self.sigmas[row]))
+
+    def _check_paired(self, other: "Curve") -> None:
+        ours, theirs = self.conditions, other.conditions
+        differing = [
+            f"{field.name} ({getattr(ours, field.name)} and {getattr(theirs, field.name)})"
+            for field in fields(Conditions)
+            if getattr(ours, field.name) != getattr(theirs, field.name)
+        ]
+        if self.sigmas.tolist() != other.sigmas.tolist():
+            differing.append(f"sigmas ({self.sigmas.tolist()} and {other.sigmas.tolist()})")
+        if differing:
+            raise ConfigError(
+                "a - b pairs curves unit by unit, so both must have the same metric, images, noise and noise levels; "
+                f"these differ in {', '.join(differing)}. Measure both with the same images, sigmas, count and seed."
+            )
