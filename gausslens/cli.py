@@ -23,11 +23,12 @@ def discs(n, seed):  # 16 x 16 images of one soft disc each, in [-1, 1]
     return torch.tanh(20 * (0.1 + 0.2 * size - distance))
 
 train, held_out, latents = discs(500, seed=0), discs(500, seed=1), torch.randn(200, 1, 16, 16)
-gaussian = gl.GaussianDenoiser(gl.Moments.fit(train))  # what a model that generalises resembles
-model = gl.MultiDeltaDenoiser(train)  # memorises by construction; put your own D(x, sigma) here
-print("linearity:", gl.linearity(model, held_out, gl.karras_sigmas(10), affine=True).values)
-print("RMSE to the Gaussian:", gl.gap(gaussian, model, held_out, gl.karras_sigmas(10)).values)
-print("copies:", gl.memorization(gl.sample(model, latents), train, held_out))
+gaussian = gl.GaussianDenoiser(gl.Moments.fit(train))  # a model that generalises comes close to this
+memory = gl.MultiDeltaDenoiser(train)  # a model that memorises comes close to this
+for model in (gaussian, memory):  # your own D(x, sigma) can stand here
+    print("least linearity:", gl.linearity(model, held_out, gl.karras_sigmas(10), affine=True).minimum())
+    print("furthest from the Gaussian:", gl.gap(gaussian, model, held_out, gl.karras_sigmas(10)).maximum())
+    print(gl.memorization(gl.sample(model, latents), train, held_out))
 """
 
 

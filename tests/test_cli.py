@@ -1,5 +1,6 @@
 """The command answers quickly and readably, and what it shows is true."""
 
+import re
 import subprocess
 import sys
 import time
@@ -53,7 +54,10 @@ def test_study_says_what_this_version_can_do():
 def test_the_example_runs_as_it_is():
     answer = subprocess.run([sys.executable, "-W", "error", "-"], input=cli.EXAMPLE, capture_output=True, text=True)
     assert answer.stderr == ""
-    assert len(answer.stdout.splitlines()) >= 3
+    linearity = [float(value) for value in re.findall(r"least linearity: ([\d.]+)", answer.stdout)]
+    distance = [float(value) for value in re.findall(r"furthest from the Gaussian: ([\d.]+)", answer.stdout)]
+    assert linearity[0] == 1 > linearity[1]  # the Gaussian denoiser is affine, memory is not
+    assert distance[0] == 0 < distance[1]
 
 
 @pytest.mark.parametrize(
