@@ -130,7 +130,9 @@ class GaussianDenoiser(nn.Module):
         centred = x.flatten(1).to(self.mean.dtype) - self.mean
         coordinates = centred @ self.eigvecs
         if self.eigvecs.shape[0] == self.eigvecs.shape[1]:
-            moved = (inside * coordinates) @ self.eigvecs.T  # there is no outside, and a large factor on it would cost digits
+            moved = (
+                inside * coordinates
+            ) @ self.eigvecs.T  # there is no outside, and a large factor on it would cost digits
         else:
             moved = outside * centred + ((inside - outside) * coordinates) @ self.eigvecs.T
         return (self.mean + moved).to(x.dtype).reshape(x.shape)

@@ -190,7 +190,9 @@ class Moments:
             metadata["shape"] = tuple(metadata["shape"])
             return cls(**tensors, **metadata)
         except (KeyError, TypeError) as error:
-            raise CheckpointError(f"{path} does not hold moments this version can read ({error}). Fit and save again.") from error
+            raise CheckpointError(
+                f"{path} does not hold moments this version can read ({error}). Fit and save again."
+            ) from error
 
     def _scatter(self) -> Scatter:
         """These moments as an accumulator: N Σ = FᵀF with F = √N diag(√λ) Uᵀ."""
