@@ -152,7 +152,8 @@ class Curve:
         bottom, top = self.span
         # A comparison with NaN is false, so that the ends of a single unit stay NaN.
         low, high = (bottom if low < bottom else low), (top if high > top else high)
-        return Extremum(sign * value, low, high, self.count, float(self.sigmas[row]))
+        value, low, high = sign * value + 0.0, low + 0.0, high + 0.0  # turned signs turn 0 into -0, which prints as such
+        return Extremum(value, low, high, self.count, float(self.sigmas[row]))
 
     def _check_paired(self, other: "Curve") -> None:
         ours, theirs = self.conditions, other.conditions
