@@ -152,7 +152,7 @@ class Curve:
         bottom, top = self.span
         # A comparison with NaN is false, so that the ends of a single unit stay NaN.
         low, high = (bottom if low < bottom else low), (top if high > top else high)
-        value, low, high = sign * value + 0.0, low + 0.0, high + 0.0  # turned signs turn 0 into -0, which prints as such
+        value, low, high = sign * value + 0.0, low + 0.0, high + 0.0  # turning signs makes -0 of 0
         return Extremum(value, low, high, self.count, float(self.sigmas[row]))
 
     def _check_paired(self, other: "Curve") -> None:
