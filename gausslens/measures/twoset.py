@@ -82,9 +82,10 @@ def copy_test(
     t* the largest t* < t with (1 + #{r ≥ 1/t*}) / #{r ≤ t*} ≤ false_discovery (target–decoy selection).
 
     The held-out images must be exchangeable with the training images: drawn from the same source, at random, without
-    shared duplicates. Read the names together with the p-value: their error rate assumes that samples fall to either
-    half independently, which many samples around one image do not. At a rate of 0.05 nothing is named unless at least
-    20 samples have r < t. A copy of a flat image is not identifiable: others lie as near to it.
+    shared duplicates. Read p-value, A, B and names together. A small p-value may rest on one sample, all of whose many
+    close neighbours fell to one half. The names' error rate assumes that samples fall to either half independently,
+    which many samples around one image do not; at a rate of 0.05 nothing is named unless at least 20 samples have
+    r < t. Copies of flat images, and of images of few degrees of freedom, are not identifiable: others lie as near.
 
     Args:
         samples: generated images, (m, *shape); only checked to be finite.
