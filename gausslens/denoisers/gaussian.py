@@ -110,18 +110,19 @@ class GaussianDenoiser(nn.Module):
 
     def weight(self, sigma: float) -> Float[Tensor, "d d"]:
         """The matrix W of D(x; σ) = Wx + b."""
-        gains, floor_gain = self._gains(sigma)
+        gains, floor_gain = self.gains(sigma)
         weight = (self.eigvecs * (gains - floor_gain)) @ self.eigvecs.T
         weight.diagonal().add_(floor_gain)
         return weight
 
     def bias(self, sigma: float) -> Float[Tensor, "d"]:
         """The vector b = (I − W)μ of D(x; σ) = Wx + b."""
-        gains, floor_gain = self._gains(sigma)
+        gains, floor_gain = self.gains(sigma)
         coordinates = self.eigvecs.T @ self.mean
         return (1 - floor_gain) * self.mean - self.eigvecs @ ((gains - floor_gain) * coordinates)
 
-    def _gains(self, sigma: float) -> tuple[Float[Tensor, "r"], Float[Tensor, ""]]:
+    def gains(self, sigma: float) -> tuple[Float[Tensor, "r"], Float[Tensor, ""]]:
+        """The factors λ/(λ+σ²) on the principal components, and λ̄/(λ̄+σ²) on everything else."""
         variance = expand_sigma(sigma, self.mean[None])[0] ** 2
         return self.eigvals / (self.eigvals + variance), self.floor / (self.floor + variance)
 

@@ -59,9 +59,9 @@ class NoisyInputs:
         """Labels of inputs `start` … `stop` − 1."""
         return None if self._labels is None else self._labels[self._units(start, stop)]
 
-    def totals(self, values: Float[Tensor, "count"]) -> Float[Tensor, "u"]:
-        """Sums within images of a value of each input."""
-        totals = torch.zeros(len(self._images), dtype=values.dtype)
+    def totals(self, values: Float[Tensor, "count *d"]) -> Float[Tensor, "u *d"]:
+        """Sums within images of a value, or vector, of each input."""
+        totals = torch.zeros(len(self._images), *values.shape[1:], dtype=values.dtype)
         return totals.index_add_(0, self._units(0, self.count), values)
 
     def averages(self, values: Float[Tensor, "count"]) -> Float[Tensor, "u"]:

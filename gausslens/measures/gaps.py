@@ -202,20 +202,25 @@ def _explained_variance(
         a, b = outputs(inputs.at(sigma, start, stop), sigma, inputs.labels(start, stop))
         return a, (a.double() - b.double()).square().sum(1)
 
-    unexplained, variance = [], []
+    unexplained, variance, shortfall = [], [], []
     for parts in sweep(compared, sigmas, inputs.count, batch_size, progress):
         a = torch.cat([output for output, _ in parts])
         # Differences from one output, so that a constant has exactly no variance.
         offset = a.double() - a[0].double()
+        offset -= offset.mean(0)
+        squares = offset.square().sum(1)
         unexplained.append(inputs.totals(torch.cat([square for _, square in parts])))
-        variance.append(inputs.totals((offset - offset.mean(0)).square().sum(1)))
+        variance.append(inputs.totals(squares))
+        shortfall.append(inputs.totals(offset).square().sum() / (inputs.count * squares.sum()))
     error, total = torch.stack(unexplained), torch.stack(variance)
     defined = total.sum(1, keepdim=True) > 0
     total = total.where(defined, error.where(error.sum(1, keepdim=True) > 0, 1))
     ratio, low, high, per_image = ratio_interval(error, total)
-    return Curve(
-        sigmas, 1 - ratio, 1 - high, 1 - low.clamp_min(0), 1 - per_image, _conditions("ev", inputs), (-math.inf, 1.0)
-    )
+    # ā is fitted to the same outputs, so Σ‖a − ā‖² falls short by the share of variance that is ā's own, 1/n for n images
+    # with one input each. The value keeps the published formula; the interval is for what it estimates.
+    unbiased = 1 - torch.stack(shortfall).nan_to_num(nan=0.0)
+    low, high = (unbiased * low).minimum(ratio).clamp_min(0), (unbiased * high).maximum(ratio)
+    return Curve(sigmas, 1 - ratio, 1 - high, 1 - low, 1 - per_image, _conditions("ev", inputs), (-math.inf, 1.0))
 
 
 def _conditions(name: str, inputs: NoisyInputs) -> Conditions:
