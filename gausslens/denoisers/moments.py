@@ -7,7 +7,7 @@ probabilistic PCA. When nothing is discarded the floor is exactly zero.
 
 import os
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -72,7 +72,7 @@ class Moments:
         rank: int | None = None,
         device: torch.device | str | None = None,
         bounds: Bounds = (-1.0, 1.0),
-    ) -> Self:
+    ) -> "Moments":
         """Mean and spectrum of images in one pass.
 
         Fewer images than dimensions go through the N×N Gram matrix. With `rank`, nothing of size d×d is ever formed:
@@ -125,7 +125,7 @@ class Moments:
         return cls._from_spectrum(scatter, eigvals, eigvecs, rank)
 
     @classmethod
-    def per_class(cls, images: Images, labels: Any, **options: Any) -> dict[int, Self]:
+    def per_class(cls, images: Images, labels: Any, **options: Any) -> dict[int, "Moments"]:
         """The moments of each class by its label.
 
         Args:
@@ -173,7 +173,7 @@ class Moments:
         )
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
+    def load(cls, path: str | os.PathLike[str]) -> "Moments":
         """Read what `save` wrote.
 
         Args:
@@ -204,7 +204,7 @@ class Moments:
     @classmethod
     def _from_spectrum(
         cls, scatter: Scatter, eigvals: Float[Tensor, "k"], eigvecs: Float[Tensor, "d k"], rank: int | None
-    ) -> Self:
+    ) -> "Moments":
         kept = len(eigvals) if rank is None else min(rank, len(eigvals))
         discarded = scatter.trace - float(eigvals[:kept].sum())
         # Rounding leaves a remainder of about 1e-16 of the trace where nothing was discarded: that is no floor.

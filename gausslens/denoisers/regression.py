@@ -11,7 +11,6 @@ is in the sums, so data are seen once and halves are combined by adding.
 """
 
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -46,7 +45,7 @@ class Regression:
         self._target_x.addmm_(target.T, x)
         self._target_square += float(target.square().sum())
 
-    def merge(self, other: Self) -> None:
+    def merge(self, other: "Regression") -> None:
         """Add another accumulator with the same origin."""
         self.count += other.count
         self._x += other._x

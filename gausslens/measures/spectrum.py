@@ -1,0 +1,133 @@
+"""How the matrix of a linear denoiser lines up with the principal components of a set of images.
+
+The Wiener filter W_G = U diag(λ/(λ+σ²)) Uᵀ is symmetric, its singular vectors are the principal components and its
+singular values their gains. `alignment` puts W beside it: the correlation map |U_Wᵀ U| (Figures 4 and 14 of
+arXiv:2410.24060), singular values, asymmetry, weight error, and the overlap of leading subspaces
+
+    overlap(k) = ‖U_W[:k]ᵀ U[:k]‖²_F / k,
+
+which is 1 for equal subspaces and k/d for unrelated ones. Single vectors of near-equal singular values are arbitrary up
+to a rotation among themselves; subspaces cut where values are well separated are not, so judge overlaps there.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from .._typing import Bool, Float
+from ..denoisers.gaussian import GaussianDenoiser
+from ..denoisers.moments import Moments
+from ..errors import ConfigError, DataError
+
+# Two neighbouring singular values closer than this, relatively, do not separate a subspace.
+_GAP = 0.01
+
+
+class HasWeight(Protocol):
+    """A linear or Gaussian denoiser: anything with `weight(sigma)`."""
+
+    def weight(self, sigma: float) -> Tensor:
+        """The matrix W at a noise level, (d, d)."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Alignment:
+    """A linear map beside the Wiener filter of given moments, at one noise level.
+
+    Attributes:
+        sigma: the noise level.
+        correlation: |U_Wᵀ U|, left singular vectors of W against principal components, (k, k).
+        singular_values: the largest singular values of W, (k,).
+        gaussian_singular_values: those of the Wiener filter, the gains λ/(λ+σ²), (k,).
+        left: left singular vectors of W, (d, k).
+        overlap: overlap(j) of the leading j-dimensional subspaces, j = 1 … k, (k,).
+        chance: overlap(j) of unrelated subspaces, j/d, (k,).
+        ceiling: overlap(j) of the principal subspaces of two halves of the images, (k,); None without halves.
+        separated: whether the gains after the j-th and before the next are distinct enough to cut there, (k,).
+        weight_error: ‖W − W_G‖_F/‖W_G‖_F.
+        asymmetry: ‖W − Wᵀ‖_F/‖W‖_F.
+    """
+
+    sigma: float
+    correlation: Float[Tensor, "k k"]
+    singular_values: Float[Tensor, "k"]
+    gaussian_singular_values: Float[Tensor, "k"]
+    left: Float[Tensor, "d k"]
+    overlap: Float[Tensor, "k"]
+    chance: Float[Tensor, "k"]
+    ceiling: Tensor | None
+    separated: Bool[Tensor, "k"]
+    weight_error: float
+    asymmetry: float
+
+
+def alignment(
+    linear: HasWeight, moments: Moments, sigma: float, k: int = 100, *, halves: tuple[Moments, Moments] | None = None
+) -> Alignment:
+    """Compare a linear denoiser's matrix at one noise level with the Gaussian of given moments.
+
+    Args:
+        linear: the distilled map; its unshrunk `weight(sigma)` is used. A `GaussianDenoiser` serves as control.
+        moments: mean and spectrum of the images to compare with.
+        sigma: a noise level of `linear`.
+        k: how many leading singular vectors, at most the rank of `moments`, to which it is lowered.
+        halves: moments of two disjoint halves of the images: how well principal subspaces can agree at all.
+
+    Returns:
+        The comparison.
+
+    Raises:
+        ConfigError: if `k` is below 1.
+        DataError: if the sizes of `linear` and `moments` differ.
+
+    >>> import torch
+    >>> moments = Moments.fit(torch.rand(60, 1, 4, 4).double() * 2 - 1)
+    >>> result = alignment(GaussianDenoiser(moments), moments, sigma=0.5, k=5)
+    >>> bool(result.overlap.min() > 1 - 1e-9), result.weight_error < 1e-9
+    (True, True)
+    """
+    if k < 1:
+        raise ConfigError(f"k, the number of singular vectors, must be at least 1; got {k}.")
+    weight = linear.weight(sigma).double()
+    if len(weight) != moments.dim:
+        raise DataError(f"the linear denoiser acts on {len(weight)} dimensions, the moments have {moments.dim}.")
+    gaussian = GaussianDenoiser(moments).to(weight.device)
+    k = min(k, len(moments.eigvals))
+    squares, vectors = torch.linalg.eigh(weight @ weight.T)
+    left = vectors.flip(1)[:, :k]
+    singular_values = squares.flip(0)[:k].clamp_min(0).sqrt()
+    components = gaussian.eigvecs[:, :k]
+    gains, _ = gaussian.gains(sigma)
+    following = torch.cat([gains[1 : k + 1], gains.new_zeros(max(0, k + 1 - len(gains)))])
+    reference = gaussian.weight(sigma)
+    return Alignment(
+        sigma=float(sigma),
+        correlation=(left.T @ components).abs(),
+        singular_values=singular_values,
+        gaussian_singular_values=gains[:k],
+        left=left,
+        overlap=subspace_overlap(left, components),
+        chance=torch.arange(1, k + 1, dtype=torch.float64, device=weight.device) / moments.dim,
+        ceiling=None if halves is None else _half_split_ceiling(halves, k).to(weight.device),
+        separated=gains[:k] - following > _GAP * gains[:k],
+        weight_error=float((weight - reference).norm() / reference.norm()),
+        asymmetry=float((weight - weight.T).norm() / weight.norm()),
+    )
+
+
+def subspace_overlap(a: Float[Tensor, "d k"], b: Float[Tensor, "d k"]) -> Float[Tensor, "k"]:
+    """‖a[:, :j]ᵀ b[:, :j]‖²_F / j for j = 1 … k, of orthonormal columns."""
+    squares = (a.T @ b).square()
+    within = squares.cumsum(0).cumsum(1).diagonal()
+    return within / torch.arange(1, len(squares) + 1, dtype=squares.dtype, device=squares.device)
+
+
+def _half_split_ceiling(halves: tuple[Moments, Moments], k: int) -> Float[Tensor, "k"]:
+    """Overlap of the halves' principal subspaces; beyond the smaller rank there is nothing to overlap."""
+    common = min(k, *(len(half.eigvals) for half in halves))
+    ceiling = halves[0].mean.new_full((k,), float("nan"))
+    ceiling[:common] = subspace_overlap(*(half.eigvecs[:, :common] for half in halves))
+    return ceiling
