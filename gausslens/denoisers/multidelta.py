@@ -14,8 +14,6 @@ for float32 queries, and to rounding for float64 ones, whatever the tile size.
 """
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -24,6 +22,7 @@ from torch import Tensor, nn
 from .._typing import Float, Images, Int
 from ..errors import CheckpointError
 from ..images import Bounds, check_labels, content_hash, dequantize, gather
+from ..precision import float32_products
 from .conditional import PerClassDenoiser
 from .protocol import check_input, expand_sigma
 
@@ -181,7 +180,7 @@ class MultiDeltaDenoiser(nn.Module):
         x, variance = x.to(work), sigma.to(x.device, torch.float64)[:, None].square()
         softmax = _RunningSoftmax(x, with_mean=with_mean)
         tile_size = self.tile_size or max(256, _TILE_NUMBERS // (x.shape[1] + 4 * len(x)))
-        with _full_precision():
+        with float32_products(x.device):
             for start in range(0, self.count, tile_size):
                 tile = _Tile(self.images[start : start + tile_size].to(x.device), work)
                 if work == torch.float64:
@@ -359,17 +358,6 @@ def _product_in_parts(a: Float[Tensor, "m k"], b: Float[Tensor, "k n"]) -> Float
         parts.append(rest.to(torch.bfloat16))
         rest = rest - parts[-1]
     return torch.mm(torch.cat(parts), b, out_dtype=torch.float32).view(3, len(a), -1).sum(0)
-
-
-@contextmanager
-def _full_precision() -> Iterator[None]:
-    """Float32 products are float32 here, whatever the program has chosen for its networks (TF32 would be visible)."""
-    chosen = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(chosen)
 
 
 def _check_content(module: nn.Module, state: dict[str, Tensor], prefix: str, *_: Any) -> None:

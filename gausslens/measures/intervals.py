@@ -94,12 +94,13 @@ def ratio_interval(
 ) -> tuple[Float[Tensor, "*s"], Float[Tensor, "*s"], Float[Tensor, "*s"], Float[Tensor, "*s n"]]:
     """Ratios of sums r = Σy/Σz over the last axis with their 95 % intervals.
 
-    The influence of unit i is (y_i − r·z_i)/z̄; r plus the influences are n values whose mean is r and whose spread is
-    the delta method's. Each end is the farthest of the interval of their mean (see `mean_interval`) and of the
-    bootstrap-t of the ratio itself, in which ratio and error are taken anew in every resample.
+    Leaving unit i out moves r by −(y_i − r·z_i)/(Σz − z_i). These influences, times n and centred, plus r are n values
+    whose mean is r and whose spread gives the jackknife's error se. (The delta method's, without −z_i, is too small where
+    a few units carry much of Σz, for these pull r towards themselves.) The interval is r − u·se … r − l·se as in
+    `mean_interval`, with t that of the ratio: ratio and error taken anew in every resample.
 
-    On per-image sums of squares (n = 100, lognormal contrast of log-deviation 0 … 0.5) this covers 94 to 96 %; the
-    interval of the mean alone 92.5 to 96, the bootstrap-t of the ratio with Student's 92.7 to 95.5.
+    Coverage on per-image sums of squares, n = 100, contrast constant or lognormal of log-deviation up to 0.6, errors
+    growing like its power 0, 1 or 2 or varying on their own, 2,000 trials: 93.4 to 95.9 %.
 
     Args:
         numerators: y of n ≥ 1 independent units, (*s, n).
@@ -110,26 +111,29 @@ def ratio_interval(
 
     >>> y = torch.tensor([1.0, 2.0, 6.0], dtype=torch.float64)
     >>> ratio, low, high, per_unit = ratio_interval(y, torch.full_like(y, 6.0))
-    >>> [round(value, 6) for value in per_unit.tolist()]  # equal denominators: a plain mean
-    [0.166667, 0.333333, 1.0]
+    >>> [round(value, 6) for value in (ratio.item(), per_unit.mean().item())]
+    [0.5, 0.5]
     """
     y, z = numerators.double(), denominators.double()
     n = y.shape[-1]
-    ratio, scale = y.sum(-1) / z.sum(-1), z.mean(-1)
-    per_unit = ratio[..., None] + (y - ratio[..., None] * z) / scale[..., None]
-    _, low, high = mean_interval(per_unit)
-    if n not in _BOOTSTRAP_UNITS:
-        return ratio, low, high, per_unit
+    ratio, total = y.sum(-1, keepdim=True) / z.sum(-1, keepdim=True), z.sum(-1, keepdim=True)
+    # A unit with more than half of Σz leaves nothing to compare it with; its influence is bounded.
+    influence = n * (y - ratio * z) / (total - z).maximum(total / 2)
+    per_unit = ratio + influence - influence.mean(-1, keepdim=True)
     _, error = _mean_and_error(per_unit)
-    frequencies = bootstrap_counts(n).to(y.device).T / n
-    resampled_scale = z @ frequencies
-    resampled = (y @ frequencies) / resampled_scale
-    variance = y.square() @ frequencies - 2 * resampled * ((y * z) @ frequencies)
-    variance = variance + resampled.square() * (z.square() @ frequencies)
-    spread = (variance.clamp_min(0) / (n - 1)).sqrt() / resampled_scale
-    t = (resampled - ratio[..., None]) / spread.maximum(_ERROR_FLOOR * error[..., None])
-    far_low, far_high = _interval(ratio, error, n, t)
-    return ratio, low.minimum(far_low), high.maximum(far_high), per_unit
+    if n not in _BOOTSTRAP_UNITS:
+        return ratio[..., 0], *_interval(ratio[..., 0], error, n), per_unit
+    frequencies = _frequencies(n, y.device)
+    scale = z @ frequencies
+    resampled = (y @ frequencies) / scale
+    variance = (
+        y.square() @ frequencies
+        - 2 * resampled * ((y * z) @ frequencies)
+        + resampled.square() * (z.square() @ frequencies)
+    )
+    spread = (variance.clamp_min(0) / (n - 1)).sqrt() / scale
+    t = (resampled - ratio) / spread.maximum(_ERROR_FLOOR * error[..., None])
+    return ratio[..., 0], *_interval(ratio[..., 0], error, n, t), per_unit
 
 
 def minimum_interval(per_unit: Float[Tensor, "s n"]) -> tuple[int, float, float, float]:
@@ -243,10 +247,14 @@ def _mean_and_error(values: Float[Tensor, "*s n"]) -> tuple[Float[Tensor, "*s"],
     return mean, error
 
 
+def _frequencies(n: int, device: torch.device) -> Float[Tensor, "n resamples"]:
+    return bootstrap_counts(n).to(device).T / n
+
+
 def _resample(centred: Float[Tensor, "*s n"]) -> tuple[Float[Tensor, "*s resamples"], Float[Tensor, "*s resamples"]]:
     """Means of resamples of units of mean 0, and their standard errors."""
     n = centred.shape[-1]
-    frequencies = bootstrap_counts(n).to(centred.device).T / n
+    frequencies = _frequencies(n, centred.device)
     squares = centred.square()
     shift = centred @ frequencies
     variance = (squares @ frequencies - shift.square()).clamp_min(0)

@@ -11,7 +11,7 @@ to a rotation among themselves; subspaces cut where values are well separated ar
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ from ..errors import ConfigError, DataError
 _GAP = 0.01
 
 
+@runtime_checkable
 class HasWeight(Protocol):
     """A linear or Gaussian denoiser: anything with `weight(sigma)`."""
 
