@@ -63,8 +63,8 @@ curves = [
     gl.identity_gap(memory, held_out, sigmas),
 ]
 assert all(curve.values.isfinite().all() for curve in curves)
-gl.alignment(fit, moments, sigmas[1], k=4)
-gl.jacobian_spectrum(memory, held_out[:2], sigmas[1], k=3)
+gl.alignment(fit, moments, float(sigmas[1]), k=4)
+gl.jacobian_spectrum(memory, torch.randn(2, 1, 4, 4), 1.0, k=3)
 latents = torch.randn(30, 1, 4, 4, generator=torch.Generator().manual_seed(1))
 samples = gl.sample(memory, latents, steps=5)
 gl.memorization(samples, train, held_out)
