@@ -14,30 +14,38 @@ CORE = {"torch", "numpy", "safetensors"}
 EXCUSED = {"_typing.py": {"jaxtyping"}, "progress.py": {"tqdm"}}
 
 # Importing is allowed from the standard library, the core and what torch itself requires; all else is not installed.
-BLOCKER = """
+BLOCKER = '''
 import re
 import sys
 from importlib import metadata
+from importlib.machinery import PathFinder
 
 def required(name):
-    names = {re.match(r"[\\w-]+", text)[0].lower().replace("-", "_") for text in metadata.requires(name) or []
-             if "extra ==" not in text}
-    return names.union(*map(required, names)) if names else set()
+    try:
+        texts = metadata.requires(name) or []
+    except metadata.PackageNotFoundError:  # for another platform
+        return set()
+    names = {re.match(r"[\\w-]+", text)[0].lower().replace("-", "_") for text in texts if "extra ==" not in text}
+    return names.union(*map(required, names))
 
 ALLOWED = {"torch", "torchgen", "functorch", "numpy", "safetensors", "gausslens", "pkg_resources", "_distutils_hack"}
 ALLOWED |= required("torch") | set(sys.stdlib_module_names)
 
-class Blocker:
-    def find_spec(self, name, path=None, target=None):
-        # The standard library's platform data has a name of its own on every platform.
-        if name.partition(".")[0] not in ALLOWED and not name.startswith("_sysconfigdata"):
-            raise ModuleNotFoundError(f"{name} is blocked", name=name)
+class OnlyAllowed:
+    """Finds what is installed, as if nothing were but what is allowed."""
 
-sys.meta_path.insert(0, Blocker())
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        # The standard library's platform data has a name of its own on every platform.
+        if name.partition(".")[0] in ALLOWED or name.startswith("_sysconfigdata"):
+            return PathFinder.find_spec(name, path, target)
+        return None
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = OnlyAllowed
 for name in ("tqdm", "PIL", "scipy", "jaxtyping", "beartype", "plotly", "accelerate", "tyro", "matplotlib", "datasets",
              "diffusers", "torchvision", "hypothesis"):
     assert name not in ALLOWED and name not in sys.modules, name
-"""
+'''
 
 END_TO_END = """
 import importlib
