@@ -5,7 +5,7 @@ squared error, batches of 256 images in order with fresh noise, 100 epochs, Adam
 learning rate per noise level. The closed form reaches lower errors with a fraction of the calls and needs no such choice.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from .regression import Affine
 
 BATCH = 256
 EPOCHS = 100
-# The learning rates published for one network (DDPM++ on faces) by lower end of the range of σ.
+# The learning rates published for one network (DDPM++ on faces), by the lower end of the range of σ.
 _LEARNING_RATES = ((4.0, 5e-5), (0.4, 5e-4), (0.1, 5e-3), (0.0, 5e-2))
 
 
@@ -25,7 +25,7 @@ def published_learning_rate(sigma: float) -> float:
 
 
 def fit_adam(
-    epochs: Iterator[Iterator[tuple[Float[Tensor, "b d"], Float[Tensor, "b d"]]]],
+    epochs: Iterable[Iterable[tuple[Float[Tensor, "b d"], Float[Tensor, "b d"]]]],
     gaussian_weight: Float[Tensor, "d d"],
     learning_rate: float,
 ) -> tuple[Affine, list[dict[str, float]]]:
@@ -33,7 +33,7 @@ def fit_adam(
 
     Args:
         epochs: for each epoch, its batches of noisy inputs x and denoiser outputs D(x), each (b, d).
-        gaussian_weight: the Wiener filter W_G that the history compares with, (d, d).
+        gaussian_weight: the Wiener filter W_G that the history compares with, (d, d); training is in its dtype.
         learning_rate: Adam's constant step size.
 
     Returns:
@@ -49,9 +49,10 @@ def fit_adam(
         losses = []
         for x, target in batches:
             with torch.enable_grad():
-                loss = torch.nn.functional.mse_loss(x.mul(scale) @ weight.T + bias, target)
-                optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
+                output = x.to(weight.dtype).mul(scale) @ weight.T + bias
+                loss = torch.nn.functional.mse_loss(output, target.to(weight.dtype))
+            optimizer.zero_grad()
+            loss.backward()
             optimizer.step()
             losses.append(loss.detach())
         effective = weight.detach() * scale

@@ -14,61 +14,15 @@ from torch import Tensor, nn
 
 from .._typing import Float
 from ..errors import CheckpointError, ConfigError
+from ..precision import float32_products
 from ..storage import load_tensors, save_tensors
+from .maps import AffineMaps
 from .protocol import check_input, expand_sigma
 
 _KIND = "gausslens.linear"
-# Levels are told apart by ratio; a float32 copy of a level is the same level.
-_SAME_LEVEL = 1e-4
-
-
-class AffineMaps(nn.Module):
-    """Affine maps W_i x + b_i, i < s, with W_i = weights_i or W_i = base_i + left_i right_iᵀ.
-
-    The second form is for large d: base_i = U diag(g_i) Uᵀ + floor_i (I − U Uᵀ) is a Gaussian denoiser's matrix, whose U
-    all levels share, and the rest is of low rank.
-
-    Args:
-        buffers: `biases` (s, d) and either `weights` (s, d, d) or `left`, `right` (s, d, q), `eigvecs` (d, r), `gains` (s, r)
-            and `floor_gains` (s,).
-    """
-
-    def __init__(self, buffers: dict[str, Tensor]) -> None:
-        super().__init__()
-        for name, tensor in buffers.items():
-            self.register_buffer(name, tensor)
-
-    def weight(self, index: int) -> Float[Tensor, "d d"]:
-        """W_i."""
-        if hasattr(self, "weights"):
-            return self._buffer("weights")[index]
-        eigvecs, gains, floor = (
-            self._buffer("eigvecs"),
-            self._buffer("gains")[index],
-            self._buffer("floor_gains")[index],
-        )
-        weight = (eigvecs * (gains - floor)) @ eigvecs.T + self._buffer("left")[index] @ self._buffer("right")[index].T
-        weight.diagonal().add_(floor)
-        return weight
-
-    def bias(self, index: int) -> Float[Tensor, "d"]:
-        """b_i."""
-        return self._buffer("biases")[index]
-
-    def forward(self, x: Float[Tensor, "b d"], index: int) -> Float[Tensor, "b d"]:
-        """W_i x + b_i."""
-        if hasattr(self, "weights"):
-            return torch.addmm(self.bias(index), x, self._buffer("weights")[index].T)
-        eigvecs, gains, floor = (
-            self._buffer("eigvecs"),
-            self._buffer("gains")[index],
-            self._buffer("floor_gains")[index],
-        )
-        gaussian = floor * x + ((gains - floor) * (x @ eigvecs)) @ eigvecs.T
-        return gaussian + (x @ self._buffer("right")[index]) @ self._buffer("left")[index].T + self.bias(index)
-
-    def _buffer(self, name: str) -> Tensor:
-        return self.get_buffer(name)
+_PER_LEVEL = ("sigmas", "fvu", "fvu_floor", "fvu_held_out", "weight_error_floor", "shrinkage", "truncation")
+# Levels are told apart by ratio; a level that went through bfloat16 is still the same level.
+_SAME_LEVEL = 2**-8
 
 
 class LinearDenoiser(nn.Module):
@@ -76,26 +30,27 @@ class LinearDenoiser(nn.Module):
 
     Attributes:
         sigmas: the noise levels, (s,).
+        shape: the shape of one image.
         calls: network calls spent on each level.
         fvu: fraction of the denoiser's variance left unexplained by the prediction fit, out of sample, (s,).
-        fvu_floor: the part of `fvu` that is due to the finite number of calls, (s,).
-        fvu_held_out: the same fraction on held-out images, (s,); None without them.
+        fvu_floor: the part of `fvu` that is due to the finite number of calls, (s,); `fvu` − `fvu_floor` is about what no
+            affine map explains.
+        fvu_held_out: the fraction left unexplained on held-out images, (s,); None without them.
         weight_error: ‖W − W_G‖_F/‖W_G‖_F of the unshrunk fit by set of images: "distillation" and, where given, "train"
-            and "held_out", each (s,). NaN where there were too few calls for an unshrunk fit.
-        weight_error_floor: the part of `weight_error` (in squares) that is due to the finite number of calls, (s,).
+            and "held_out", each (s,). NaN with fewer than 2d + 2 calls, too few for an unshrunk fit, and if W_G = 0.
+        weight_error_floor: the part of `weight_error` that is due to the finite number of calls, (s,): squares add. NaN
+            with fewer than 4d + 4 calls.
         shrinkage: how far the prediction fit was shrunk, from 0 (least squares) to 1 (the Gaussian), (s,).
-        truncation: relative Frobenius error of the stored low-rank form of the unshrunk W, (s,); 0 where W is stored full.
-        history: for `method="adam"`, per level a list of one record an epoch; else empty.
+        truncation: ‖W − stored W‖_F/‖W‖_F of the unshrunk fit (if there is none, of the prediction fit) due to its low-rank
+            form, (s,); 0 where W is stored whole. The numbers above are of the maps before truncation.
+        history: for `method="adam"`, for each level a list of one record an epoch; else empty.
     """
-
-    sigmas: Tensor
 
     def __init__(
         self,
         sigmas: Float[Tensor, "s"],
         shape: tuple[int, ...],
-        unshrunk: AffineMaps | None,
-        prediction: AffineMaps,
+        maps: AffineMaps,
         *,
         calls: int,
         fvu: Float[Tensor, "s"],
@@ -104,14 +59,13 @@ class LinearDenoiser(nn.Module):
         weight_error_floor: Float[Tensor, "s"],
         shrinkage: Float[Tensor, "s"],
         truncation: Float[Tensor, "s"],
-        fvu_held_out: Tensor | None = None,
+        fvu_held_out: Float[Tensor, "s"] | None = None,
         history: list[list[dict[str, float]]] | None = None,
     ) -> None:
         super().__init__()
-        self.shape = shape
-        self._unshrunk = unshrunk
-        self._prediction = prediction
         self.sigmas = sigmas
+        self.shape = shape
+        self.maps = maps
         self.calls = calls
         self.fvu = fvu
         self.fvu_floor = fvu_floor
@@ -141,23 +95,47 @@ class LinearDenoiser(nn.Module):
 
         Returns:
             The denoised images, (b, *shape), in x's dtype.
+
+        Raises:
+            ConfigError: if a level is none of `sigmas`.
         """
         check_input(x, self.shape)
         levels = expand_sigma(sigma, x)
-        rows = x.flatten(1).to(self._prediction.bias(0).dtype)
+        rows = x.flatten(1).to(self.maps.dtype)
         denoised = torch.empty_like(rows)
-        for level in levels.unique().tolist():
-            here = levels == level
-            denoised[here] = self._prediction(rows[here], self._index(level))
+        with float32_products(x.device):
+            for level in levels.unique().tolist():
+                here = levels == level
+                denoised[here] = self.maps(rows[here], "prediction", self._index(level))
         return denoised.to(x.dtype).reshape(x.shape)
 
-    def weight(self, sigma: float) -> Float[Tensor, "d d"]:
-        """W of the unshrunk fit at a level."""
-        return self._comparison().weight(self._index(sigma))
+    def weight(self, sigma: float | Tensor) -> Float[Tensor, "d d"]:
+        """The matrix W of the unshrunk fit.
 
-    def bias(self, sigma: float) -> Float[Tensor, "d"]:
-        """b of the unshrunk fit at a level."""
-        return self._comparison().bias(self._index(sigma))
+        Args:
+            sigma: one noise level out of `sigmas`.
+
+        Returns:
+            W, (d, d).
+
+        Raises:
+            ConfigError: if the level is none of `sigmas`, or there were too few calls for an unshrunk fit.
+        """
+        return self._unshrunk().weight("unshrunk", self._index(sigma))
+
+    def bias(self, sigma: float | Tensor) -> Float[Tensor, "d"]:
+        """The vector b of the unshrunk fit.
+
+        Args:
+            sigma: one noise level out of `sigmas`.
+
+        Returns:
+            The bias, (d,).
+
+        Raises:
+            ConfigError: if the level is none of `sigmas`, or there were too few calls for an unshrunk fit.
+        """
+        return self._unshrunk().bias("unshrunk", self._index(sigma))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to a safetensors file, whole or not at all."""
@@ -181,44 +159,43 @@ class LinearDenoiser(nn.Module):
             CheckpointError: if the file is missing, truncated or of another kind.
         """
         tensors, metadata = load_tensors(path, kind=_KIND)
-        groups: dict[str, dict[str, Tensor]] = {"_unshrunk": {}, "_prediction": {}, "weight_error": {}}
-        single: dict[str, Any] = {}
-        for name, tensor in tensors.items():
-            group, _, rest = name.partition(".")
-            if rest and group in groups:
-                groups[group][rest] = tensor
-            else:
-                single[name] = tensor
+        groups: dict[str, dict[str, Any]] = {"": {}, "maps": {}, "weight_error": {}}
         try:
+            for name, tensor in tensors.items():
+                group, _, member = name.rpartition(".")
+                groups[group][member] = tensor
             return cls(
-                single.pop("sigmas"),
-                tuple(metadata["shape"]),
-                AffineMaps(groups["_unshrunk"]) if groups["_unshrunk"] else None,
-                AffineMaps(groups["_prediction"]),
+                shape=tuple(metadata["shape"]),
+                maps=AffineMaps(groups["maps"]),
                 calls=metadata["calls"],
                 weight_error=groups["weight_error"],
                 history=metadata["history"],
-                **single,
+                **groups[""],
             )
         except (KeyError, TypeError) as error:
-            raise CheckpointError(f"{path} does not hold a linear denoiser this version can read ({error}).") from error
+            raise CheckpointError(
+                f"{path} does not hold a linear denoiser this version can read ({error}). Distill and save again."
+            ) from error
 
-    def _comparison(self) -> AffineMaps:
-        if self._unshrunk is None:
+    def extra_repr(self) -> str:
+        """What `repr` shows beside the maps."""
+        levels = ", ".join(f"{sigma:g}" for sigma in self.sigmas.tolist())
+        return f"shape={self.shape}, calls={self.calls}, sigmas=[{levels}]"
+
+    def _unshrunk(self) -> AffineMaps:
+        if not self.maps.has("unshrunk"):
             raise ConfigError(
-                f"an unshrunk fit in {self.dim} dimensions needs more than {self.dim + 1} calls a noise level, and "
-                f"{10 * self.dim} to be compared with a Gaussian; this one had {self.calls}. Distill with more calls."
+                f"an unshrunk fit in d = {self.dim} dimensions needs at least 2d + 2 = {2 * self.dim + 2} calls a noise "
+                f"level, and 10d = {10 * self.dim} to be compared with a Gaussian; this one had {self.calls}. Distill "
+                "with more calls."
             )
-        return self._unshrunk
+        return self.maps
 
     def _index(self, sigma: float | Tensor) -> int:
-        distance = (self.sigmas.double().log() - torch.as_tensor(sigma).double().log().cpu()).abs()
-        if float(distance.min()) > _SAME_LEVEL:
+        distance = (self.sigmas.log() - torch.as_tensor(sigma).double().cpu().log()).abs()
+        if not float(distance.min()) <= _SAME_LEVEL:  # so that NaN, of a level below 0, is none of them
             levels = ", ".join(f"{level:g}" for level in self.sigmas.tolist())
             raise ConfigError(
                 f"this linear denoiser was fitted at sigma = {levels}; got {float(sigma):g}. Use one of them."
             )
         return int(distance.argmin())
-
-
-_PER_LEVEL = ("sigmas", "fvu", "fvu_floor", "fvu_held_out", "weight_error_floor", "shrinkage", "truncation")

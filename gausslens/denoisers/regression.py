@@ -7,7 +7,7 @@ For inputs x and targets D, both in R^d, with centred sums S_xx = Σ(x−x̄)(x�
 
 The sample covariance of the very inputs that were used is what makes this accurate: with the known Σ+σ²I in place of
 S_xx/n an exactly linear D is recovered to .36 instead of 3e-15 at 1,024 calls. Everything a fit or its validation needs
-is in the sums, so data are seen once and halves are combined by adding.
+is in the sums, so data are seen once and the sums of two halves give those of the whole.
 """
 
 from dataclasses import dataclass
@@ -19,55 +19,51 @@ from .._typing import Float
 
 
 class Regression:
-    """Accumulates the sums of a regression of D on x, in float64, relative to a fixed origin.
+    """Accumulates the sums of a regression of D on x, in float64.
+
+    Sums are taken relative to the first input and target, so that a constant D has no variance to the last bit.
 
     Args:
-        origin: a point near the mean of both x and D, (d,).
+        dim: the dimension d of inputs and targets.
+        device: where to accumulate.
     """
 
-    def __init__(self, origin: Float[Tensor, "d"]) -> None:
-        self.origin = origin.double()
-        dim = len(origin)
-        self.count = 0
-        self._x = self.origin.new_zeros(dim)
-        self._target = self.origin.new_zeros(dim)
-        self._xx = self.origin.new_zeros(dim, dim)
-        self._target_x = self.origin.new_zeros(dim, dim)
+    def __init__(self, dim: int, device: torch.device | str = "cpu") -> None:
+        self._count = 0
+        zeros = torch.zeros(dim, dtype=torch.float64, device=device)
+        self._origin_x, self._origin_target = zeros, zeros
+        self._x, self._target = zeros.clone(), zeros.clone()
+        self._xx = zeros.new_zeros(dim, dim)
+        self._target_x = zeros.new_zeros(dim, dim)
         self._target_square = 0.0
 
     def update(self, x: Float[Tensor, "b d"], target: Float[Tensor, "b d"]) -> None:
         """Add a batch."""
-        x, target = x.double() - self.origin, target.double() - self.origin
-        self.count += len(x)
+        x, target = x.double(), target.double()
+        if self._count == 0:
+            self._origin_x, self._origin_target = x[0].clone(), target[0].clone()
+        x, target = x - self._origin_x, target - self._origin_target
+        self._count += len(x)
         self._x += x.sum(0)
         self._target += target.sum(0)
         self._xx.addmm_(x.T, x)
         self._target_x.addmm_(target.T, x)
         self._target_square += float(target.square().sum())
 
-    def merge(self, other: "Regression") -> None:
-        """Add another accumulator with the same origin."""
-        self.count += other.count
-        self._x += other._x
-        self._target += other._target
-        self._xx += other._xx
-        self._target_x += other._target_x
-        self._target_square += other._target_square
-
     def compute(self) -> "Sums":
-        """The centred sums of what has been seen."""
-        mean_x, mean_target = self._x / self.count, self._target / self.count
+        """The centred sums of what has been seen, at least one batch."""
+        mean_x, mean_target = self._x / self._count, self._target / self._count
         return Sums(
-            count=self.count,
-            mean_x=mean_x + self.origin,
-            mean_target=mean_target + self.origin,
-            xx=self._xx - self.count * torch.outer(mean_x, mean_x),
-            target_x=self._target_x - self.count * torch.outer(mean_target, mean_x),
-            target_square=self._target_square - self.count * float(mean_target @ mean_target),
+            count=self._count,
+            mean_x=mean_x + self._origin_x,
+            mean_target=mean_target + self._origin_target,
+            xx=self._xx - torch.outer(self._x, mean_x),
+            target_x=self._target_x - torch.outer(self._target, mean_x),
+            target_square=self._target_square - float(self._target @ mean_target),
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Affine:
     """The map x ↦ Wx + b."""
 
@@ -75,9 +71,18 @@ class Affine:
     bias: Float[Tensor, "d"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sums:
-    """Centred sums of a regression of a target on x."""
+    """Centred sums of a regression of a target D on x.
+
+    Attributes:
+        count: the number n of inputs.
+        mean_x: x̄, (d,).
+        mean_target: D̄, (d,).
+        xx: S_xx, (d, d).
+        target_x: S_Dx, (d, d).
+        target_square: Σ‖D − D̄‖².
+    """
 
     count: int
     mean_x: Float[Tensor, "d"]
@@ -91,25 +96,22 @@ class Sums:
         """Total variance of the target."""
         return self.target_square / self.count
 
-    def least_squares(self) -> Affine:
-        """The unshrunk fit; needs more than d inputs."""
-        return self._with_bias(_divide(self.target_x, self.xx))
-
-    def ridge(self, toward: Float[Tensor, "d d"], strength: float) -> Affine:
-        """The fit shrunk toward a given matrix."""
-        shrunk = self.xx.clone()
-        shrunk.diagonal().add_(strength)
-        return self._with_bias(_divide(self.target_x + strength * toward, shrunk))
-
-    def error(self, fit: Affine) -> float:
-        """Mean ‖D − Wx − b‖² of any affine map on these inputs."""
-        cross = float((fit.weight * self.target_x).sum())
-        quadratic = float(((fit.weight @ self.xx) * fit.weight).sum())
-        offset = self.mean_target - fit.weight @ self.mean_x - fit.bias
-        return (self.target_square - 2 * cross + quadratic) / self.count + float(offset @ offset)
+    def merge(self, other: "Sums") -> "Sums":
+        """The sums of both sets of inputs together."""
+        count = self.count + other.count
+        step_x, step_target = other.mean_x - self.mean_x, other.mean_target - self.mean_target
+        between = self.count * other.count / count
+        return Sums(
+            count=count,
+            mean_x=self.mean_x + step_x * (other.count / count),
+            mean_target=self.mean_target + step_target * (other.count / count),
+            xx=self.xx + other.xx + between * torch.outer(step_x, step_x),
+            target_x=self.target_x + other.target_x + between * torch.outer(step_target, step_x),
+            target_square=self.target_square + other.target_square + between * float(step_target @ step_target),
+        )
 
     def minus(self, weight: Float[Tensor, "d d"]) -> "Sums":
-        """The sums of the target D − Wx instead of D."""
+        """The sums of the target D − Wx in place of D."""
         image = weight @ self.xx
         cross = float((weight * self.target_x).sum())
         return Sums(
@@ -120,6 +122,22 @@ class Sums:
             target_x=self.target_x - image,
             target_square=self.target_square - 2 * cross + float((image * weight).sum()),
         )
+
+    def least_squares(self) -> Affine:
+        """The unshrunk fit; the inputs must span all d dimensions."""
+        return self._with_bias(_divide(self.target_x, self.xx))
+
+    def ridge(self, toward: Float[Tensor, "d d"], strength: float) -> Affine:
+        """The fit shrunk toward a given matrix by κ = `strength` > 0; any number of inputs."""
+        shrunk = self.xx.clone()
+        shrunk.diagonal().add_(strength)
+        return self._with_bias(_divide(self.target_x + strength * toward, shrunk))
+
+    def error(self, fit: Affine) -> float:
+        """Mean ‖D − Wx − b‖² of any affine map on these inputs."""
+        residual = self.minus(fit.weight)
+        offset = residual.mean_target - fit.bias
+        return residual.variance + float(offset @ offset)
 
     def _with_bias(self, weight: Float[Tensor, "d d"]) -> Affine:
         return Affine(weight, self.mean_target - weight @ self.mean_x)
@@ -138,10 +156,15 @@ def choose_strength(first: Sums, second: Sums, toward: Float[Tensor, "d d"]) -> 
     In the eigenbasis S_xx = V diag(s) Vᵀ of the half that is fitted, every κ costs O(d²). κ is on the scale of sums, so
     that the same κ is right for both halves together.
     """
-    centre = float(first.xx.diagonal().mean() + second.xx.diagonal().mean()) / 2
-    strengths = centre * torch.logspace(-7, 7, 141, dtype=torch.float64, device=first.xx.device)
+    strengths = strength_grid(first, second)
     errors = _validation_path(first, second, toward, strengths) + _validation_path(second, first, toward, strengths)
     return float(strengths[errors.argmin()])
+
+
+def strength_grid(first: Sums, second: Sums) -> Float[Tensor, "k"]:
+    """Ridge strengths from no shrinkage to nothing but, ten a decade about the mean eigenvalue of S_xx."""
+    centre = float(first.xx.diagonal().mean() + second.xx.diagonal().mean()) / 2
+    return centre * torch.logspace(-7, 7, 141, dtype=torch.float64, device=first.xx.device)
 
 
 def _validation_path(
@@ -150,14 +173,15 @@ def _validation_path(
     """Error on `judged` of the ridge fits on `fitted` for each strength, up to a constant."""
     fitted, judged = fitted.minus(toward), judged.minus(toward)
     eigvals, eigvecs = torch.linalg.eigh((fitted.xx + fitted.xx.T) / 2)
-    loadings = fitted.target_x @ eigvecs  # W(κ) = loadings · diag(gains) · eigvecsᵀ
+    loadings = fitted.target_x @ eigvecs  # W(κ) − toward = loadings · diag(gains) · eigvecsᵀ
     gains = 1 / (eigvals.clamp_min(0) + strengths[:, None])
     cross = (loadings * (judged.target_x @ eigvecs)).sum(0)
     quadratic = (loadings.T @ loadings) * (eigvecs.T @ judged.xx @ eigvecs)
     shift = eigvecs.T @ (judged.mean_x - fitted.mean_x)
     offset = (judged.mean_target - fitted.mean_target)[:, None] - loadings @ (gains * shift).T
     spread = ((gains @ quadratic) * gains).sum(1) - 2 * gains @ cross
-    return spread / judged.count + offset.square().sum(0)
+    errors: Tensor = spread / judged.count + offset.square().sum(0)
+    return errors
 
 
 def _divide(numerator: Float[Tensor, "d d"], denominator: Float[Tensor, "d d"]) -> Float[Tensor, "d d"]:

@@ -1,0 +1,217 @@
+"""The affine fits to a denoiser at one noise level, from its answers D(x; σ) to noisy inputs x = x0 + σ·eps.
+
+In closed form, noise comes in pairs ±eps and the calls in two halves. Each half makes a fit; judged on the other half it
+tells how much to shrink, and the difference Δ of the two tells what the finite number of calls costs: a half's fit has
+twice the variance of the fit to all calls, so the latter's is E‖Δx‖²/4.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from .._typing import Float, Int
+from ..errors import DataError
+from ..images import dequantize
+from ..noise import draw_noise, draw_order
+from .adam import BATCH, fit_adam, published_learning_rate
+from .protocol import Denoiser, call, in_batches
+from .regression import Affine, Regression, Sums, choose_strength, mean_square_difference
+
+_EVALUATION_CALLS = 4096
+_NAN = float("nan")
+
+
+@dataclass(frozen=True, eq=False)
+class LevelFit:
+    """The fits at one noise level and what is known about them; see `LinearDenoiser`.
+
+    Attributes:
+        unshrunk: plain least squares; None if the calls do not determine it.
+        prediction: the fit that predicts best.
+        fvu: fraction of variance left unexplained by `prediction`, out of sample.
+        fvu_floor: the part of it due to the finite number of calls; NaN if unknown.
+        weight_floor: ‖W − E W‖_F of `unshrunk`, estimated; NaN if unknown.
+        shrinkage: from 0 (least squares) to 1 (the Gaussian).
+        history: one record an epoch, if trained.
+    """
+
+    unshrunk: Affine | None
+    prediction: Affine
+    fvu: float
+    fvu_floor: float = _NAN
+    weight_floor: float = _NAN
+    shrinkage: float = 0.0
+    history: list[dict[str, float]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class Teacher:
+    """A denoiser as a source of answers to noisy inputs.
+
+    Attributes:
+        denoiser: the denoiser.
+        device: where to call it.
+        dtype: in which dtype to call it.
+        seed: of noise and order.
+        batch_size: inputs per call; None is automatic.
+    """
+
+    denoiser: Denoiser
+    device: torch.device
+    dtype: torch.dtype
+    seed: int
+    batch_size: int | None
+
+    def answers(
+        self,
+        pixels: Tensor,
+        image: Int[Tensor, "n"],
+        noise: Int[Tensor, "n"],
+        sigma: float,
+        *,
+        sign: Float[Tensor, "n"] | None = None,
+        stream: str = "distill",
+        batch_size: int | None = None,
+    ) -> Iterator[tuple[Float[Tensor, "b d"], Float[Tensor, "b d"]]]:
+        """The denoiser's outputs at x = x0 + σ·sign·eps.
+
+        Args:
+            pixels: the clean images, (N, *shape), uint8 or float.
+            image: which image each input has, (n,).
+            noise: which draw of the stream each input has, (n,).
+            sigma: the noise level.
+            sign: factors on the draws, (n,); None is 1.
+            stream: names the stream of noise.
+            batch_size: inputs per call, if it is not the teacher's own.
+
+        Yields:
+            Inputs x and outputs D(x; σ) as rows, (b, d) each.
+
+        Raises:
+            DataError: if an output is not finite.
+        """
+        shape = tuple(pixels.shape[1:])
+
+        def work(start: int, stop: int) -> tuple[Tensor, Tensor]:
+            eps = draw_noise(self.seed, noise[start:stop], shape, stream=stream)
+            if sign is not None:
+                eps = eps * sign[start:stop].to(eps).reshape(-1, *[1] * len(shape))
+            clean = pixels[image[start:stop].to(pixels.device)].to(self.device)
+            x = dequantize(clean, self.dtype) + sigma * eps.to(self.device, self.dtype)
+            return x.flatten(1), call(self.denoiser, x, sigma).flatten(1)
+
+        for x, denoised in in_batches(work, len(image), batch_size or self.batch_size):
+            if not bool(denoised.isfinite().all()):
+                broken = int((~denoised.isfinite()).sum())
+                raise DataError(
+                    f"the denoiser must return finite values; at sigma = {sigma:g} {broken} of {denoised.numel()} are "
+                    f"NaN or infinite (inputs in {self.dtype}). Leave that noise level out, or call it with a wider dtype."
+                )
+            yield x, denoised
+
+
+def fit_in_closed_form(
+    teacher: Teacher, pixels: Tensor, sigma: float, calls: int, toward: Float[Tensor, "d d"]
+) -> LevelFit:
+    """Least squares, and ridge toward a Gaussian's matrix with cross-validated strength, from one pass of calls.
+
+    Args:
+        teacher: the denoiser.
+        pixels: the clean images, (N, *shape), taken in an order fixed by the seed and again when they are used up.
+        sigma: the noise level.
+        calls: how many inputs, at least 4.
+        toward: the matrix W_G to shrink toward, (d, d), float64.
+
+    Returns:
+        Both fits. The unshrunk one needs d + 1 pairs of calls, its floor as many in each half.
+    """
+    first, second = _half_sums(teacher, pixels, sigma, calls)
+    both = first.merge(second)
+    strength = choose_strength(first, second, toward)
+    from_first, from_second = first.ridge(toward, strength), second.ridge(toward, strength)
+    floor = mean_square_difference(from_first, from_second, both) / 4
+    # A half's fit, judged on the other half, carries twice the floor, and the fit to both only once.
+    error = (second.error(from_first) + first.error(from_second)) / 2 - floor
+    unshrunk, weight_floor = None, _NAN
+    # Pairs ±eps of one image span one direction each, so d + 1 of them are enough for any images, and fewer may not be.
+    enough = 2 * (len(toward) + 1)
+    if calls >= enough:
+        unshrunk = both.least_squares()
+    if min(first.count, second.count) >= enough:
+        weight_floor = float((first.least_squares().weight - second.least_squares().weight).norm()) / 2
+    return LevelFit(
+        unshrunk=unshrunk,
+        prediction=both.ridge(toward, strength),
+        fvu=_fraction(max(error, 0.0), both.variance),
+        fvu_floor=_fraction(floor, both.variance),
+        weight_floor=weight_floor,
+        shrinkage=strength / (strength + float(both.xx.diagonal().mean())),
+    )
+
+
+def fit_by_adam(
+    teacher: Teacher,
+    pixels: Tensor,
+    sigma: float,
+    epochs: int,
+    gaussian_weight: Float[Tensor, "d d"],
+    learning_rate: float | None,
+) -> LevelFit:
+    """The published recipe, in float32 unless the denoiser is in float64.
+
+    Args:
+        teacher: the denoiser.
+        pixels: the clean images, (N, *shape), taken in their own order with fresh noise in each epoch.
+        sigma: the noise level.
+        epochs: how many times to go over the images.
+        gaussian_weight: what the history compares with, (d, d).
+        learning_rate: Adam's step size; None takes the published one.
+
+    Returns:
+        The trained map as both fits, with its history.
+    """
+    order = torch.arange(len(pixels))
+    batches = (
+        teacher.answers(pixels, order, order + epoch * len(pixels), sigma, batch_size=BATCH) for epoch in range(epochs)
+    )
+    rate = published_learning_rate(sigma) if learning_rate is None else learning_rate
+    dtype = torch.promote_types(teacher.dtype, torch.float32)
+    fit, history = fit_adam(batches, gaussian_weight.to(dtype), rate)
+    return LevelFit(fit, fit, unexplained(teacher, pixels, sigma, fit, stream="fresh noise"), history=history)
+
+
+def unexplained(teacher: Teacher, pixels: Tensor, sigma: float, fit: Affine, *, stream: str) -> float:
+    """FVU = E‖D − Wx − b‖² / Var D on noise that no fit has seen; 0 for a constant D, which b explains."""
+    index = torch.arange(min(10 * len(pixels), _EVALUATION_CALLS))
+    image = draw_order(teacher.seed, len(pixels), stream=stream)[index % len(pixels)]
+    weight, bias = fit.weight.double(), fit.bias.double()
+    residual, outputs = 0.0, []
+    for x, denoised in teacher.answers(pixels, image, index, sigma, stream=stream):
+        residual += float((denoised - x.double() @ weight.T - bias).square().sum())
+        outputs.append(denoised.double())
+    rows = torch.cat(outputs)
+    rows = rows - rows[0]  # a constant D has no variance to the last bit
+    return _fraction(residual, float((rows - rows.mean(0)).square().sum()))
+
+
+def _half_sums(teacher: Teacher, pixels: Tensor, sigma: float, calls: int) -> tuple[Sums, Sums]:
+    """The sums of a regression of D(x; σ) on x over two halves of the calls."""
+    index = torch.arange(calls)
+    pair = index // 2
+    place, lap = pair % len(pixels), pair // len(pixels)
+    image = draw_order(teacher.seed, len(pixels))[place]
+    halves = []
+    for half in (0, 1):
+        # The halves take turns, and swap from lap to lap, so that images seen more than once are seen by both.
+        own = index[(place + lap) % 2 == half]
+        regression = Regression(pixels[0].numel(), teacher.device)
+        for x, denoised in teacher.answers(pixels, image[own], pair[own], sigma, sign=1.0 - 2.0 * (own % 2)):
+            regression.update(x, denoised)
+        halves.append(regression.compute())
+    return halves[0], halves[1]
+
+
+def _fraction(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else 0.0

@@ -1,0 +1,142 @@
+"""How the affine maps of a linear denoiser are kept: whole or, where d is large, as a Gaussian's plus low rank.
+
+    W = W                                        d² numbers a map
+    W = U diag(g) Uᵀ + ḡ (I − U Uᵀ) + L Rᵀ       2 d q numbers a map, and the principal components U once for all
+
+The Gaussian part g = λ/(λ+σ²) is exact; only the difference from it is cut to rank q, and how much that changes W is
+measured. Each noise level has up to two maps, of the *unshrunk* and of the *prediction* fit.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from .._typing import Float
+from ..noise import generator
+from .gaussian import GaussianDenoiser
+from .regression import Affine
+
+Fit: TypeAlias = Literal["unshrunk", "prediction"]
+
+# Above this dimension maps are kept as a Gaussian's plus factors of this rank, unless asked otherwise.
+_FULL_DIM = 4096
+_STORED_RANK = 256
+
+
+class AffineMaps(nn.Module):
+    """The maps W x + b of each fit and noise level.
+
+    Args:
+        buffers: for each fit, `<fit>_biases` (s, d) and either `<fit>_weights` (s, d, d) or `<fit>_left` and
+            `<fit>_right` (s, d, q); with factors also `eigvecs` (d, r), `gains` (s, r) and `floor_gains` (s,).
+    """
+
+    def __init__(self, buffers: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        for name, tensor in buffers.items():
+            self.register_buffer(name, tensor)
+        self._full = "eigvecs" not in buffers
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """In which dtype the maps are kept and applied."""
+        return self.get_buffer("prediction_biases").dtype
+
+    def has(self, fit: Fit) -> bool:
+        """Whether there are maps of this fit."""
+        return hasattr(self, f"{fit}_biases")
+
+    def weight(self, fit: Fit, level: int) -> Float[Tensor, "d d"]:
+        """W of a fit at noise level number `level`."""
+        if self._full:
+            return self.get_buffer(f"{fit}_weights")[level]
+        eigvecs, gains, floor_gain = self._gaussian(level)
+        left, right = self._factors(fit, level)
+        weight = (eigvecs * (gains - floor_gain)) @ eigvecs.T + left @ right.T
+        weight.diagonal().add_(floor_gain)
+        return weight
+
+    def bias(self, fit: Fit, level: int) -> Float[Tensor, "d"]:
+        """The vector b of a fit at noise level number `level`."""
+        return self.get_buffer(f"{fit}_biases")[level]
+
+    def forward(self, x: Float[Tensor, "b d"], fit: Fit, level: int) -> Float[Tensor, "b d"]:
+        """W x + b of a fit at noise level number `level`."""
+        bias = self.bias(fit, level)
+        if self._full:
+            return torch.addmm(bias, x, self.weight(fit, level).T)
+        eigvecs, gains, floor_gain = self._gaussian(level)
+        left, right = self._factors(fit, level)
+        gaussian = floor_gain * x + ((gains - floor_gain) * (x @ eigvecs)) @ eigvecs.T
+        return gaussian + (x @ right) @ left.T + bias
+
+    def _gaussian(self, level: int) -> tuple[Float[Tensor, "d r"], Float[Tensor, "r"], Float[Tensor, ""]]:
+        return self.get_buffer("eigvecs"), self.get_buffer("gains")[level], self.get_buffer("floor_gains")[level]
+
+    def _factors(self, fit: Fit, level: int) -> tuple[Float[Tensor, "d q"], Float[Tensor, "d q"]]:
+        return self.get_buffer(f"{fit}_left")[level], self.get_buffer(f"{fit}_right")[level]
+
+
+class MapCollector:
+    """Makes `AffineMaps` level by level, so that what is not kept need not stay in memory.
+
+    Args:
+        gaussian: the Gaussian denoiser that fits are near.
+        full: whether to keep whole matrices; None does so up to d = 4096.
+        dtype: of what is kept.
+    """
+
+    def __init__(self, gaussian: GaussianDenoiser, full: bool | None, dtype: torch.dtype) -> None:
+        self._gaussian, self._dtype = gaussian, dtype
+        self._full = len(gaussian.mean) <= _FULL_DIM if full is None else full
+        self._levels: dict[str, list[Tensor]] = {}
+
+    def add(self, sigma: float, unshrunk: Affine | None, prediction: Affine) -> float:
+        """Take in one level.
+
+        Args:
+            sigma: the noise level.
+            unshrunk: its unshrunk fit, at all levels or at none.
+            prediction: its prediction fit.
+
+        Returns:
+            What keeping it costs, ‖W − kept W‖_F/‖W‖_F, for the unshrunk fit or, without one, the prediction fit.
+        """
+        lost = self._keep("prediction", prediction, sigma)
+        if unshrunk is not None:
+            lost = self._keep("unshrunk", unshrunk, sigma)
+        if not self._full:
+            gains, floor_gain = self._gaussian.gains(sigma)
+            self._append(gains=gains, floor_gains=floor_gain)
+        return lost
+
+    def collect(self) -> AffineMaps:
+        """All maps taken in."""
+        buffers = {name: torch.stack(tensors) for name, tensors in self._levels.items()}
+        if not self._full:
+            buffers["eigvecs"] = self._gaussian.eigvecs.to(self._dtype)
+        return AffineMaps(buffers)
+
+    def _keep(self, fit: Fit, affine: Affine, sigma: float) -> float:
+        if self._full:
+            self._append(**{f"{fit}_weights": affine.weight, f"{fit}_biases": affine.bias})
+            return 0.0
+        rest = affine.weight.double() - self._gaussian.weight(sigma)
+        left, right = _low_rank(rest, _STORED_RANK)
+        self._append(**{f"{fit}_left": left, f"{fit}_right": right, f"{fit}_biases": affine.bias})
+        return float((rest - left @ right.T).norm() / affine.weight.norm())
+
+    def _append(self, **parts: Tensor) -> None:
+        for name, tensor in parts.items():
+            self._levels.setdefault(name, []).append(tensor.to(self._dtype))
+
+
+def _low_rank(matrix: Float[Tensor, "d d"], rank: int) -> tuple[Float[Tensor, "d q"], Float[Tensor, "d q"]]:
+    """Factors L Rᵀ of about the best approximation of given rank, by subspace iteration."""
+    probes = torch.randn(len(matrix), min(rank, len(matrix)), generator=generator(0, "low rank"), dtype=torch.float64)
+    basis, _ = torch.linalg.qr(matrix @ probes.to(matrix))
+    for _ in range(4):
+        basis, _ = torch.linalg.qr(matrix @ (matrix.T @ basis))
+    return basis, matrix.T @ basis
