@@ -1,8 +1,12 @@
 """Every test runs seeded, on one thread, with property tests that do not depend on the clock."""
 
+import os
+
 import pytest
 import torch
 from hypothesis import settings
+
+os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
 
 settings.register_profile("house", deadline=None, derandomize=True, max_examples=25)
 settings.load_profile("house")
