@@ -75,16 +75,17 @@ class Moments:
     ) -> "Moments":
         """Mean and spectrum of images in one pass.
 
-        Fewer images than dimensions go through the N×N Gram matrix. With `rank`, nothing of size d×d is ever formed:
-        images are collected while they fit in 2 GiB (exact), beyond that compressed to a sketch, which further passes
-        over the data sharpen where the source can be read again; a one-shot iterator is read once.
+        Fewer images than dimensions go through the N×N Gram matrix. With `rank` and d above 4096, nothing of size d×d is
+        formed: up to about 4096 images are exact, as long as those of a stream fit in 2 GiB; more are compressed to a
+        sketch, which further passes over the data sharpen if the source can be read again. A one-shot iterator is read once.
 
         Under an initialised `torch.distributed`, every rank calls this with its own shard and all get the moments of the
         union.
 
         Args:
             images: a tensor, an array, a dataset or an iterable of batches.
-            rank: number of principal components to keep, at most min(N, d); None keeps all that carry variance.
+            rank: number of principal components to keep, at most min(N, d), of which only those that carry variance are
+                kept; None keeps all of these.
             device: where to accumulate; None is where the images are.
             bounds: admissible float values; None for other units.
 
@@ -118,11 +119,11 @@ class Moments:
             raise ConfigError(
                 f"rank must be at most min(N, d) = min({scatter.n_seen}, {scatter.dim}); got {rank}. Lower it, or pass None."
             )
-        eigvals, eigvecs = scatter.spectrum()
+        eigvals, eigvecs, trace = scatter.spectrum()
         is_one_shot = hasattr(images, "__next__")
         if scatter.sketched and not is_one_shot:
             eigvals, eigvecs = _refine(images, bounds, scatter, eigvecs)
-        return cls._from_spectrum(scatter, eigvals, eigvecs, rank)
+        return cls._from_spectrum(scatter, eigvals, eigvecs, trace, rank)
 
     @classmethod
     def per_class(cls, images: Images, labels: Any, **options: Any) -> dict[int, "Moments"]:
@@ -163,7 +164,7 @@ class Moments:
             )
         scatter = self._scatter()
         scatter.merge(other._scatter())
-        return self._from_spectrum(scatter, *scatter.spectrum(), rank=None)
+        return self._from_spectrum(scatter, *scatter.spectrum())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to a safetensors file, whole or not at all."""
@@ -187,8 +188,15 @@ class Moments:
         """
         tensors, metadata = load_tensors(path, kind=_KIND)
         try:
-            metadata["shape"] = tuple(metadata["shape"])
-            return cls(**tensors, **metadata)
+            return cls(
+                mean=tensors["mean"],
+                eigvals=tensors["eigvals"],
+                eigvecs=tensors["eigvecs"],
+                floor=metadata["floor"],
+                count=metadata["count"],
+                shape=tuple(metadata["shape"]),
+                truncated=metadata["truncated"],
+            )
         except (KeyError, TypeError) as error:
             raise CheckpointError(
                 f"{path} does not hold moments this version can read ({error}). Fit and save again."
@@ -203,16 +211,23 @@ class Moments:
 
     @classmethod
     def _from_spectrum(
-        cls, scatter: Scatter, eigvals: Float[Tensor, "k"], eigvecs: Float[Tensor, "d k"], rank: int | None
+        cls,
+        scatter: Scatter,
+        eigvals: Float[Tensor, "k"],
+        eigvecs: Float[Tensor, "d k"],
+        trace: float,
+        rank: int | None = None,
     ) -> "Moments":
         kept = len(eigvals) if rank is None else min(rank, len(eigvals))
-        discarded = scatter.trace - float(eigvals[:kept].sum())
+        if kept < len(eigvals):
+            eigvals, eigvecs = eigvals[:kept].clone(), eigvecs[:, :kept].clone()  # copies, so that the rest is freed
+        discarded = trace - float(eigvals.sum())
         # Rounding leaves a remainder of about 1e-16 of the trace where nothing was discarded: that is no floor.
-        truncated = kept < scatter.dim and rank is not None and discarded > 1e-12 * scatter.trace
+        truncated = kept < scatter.dim and rank is not None and discarded > 1e-12 * trace
         return cls(
             mean=scatter.mean,
-            eigvals=eigvals[:kept].clone(),
-            eigvecs=eigvecs[:, :kept].clone(),
+            eigvals=eigvals,
+            eigvecs=eigvecs,
             floor=discarded / (scatter.dim - kept) if truncated else 0.0,
             count=scatter.count,
             shape=scatter.shape,
@@ -225,10 +240,16 @@ def _refine(
 ) -> tuple[Float[Tensor, "k"], Float[Tensor, "d k"]]:
     """Subspace iteration from a sketched basis Q ← qr(ΣQ), then the spectrum of QᵀΣQ; a pass over the data each."""
     for remaining in reversed(range(_REFINEMENTS + 1)):
-        product = torch.zeros_like(basis)
+        product, n_seen = torch.zeros_like(basis), torch.zeros((), dtype=torch.long, device=basis.device)
         for batch in iterate(images, bounds=bounds, batch_size=256):
             rows = scatter.centre(batch)
-            product += rows.T @ (rows @ basis)
+            product.addmm_(rows.T, rows @ basis)
+            n_seen += len(batch)
+        if int(sum_over_ranks(n_seen)) != scatter.count:
+            raise DataError(
+                f"images gave {scatter.count} images when first read and {int(n_seen)} when read again to sharpen the "
+                "spectrum. Pass iter(images) to have them read only once."
+            )
         product = sum_over_ranks(product) / scatter.count
         if remaining:
             basis, _ = torch.linalg.qr(product)

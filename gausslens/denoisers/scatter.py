@@ -3,8 +3,8 @@
 An accumulator with `update`, `merge` and `spectrum`. Images wait as they arrived, unconverted, and are folded into
 
 - a dense d×d matrix, once there are more images than dimensions; or
-- a factor F of k rows with FᵀF = S, made through the k×k Gram matrix FFᵀ. With `rank` there is only this form: rows are
-  folded whenever they outgrow a fixed budget, and keeping only the leading directions then makes it a sketch.
+- a factor F of k rows with FᵀF = S, made through the k×k Gram matrix FFᵀ. With `rank`, this is the only form above
+  d = 4096: rows that outgrow a fixed budget are folded and only their leading directions kept, which is a sketch.
 
 Moving the centre from m to m' adds n δδᵀ with δ = m − m', which is all it takes to merge sets with different means. Sums
 are in float64 and rows are centred before they are squared, so a large common offset costs no digits.
@@ -18,10 +18,13 @@ from .._typing import Float
 from ..errors import DataError
 from ..images import dequantize
 
-# With `rank`, images wait up to this many bytes before they are folded into a sketch.
-_PENDING_BYTES = 2 << 30
-# A sketch keeps at least this many times the rank asked for: directions that look unimportant now may become important.
-_OVERSAMPLING = 4
+# With `rank`, Gram matrices have about this many rows at most (128 MiB). Where the scatter matrix itself is no larger it
+# is used instead, and nothing is lost.
+_GRAM_ROWS = 4096
+# With `rank`, copied images and the factor together take this many bytes before they are folded into a sketch.
+_HELD_BYTES = 2 << 30
+# A sketch keeps 4 times the rank, or what fits here but at least twice: faint directions may become important later.
+_SKETCH_BYTES = 1 << 30
 # A converted tile has at most this many float64 numbers (128 MiB).
 _TILE_NUMBERS = 1 << 24
 # The dense matrix is updated in panels below the diagonal: half the work of the full product.
@@ -50,24 +53,33 @@ class Scatter:
         self.mean = torch.zeros(self.dim, dtype=torch.float64, device=self.device)
         self.factor = torch.zeros(0, self.dim, dtype=torch.float64, device=self.device)
         self.dense: Tensor | None = None  # valid on and below the diagonal
-        self.sketched = False  # whether folding has dropped directions
-        self._total = 0.0  # tr S of the factor form, dropped directions included
+        self.dropped = 0.0  # the part of tr S in directions that were not kept
+        self.sketched = False  # whether directions were dropped before all images had been seen
         self._waiting: list[Tensor] = []
+        self._copied_bytes = 0
+        self._sketch_rows = 0 if rank is None else max(2 * rank, min(4 * rank, _SKETCH_BYTES // (8 * self.dim)))
+        self._most_rows = max(_GRAM_ROWS, 2 * self._sketch_rows)
 
     def update(self, batch: Tensor) -> None:
         """Add a batch (b, *shape), uint8 or float."""
         rows = batch.reshape(len(batch), -1)
-        self._waiting.append(rows.clone() if self.copy else rows)
-        n_waiting = self._n_waiting
-        if self.rank is None:
-            if n_waiting > max(self.dim, 1024):
+        is_view = rows.untyped_storage().data_ptr() == batch.untyped_storage().data_ptr()
+        if is_view and self.copy:
+            rows = rows.clone()
+        if self.copy or not is_view:
+            self._copied_bytes += rows.nbytes
+        self._waiting.append(rows)
+        n_rows = len(self.factor) + self._n_waiting
+        if self._may_be_dense:
+            if n_rows > max(self.dim, 1024):
                 self.to_dense()
-        elif n_waiting * self.dim * batch.element_size() > _PENDING_BYTES and n_waiting > 2 * _OVERSAMPLING * self.rank:
-            self.to_factor(keep=max(_OVERSAMPLING * self.rank, n_waiting // 2))
+        elif n_rows > self._most_rows or self._is_full(n_rows):
+            self.to_factor(keep=self._sketch_rows)
+            self.sketched = self.dropped > 0
 
     def merge(self, other: "Scatter") -> None:
         """Add what another accumulator, of other images of the same shape, has seen; the other one is used up."""
-        dense = self.rank is None and self.n_seen + other.n_seen > self.dim
+        dense = self._may_be_dense and self.n_seen + other.n_seen > self.dim
         for part in (self, other):
             part.to_dense() if dense else part.to_factor()
         total = self.count + other.count
@@ -78,27 +90,28 @@ class Scatter:
         if self.dense is not None and other.dense is not None:
             self.dense += other.dense
         self.factor = torch.cat([self.factor, other.factor])
-        self._total += other._total
+        self.dropped += other.dropped
         self.sketched = self.sketched or other.sketched
 
-    def spectrum(self) -> tuple[Float[Tensor, "k"], Float[Tensor, "d k"]]:
-        """Eigenvalues of S/N, descending, and eigenvectors; in factor form, only directions that carry variance."""
-        if self.rank is None and self.n_seen > self.dim:
+    def spectrum(self) -> tuple[Float[Tensor, "k"], Float[Tensor, "d k"], float]:
+        """Eigenvalues of S/N, descending, their eigenvectors, and tr S/N; the accumulator is used up.
+
+        In factor form these are only directions that carry variance, at most `rank` of them, or all of a sketch.
+        """
+        if self._may_be_dense and self.n_seen > self.dim:
             eigvals, eigvecs = torch.linalg.eigh(self.to_dense() / self.count)  # reads the lower triangle
-            return eigvals.flip(0).clamp_min(0), eigvecs.flip(1)
-        squares = self.to_factor().square().sum(1)
-        return squares / self.count, _orthonormalize((self.factor / squares.sqrt()[:, None]).T)
+            eigvals = eigvals.flip(0).clamp_min(0)
+            return eigvals, eigvecs.flip(1), float(eigvals.sum())
+        rows = self.to_factor(keep=self._sketch_rows if self.sketched else self.rank)
+        norms = torch.linalg.vector_norm(rows, dim=1)
+        eigvals = norms.square().cummin(0).values / self.count  # rounding must not disturb the order
+        trace = float(eigvals.sum()) + self.dropped / self.count
+        return eigvals, _orthonormalize(rows.div_(norms[:, None])).T, trace
 
     @property
     def n_seen(self) -> int:
         """How many images have been added."""
         return self.count + self._n_waiting
-
-    @property
-    def trace(self) -> float:
-        """tr S / N of the folded images, directions that a sketch has dropped included."""
-        total = self._total if self.dense is None else float(self.dense.diagonal().sum())
-        return total / self.count
 
     def centre(self, batch: Tensor) -> Float[Tensor, "b d"]:
         """A batch (b, *shape) as float64 rows minus the mean."""
@@ -113,7 +126,7 @@ class Scatter:
             self.factor = self.factor[:0]
         for rows in self._waiting_tiles():
             _add_gram(self.dense, self._to_float64(rows) - self.mean)
-        self._waiting = []
+        self._forget_waiting()
         return self.dense
 
     def to_factor(self, keep: int | None = None) -> Float[Tensor, "k d"]:
@@ -122,36 +135,41 @@ class Scatter:
         With V the eigenvectors of the Gram matrix FFᵀ, the rows of VᵀF are orthogonal and their squared norms are the
         eigenvalues of S. Columns are visited in tiles, so neither F in float64 nor anything d×d is ever held.
         """
-        n_waiting = self._n_waiting
         self._take_in_waiting()
-        n_rows = len(self.factor) + n_waiting
-        width = max(1, _TILE_NUMBERS // max(n_rows, 1))
-        tiles = [slice(start, start + width) for start in range(0, self.dim, width)]
+        n_rows = len(self.factor) + self._n_waiting
 
         def rows_of(tile: slice) -> Float[Tensor, "k t"]:
             waiting = [self._to_float64(rows[:, tile]) - self.mean[tile] for rows in self._waiting]
             return torch.cat([self.factor[:, tile], *waiting])
 
+        tiles = _column_tiles(n_rows, self.dim)
         gram = torch.zeros(n_rows, n_rows, dtype=torch.float64, device=self.device)
         for tile in tiles:
             rows = rows_of(tile)
-            gram += rows @ rows.T
-        self._total += float(gram.diagonal()[len(self.factor) :].sum())
+            gram.addmm_(rows, rows.T)
         squares, vectors = torch.linalg.eigh(gram)
         squares, vectors = squares.flip(0), vectors.flip(1)
         # Below the rounding of the Gram matrix is zero; centring alone makes one such direction.
-        n_kept = int((squares > torch.finfo(torch.float64).eps * n_rows * squares[:1]).sum())
-        if keep is not None and keep < n_kept:
-            n_kept, self.sketched = keep, True
+        squares = squares[squares > torch.finfo(torch.float64).eps * n_rows * squares[:1]]
+        n_kept = len(squares) if keep is None else min(keep, len(squares))
+        self.dropped += float(squares[n_kept:].sum())
         factor = torch.empty(n_kept, self.dim, dtype=torch.float64, device=self.device)
         for tile in tiles:
             factor[:, tile] = vectors[:, :n_kept].T @ rows_of(tile)
-        self.factor, self._waiting = factor, []
+        self.factor = factor
+        self._forget_waiting()
         return factor
 
     @property
     def _n_waiting(self) -> int:
         return sum(len(rows) for rows in self._waiting)
+
+    @property
+    def _may_be_dense(self) -> bool:
+        return self.rank is None or self.dim <= self._most_rows
+
+    def _is_full(self, n_rows: int) -> bool:
+        return n_rows > 2 * self._sketch_rows and self._copied_bytes + self.factor.nbytes > _HELD_BYTES
 
     def _take_in_waiting(self) -> None:
         """Count the waiting images and move the centre to the joint mean."""
@@ -174,15 +192,22 @@ class Scatter:
             self.dense.addr_(delta, delta, alpha=self.count)
         elif self.count:
             self.factor = torch.cat([self.factor, self.count**0.5 * delta[None]])
-        self._total += self.count * float(delta @ delta)
         self.mean = mean
 
     def _waiting_tiles(self) -> list[Tensor]:
         rows_per_tile = max(1, _TILE_NUMBERS // self.dim)
         return [tile for rows in self._waiting for tile in rows.split(rows_per_tile)]
 
+    def _forget_waiting(self) -> None:
+        self._waiting, self._copied_bytes = [], 0
+
     def _to_float64(self, rows: Tensor) -> Float[Tensor, "k t"]:
         return dequantize(rows.to(self.device), torch.float64)
+
+
+def _column_tiles(n_rows: int, dim: int) -> list[slice]:
+    width = max(1, _TILE_NUMBERS // max(n_rows, 1))
+    return [slice(start, start + width) for start in range(0, dim, width)]
 
 
 def _add_gram(matrix: Float[Tensor, "d d"], rows: Float[Tensor, "n d"]) -> None:
@@ -192,10 +217,12 @@ def _add_gram(matrix: Float[Tensor, "d d"], rows: Float[Tensor, "n d"]) -> None:
         matrix[start:, start:stop].addmm_(rows[:, start:].T, rows[:, start:stop])
 
 
-def _orthonormalize(vectors: Float[Tensor, "d k"]) -> Float[Tensor, "d k"]:
-    """Gram–Schmidt in order, by one Cholesky factor: faint directions, which rounding has bent, give way to strong ones."""
-    lower = torch.linalg.cholesky(vectors.T @ vectors)
-    return torch.linalg.solve_triangular(lower.T, vectors, upper=True, left=False)
+def _orthonormalize(rows: Float[Tensor, "k d"]) -> Float[Tensor, "k d"]:
+    """Gram–Schmidt in order and in place, by one Cholesky factor: faint rows, bent by rounding, give way to strong ones."""
+    lower = torch.linalg.cholesky(rows @ rows.T)
+    for tile in _column_tiles(*rows.shape):
+        rows[:, tile] = torch.linalg.solve_triangular(lower, rows[:, tile], upper=False)
+    return rows
 
 
 def world_size() -> int:
@@ -236,17 +263,20 @@ def share_between_ranks(scatter: Scatter | None, failure: DataError | None) -> S
         raise DataError(f"all ranks must hold images of one shape; got {[shape for _, shape, _ in reports]}.")
 
     total = sum(count for _, _, count in reports)
-    dense = scatter.rank is None and total > scatter.dim
-    scatter.to_dense() if dense else scatter.to_factor()
+    if scatter._may_be_dense and total > scatter.dim:
+        scatter.to_dense()
+    else:
+        rows_fit = scatter.rank is None or 8 * scatter.dim * total <= _HELD_BYTES
+        scatter.to_factor(keep=None if rows_fit else scatter._sketch_rows)
     scatter._recentre(sum_over_ranks(scatter.mean * (scatter.count / total)))
     scatter.count = total
     if scatter.dense is not None:
         sum_over_ranks(scatter.dense)
     else:
         scatter.factor = torch.cat(_gather_rows(scatter.factor))
-        scalars = torch.tensor([scatter._total, scatter.sketched], dtype=torch.float64, device=scatter.device)
-        scatter._total, sketched = sum_over_ranks(scalars).tolist()
-        scatter.sketched = sketched > 0
+        dropped = torch.tensor(scatter.dropped, dtype=torch.float64, device=scatter.device)
+        scatter.dropped = float(sum_over_ranks(dropped))
+        scatter.sketched = scatter.dropped > 0
     return scatter
 
 
