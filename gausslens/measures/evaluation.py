@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,10 +20,14 @@ from ..errors import ConfigError, DataError
 from ..images import content_hash, dequantize
 from ..noise import draw_noise
 from ..progress import track
+from .curves import Conditions
 
 T = TypeVar("T")
 
 DEFAULT_COUNT = 100
+
+Outputs: TypeAlias = Callable[[Tensor, float, Tensor | None], tuple[Tensor, Tensor]]
+"""Two outputs to compare, each (b, d), at inputs x, noise level σ and labels."""
 
 
 class NoisyInputs:
@@ -67,6 +71,10 @@ class NoisyInputs:
     def averages(self, values: Float[Tensor, "count"]) -> Float[Tensor, "u"]:
         """Means within images of a value of each input."""
         return self.totals(values) / self.totals(torch.ones_like(values))
+
+    def conditions(self, metric: str) -> Conditions:
+        """What to pair curves by."""
+        return Conditions(metric, "images", self.seed, self.count, self.digest())
 
     def digest(self) -> str:
         """Names the images and labels; uint8 images and the same images in float32 have one digest."""

@@ -17,9 +17,9 @@ from ..denoisers.protocol import Denoiser, evaluating
 from ..images import Bounds, check_labels, gather
 from ..noise import as_sigmas, draw_order
 from .comparisons import cosine, norm_ratio, root_mean_square
-from .curves import Conditions, Curve
-from .evaluation import DEFAULT_COUNT, NoisyInputs, PlacedDenoiser, check_choice, check_count, sweep
-from .intervals import ratio_interval
+from .curves import Curve
+from .evaluation import DEFAULT_COUNT, NoisyInputs, Outputs, PlacedDenoiser, check_choice, check_count, sweep
+from .explained import explained_variance
 
 _METRICS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[float, float]]] = {
     "rmse": (root_mean_square, (0.0, math.inf)),
@@ -97,7 +97,7 @@ def gap(
     inputs = _pick(pixels, labels, count, seed)
     with evaluating(a, b):
         if metric == "ev":
-            return _explained_variance(outputs, inputs, as_sigmas(sigmas), batch_size, progress)
+            return explained_variance(outputs, inputs, as_sigmas(sigmas), batch_size, progress)
         return _mean_comparison(outputs, inputs, as_sigmas(sigmas), metric, metric, batch_size, progress)
 
 
@@ -164,9 +164,6 @@ def identity_gap(
         return _mean_comparison(outputs, inputs, as_sigmas(sigmas), metric, name, batch_size, progress)
 
 
-_Outputs = Callable[[Tensor, float, Tensor | None], tuple[Tensor, Tensor]]
-
-
 def _pick(pixels: Tensor, labels: Any, count: int | None, seed: int) -> NoisyInputs:
     n = len(pixels)
     classes = None if labels is None else check_labels(labels, n)
@@ -177,7 +174,7 @@ def _pick(pixels: Tensor, labels: Any, count: int | None, seed: int) -> NoisyInp
 
 
 def _mean_comparison(
-    outputs: _Outputs,
+    outputs: Outputs,
     inputs: NoisyInputs,
     sigmas: Float[Tensor, "s"],
     metric: str,
@@ -192,36 +189,4 @@ def _mean_comparison(
         return compare(a.double(), b.double())
 
     rows = [inputs.averages(torch.cat(parts)) for parts in sweep(compared, sigmas, inputs.count, batch_size, progress)]
-    return Curve.of_means(sigmas, torch.stack(rows), _conditions(name, inputs), span)
-
-
-def _explained_variance(
-    outputs: _Outputs, inputs: NoisyInputs, sigmas: Float[Tensor, "s"], batch_size: int | None, progress: bool
-) -> Curve:
-    def compared(sigma: float, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        a, b = outputs(inputs.at(sigma, start, stop), sigma, inputs.labels(start, stop))
-        return a, (a.double() - b.double()).square().sum(1)
-
-    unexplained, variance, shortfall = [], [], []
-    for parts in sweep(compared, sigmas, inputs.count, batch_size, progress):
-        a = torch.cat([output for output, _ in parts])
-        # Differences from one output, so that a constant has exactly no variance.
-        offset = a.double() - a[0].double()
-        offset -= offset.mean(0)
-        squares = offset.square().sum(1)
-        unexplained.append(inputs.totals(torch.cat([square for _, square in parts])))
-        variance.append(inputs.totals(squares))
-        shortfall.append(inputs.totals(offset).square().sum() / (inputs.count * squares.sum()))
-    error, total = torch.stack(unexplained), torch.stack(variance)
-    defined = total.sum(1, keepdim=True) > 0
-    total = total.where(defined, error.where(error.sum(1, keepdim=True) > 0, 1))
-    ratio, low, high, per_image = ratio_interval(error, total)
-    # ā is fitted to the same outputs, so Σ‖a − ā‖² falls short by the share of variance that is ā's own, 1/n for n images
-    # with one input each. The value keeps the published formula; the interval is for what it estimates.
-    unbiased = 1 - torch.stack(shortfall).nan_to_num(nan=0.0)
-    low, high = (unbiased * low).minimum(ratio).clamp_min(0), (unbiased * high).maximum(ratio)
-    return Curve(sigmas, 1 - ratio, 1 - high, 1 - low, 1 - per_image, _conditions("ev", inputs), (-math.inf, 1.0))
-
-
-def _conditions(name: str, inputs: NoisyInputs) -> Conditions:
-    return Conditions(name, "images", inputs.seed, inputs.count, inputs.digest())
+    return Curve.of_means(sigmas, torch.stack(rows), inputs.conditions(name), span)

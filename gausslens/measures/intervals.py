@@ -276,11 +276,13 @@ def _draw_means(
 def _interval(
     value: Float[Tensor, "*s"], error: Float[Tensor, "*s"], n: int, t: Float[Tensor, "*s resamples"] | None = None
 ) -> tuple[Float[Tensor, "*s"], Float[Tensor, "*s"]]:
-    """Value minus error times the quantiles of t, each end at least as far as Student's."""
+    """Value minus error times the quantiles of t, which Student's pull out halfway where they are farther."""
     student = student_quantile(max(n - 1, 1))
-    low, high = value - student * error, value + student * error
-    if t is None:
-        return low, high
-    t = t.nan_to_num(nan=0.0)  # 0/0: no spread, so no error
-    lower, upper = t.kthvalue(_LOWER_RANK).values, t.kthvalue(_UPPER_RANK).values
-    return low.minimum(value - upper * error), high.maximum(value - lower * error)
+    lower = upper = torch.full_like(value, student)
+    if t is not None:
+        t = t.nan_to_num(nan=0.0)  # 0/0: no spread, so no error
+        lower, upper = (
+            reach.maximum((reach + student) / 2)
+            for reach in (t.kthvalue(_UPPER_RANK).values, -t.kthvalue(_LOWER_RANK).values)
+        )
+    return value - lower * error, value + upper * error
