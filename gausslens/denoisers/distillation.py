@@ -11,7 +11,7 @@ enough calls (ten a dimension).
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeAlias, overload
+from typing import Any, overload
 
 import torch
 from torch import Tensor
@@ -31,8 +31,6 @@ from .moments import Moments
 from .protocol import Denoiser, evaluating, placement
 from .regression import Affine
 
-Method: TypeAlias = Literal["closed_form", "adam"]
-
 
 @overload
 def distill(
@@ -42,7 +40,7 @@ def distill(
     *,
     train: Images | Moments | None = None,
     held_out: Images | None = None,
-    method: Method = "closed_form",
+    method: str = "closed_form",
     calls: int | None = None,
     seed: int = 0,
     labels: None = None,
@@ -64,7 +62,7 @@ def distill(
     *,
     train: Mapping[int, Images | Moments] | None = None,
     held_out: Mapping[int, Images] | None = None,
-    method: Method = "closed_form",
+    method: str = "closed_form",
     calls: int | None = None,
     seed: int = 0,
     labels: Any,
@@ -85,7 +83,7 @@ def distill(
     *,
     train: Images | Moments | None = None,
     held_out: Images | None = None,
-    method: Method = "closed_form",
+    method: str = "closed_form",
     calls: int | None = None,
     seed: int = 0,
     labels: Any = None,
@@ -162,7 +160,7 @@ def distill(
 class _Options:
     """What the fits of all classes have in common; see `distill`."""
 
-    method: Method
+    method: str
     calls: int | None
     seed: int
     full: bool | None

@@ -1,7 +1,7 @@
 """How the affine maps of a linear denoiser are kept: whole or, where d is large, as a Gaussian's plus low rank.
 
     W = W                                        d² numbers a map
-    W = U diag(g) Uᵀ + ḡ (I − U Uᵀ) + L Rᵀ       2 d q numbers a map, and the principal components U once for all
+    W = U diag(g) Uᵀ + L Rᵀ                      2 d q numbers a map, and the principal components U once for all
 
 The Gaussian part g = λ/(λ+σ²) is exact; only the difference from it is cut to rank q, and how much that changes W is
 measured. Each noise level has up to two maps, of the *unshrunk* and of the *prediction* fit.
@@ -30,7 +30,7 @@ class AffineMaps(nn.Module):
 
     Args:
         buffers: for each fit, `<fit>_biases` (s, d) and either `<fit>_weights` (s, d, d) or `<fit>_left` and
-            `<fit>_right` (s, d, q); with factors also `eigvecs` (d, r), `gains` (s, r) and `floor_gains` (s,).
+            `<fit>_right` (s, d, q); with factors also `eigvecs` (d, r) and `gains` (s, r).
     """
 
     def __init__(self, buffers: Mapping[str, Tensor]) -> None:
@@ -52,11 +52,8 @@ class AffineMaps(nn.Module):
         """W of a fit at noise level number `level`."""
         if self._full:
             return self.get_buffer(f"{fit}_weights")[level]
-        eigvecs, gains, floor_gain = self._gaussian(level)
-        left, right = self._factors(fit, level)
-        weight = (eigvecs * (gains - floor_gain)) @ eigvecs.T + left @ right.T
-        weight.diagonal().add_(floor_gain)
-        return weight
+        eigvecs, gains, left, right = self._factors(fit, level)
+        return (eigvecs * gains) @ eigvecs.T + left @ right.T
 
     def bias(self, fit: Fit, level: int) -> Float[Tensor, "d"]:
         """The vector b of a fit at noise level number `level`."""
@@ -64,26 +61,24 @@ class AffineMaps(nn.Module):
 
     def forward(self, x: Float[Tensor, "b d"], fit: Fit, level: int) -> Float[Tensor, "b d"]:
         """W x + b of a fit at noise level number `level`."""
-        bias = self.bias(fit, level)
         if self._full:
-            return torch.addmm(bias, x, self.weight(fit, level).T)
-        eigvecs, gains, floor_gain = self._gaussian(level)
-        left, right = self._factors(fit, level)
-        gaussian = floor_gain * x + ((gains - floor_gain) * (x @ eigvecs)) @ eigvecs.T
-        return gaussian + (x @ right) @ left.T + bias
+            return torch.addmm(self.bias(fit, level), x, self.weight(fit, level).T)
+        eigvecs, gains, left, right = self._factors(fit, level)
+        return (x @ eigvecs * gains) @ eigvecs.T + (x @ right) @ left.T + self.bias(fit, level)
 
-    def _gaussian(self, level: int) -> tuple[Float[Tensor, "d r"], Float[Tensor, "r"], Float[Tensor, ""]]:
-        return self.get_buffer("eigvecs"), self.get_buffer("gains")[level], self.get_buffer("floor_gains")[level]
-
-    def _factors(self, fit: Fit, level: int) -> tuple[Float[Tensor, "d q"], Float[Tensor, "d q"]]:
-        return self.get_buffer(f"{fit}_left")[level], self.get_buffer(f"{fit}_right")[level]
+    def _factors(
+        self, fit: Fit, level: int
+    ) -> tuple[Float[Tensor, "d r"], Float[Tensor, "r"], Float[Tensor, "d q"], Float[Tensor, "d q"]]:
+        """U, g, L and R."""
+        gains, left, right = (self.get_buffer(name)[level] for name in ("gains", f"{fit}_left", f"{fit}_right"))
+        return self.get_buffer("eigvecs"), gains, left, right
 
 
 class MapCollector:
     """Makes `AffineMaps` level by level, so that what is not kept need not stay in memory.
 
     Args:
-        gaussian: the Gaussian denoiser that fits are near.
+        gaussian: the Gaussian denoiser that fits are near, of moments without a floor.
         full: whether to keep whole matrices; None does so up to d = 4096.
         dtype: of what is kept.
     """
@@ -108,8 +103,8 @@ class MapCollector:
         if unshrunk is not None:
             lost = self._keep("unshrunk", unshrunk, sigma)
         if not self._full:
-            gains, floor_gain = self._gaussian.gains(sigma)
-            self._append(gains=gains, floor_gains=floor_gain)
+            gains, _ = self._gaussian.gains(sigma)
+            self._append(gains=gains)
         return lost
 
     def collect(self) -> AffineMaps:

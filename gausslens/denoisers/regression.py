@@ -162,9 +162,10 @@ def choose_strength(first: Sums, second: Sums, toward: Float[Tensor, "d d"]) -> 
 
 
 def strength_grid(first: Sums, second: Sums) -> Float[Tensor, "k"]:
-    """Ridge strengths from no shrinkage to nothing but, ten a decade about the mean eigenvalue of S_xx."""
-    centre = float(first.xx.diagonal().mean() + second.xx.diagonal().mean()) / 2
-    return centre * torch.logspace(-7, 7, 141, dtype=torch.float64, device=first.xx.device)
+    """Ridge strengths from no shrinkage to nothing but, ten a decade, in units of the mean eigenvalue of S_xx."""
+    unit = float(first.xx.diagonal().mean() + second.xx.diagonal().mean()) / 2
+    # Small noise makes the smallest eigenvalue far smaller than the mean one, and none is much larger.
+    return unit * torch.logspace(-10, 6, 161, dtype=torch.float64, device=first.xx.device)
 
 
 def _validation_path(
