@@ -25,16 +25,16 @@ from ..images import Bounds, check_labels, content_hash, dequantize, gather
 from ..precision import float32_products
 from .conditional import PerClassDenoiser
 from .protocol import check_input, expand_sigma
+from .tiles import ImageTile
 
-# Float32 numbers that a tile may occupy by default, converted images and logits together (256 MiB).
-_TILE_NUMBERS = 1 << 26
+# Float32 numbers that a tile may occupy by default, converted images and logits together (about 700 MiB).
+_TILE_NUMBERS = 180_000_000
 _QUERIES_AT_A_TIME = 512
 # N images of weight below exp(−20)/N are together 2e-9 of the answer.
 _NEGLIGIBLE = math.exp(-20)
 # Pairs recomputed at a time, in float64 numbers (64 MiB); past one pair in 16 the whole product in float64 is cheaper.
 _PAIR_NUMBERS = 1 << 23
 _MANY_PAIRS = 1 / 16
-_SUM = 256
 _EPS = torch.finfo(torch.float32).eps
 # Error of the answer, relative to the spread of the images, that float32 products may cause; well inside what is promised.
 _TOLERANCE = {"cpu": 2e-7, "cuda": 5e-6}
@@ -179,36 +179,42 @@ class MultiDeltaDenoiser(nn.Module):
         work = x.dtype if x.dtype == torch.float64 else torch.float32
         x, variance = x.to(work), sigma.to(x.device, torch.float64)[:, None].square()
         softmax = _RunningSoftmax(x, with_mean=with_mean)
-        tile_size = self.tile_size or max(256, _TILE_NUMBERS // (x.shape[1] + 4 * len(x)))
+        tile_size = self.tile_size or self._affordable_tile(x)
         with float32_products(x.device):
             for start in range(0, self.count, tile_size):
-                tile = _Tile(self.images[start : start + tile_size].to(x.device), work)
+                tile = ImageTile(self.images[start : start + tile_size].to(x.device), work)
                 if work == torch.float64:
                     logits = self._exact_logits(x, tile, variance)
                 else:
-                    logits = (
-                        tile.products(x).sub_(self._half_squares[start : start + tile_size].to(x)).div_(variance.to(x))
-                    )
+                    half_squares = self._half_squares[start : start + tile_size].to(x)
+                    logits = tile.products(x / variance.to(x)).addr_(-1 / variance[:, 0].to(x), half_squares)
                     logits = self._repair(logits, x, tile, variance, softmax)
                 softmax.add(logits, tile, start, negligible=_NEGLIGIBLE / self.count)
         return softmax
+
+    def _affordable_tile(self, x: Float[Tensor, "b d"]) -> int:
+        """Images per tile such that tile and logits fit the budget; tiles of equal size, in whole blocks of 64."""
+        most = max(64, _TILE_NUMBERS // (x.shape[1] + 8 * len(x)))
+        n_tiles = -(-self.count // most)
+        return -(-self.count // (64 * n_tiles)) * 64
 
     def _repair(
         self,
         logits: Float[Tensor, "b t"],
         x: Float[Tensor, "b d"],
-        tile: "_Tile",
+        tile: ImageTile,
         variance: Float[Tensor, "b 1"],
         softmax: "_RunningSoftmax",
     ) -> Float[Tensor, "b t"]:
         """Float32 logits with those computed again in float64 whose rounding could be seen in the answer.
 
         Rounding moves logit i by some δ_i, never by more than `slack` = d ε‖x‖‖y‖/σ², which moves the answer by
-        Σ w_i δ_i (y_i − D). Leaving alone the images of weight below t costs about δ√t, so t = (tolerance/δ)². Measured on
-        CIFAR-10, δ is .02 to .03 of ε‖x‖‖y‖/σ² in the root mean square where many images share the weight.
+        Σ w_i δ_i (y_i − D). Leaving alone the images of weight below t costs about δ√t, so t = (tolerance/δ)².
         """
         scale = _EPS * x.norm(dim=1, keepdim=True).double() * self._largest_norm / variance
-        rounding, slack = scale / 8, scale * x.shape[1]
+        rounding, slack = scale * tile.rounding, scale * x.shape[1]
+        if bool((rounding <= _TOLERANCE[x.device.type]).all()):
+            return logits
         top = torch.maximum(softmax.top, logits.amax(1, keepdim=True).double() - slack)  # at most the true maximum
         total = (logits - (top + slack).to(x)).exp_().sum(1, keepdim=True, dtype=torch.float64)
         total += softmax.total[:, None] * (softmax.top - top).exp()
@@ -226,7 +232,7 @@ class MultiDeltaDenoiser(nn.Module):
         return logits
 
     def _exact_logits(
-        self, x: Float[Tensor, "b d"], tile: "_Tile", variance: Float[Tensor, "b 1"]
+        self, x: Float[Tensor, "b d"], tile: ImageTile, variance: Float[Tensor, "b 1"]
     ) -> Float[Tensor, "b t"]:
         """(x·y − ½‖y‖²)/σ² in float64, by products around the anchor a: x·y − ½‖y‖² = x'·y' − ½‖y'‖² + x·a − ½‖a‖²."""
         queries, constant = self._around_anchor(x)
@@ -236,7 +242,7 @@ class MultiDeltaDenoiser(nn.Module):
     def _exact_pairs(
         self,
         x: Float[Tensor, "b d"],
-        tile: "_Tile",
+        tile: ImageTile,
         variance: Float[Tensor, "b 1"],
         query: Int[Tensor, "k"],
         image: Int[Tensor, "k"],
@@ -259,8 +265,8 @@ class _RunningSoftmax:
     Attributes:
         top: the largest logit so far, (b, 1).
         total: Σ exp(logit − top), (b,).
-        squares: Σ exp(logit − top)², (b,).
-        best: the index of the largest logit, (b,).
+        squares: Σ exp(logit − top)², (b,); kept without a mean.
+        best: the index of the largest logit, (b,); kept without a mean.
     """
 
     def __init__(self, x: Float[Tensor, "b d"], *, with_mean: bool) -> None:
@@ -275,89 +281,25 @@ class _RunningSoftmax:
         """Σ w_i y_i, (b, d)."""
         return None if self._sum is None else self._sum / self.total[:, None]
 
-    def add(self, logits: Float[Tensor, "b t"], tile: "_Tile", start: int, negligible: float) -> None:
+    def add(self, logits: Float[Tensor, "b t"], tile: ImageTile, start: int, negligible: float) -> None:
         """Take in a tile whose first image has index `start`; weights below `negligible` are not worth a product."""
-        tile_top, where = logits.max(1, keepdim=True)
-        self.best = torch.where(tile_top[:, 0] > self.top[:, 0], where[:, 0] + start, self.best)
-        top = torch.maximum(self.top, tile_top.double())
+        top = torch.maximum(self.top, logits.amax(1, keepdim=True).double())
         fade = (self.top - top).exp()[:, 0]
+        if self._sum is None:
+            is_new = (top > self.top)[:, 0]
+            self.best = torch.where(is_new, logits.argmax(1) + start, self.best)
         weights = (logits - top.to(logits)).exp_()
         self.total = self.total * fade + weights.sum(1, dtype=torch.float64)
-        self.squares = self.squares * fade**2 + weights.square().sum(1, dtype=torch.float64)
         self.top = top
-        if self._sum is not None:
-            columns = (weights.amax(0) > negligible).nonzero()[:, 0]
-            self._sum *= fade[:, None]
-            if 2 * len(columns) > weights.shape[1]:
-                self._sum += tile.weighted_sum(weights)
-            elif len(columns):
-                self._sum += tile.at(columns).weighted_sum(weights[:, columns])
-
-
-class _Tile:
-    """Some images on the device of the queries, and the two float32 products taken with them.
-
-    uint8 pixels enter the products as p − 127.5, which every float format here holds exactly; the scale 1/127.5 is put
-    on the small factor. On a GPU they are bfloat16 (as p − 128), and the other factor is split into three
-    bfloat16 parts that hold its 24 bits: float32 accuracy at the speed of the matrix units.
-    """
-
-    def __init__(self, stored: Tensor, dtype: torch.dtype) -> None:
-        self.stored = stored
-        self._dtype = dtype
-        self._whole: Tensor | None = None
-        self._is_bytes = stored.dtype == torch.uint8
-        self._in_parts = self._is_bytes and stored.is_cuda and dtype == torch.float32
-
-    def at(self, columns: Int[Tensor, "k"]) -> "_Tile":
-        """Only some of the images."""
-        part = _Tile(self.stored[columns], self._dtype)
-        if self._whole is not None:
-            part._whole = self._whole[columns]
-        return part
-
-    def values(self, columns: Int[Tensor, "k"] | None = None) -> Float[Tensor, "t d"]:
-        """The images as they are defined, dequantised in the dtype of the queries, in float64."""
-        return dequantize(self.stored if columns is None else self.stored[columns], self._dtype).double()
-
-    def products(self, x: Float[Tensor, "b d"]) -> Float[Tensor, "b t"]:
-        """x·y."""
-        if self._is_bytes:
-            x = x / 127.5
-        if self._in_parts:
-            return _product_in_parts(x, self._pixels().T) + x.sum(1, keepdim=True) / 2
-        return x @ self._pixels().T
-
-    def weighted_sum(self, weights: Float[Tensor, "b t"]) -> Float[Tensor, "b d"]:
-        """Σ_i w_i y_i, added up in float64; in float64 throughout if the weights are exact."""
-        if self._in_parts:
-            weights = weights.float() / 127.5
-            return _product_in_parts(weights, self._pixels()) + weights.sum(1, keepdim=True) / 2
-        pixels = self._pixels()
-        sums = weights.new_zeros(len(weights), pixels.shape[1], dtype=torch.float64)
-        # A long float32 sum of similar images drifts by a few ε√t: add short ones.
-        for some_weights, some_pixels in zip(weights.split(_SUM, 1), pixels.split(_SUM), strict=True):
-            sums += some_weights.to(pixels.dtype) @ some_pixels
-        return sums / 127.5 if self._is_bytes else sums
-
-    def _pixels(self) -> Tensor:
-        if self._whole is None:
-            if self._in_parts:
-                self._whole = self.stored.to(torch.bfloat16) - 128
-            elif self._is_bytes:
-                self._whole = torch.sub(self.stored, torch.tensor(127.5, dtype=self._dtype, device=self.stored.device))
-            else:
-                self._whole = self.stored.to(self._dtype)
-        return self._whole
-
-
-def _product_in_parts(a: Float[Tensor, "m k"], b: Float[Tensor, "k n"]) -> Float[Tensor, "m n"]:
-    """a @ b for float32 a and bfloat16 b on a GPU, to float32 accuracy."""
-    parts, rest = [], a
-    for _ in range(3):
-        parts.append(rest.to(torch.bfloat16))
-        rest = rest - parts[-1]
-    return torch.mm(torch.cat(parts), b, out_dtype=torch.float32).view(3, len(a), -1).sum(0)
+        if self._sum is None:
+            self.squares = self.squares * fade**2 + weights.square().sum(1, dtype=torch.float64)
+            return
+        columns = (weights.amax(0) > negligible).nonzero()[:, 0]
+        self._sum *= fade[:, None]
+        if 2 * len(columns) > weights.shape[1]:
+            self._sum += tile.weighted_sum(weights)
+        elif len(columns):
+            self._sum += tile.at(columns).weighted_sum(weights[:, columns])
 
 
 def _check_content(module: nn.Module, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
