@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, overload
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from .._typing import Float, Images, Sigmas
@@ -65,7 +66,7 @@ def distill(
     method: str = "closed_form",
     calls: int | None = None,
     seed: int = 0,
-    labels: Any,
+    labels: Tensor | ArrayLike,
     full: bool | None = None,
     learning_rate: float | None = None,
     bounds: Bounds = (-1.0, 1.0),

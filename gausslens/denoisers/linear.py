@@ -32,7 +32,8 @@ class LinearDenoiser(nn.Module):
         sigmas: the noise levels, (s,).
         shape: the shape of one image.
         calls: network calls spent on each level.
-        fvu: fraction of the denoiser's variance left unexplained by the prediction fit, out of sample, (s,).
+        fvu: fraction of the denoiser's variance left unexplained by the prediction fit, out of sample, (s,). Judged by fits
+            to half of the calls, it is too high below about ten calls a dimension.
         fvu_floor: the part of `fvu` that is due to the finite number of calls, (s,); `fvu` − `fvu_floor` is about what no
             affine map explains.
         fvu_held_out: the fraction left unexplained on held-out images, (s,); None without them.

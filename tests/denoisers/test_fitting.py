@@ -61,6 +61,12 @@ def explicit_fvu(denoiser, linear, images, sigma, count=200_000):
     return float((target - fitted).square().sum() / (target - target.mean(0)).square().sum())
 
 
+def turned(x, sigma):
+    """A denoiser that no Gaussian is near to, so that shrinking does not pay."""
+    rotation = torch.linalg.qr(normal(D, D, seed=6)).Q
+    return (torch.tanh(2 * x.flatten(1)) @ rotation.T).reshape(x.shape)
+
+
 # --- exact maps --------------------------------------------------------------------------------------------------------
 
 
@@ -235,6 +241,24 @@ def test_fvu_is_the_error_of_the_prediction_fit_on_fresh_noise(calls, sigma):
     assert float(reported) == pytest.approx(actual, rel=0.12 if calls >= 160 else 0.3)
 
 
+@pytest.mark.parametrize("calls", [200, 400])
+def test_the_floor_of_fvu_is_what_more_calls_would_remove(calls):
+    images, sigma = Mixture(4).draw(40, 5), 0.5
+    limit = distill(turned, images, sigma, calls=2**15, bounds=None, batch_size=4096)
+    x = images.repeat(100, 1, 1, 1) + sigma * normal(4000, *SHAPE, seed=98)
+    target, best = turned(x, sigma), limit(x, sigma)
+    variance = (target - target.mean(0)).square().sum()
+    reported, actual = [], []
+    for seed in range(12):
+        linear = distill(turned, images, sigma, calls=calls, seed=seed, bounds=None)
+        reported.append((float(linear.fvu), float(linear.fvu_floor)))
+        errors = [(linear(x, sigma) - other).square().sum() / variance for other in (target, best)]
+        actual.append((float(errors[0]), float(errors[1])))
+    (fvu, floor), (error, excess) = (torch.tensor(pairs).mean(0).tolist() for pairs in (reported, actual))
+    assert fvu == pytest.approx(error, rel=0.02)
+    assert floor == pytest.approx(excess, rel=0.2)
+
+
 def test_fvu_less_its_floor_is_what_no_affine_map_explains():
     images = Mixture(4).draw(40, 5)
     memory = MultiDeltaDenoiser(images, bounds=None)
@@ -272,13 +296,8 @@ def test_with_few_calls_the_prediction_fit_predicts_better_than_the_unshrunk_one
 
 def test_shrinkage_is_strong_where_the_gaussian_is_right_and_weak_where_it_is_wrong():
     images = Mixture(4).draw(40, 5)
-    rotation = torch.linalg.qr(normal(D, D, seed=6)).Q
-
-    def rotated(x, sigma):
-        return (torch.tanh(x.flatten(1)) @ rotation.T).reshape(x.shape)
-
     right = distill(MultiDeltaDenoiser(images, bounds=None), images, 0.5, calls=400, bounds=None)
-    wrong = distill(rotated, images, 0.5, calls=400, bounds=None)
+    wrong = distill(turned, images, 0.5, calls=400, bounds=None)
     assert float(right.shrinkage) > 0.5
     assert float(wrong.shrinkage) < 0.05
 
