@@ -149,11 +149,14 @@ def distill(
         if labels is None:
             return _distill(denoiser, pixels, levels, train, held_out, options)
         classes = check_labels(labels, len(pixels)).to(pixels.device)
-        fits = {}
-        for label in classes.unique().tolist():
-            own_train, own_held_out = _of_class(train, label, "train"), _of_class(held_out, label, "held_out")
-            conditioned = partial(_with_label, denoiser, label)
-            fits[label] = _distill(conditioned, pixels[classes == label], levels, own_train, own_held_out, options)
+        references = {
+            label: (_of_class(train, label, "train"), _of_class(held_out, label, "held_out"))
+            for label in classes.unique().tolist()
+        }
+        fits = {
+            label: _distill(partial(_with_label, denoiser, label), pixels[classes == label], levels, *sources, options)
+            for label, sources in references.items()
+        }
         return PerClassDenoiser(fits)
 
 

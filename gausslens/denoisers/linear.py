@@ -122,7 +122,7 @@ class LinearDenoiser(nn.Module):
         Raises:
             ConfigError: if the level is none of `sigmas`, or there were too few calls for an unshrunk fit.
         """
-        return self._unshrunk().weight("unshrunk", self._index(sigma))
+        return self._unshrunk().weight("unshrunk", self._index(sigma)).clone()
 
     def bias(self, sigma: float | Tensor) -> Float[Tensor, "d"]:
         """The vector b of the unshrunk fit.
@@ -136,7 +136,7 @@ class LinearDenoiser(nn.Module):
         Raises:
             ConfigError: if the level is none of `sigmas`, or there were too few calls for an unshrunk fit.
         """
-        return self._unshrunk().bias("unshrunk", self._index(sigma))
+        return self._unshrunk().bias("unshrunk", self._index(sigma)).clone()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to a safetensors file, whole or not at all."""

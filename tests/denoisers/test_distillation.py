@@ -141,6 +141,25 @@ def test_an_affine_map_in_float32_is_recovered_to_float32_accuracy():
     assert float((linear.weight(0.1) - weight).norm() / weight.norm()) < 1e-5
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("options", [{}, {"full": False}, {"method": "adam"}])
+def test_on_a_gpu_the_numbers_are_the_same(tmp_path, options):
+    images, held_out = images_of(30), images_of(10, 1)
+    there, here = (
+        distill(
+            bent, images, SIGMAS, train=Moments.fit(held_out), held_out=held_out, calls=200, device=device, **options
+        )
+        for device in ("cuda", "cpu")
+    )
+    for name in ("fvu", "shrinkage", "fvu_held_out"):
+        assert torch.allclose(getattr(there, name), getattr(here, name), rtol=1e-6)
+    for sigma in SIGMAS:
+        assert torch.allclose(there.weight(sigma).cpu(), here.weight(sigma), rtol=1e-6)
+        assert torch.allclose(there(images.cuda(), sigma).cpu(), here(images, sigma), rtol=1e-6)
+    there.save(tmp_path / "linear.safetensors")
+    assert torch.equal(LinearDenoiser.load(tmp_path / "linear.safetensors").bias(1.0), there.bias(1.0).cpu())
+
+
 # --- references --------------------------------------------------------------------------------------------------------
 
 
@@ -210,8 +229,11 @@ def test_with_labels_references_are_by_class():
 
 @pytest.mark.parametrize("train", [images_of(10), {0: images_of(10)}], ids=["images", "a class missing"])
 def test_with_labels_references_without_classes_are_refused(train):
+    def unreachable(x, sigma, labels):
+        raise AssertionError
+
     with pytest.raises(ConfigError, match="train must be a dict with images or moments for each label"):
-        distill(bent, images_of(10), SIGMAS, labels=torch.arange(10) % 2, train=train, calls=50)
+        distill(unreachable, images_of(10), SIGMAS, labels=torch.arange(10) % 2, train=train, calls=50)
 
 
 @pytest.mark.parametrize("labels", [torch.zeros(9, dtype=torch.long), torch.zeros(10), torch.zeros(10, 2).long()])

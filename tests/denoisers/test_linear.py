@@ -58,6 +58,14 @@ def test_the_called_map_is_the_shrunk_one_and_the_weight_is_not(linear):
     assert float((bias - linear.bias(0.5)).norm()) > 1e-4
 
 
+def test_a_weight_taken_out_can_be_changed(linear):
+    before = linear.weight(0.5)
+    linear.weight(0.5).zero_()
+    linear.bias(0.5).zero_()
+    assert torch.equal(linear.weight(0.5), before)
+    assert linear.bias(0.5).any()
+
+
 def test_levels_that_were_rounded_are_the_same_levels(images):
     linear = distill(MultiDeltaDenoiser(images), images, [80.0, 0.47, 0.002], calls=40)
     x = noisy(3)
