@@ -1,12 +1,13 @@
 """Numbers with their 95 % intervals.
 
 Every measure is a mean over independent units (images, image pairs, samples) y₁ … y_n, or a ratio of two such means.
-The units are assumed independent and identically distributed, nothing more. Per-image errors are skewed, which the
-studentised bootstrap (bootstrap-t) corrects at one end, and have outliers, after which it is too short at the other;
-so each end of an interval is the farther one of bootstrap-t's and Student's. Coverage measured in 5,000
-trials with n = 50 or 100, least and greatest over nine laws (normal, contaminated normal, χ, χ², exponential, lognormal
-of log-deviation up to 1, cosines near 1): this rule 94.0 and 96.7 %, bootstrap-t alone 90.7 and 95.7, Student's 88.4 and
-95.6, Hall's transformation 90.5 and 95.8; BCa fell to 91.0 and the percentile bootstrap to 89.6.
+The units are assumed independent and identically distributed, nothing more. Per-image errors are skewed, which Student's
+interval ignores and the studentised bootstrap (bootstrap-t) corrects, reaching farther out at one end and less far at
+the other; but they also have outliers, after which it does not reach far enough. So an end is bootstrap-t's where that
+is farther out than Student's, and halfway between the two otherwise. Coverage of nominal 95 %, least to greatest over ten
+laws (normal, contaminated, χ, χ², exponential, lognormal of log-deviation up to 1, cosines near 1), n = 50 and 100: this
+rule 93.4 to 95.9 %, bootstrap-t 90.4 to 95.5, Student's 88.8 to 95.7, BCa 88.5 to 95.1, percentile 88.8 to 95.2
+(benchmarks/interval_methods.py; benchmarks/coverage.py has the measures themselves).
 
 Resamples are multinomial counts, the same for every row of a matrix of units: values at several noise levels are
 resampled jointly, by matrix products. Their seed is fixed, so the same data give the same interval.
@@ -64,8 +65,9 @@ def mean_interval(
 ) -> tuple[Float[Tensor, "*s"], Float[Tensor, "*s"], Float[Tensor, "*s"]]:
     """Means over the last axis with their 95 % intervals.
 
-    ȳ − u·se … ȳ − l·se,  se = s/√n,  u = max(q₉₇.₅, q), l = min(q₂.₅, −q), with q₂.₅ and q₉₇.₅ the quantiles of
-    (ȳ* − ȳ)/se* over resamples and q Student's. With fewer than 8 units or at least 2,000, u = −l = q.
+    ȳ − u·se … ȳ + v·se,  se = s/√n,  u = max(u*, (u* + q)/2), v = max(v*, (v* + q)/2), with −v* and u* the 2.5 %
+    and 97.5 % quantiles of (ȳ* − ȳ)/se* over resamples and q Student's quantile. With fewer than 8 units or at least
+    2,000, u = v = q.
 
     Args:
         per_unit: values of n ≥ 1 independent units, (*s, n); rows are resampled jointly.
@@ -95,12 +97,9 @@ def ratio_interval(
     """Ratios of sums r = Σy/Σz over the last axis with their 95 % intervals.
 
     Leaving unit i out moves r by −(y_i − r·z_i)/(Σz − z_i). These influences, times n and centred, plus r are n values
-    whose mean is r and whose spread gives the jackknife's error se. (The delta method's, without −z_i, is too small where
-    a few units carry much of Σz, for these pull r towards themselves.) The interval is r − u·se … r − l·se as in
-    `mean_interval`, with t that of the ratio: ratio and error taken anew in every resample.
-
-    Coverage on per-image sums of squares, n = 100, contrast constant or lognormal of log-deviation up to 0.6, errors
-    growing like its power 0, 1 or 2 or varying on their own, 2,000 trials: 93.4 to 95.9 %.
+    whose mean is r and whose spread gives the jackknife's error se. (The delta method's, without −z_i, is too small
+    where a few units carry much of Σz, for these pull r towards themselves.) The interval is that of `mean_interval`,
+    with the t of the ratio: ratio and error taken anew in every resample.
 
     Args:
         numerators: y of n ≥ 1 independent units, (*s, n).
@@ -139,13 +138,13 @@ def ratio_interval(
 def minimum_interval(per_unit: Float[Tensor, "s n"]) -> tuple[int, float, float, float]:
     """The least of s means over n units with its 95 % interval, units resampled jointly across the rows.
 
-    The bootstrap-t of the minimum: (min ȳ* − min ȳ)/se*, se* the error of the row that is least in the resample; each
-    end the farther of this and Student's at the least row. Resampling the rows jointly carries over how they rise and
+    The rule of `mean_interval` with t = (min ȳ* − min ȳ)/se*, se* the error of the row that is least in the resample, and
+    Student's interval at the row that is least. Resampling the rows jointly carries over how they rise and
     fall together, and that another row might have been the least. (Outside 8 … 1,999 units the resampled means are
     drawn from the normal law with the rows' covariance.)
 
-    Coverage for 10 rows of skewed units, n = 50 or 100, correlated .5 or .9 between neighbours, the least row well
-    apart, little apart or tied with one: 94.1 to 98.8 % in 1,000 trials; with all ten rows tied 88.5 to 96.3 %.
+    Coverage in 1,000 trials, 10 rows of skewed units, n = 50 or 100, neighbours correlated .5 or .9: 93 to 98 % with the
+    least row well apart, little apart or tied with one other; 87 to 95 % with all ten tied, the minimum then being low.
 
     Args:
         per_unit: values of n ≥ 1 independent units in s rows, (s, n).
@@ -265,10 +264,11 @@ def _resample(centred: Float[Tensor, "*s n"]) -> tuple[Float[Tensor, "*s resampl
 def _draw_means(
     centred: Float[Tensor, "s n"], error: Float[Tensor, "s"]
 ) -> tuple[Float[Tensor, "s resamples"], Float[Tensor, "s resamples"]]:
-    """What `_resample` tends to for many units: normal with the covariance of the rows."""
+    """What `_resample` tends to for many units: normal with the covariance of the rows, as wide as Student's for few."""
     n = centred.shape[-1]
     eigvals, eigvecs = torch.linalg.eigh(centred @ centred.T / (n * max(n - 1, 1)))
     normal = torch.randn(len(centred), RESAMPLES, generator=generator(0, "bootstrap"), dtype=torch.float64)
+    normal *= student_quantile(max(n - 1, 1)) / _NORMAL_QUANTILE
     shift = (eigvecs * eigvals.clamp_min(0).sqrt()) @ normal.to(centred.device)
     return shift, error[:, None].expand_as(shift)
 
