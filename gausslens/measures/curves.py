@@ -86,7 +86,7 @@ class Curve:
              2          1          1          1
              1          1          1          1
     >>> print(a.minimum())
-    3.125 [-1.299, 7.549] (n=4) at σ=1
+    3.125 [-1.271, 7.522] (n=4) at σ=1
     """
 
     sigmas: Float[Tensor, "s"]
