@@ -14,13 +14,16 @@ for float32 queries, and to rounding for float64 ones, whatever the tile size.
 """
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from .._typing import Float, Images, Int
-from ..errors import CheckpointError
+from ..errors import CheckpointError, ConfigError
 from ..images import Bounds, check_labels, content_hash, dequantize, gather
 from ..precision import float32_products
 from .conditional import PerClassDenoiser
@@ -29,7 +32,9 @@ from .tiles import ImageTile
 
 # Float32 numbers that a tile may occupy by default, converted images and logits together (about 700 MiB).
 _TILE_NUMBERS = 180_000_000
-_QUERIES_AT_A_TIME = 512
+# Queries answered together, and the most numbers in them.
+_MOST_QUERIES = 512
+_QUERY_NUMBERS = 1 << 23
 # N images of weight below exp(−20)/N are together 2e-9 of the answer.
 _NEGLIGIBLE = math.exp(-20)
 # Pairs recomputed at a time, in float64 numbers (64 MiB); past one pair in 16 the whole product in float64 is cheaper.
@@ -40,7 +45,8 @@ _EPS = torch.finfo(torch.float32).eps
 _TOLERANCE = {"cpu": 2e-7, "cuda": 5e-6}
 
 
-class Posterior(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Posterior:
     """How a noisy image's posterior is spread over the training images.
 
     Attributes:
@@ -88,21 +94,22 @@ class MultiDeltaDenoiser(nn.Module):
         bounds: Bounds = (-1.0, 1.0),
     ) -> None:
         super().__init__()
+        if tile_size is not None and tile_size < 1:
+            raise ConfigError(f"tile_size must be at least 1, or None for one that fits in memory; got {tile_size}.")
         pixels = gather(images, bounds=bounds)
         self.shape = tuple(pixels.shape[1:])
         self.count = len(pixels)
         self.tile_size = tile_size
         self.resident = resident
         self.images = pixels.flatten(1)
-        self._half_squares = torch.cat(
-            [dequantize(tile).double().square().sum(1) / 2 for tile in self.images.split(1024)]
-        )
+        parts = ImageTile(self.images, torch.float32).parts()
+        self._half_squares = torch.cat([values.square().sum(1) / 2 for _, values in parts])
         self._largest_norm = float((2 * self._half_squares.max()).sqrt())
         dtype = torch.float64 if pixels.dtype == torch.float64 else torch.float32
         # Products in float64 are taken around a typical image, so that data with a large offset keep their digits.
         self.register_buffer("anchor", dequantize(self.images[:256], torch.float64).mean(0).to(dtype), persistent=False)
         self.register_buffer("content", torch.frombuffer(bytearray.fromhex(content_hash(pixels)), dtype=torch.uint8))
-        self.register_load_state_dict_pre_hook(_check_content)
+        self.register_load_state_dict_pre_hook(_check_content)  # type: ignore[no-untyped-call]
 
     @classmethod
     def per_class(cls, images: Images, labels: Any, **options: Any) -> PerClassDenoiser:
@@ -130,18 +137,10 @@ class MultiDeltaDenoiser(nn.Module):
         Returns:
             The denoised images, (b, *shape), in x's dtype.
         """
-        check_input(x, self.shape)
-        levels = expand_sigma(sigma, x)
-        means = [
-            self._visit(rows, level, with_mean=True).mean
-            for rows, level in zip(
-                x.flatten(1).split(_QUERIES_AT_A_TIME), levels.split(_QUERIES_AT_A_TIME), strict=True
-            )
-        ]
-        return (
-            torch.cat([mean for mean in means if mean is not None]).to(x.dtype).reshape(x.shape) if means else x.clone()
-        )
+        means = [part.mean for part in self._answers(x, sigma, with_mean=True)]
+        return torch.cat(means).to(x.dtype).reshape(x.shape)
 
+    @torch.no_grad()
     def posterior(self, x: Tensor, sigma: float | Tensor) -> Posterior:
         """How the posterior of each noisy image is spread over the training images.
 
@@ -152,14 +151,7 @@ class MultiDeltaDenoiser(nn.Module):
         Returns:
             Effective number of images, index of the likeliest and its weight, each (b,).
         """
-        check_input(x, self.shape)
-        levels = expand_sigma(sigma, x)
-        parts = [
-            self._visit(rows, level, with_mean=False)
-            for rows, level in zip(
-                x.flatten(1).split(_QUERIES_AT_A_TIME), levels.split(_QUERIES_AT_A_TIME), strict=True
-            )
-        ]
+        parts = list(self._answers(x, sigma, with_mean=False))
         return Posterior(
             torch.cat([part.total.square() / part.squares for part in parts]),
             torch.cat([part.best for part in parts]),
@@ -168,95 +160,126 @@ class MultiDeltaDenoiser(nn.Module):
 
     def _apply(self, function: Any, recurse: bool = True) -> "MultiDeltaDenoiser":
         """Follow `.to(device)` with the images when resident; their dtype never changes."""
-        super()._apply(function, recurse)
+        super()._apply(function, recurse)  # type: ignore[no-untyped-call]
         if self.resident and self.anchor.device != self.images.device:
             self.images = self.images.to(self.anchor.device)
         self._half_squares = self._half_squares.to(self.anchor.device)
         return self
 
-    def _visit(self, x: Float[Tensor, "b d"], sigma: Float[Tensor, "b"], *, with_mean: bool) -> "_RunningSoftmax":
-        """The softmax over all images for rows x, tile by tile."""
-        work = x.dtype if x.dtype == torch.float64 else torch.float32
-        x, variance = x.to(work), sigma.to(x.device, torch.float64)[:, None].square()
+    def _answers(self, x: Tensor, sigma: float | Tensor, *, with_mean: bool) -> Iterator["_RunningSoftmax"]:
+        """The softmax over all images for noisy images x, some at a time.
+
+        Yields:
+            The softmax of the next images of x.
+        """
+        check_input(x, self.shape)
+        levels = expand_sigma(sigma, x)
+        at_a_time = max(1, min(_MOST_QUERIES, _QUERY_NUMBERS // self.images.shape[1]))
+        for rows, level in zip(x.flatten(1).split(at_a_time), levels.split(at_a_time), strict=True):
+            yield self._visit(_Queries(rows, level, self.anchor), with_mean=with_mean)
+
+    def _visit(self, queries: "_Queries", *, with_mean: bool) -> "_RunningSoftmax":
+        """The softmax over all images, tile by tile."""
+        x = queries.rows
         softmax = _RunningSoftmax(x, with_mean=with_mean)
         tile_size = self.tile_size or self._affordable_tile(x)
         with float32_products(x.device):
             for start in range(0, self.count, tile_size):
-                tile = ImageTile(self.images[start : start + tile_size].to(x.device), work)
-                if work == torch.float64:
-                    logits = self._exact_logits(x, tile, variance)
+                stored = self.images[start : start + tile_size].to(x.device)
+                tile = ImageTile(stored, x.dtype, differentiable=queries.differentiable)
+                if x.dtype == torch.float64:
+                    logits = _exact_logits(queries, tile)
                 else:
                     half_squares = self._half_squares[start : start + tile_size].to(x)
-                    logits = tile.products(x / variance.to(x)).addr_(-1 / variance[:, 0].to(x), half_squares)
-                    logits = self._repair(logits, x, tile, variance, softmax)
+                    inverse = 1 / queries.variance.to(x)
+                    logits = tile.products(inverse * x, -queries.level).addr_(-inverse[:, 0], half_squares)
+                    logits = self._repair(logits, queries, tile, softmax)
                 softmax.add(logits, tile, start, negligible=_NEGLIGIBLE / self.count)
         return softmax
 
     def _affordable_tile(self, x: Float[Tensor, "b d"]) -> int:
         """Images per tile such that tile and logits fit the budget; tiles of equal size, in whole blocks of 64."""
-        most = max(64, _TILE_NUMBERS // (x.shape[1] + 8 * len(x)))
+        most = max(64, _TILE_NUMBERS * 4 // x.element_size() // (x.shape[1] + 8 * len(x)))
         n_tiles = -(-self.count // most)
         return -(-self.count // (64 * n_tiles)) * 64
 
     def _repair(
-        self,
-        logits: Float[Tensor, "b t"],
-        x: Float[Tensor, "b d"],
-        tile: ImageTile,
-        variance: Float[Tensor, "b 1"],
-        softmax: "_RunningSoftmax",
+        self, logits: Float[Tensor, "b t"], queries: "_Queries", tile: ImageTile, softmax: "_RunningSoftmax"
     ) -> Float[Tensor, "b t"]:
         """Float32 logits with those computed again in float64 whose rounding could be seen in the answer.
 
-        Rounding moves logit i by some δ_i, never by more than `slack` = d ε‖x‖‖y‖/σ², which moves the answer by
-        Σ w_i δ_i (y_i − D). Leaving alone the images of weight below t costs about δ√t, so t = (tolerance/δ)².
+        Rounding moves logit i by some δ_i, never by more than `slack` = d ε√(‖x‖²+‖y‖²)‖y‖/σ², which moves the
+        answer by Σ w_i δ_i (y_i − D). Leaving alone the images of weight below t costs about δ√t, so t = (tolerance/δ)².
         """
-        scale = _EPS * x.norm(dim=1, keepdim=True).double() * self._largest_norm / variance
+        x, tolerance = queries.rows, _TOLERANCE[queries.rows.device.type]
+        squares = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=torch.float64).square() + self._largest_norm**2
+        scale = _EPS * squares.sqrt() * self._largest_norm / queries.variance
         rounding, slack = scale * tile.rounding, scale * x.shape[1]
-        if bool((rounding <= _TOLERANCE[x.device.type]).all()):
+        if bool((rounding <= tolerance).all()):
             return logits
-        top = torch.maximum(softmax.top, logits.amax(1, keepdim=True).double() - slack)  # at most the true maximum
-        total = (logits - (top + slack).to(x)).exp_().sum(1, keepdim=True, dtype=torch.float64)
-        total += softmax.total[:, None] * (softmax.top - top).exp()
-        threshold = 2 * (_TOLERANCE[x.device.type] / rounding).log() + total.clamp_min(1).log()
-        visible = logits > (top - slack + threshold).to(x)
-        n_visible = int(visible.sum())
-        if n_visible > _MANY_PAIRS * visible.numel():
-            return self._exact_logits(x, tile, variance)
+        float32_logits = logits.detach()
+        top = torch.maximum(softmax.top, float32_logits.amax(1, keepdim=True).double() - slack)  # at most the true one
+        total = (float32_logits - (top + slack).to(x)).exp_().sum(1, keepdim=True, dtype=torch.float64)
+        total += softmax.total[:, None].detach() * (softmax.top - top).exp()
+        threshold = 2 * (tolerance / rounding).log() + total.clamp_min(1).log()
+        visible = float32_logits > (top - slack + threshold).to(x)
+        n_visible, pairs_at_a_time = int(visible.sum()), max(1, _PAIR_NUMBERS // x.shape[1])
+        if n_visible > max(pairs_at_a_time, _MANY_PAIRS * visible.numel()):
+            return _exact_logits(queries, tile)
         if n_visible:
             logits = logits.double()
-            for query, image in zip(
-                *(i.split(max(1, _PAIR_NUMBERS // x.shape[1])) for i in visible.nonzero(as_tuple=True)), strict=True
-            ):
-                logits[query, image] = self._exact_pairs(x, tile, variance, query, image)
+            pairs = (index.split(pairs_at_a_time) for index in visible.nonzero(as_tuple=True))
+            for query, image in zip(*pairs, strict=True):
+                logits[query, image] = _exact_pairs(queries, tile, query, image)
         return logits
 
-    def _exact_logits(
-        self, x: Float[Tensor, "b d"], tile: ImageTile, variance: Float[Tensor, "b 1"]
-    ) -> Float[Tensor, "b t"]:
-        """(x·y − ½‖y‖²)/σ² in float64, by products around the anchor a: x·y − ½‖y‖² = x'·y' − ½‖y'‖² + x·a − ½‖a‖²."""
-        queries, constant = self._around_anchor(x)
-        images = tile.values() - self.anchor.double()
-        return (queries @ images.T - images.square().sum(1) / 2 + constant) / variance
 
-    def _exact_pairs(
-        self,
-        x: Float[Tensor, "b d"],
-        tile: ImageTile,
-        variance: Float[Tensor, "b 1"],
-        query: Int[Tensor, "k"],
-        image: Int[Tensor, "k"],
-    ) -> Float[Tensor, "k"]:
-        """The same for given pairs of query and image."""
-        queries, constant = self._around_anchor(x)
-        images = tile.values(image) - self.anchor.double()
-        products = torch.einsum("kd,kd->k", queries[query] - images / 2, images)
-        return (products + constant[query, 0]) / variance[query, 0]
+class _Queries:
+    """Noisy images x as rows, and what is needed for their logits.
 
-    def _around_anchor(self, x: Float[Tensor, "b d"]) -> tuple[Float[Tensor, "b d"], Float[Tensor, "b 1"]]:
-        anchor = self.anchor.double()
-        queries = x.double() - anchor
-        return queries, (queries @ anchor + anchor @ anchor / 2)[:, None]
+    Logits are measured from that of an anchor a, a typical image, so that data with a large offset keep their digits:
+
+        (x·y − ½‖y‖²)/σ² − (x·a − ½‖a‖²)/σ² = ((x−a)·(y−a) − ½‖y−a‖²)/σ²
+
+    Attributes:
+        rows: x in float32 or float64, (b, d).
+        variance: σ² in float64, (b, 1).
+        anchor: a in float64, (d,).
+        shifted: x − a in float64, (b, d).
+        level: (x·a − ½‖a‖²)/σ² rounded to the dtype of the rows, (b, 1).
+        level_rest: what rounding took from `level`, in float64, (b, 1).
+        differentiable: whether derivatives are followed.
+    """
+
+    def __init__(self, x: Float[Tensor, "b d"], sigma: Float[Tensor, "b"], anchor: Float[Tensor, "d"]) -> None:
+        self.rows = x if x.dtype == torch.float64 else x.float()
+        self.variance = sigma.double()[:, None].square()
+        self.anchor = anchor.to(x.device, torch.float64)
+        self.shifted = self.rows.double() - self.anchor
+        level = (self.shifted @ self.anchor + self.anchor @ self.anchor / 2)[:, None] / self.variance
+        self.level = level.to(self.rows)
+        self.level_rest = level - self.level.double()
+        is_dual = forward_ad.unpack_dual(x).tangent is not None
+        self.differentiable = is_dual or (torch.is_grad_enabled() and x.requires_grad)
+
+
+def _exact_logits(queries: _Queries, tile: ImageTile) -> Float[Tensor, "b t"]:
+    """The logits of all images of a tile in float64."""
+    parts = []
+    for _, values in tile.parts():
+        images = values - queries.anchor
+        parts.append(queries.shifted @ images.T - images.square().sum(1) / 2)
+    return torch.cat(parts, 1).div_(queries.variance).add_(queries.level_rest)
+
+
+def _exact_pairs(
+    queries: _Queries, tile: ImageTile, query: Int[Tensor, "k"], image: Int[Tensor, "k"]
+) -> Float[Tensor, "k"]:
+    """The logits of given pairs of query and image in float64."""
+    images = tile.values(image) - queries.anchor
+    # Not a product of matrices: this sum is pairwise, which at σ = 1e-3 is worth a digit.
+    products = ((queries.shifted[query] - images / 2) * images).sum(1)
+    return products / queries.variance[query, 0] + queries.level_rest[query, 0]
 
 
 class _RunningSoftmax:
@@ -277,32 +300,38 @@ class _RunningSoftmax:
         self._sum = torch.zeros_like(x, dtype=torch.float64) if with_mean else None
 
     @property
-    def mean(self) -> Tensor | None:
-        """Σ w_i y_i, (b, d)."""
-        return None if self._sum is None else self._sum / self.total[:, None]
+    def mean(self) -> Float[Tensor, "b d"]:
+        """Σ w_i y_i."""
+        assert self._sum is not None, "made without a mean"
+        return self._sum / self.total[:, None]
 
     def add(self, logits: Float[Tensor, "b t"], tile: ImageTile, start: int, negligible: float) -> None:
         """Take in a tile whose first image has index `start`; weights below `negligible` are not worth a product."""
-        top = torch.maximum(self.top, logits.amax(1, keepdim=True).double())
+        # The result does not depend on `top`, so no derivative need pass through it.
+        values = logits.detach()
+        top = torch.maximum(self.top, values.amax(1, keepdim=True).double())
         fade = (self.top - top).exp()[:, 0]
         if self._sum is None:
             is_new = (top > self.top)[:, 0]
-            self.best = torch.where(is_new, logits.argmax(1) + start, self.best)
-        weights = (logits - top.to(logits)).exp_()
+            self.best = torch.where(is_new, values.argmax(1) + start, self.best)
+        # In two steps: rounding `top` to float32 would change the weights of this tile against those of others.
+        rounded = top.to(logits)
+        weights = (logits - rounded).sub_((top - rounded).to(logits)).exp_()
         self.total = self.total * fade + weights.sum(1, dtype=torch.float64)
         self.top = top
         if self._sum is None:
             self.squares = self.squares * fade**2 + weights.square().sum(1, dtype=torch.float64)
             return
-        columns = (weights.amax(0) > negligible).nonzero()[:, 0]
         self._sum *= fade[:, None]
+        matters = ~(weights.detach() <= negligible).all(0)  # NaN, from a query with NaN, matters to no other query
+        columns = matters.nonzero()[:, 0]
         if 2 * len(columns) > weights.shape[1]:
             self._sum += tile.weighted_sum(weights)
         elif len(columns):
             self._sum += tile.at(columns).weighted_sum(weights[:, columns])
 
 
-def _check_content(module: nn.Module, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
+def _check_content(module: MultiDeltaDenoiser, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
     stored = state.get(f"{prefix}content")
     if stored is not None and not torch.equal(stored.cpu(), module.content.cpu()):
         raise CheckpointError(

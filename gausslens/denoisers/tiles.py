@@ -6,7 +6,11 @@ factor. That lets a GPU use its integer and half-precision units without losing 
 - x·y: each row of x is written as s(q₀ + q₁/254 + q₂/254²) with whole numbers |q| ≤ 127, which leaves an error of 6e-8 of
   the row's largest entry; the products of whole numbers are exact.
 - Σ w y: weights in [0, 1] are the sum of two half-precision numbers, 22 bits.
+
+A CPU adds up Σ w y in float64, which costs it less than float32 sums short enough not to drift.
 """
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -14,8 +18,8 @@ from torch import Tensor
 from .._typing import Float, Int
 from ..images import dequantize
 
-# A long float32 sum of similar images drifts by a few ε√t: a CPU adds sums of this many in float64.
-_SHORT_SUM = 256
+# Float64 numbers converted at a time (32 MiB).
+_PART_NUMBERS = 1 << 22
 _BASE = 254
 # Lifts weights out of the subnormal numbers of half precision, whose largest number is 65504.
 _LIFT = 32768
@@ -27,21 +31,24 @@ class ImageTile:
     Args:
         stored: the images as rows, uint8 or float, (t, d).
         dtype: the dtype of the queries, float32 or float64, in which uint8 images are defined.
+        differentiable: whether derivatives must pass through the products, which whole numbers have none of.
 
     Attributes:
         rounding: the typical error of a float32 product in units of ε‖x‖‖y‖. Measured on CIFAR-10 where many images
             share the weight: .02 to .03 on a CPU, half of that in whole numbers; both with a margin of 4.
     """
 
-    def __init__(self, stored: Tensor, dtype: torch.dtype) -> None:
+    def __init__(self, stored: Tensor, dtype: torch.dtype, *, differentiable: bool = False) -> None:
         self.stored = stored
         self._dtype = dtype
+        self._differentiable = differentiable
         self._is_bytes = stored.dtype == torch.uint8
         # What the integer product of whole matrices asks for: sizes in eights.
         self._whole_numbers = (
             self._is_bytes
             and stored.is_cuda
             and dtype == torch.float32
+            and not differentiable
             and stored.shape[0] % 8 == 0
             and stored.shape[1] % 8 == 0
         )
@@ -50,37 +57,49 @@ class ImageTile:
 
     def at(self, columns: Int[Tensor, "k"]) -> "ImageTile":
         """Only some of the images."""
-        part = ImageTile(self.stored[columns], self._dtype)
+        part = ImageTile(self.stored[columns], self._dtype, differentiable=self._differentiable)
         if self._converted is not None and part._whole_numbers == self._whole_numbers:
             part._converted = self._converted[columns]
         return part
 
-    def values(self, columns: Int[Tensor, "k"] | None = None) -> Float[Tensor, "t d"]:
-        """The images as they are defined, dequantised in the dtype of the queries, in float64."""
-        return dequantize(self.stored if columns is None else self.stored[columns], self._dtype).double()
+    def values(self, columns: Int[Tensor, "k"] | slice) -> Float[Tensor, "k d"]:
+        """Some of the images in float64; uint8 ones as they are defined, dequantised in the dtype of the queries."""
+        some = self.stored[columns]
+        return dequantize(some, self._dtype).double() if self._is_bytes else some.double()
 
-    def products(self, x: Float[Tensor, "b d"]) -> Float[Tensor, "b t"]:
-        """x·y for all rows and images, in the dtype of the queries."""
-        if (
-            self._whole_numbers and len(x) > 5
-        ):  # the integer product wants more than 16 rows, and there are three for each
+    def parts(self) -> Iterator[tuple[slice, Float[Tensor, "k d"]]]:
+        """All images in float64, as many at a time as memory for them is cheap.
+
+        Yields:
+            Which images, and their values.
+        """
+        step = max(1, _PART_NUMBERS // self.stored.shape[1])
+        for start in range(0, len(self.stored), step):
+            some = slice(start, start + step)
+            yield some, self.values(some)
+
+    def products(self, x: Float[Tensor, "b d"], offset: Float[Tensor, "b 1"]) -> Float[Tensor, "b t"]:
+        """x·y + offset for all rows and images, in float32."""
+        # The integer product wants more than 16 rows, and there are three for each.
+        if self._whole_numbers and len(x) > 5:
             # p/127.5 − 1 = ((p − 128) + ½)/127.5
-            return _whole_number_products(x / 127.5, self._pixels(), offset=x.sum(1, keepdim=True) / 255)
+            return _whole_number_products(x / 127.5, self._pixels(), offset + x.sum(1, keepdim=True) / 255)
         if self._whole_numbers:
-            return x @ dequantize(self.stored).T
-        return (x / 127.5 if self._is_bytes else x) @ self._pixels().T
+            return torch.addmm(offset, x, dequantize(self.stored).T)
+        return torch.addmm(offset, x / 127.5 if self._is_bytes else x, self._pixels().T)
 
     def weighted_sum(self, weights: Float[Tensor, "b t"]) -> Float[Tensor, "b d"]:
-        """Σ_i w_i y_i for weights in [0, 1], added up in float64 on a CPU."""
+        """Σ_i w_i y_i for weights in [0, 1]."""
         if self._whole_numbers:
             sums = _half_precision_products(weights, self._pixels().to(torch.float16))
             return (sums + weights.sum(1, keepdim=True) / 2) / 127.5
-        pixels = self._pixels()
-        sums = weights.new_zeros(len(weights), pixels.shape[1], dtype=torch.float64)
-        step = _SHORT_SUM if pixels.device.type == "cpu" else len(pixels)
-        for some_weights, some_pixels in zip(weights.split(step, 1), pixels.split(step), strict=True):
-            sums += some_weights.to(pixels.dtype) @ some_pixels
-        return sums / 127.5 if self._is_bytes else sums
+        if self.stored.is_cuda and self._dtype == torch.float32:
+            sums = weights.float() @ self._pixels()
+            return sums / 127.5 if self._is_bytes else sums
+        sums = weights.new_zeros(len(weights), self.stored.shape[1], dtype=torch.float64)
+        for some, values in self.parts():
+            sums.addmm_(weights[:, some].double(), values)
+        return sums
 
     def _pixels(self) -> Tensor:
         """The images as factors of a product: p − 128 as int8, p − 127.5 as float, or float images as they are."""
