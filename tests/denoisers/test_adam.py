@@ -80,6 +80,14 @@ def test_images_come_in_order_in_batches_of_256_with_fresh_noise():
     assert float(first.std()) == pytest.approx(1, abs=0.05)
 
 
+def test_it_is_judged_on_noise_it_was_not_trained_on():
+    image, recorder = images_of(1), Recorder()
+    distill(recorder, image, 0.5, method="adam", calls=50)
+    inputs = torch.cat(recorder.inputs)
+    assert len(inputs) == 50 + 10
+    assert len(inputs.flatten(1).unique(dim=0)) == 60
+
+
 def test_it_converges_toward_the_closed_form_and_becomes_symmetric():
     images = images_of(256)
     memory = MultiDeltaDenoiser(images)
