@@ -18,6 +18,7 @@ from ..noise import draw_noise, draw_order
 from .adam import BATCH, fit_adam, published_learning_rate
 from .protocol import Denoiser, call, in_batches
 from .regression import Affine, Regression, Sums, choose_strength, mean_square_difference
+from .shrinkage import agree_by_block
 
 _EVALUATION_CALLS = 4096
 _NAN = float("nan")
@@ -115,7 +116,11 @@ class Teacher:
 def fit_in_closed_form(
     teacher: Teacher, pixels: Tensor, sigma: float, calls: int, toward: Float[Tensor, "d d"]
 ) -> LevelFit:
-    """Least squares, and ridge toward a Gaussian's matrix with cross-validated strength, from one pass of calls.
+    """Least squares, and a fit shrunk toward a Gaussian's matrix, from one pass of calls.
+
+    Where each half of the calls determines a least-squares fit, the shrunk fit starts from least squares; with
+    fewer calls it starts from ridge with cross-validated strength. Either way it then keeps of each block of the matrix
+    what the two halves agree on.
 
     Args:
         teacher: the denoiser.
@@ -129,25 +134,31 @@ def fit_in_closed_form(
     """
     first, second = _half_sums(teacher, pixels, sigma, calls)
     both = first.merge(second)
-    strength = choose_strength(first, second, toward)
-    from_first, from_second = first.ridge(toward, strength), second.ridge(toward, strength)
+    # Pairs ±eps of one image span one direction each, so d + 1 of them are enough for any images, and fewer may not be.
+    enough = 2 * (len(toward) + 1)
+    unshrunk = both.least_squares() if calls >= enough else None
+    if unshrunk is not None and min(first.count, second.count) >= enough:
+        strength, base = 0.0, unshrunk
+        from_first, from_second = first.least_squares(), second.least_squares()
+        weight_floor = float((from_first.weight - from_second.weight).norm()) / 2
+    else:
+        strength = choose_strength(first, second, toward)
+        base = both.ridge(toward, strength)
+        from_first, from_second = first.ridge(toward, strength), second.ridge(toward, strength)
+        weight_floor = _NAN
+    shrink = agree_by_block(from_first, from_second, base, toward, both)
+    from_first, from_second = shrink(from_first, first), shrink(from_second, second)
     floor = mean_square_difference(from_first, from_second, both) / 4
     # A half's fit, judged on the other half, carries twice the floor, and the fit to both only once.
     error = (second.error(from_first) + first.error(from_second)) / 2 - floor
-    unshrunk, weight_floor = None, _NAN
-    # Pairs ±eps of one image span one direction each, so d + 1 of them are enough for any images, and fewer may not be.
-    enough = 2 * (len(toward) + 1)
-    if calls >= enough:
-        unshrunk = both.least_squares()
-    if min(first.count, second.count) >= enough:
-        weight_floor = float((first.least_squares().weight - second.least_squares().weight).norm()) / 2
+    ridge_factor = 1 - strength / (strength + float(both.xx.diagonal().mean()))
     return LevelFit(
         unshrunk=unshrunk,
-        prediction=both.ridge(toward, strength),
+        prediction=shrink(base, both),
         fvu=_fraction(max(error, 0.0), both.variance),
         fvu_floor=_fraction(floor, both.variance),
         weight_floor=weight_floor,
-        shrinkage=strength / (strength + float(both.xx.diagonal().mean())),
+        shrinkage=1 - ridge_factor * float(shrink.factors.mean()),
     )
 
 

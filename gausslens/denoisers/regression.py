@@ -125,13 +125,13 @@ class Sums:
 
     def least_squares(self) -> Affine:
         """The unshrunk fit; the inputs must span all d dimensions."""
-        return self._with_bias(_divide(self.target_x, self.xx))
+        return self.with_intercept(_divide(self.target_x, self.xx))
 
     def ridge(self, toward: Float[Tensor, "d d"], strength: float) -> Affine:
         """The fit shrunk toward a given matrix by κ = `strength` > 0; any number of inputs."""
         shrunk = self.xx.clone()
         shrunk.diagonal().add_(strength)
-        return self._with_bias(_divide(self.target_x + strength * toward, shrunk))
+        return self.with_intercept(_divide(self.target_x + strength * toward, shrunk))
 
     def error(self, fit: Affine) -> float:
         """Mean ‖D − Wx − b‖² of any affine map on these inputs."""
@@ -139,7 +139,8 @@ class Sums:
         offset = residual.mean_target - fit.bias
         return residual.variance + float(offset @ offset)
 
-    def _with_bias(self, weight: Float[Tensor, "d d"]) -> Affine:
+    def with_intercept(self, weight: Float[Tensor, "d d"]) -> Affine:
+        """A matrix with the intercept b = D̄ − W x̄ that fits these inputs best."""
         return Affine(weight, self.mean_target - weight @ self.mean_x)
 
 
