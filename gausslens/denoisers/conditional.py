@@ -1,11 +1,14 @@
 """A class-conditional denoiser D(x, σ, label) put together from one denoiser per class."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from .._typing import Sigma
 from ..errors import ConfigError, DataError
+from ..images import check_labels
 from .protocol import expand_sigma
 
 
@@ -25,7 +28,7 @@ class PerClassDenoiser(nn.Module):
             raise ConfigError("a per-class denoiser needs at least one class; got none.")
         self.denoisers = nn.ModuleDict({str(int(label)): denoiser for label, denoiser in denoisers.items()})
 
-    def forward(self, x: Tensor, sigma: float | Tensor, labels: Tensor) -> Tensor:
+    def forward(self, x: Tensor, sigma: Sigma, labels: Any) -> Tensor:
         """Denoise each image with its class's denoiser.
 
         Args:
@@ -39,15 +42,14 @@ class PerClassDenoiser(nn.Module):
         Raises:
             DataError: if labels do not match the images, or name a class that is not there.
         """
-        if labels.shape != (len(x),) or labels.is_floating_point():
-            raise DataError(
-                f"labels must be {len(x)} integers, one per image; got shape {tuple(labels.shape)}, dtype {labels.dtype}."
-            )
+        classes = check_labels(labels, len(x)).to(x.device)
         levels = expand_sigma(sigma, x)
         denoised = torch.empty_like(x)
-        for label in labels.unique().tolist():
+        for label in classes.unique().tolist():
             if str(label) not in self.denoisers:
-                raise DataError(f"no denoiser for label {label}; there are {', '.join(self.denoisers)}.")
-            here = labels == label
+                raise DataError(
+                    f"expected labels among {', '.join(self.denoisers)}, the classes this denoiser was made for; got {label}."
+                )
+            here = classes == label
             denoised[here] = self.denoisers[str(label)](x[here], levels[here])
         return denoised

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .._typing import Float, Images
+from .._typing import Float, Images, Sigma
 from ..errors import ConfigError
 from .conditional import PerClassDenoiser
 from .moments import Moments
@@ -66,7 +66,7 @@ class GaussianDenoiser(nn.Module):
         """
         return PerClassDenoiser({label: cls(m) for label, m in Moments.per_class(images, labels, **options).items()})
 
-    def forward(self, x: Tensor, sigma: float | Tensor) -> Tensor:
+    def forward(self, x: Tensor, sigma: Sigma) -> Tensor:
         """The posterior mean, Eq. (6).
 
         Args:
@@ -80,7 +80,7 @@ class GaussianDenoiser(nn.Module):
         variance = expand_sigma(sigma, x).to(self.mean.dtype)[:, None] ** 2
         return self._scale_modes(x, self.eigvals / (self.eigvals + variance), self.floor / (self.floor + variance))
 
-    def flow(self, x: Tensor, sigma_from: float | Tensor, sigma_to: float | Tensor) -> Tensor:
+    def flow(self, x: Tensor, sigma_from: Sigma, sigma_to: Sigma) -> Tensor:
         """The exact solution of the probability-flow ODE of this Gaussian, Eq. (7), up or down in noise.
 
         Args:
@@ -130,10 +130,8 @@ class GaussianDenoiser(nn.Module):
         """μ + U diag(inside) Uᵀ(x−μ) + outside (I − U Uᵀ)(x−μ)."""
         centred = x.flatten(1).to(self.mean.dtype) - self.mean
         coordinates = centred @ self.eigvecs
-        if self.eigvecs.shape[0] == self.eigvecs.shape[1]:
-            moved = (
-                inside * coordinates
-            ) @ self.eigvecs.T  # there is no outside, and a large factor on it would cost digits
+        if coordinates.shape == centred.shape:  # there is no outside, and a large factor on it would cost digits
+            moved = (inside * coordinates) @ self.eigvecs.T
         else:
             moved = outside * centred + ((inside - outside) * coordinates) @ self.eigvecs.T
         return (self.mean + moved).to(x.dtype).reshape(x.shape)

@@ -188,13 +188,13 @@ class MultiDeltaDenoiser(nn.Module):
                 stored = self.images[start : start + tile_size].to(x.device)
                 tile = ImageTile(stored, x.dtype, differentiable=queries.differentiable)
                 if x.dtype == torch.float64:
-                    logits = _exact_logits(queries, tile)
+                    logits, origin = _exact_logits(queries, tile), None
                 else:
                     half_squares = self._half_squares[start : start + tile_size].to(x)
                     inverse = 1 / queries.variance.to(x)
                     logits = tile.products(inverse * x, -queries.level).addr_(-inverse[:, 0], half_squares)
-                    logits = self._repair(logits, queries, tile, softmax)
-                softmax.add(logits, tile, start, negligible=_NEGLIGIBLE / self.count)
+                    logits, origin = self._repair(logits, queries, tile, softmax)
+                softmax.add(logits, origin, tile, start, negligible=_NEGLIGIBLE / self.count)
         return softmax
 
     def _affordable_tile(self, x: Float[Tensor, "b d"]) -> int:
@@ -205,8 +205,11 @@ class MultiDeltaDenoiser(nn.Module):
 
     def _repair(
         self, logits: Float[Tensor, "b t"], queries: "_Queries", tile: ImageTile, softmax: "_RunningSoftmax"
-    ) -> Float[Tensor, "b t"]:
+    ) -> tuple[Float[Tensor, "b t"], Float[Tensor, "b 1"] | None]:
         """Float32 logits with those computed again in float64 whose rounding could be seen in the answer.
+
+        What is returned is relative to an origin (b, 1) near the largest logit, which leaves float32 its digits where they
+        count; without repair there is none.
 
         Rounding moves logit i by some δ_i, never by more than `slack` = d ε√(‖x‖²+‖y‖²)‖y‖/σ², which moves the
         answer by Σ w_i δ_i (y_i − D). Leaving alone the images of weight below t costs about δ√t, so t = (tolerance/δ)².
@@ -216,7 +219,7 @@ class MultiDeltaDenoiser(nn.Module):
         scale = _EPS * squares.sqrt() * self._largest_norm / queries.variance
         rounding, slack = scale * tile.rounding, scale * x.shape[1]
         if bool((rounding <= tolerance).all()):
-            return logits
+            return logits, None
         float32_logits = logits.detach()
         top = torch.maximum(softmax.top, float32_logits.amax(1, keepdim=True).double() - slack)  # at most the true one
         total = (float32_logits - (top + slack).to(x)).exp_().sum(1, keepdim=True, dtype=torch.float64)
@@ -225,13 +228,15 @@ class MultiDeltaDenoiser(nn.Module):
         visible = float32_logits > (top - slack + threshold).to(x)
         n_visible, pairs_at_a_time = int(visible.sum()), max(1, _PAIR_NUMBERS // x.shape[1])
         if n_visible > max(pairs_at_a_time, _MANY_PAIRS * visible.numel()):
-            return _exact_logits(queries, tile)
-        if n_visible:
-            logits = logits.double()
-            pairs = (index.split(pairs_at_a_time) for index in visible.nonzero(as_tuple=True))
-            for query, image in zip(*pairs, strict=True):
-                logits[query, image] = _exact_pairs(queries, tile, query, image)
-        return logits
+            exact = _exact_logits(queries, tile)
+            origin = exact.detach().amax(1, keepdim=True)
+            return (exact - origin).to(x), origin
+        query, image = visible.nonzero(as_tuple=True)
+        chunks = zip(query.split(pairs_at_a_time), image.split(pairs_at_a_time), strict=True)
+        exact = torch.cat([_exact_pairs(queries, tile, *chunk) for chunk in chunks] or [top.new_empty(0)])
+        origin = top[:, 0].scatter_reduce(0, query, exact.detach(), "amax")[:, None]
+        logits = (logits - origin.to(x)).sub_((origin - origin.to(x)).to(x))
+        return logits.index_put((query, image), (exact - origin[query, 0]).to(x)), origin
 
 
 class _Queries:
@@ -305,30 +310,42 @@ class _RunningSoftmax:
         assert self._sum is not None, "made without a mean"
         return self._sum / self.total[:, None]
 
-    def add(self, logits: Float[Tensor, "b t"], tile: ImageTile, start: int, negligible: float) -> None:
-        """Take in a tile whose first image has index `start`; weights below `negligible` are not worth a product."""
+    def add(
+        self,
+        logits: Float[Tensor, "b t"],
+        origin: Float[Tensor, "b 1"] | None,
+        tile: ImageTile,
+        start: int,
+        negligible: float,
+    ) -> None:
+        """Take in a tile whose first image has index `start` and whose logits are relative to `origin`.
+
+        Images whose weight is below `negligible` for all queries are not worth a product.
+        """
         # The result does not depend on `top`, so no derivative need pass through it.
         values = logits.detach()
-        top = torch.maximum(self.top, values.amax(1, keepdim=True).double())
+        tile_top = values.amax(1, keepdim=True)
+        absolute_top = tile_top.double() if origin is None else tile_top.double() + origin
+        top = torch.maximum(self.top, absolute_top)
         fade = (self.top - top).exp()[:, 0]
         if self._sum is None:
             is_new = (top > self.top)[:, 0]
             self.best = torch.where(is_new, values.argmax(1) + start, self.best)
-        # In two steps: rounding `top` to float32 would change the weights of this tile against those of others.
-        rounded = top.to(logits)
-        weights = (logits - rounded).sub_((top - rounded).to(logits)).exp_()
-        self.total = self.total * fade + weights.sum(1, dtype=torch.float64)
+        # Weights are relative to the tile's own maximum, which float32 holds exactly, and are put on the common scale after.
+        weights = (logits - tile_top).exp_()
+        share = (absolute_top - top).exp()[:, 0]
+        self.total = self.total * fade + weights.sum(1, dtype=torch.float64) * share
         self.top = top
         if self._sum is None:
-            self.squares = self.squares * fade**2 + weights.square().sum(1, dtype=torch.float64)
+            self.squares = self.squares * fade**2 + weights.square().sum(1, dtype=torch.float64) * share**2
             return
         self._sum *= fade[:, None]
-        matters = ~(weights.detach() <= negligible).all(0)  # NaN, from a query with NaN, matters to no other query
-        columns = matters.nonzero()[:, 0]
+        # A weight is at most its query's share; NaN, from a query with NaN, matters to no other query.
+        columns = (~(weights.detach().mul(share[:, None].to(weights)).amax(0) <= negligible)).nonzero()[:, 0]
         if 2 * len(columns) > weights.shape[1]:
-            self._sum += tile.weighted_sum(weights)
+            self._sum += tile.weighted_sum(weights) * share[:, None]
         elif len(columns):
-            self._sum += tile.at(columns).weighted_sum(weights[:, columns])
+            self._sum += tile.at(columns).weighted_sum(weights[:, columns]) * share[:, None]
 
 
 def _check_content(module: MultiDeltaDenoiser, state: dict[str, Tensor], prefix: str, *_: Any) -> None:

@@ -18,6 +18,10 @@ from torch import Tensor
 from .._typing import Float, Int
 from ..images import dequantize
 
+# A long float32 sum of similar images drifts: by ε√t on a CPU, and by ε·t on a GPU, whose matrix units round toward zero.
+# Add sums of this many images instead.
+_SHORT_SUM = 256
+_SHORT_MATRIX_SUM = 1024
 # Float64 numbers converted at a time (32 MiB).
 _PART_NUMBERS = 1 << 22
 _BASE = 254
@@ -91,15 +95,13 @@ class ImageTile:
     def weighted_sum(self, weights: Float[Tensor, "b t"]) -> Float[Tensor, "b d"]:
         """Σ_i w_i y_i for weights in [0, 1]."""
         if self._whole_numbers:
-            sums = _half_precision_products(weights, self._pixels().to(torch.float16))
+            sums = _half_precision_products(weights, self._pixels())
             return (sums + weights.sum(1, keepdim=True) / 2) / 127.5
-        if self.stored.is_cuda and self._dtype == torch.float32:
-            sums = weights.float() @ self._pixels()
-            return sums / 127.5 if self._is_bytes else sums
-        sums = weights.new_zeros(len(weights), self.stored.shape[1], dtype=torch.float64)
-        for some, values in self.parts():
-            sums.addmm_(weights[:, some].double(), values)
-        return sums
+        pixels = self._pixels()
+        sums = weights.new_zeros(len(weights), pixels.shape[1], dtype=torch.float64)
+        for some_weights, some_pixels in zip(weights.split(_SHORT_SUM, 1), pixels.split(_SHORT_SUM), strict=True):
+            sums += some_weights.to(pixels.dtype) @ some_pixels
+        return sums / 127.5 if self._is_bytes else sums
 
     def _pixels(self) -> Tensor:
         """The images as factors of a product: p − 128 as int8, p − 127.5 as float, or float images as they are."""
@@ -131,11 +133,19 @@ def _whole_number_products(
 
 
 def _half_precision_products(weights: Float[Tensor, "b t"], pixels: Tensor) -> Float[Tensor, "b d"]:
-    """weights @ pixels for weights in [0, 1] and whole-number pixels in half precision (t, d)."""
-    parts = weights.new_empty(2, *weights.shape, dtype=torch.float16)
-    lifted = weights.float() * _LIFT
-    parts[0] = lifted
-    lifted -= parts[0]
-    parts[1] = lifted
-    sums = torch.mm(parts.flatten(0, 1), pixels, out_dtype=torch.float32).view(2, len(weights), -1).sum(0)
+    """weights @ pixels for weights in [0, 1] and int8 pixels (t, d), by two half-precision products."""
+    sums = weights.new_zeros(len(weights), pixels.shape[1], dtype=torch.float32)
+    whole = len(pixels) // _SHORT_MATRIX_SUM * _SHORT_MATRIX_SUM
+    for start, stop, step in ((0, whole, _SHORT_MATRIX_SUM), (whole, len(pixels), len(pixels) - whole)):
+        if start == stop:
+            continue
+        lifted = weights[:, start:stop].float() * _LIFT
+        parts = lifted.new_empty(2, *lifted.shape, dtype=torch.float16)
+        parts[0] = lifted
+        parts[1] = lifted.sub_(parts[0])
+        factor = parts.flatten(0, 1).unflatten(1, (-1, step)).movedim(1, 0)
+        short_sums = torch.bmm(
+            factor, pixels[start:stop].to(torch.float16).unflatten(0, (-1, step)), out_dtype=torch.float32
+        )
+        sums += short_sums.unflatten(1, (2, -1)).sum((0, 1))
     return sums / _LIFT
