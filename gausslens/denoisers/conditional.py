@@ -47,9 +47,8 @@ class PerClassDenoiser(nn.Module):
         denoised = torch.empty_like(x)
         for label in classes.unique().tolist():
             if str(label) not in self.denoisers:
-                raise DataError(
-                    f"expected labels among {', '.join(self.denoisers)}, the classes this denoiser was made for; got {label}."
-                )
+                known = ", ".join(self.denoisers)
+                raise DataError(f"expected labels among those this denoiser was made for, {known}; got {label}.")
             here = classes == label
             denoised[here] = self.denoisers[str(label)](x[here], levels[here])
         return denoised

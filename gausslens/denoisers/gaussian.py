@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from .._typing import Float, Images, Sigma
 from ..errors import ConfigError
+from ..precision import float32_products
 from .conditional import PerClassDenoiser
 from .moments import Moments
 from .protocol import check_input, expand_sigma
@@ -129,9 +130,10 @@ class GaussianDenoiser(nn.Module):
     def _scale_modes(self, x: Tensor, inside: Float[Tensor, "b r"], outside: Float[Tensor, "b 1"]) -> Tensor:
         """μ + U diag(inside) Uᵀ(x−μ) + outside (I − U Uᵀ)(x−μ)."""
         centred = x.flatten(1).to(self.mean.dtype) - self.mean
-        coordinates = centred @ self.eigvecs
-        if coordinates.shape == centred.shape:  # there is no outside, and a large factor on it would cost digits
-            moved = (inside * coordinates) @ self.eigvecs.T
-        else:
-            moved = outside * centred + ((inside - outside) * coordinates) @ self.eigvecs.T
+        with float32_products(x.device):
+            coordinates = centred @ self.eigvecs
+            if coordinates.shape == centred.shape:  # there is no outside, and a large factor on it would cost digits
+                moved = (inside * coordinates) @ self.eigvecs.T
+            else:
+                moved = outside * centred + ((inside - outside) * coordinates) @ self.eigvecs.T
         return (self.mean + moved).to(x.dtype).reshape(x.shape)
