@@ -27,6 +27,7 @@ from ..errors import CheckpointError, ConfigError
 from ..images import Bounds, check_labels, content_hash, dequantize, gather
 from ..precision import float32_products
 from .conditional import PerClassDenoiser
+from .fused import fused, weigh
 from .protocol import check_input, expand_sigma
 from .tiles import ImageTile
 
@@ -37,9 +38,11 @@ _MOST_QUERIES = 512
 _QUERY_NUMBERS = 1 << 23
 # N images of weight below exp(−20)/N are together 2e-9 of the answer.
 _NEGLIGIBLE = math.exp(-20)
-# Pairs recomputed at a time, in float64 numbers (64 MiB); past one pair in 16 the whole product in float64 is cheaper.
+# Up to this many multiplications float64 throughout takes no time to speak of.
+_SMALL_PROBLEM = 1 << 31
+# Pairs recomputed at a time, in float64 numbers (64 MiB); past one pair in 256 the whole product in float64 is cheaper.
 _PAIR_NUMBERS = 1 << 23
-_MANY_PAIRS = 1 / 16
+_MANY_PAIRS = 1 / 256
 _EPS = torch.finfo(torch.float32).eps
 # Error of the answer, relative to the spread of the images, that float32 products may cause; well inside what is promised.
 _TOLERANCE = {"cpu": 2e-7, "cuda": 5e-6}
@@ -187,12 +190,12 @@ class MultiDeltaDenoiser(nn.Module):
             for start in range(0, self.count, tile_size):
                 stored = self.images[start : start + tile_size].to(x.device)
                 tile = ImageTile(stored, x.dtype, differentiable=queries.differentiable)
-                if x.dtype == torch.float64:
+                if x.dtype == torch.float64 or x.numel() * self.count <= _SMALL_PROBLEM:
                     logits, origin = _exact_logits(queries, tile), None
                 else:
                     half_squares = self._half_squares[start : start + tile_size].to(x)
                     inverse = 1 / queries.variance.to(x)
-                    logits = tile.products(inverse * x, -queries.level).addr_(-inverse[:, 0], half_squares)
+                    logits = tile.logits(x, inverse, queries.level, half_squares)
                     logits, origin = self._repair(logits, queries, tile, softmax)
                 softmax.add(logits, origin, tile, start, negligible=_NEGLIGIBLE / self.count)
         return softmax
@@ -332,16 +335,16 @@ class _RunningSoftmax:
             is_new = (top > self.top)[:, 0]
             self.best = torch.where(is_new, values.argmax(1) + start, self.best)
         # Weights are relative to the tile's own maximum, which float32 holds exactly, and are put on the common scale after.
-        weights = (logits - tile_top).exp_()
+        weights, sums = fused(weigh, logits, tile_top)
         share = (absolute_top - top).exp()[:, 0]
-        self.total = self.total * fade + weights.sum(1, dtype=torch.float64) * share
+        self.total = self.total * fade + sums.double() * share
         self.top = top
         if self._sum is None:
             self.squares = self.squares * fade**2 + weights.square().sum(1, dtype=torch.float64) * share**2
             return
         self._sum *= fade[:, None]
         # A weight is at most its query's share; NaN, from a query with NaN, matters to no other query.
-        columns = (~(weights.detach().mul(share[:, None].to(weights)).amax(0) <= negligible)).nonzero()[:, 0]
+        columns = (~((weights.detach() * share[:, None].to(weights)).amax(0) <= negligible)).nonzero()[:, 0]
         if 2 * len(columns) > weights.shape[1]:
             self._sum += tile.weighted_sum(weights) * share[:, None]
         elif len(columns):

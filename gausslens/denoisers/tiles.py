@@ -1,32 +1,32 @@
 """Products of queries and weights with a tile of images, as fast as the hardware multiplies and accurate to float32.
 
-uint8 pixels enter as p − 128 on a GPU and p − 127.5 on a CPU, which need few bits; the scale 1/127.5 is put on the small
-factor. That lets a GPU use its integer and half-precision units without losing accuracy:
+uint8 pixels are whole numbers of 8 bits, which lets integer and half-precision units multiply them without loss:
 
 - x·y: each row of x is written as s(q₀ + q₁/254 + q₂/254²) with whole numbers |q| ≤ 127, which leaves an error of 6e-8 of
-  the row's largest entry; the products of whole numbers are exact.
-- Σ w y: weights in [0, 1] are the sum of two half-precision numbers, 22 bits.
+  the row's largest entry; the products of whole numbers are exact. On GPUs, and on CPUs with integer dot products.
+- Σ w y: weights in [0, 1] are the sum of two half-precision numbers, 22 bits. On GPUs.
 
-A CPU adds up Σ w y in float64, which costs it less than float32 sums short enough not to drift.
+Elsewhere x·y is a float32 product, and Σ w y is added up in float64: equal float32 numbers drift by ε·t, and sums too short
+to drift cost more.
 """
 
 from collections.abc import Iterator
+from functools import cache
 
 import torch
 from torch import Tensor
 
 from .._typing import Float, Int
 from ..images import dequantize
+from .fused import centred_half, combine_digits, fused, in_two_halves
 
-# A long float32 sum of similar images drifts: by ε√t on a CPU, and by ε·t on a GPU, whose matrix units round toward zero.
-# Add sums of this many images instead.
-_SHORT_SUM = 256
-_SHORT_MATRIX_SUM = 1024
+# A long sum of similar images drifts by ε·t on a GPU, whose matrix units round toward zero: add sums of this many instead.
+_SHORT_SUM = 2048
 # Float64 numbers converted at a time (32 MiB).
 _PART_NUMBERS = 1 << 22
-_BASE = 254
+_BASE = 254.0
 # Lifts weights out of the subnormal numbers of half precision, whose largest number is 65504.
-_LIFT = 32768
+_LIFT = 32768.0
 
 
 class ImageTile:
@@ -47,14 +47,11 @@ class ImageTile:
         self._dtype = dtype
         self._differentiable = differentiable
         self._is_bytes = stored.dtype == torch.uint8
-        # What the integer product of whole matrices asks for: sizes in eights.
-        self._whole_numbers = (
-            self._is_bytes
-            and stored.is_cuda
-            and dtype == torch.float32
-            and not differentiable
-            and stored.shape[0] % 8 == 0
-            and stored.shape[1] % 8 == 0
+        in_float32 = self._is_bytes and dtype == torch.float32 and not differentiable
+        # A GPU's integer and half-precision units ask for sizes in eights.
+        self._on_gpu_units = in_float32 and stored.is_cuda and stored.shape[0] % 8 == stored.shape[1] % 8 == 0
+        self._whole_numbers = self._on_gpu_units or (
+            in_float32 and stored.device.type == "cpu" and _cpu_multiplies_int8()
         )
         self._converted: Tensor | None = None
         self.rounding = 1 / 16 if self._whole_numbers else 1 / 8
@@ -82,26 +79,34 @@ class ImageTile:
             some = slice(start, start + step)
             yield some, self.values(some)
 
-    def products(self, x: Float[Tensor, "b d"], offset: Float[Tensor, "b 1"]) -> Float[Tensor, "b t"]:
-        """x·y + offset for all rows and images, in float32."""
-        # The integer product wants more than 16 rows, and there are three for each.
+    def logits(
+        self,
+        x: Float[Tensor, "b d"],
+        inverse: Float[Tensor, "b 1"],
+        level: Float[Tensor, "b 1"],
+        half_squares: Float[Tensor, "t"],
+    ) -> Float[Tensor, "b t"]:
+        """(x·y − ½‖y‖²)/σ² − level for all rows and images, in float32, with inverse = 1/σ²."""
+        scaled = x * inverse
+        # A GPU's integer product wants more than 16 rows, and there are three for each.
         if self._whole_numbers and len(x) > 5:
             # p/127.5 − 1 = ((p − 128) + ½)/127.5
-            return _whole_number_products(x / 127.5, self._pixels(), offset + x.sum(1, keepdim=True) / 255)
+            offset = scaled.sum(1, keepdim=True) / 255 - level
+            return _whole_number_logits(scaled / 127.5, self._pixels(), offset, -inverse, half_squares)
         if self._whole_numbers:
-            return torch.addmm(offset, x, dequantize(self.stored).T)
-        return torch.addmm(offset, x / 127.5 if self._is_bytes else x, self._pixels().T)
+            products = torch.addmm(-level, scaled, dequantize(self.stored).T)
+        else:
+            products = torch.addmm(-level, scaled / 127.5 if self._is_bytes else scaled, self._pixels().T)
+        return products.addr_(-inverse[:, 0], half_squares)
 
     def weighted_sum(self, weights: Float[Tensor, "b t"]) -> Float[Tensor, "b d"]:
         """Σ_i w_i y_i for weights in [0, 1]."""
-        if self._whole_numbers:
-            sums = _half_precision_products(weights, self._pixels())
-            return (sums + weights.sum(1, keepdim=True) / 2) / 127.5
-        pixels = self._pixels()
-        sums = weights.new_zeros(len(weights), pixels.shape[1], dtype=torch.float64)
-        for some_weights, some_pixels in zip(weights.split(_SHORT_SUM, 1), pixels.split(_SHORT_SUM), strict=True):
-            sums += some_weights.to(pixels.dtype) @ some_pixels
-        return sums / 127.5 if self._is_bytes else sums
+        if self._on_gpu_units:
+            return (_half_precision_sums(weights, self.stored) + weights.sum(1, keepdim=True) / 2) / 127.5
+        sums = weights.new_zeros(len(weights), self.stored.shape[1], dtype=torch.float64)
+        for some, values in self.parts():
+            sums.addmm_(weights[:, some].double(), values)
+        return sums
 
     def _pixels(self) -> Tensor:
         """The images as factors of a product: p − 128 as int8, p − 127.5 as float, or float images as they are."""
@@ -116,36 +121,41 @@ class ImageTile:
         return self._converted
 
 
-def _whole_number_products(
-    x: Float[Tensor, "b d"], pixels: Tensor, offset: Float[Tensor, "b 1"]
+@cache
+def _cpu_multiplies_int8() -> bool:
+    """Whether integer products are fast on this CPU, not merely possible."""
+    known = getattr(torch.cpu, "_is_vnni_supported", None)
+    return bool(known is not None and known())
+
+
+def _whole_number_logits(
+    x: Float[Tensor, "b d"],
+    pixels: Tensor,
+    offset: Float[Tensor, "b 1"],
+    slope: Float[Tensor, "b 1"],
+    intercepts: Float[Tensor, "t"],
 ) -> Float[Tensor, "b t"]:
-    """x @ pixelsᵀ + offset for int8 pixels (t, d), by three exact products of whole numbers."""
-    scale = x.abs().amax(1, keepdim=True).double().clamp_min(torch.finfo(torch.float32).tiny) / 127
+    """x @ pixelsᵀ + offset + slope·intercepts for int8 pixels (t, d), by three exact products of whole numbers."""
+    scale = x.abs().amax(1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny) / 127
     digits, rest = [], x.double() / scale
     for _ in range(3):
         digit = rest.round()
         digits.append(digit.to(torch.int8))
         rest = (rest - digit) * _BASE
     whole = torch._int_mm(torch.cat(digits), pixels.T).view(3, len(x), -1)
-    total = torch.add(whole[1], whole[2].float(), alpha=1 / _BASE)
-    total = torch.add(whole[0], total, alpha=1 / _BASE)
-    return torch.addcmul(offset, total, scale.float(), out=total)
+    logits: Tensor = fused(combine_digits, whole, x.new_tensor(_BASE), scale, offset, slope, intercepts)
+    return logits
 
 
-def _half_precision_products(weights: Float[Tensor, "b t"], pixels: Tensor) -> Float[Tensor, "b d"]:
-    """weights @ pixels for weights in [0, 1] and int8 pixels (t, d), by two half-precision products."""
-    sums = weights.new_zeros(len(weights), pixels.shape[1], dtype=torch.float32)
-    whole = len(pixels) // _SHORT_MATRIX_SUM * _SHORT_MATRIX_SUM
-    for start, stop, step in ((0, whole, _SHORT_MATRIX_SUM), (whole, len(pixels), len(pixels) - whole)):
-        if start == stop:
-            continue
-        lifted = weights[:, start:stop].float() * _LIFT
-        parts = lifted.new_empty(2, *lifted.shape, dtype=torch.float16)
-        parts[0] = lifted
-        parts[1] = lifted.sub_(parts[0])
-        factor = parts.flatten(0, 1).unflatten(1, (-1, step)).movedim(1, 0)
-        short_sums = torch.bmm(
-            factor, pixels[start:stop].to(torch.float16).unflatten(0, (-1, step)), out_dtype=torch.float32
-        )
-        sums += short_sums.unflatten(1, (2, -1)).sum((0, 1))
+def _half_precision_sums(weights: Float[Tensor, "b t"], stored: Tensor) -> Float[Tensor, "b d"]:
+    """Σ_i w_i (p_i − 128) for weights in [0, 1] and uint8 pixels p (t, d), by two half-precision products."""
+    sums = weights.new_zeros(len(weights), stored.shape[1], dtype=torch.float32)
+    whole = len(stored) // _SHORT_SUM * _SHORT_SUM
+    for start, stop, step in ((0, whole, _SHORT_SUM), (whole, len(stored), len(stored) - whole)):
+        if start < stop:
+            halves = fused(in_two_halves, weights[:, start:stop], weights.new_tensor(_LIFT))
+            factor = halves.flatten(0, 1).unflatten(1, (-1, step)).movedim(1, 0)
+            pixels = fused(centred_half, stored[start:stop]).unflatten(0, (-1, step))
+            short_sums = torch.bmm(factor, pixels, out_dtype=torch.float32)
+            sums += short_sums.unflatten(1, (2, -1)).sum((0, 1))
     return sums / _LIFT
