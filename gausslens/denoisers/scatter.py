@@ -18,9 +18,10 @@ from .._typing import Float
 from ..errors import DataError
 from ..images import dequantize
 
-# With `rank`, Gram matrices have about this many rows at most (128 MiB). Where the scatter matrix itself is no larger it
-# is used instead, and nothing is lost.
+# With `rank`, Gram matrices have at most this many rows (128 MiB) and those of one more step. Where the scatter matrix
+# itself is no larger it is used instead, and nothing is lost.
 _GRAM_ROWS = 4096
+_ROWS_AT_ONCE = 1024
 # With `rank`, copied images and the factor together take this many bytes before they are folded into a sketch.
 _HELD_BYTES = 2 << 30
 # A sketch keeps 4 times the rank, or what fits here but at least twice: faint directions may become important later.
@@ -64,18 +65,8 @@ class Scatter:
         """Add a batch (b, *shape), uint8 or float."""
         rows = batch.reshape(len(batch), -1)
         is_view = rows.untyped_storage().data_ptr() == batch.untyped_storage().data_ptr()
-        if is_view and self.copy:
-            rows = rows.clone()
-        if self.copy or not is_view:
-            self._copied_bytes += rows.nbytes
-        self._waiting.append(rows)
-        n_rows = len(self.factor) + self._n_waiting
-        if self._may_be_dense:
-            if n_rows > max(self.dim, 1024):
-                self.to_dense()
-        elif n_rows > self._most_rows or self._is_full(n_rows):
-            self.to_factor(keep=self._sketch_rows)
-            self.sketched = self.dropped > 0
+        for part in rows.split(_ROWS_AT_ONCE):
+            self._add(part.clone() if is_view and self.copy else part, is_copy=self.copy or not is_view)
 
     def merge(self, other: "Scatter") -> None:
         """Add what another accumulator, of other images of the same shape, has seen; the other one is used up."""
@@ -170,6 +161,17 @@ class Scatter:
 
     def _is_full(self, n_rows: int) -> bool:
         return n_rows > 2 * self._sketch_rows and self._copied_bytes + self.factor.nbytes > _HELD_BYTES
+
+    def _add(self, rows: Tensor, *, is_copy: bool) -> None:
+        self._waiting.append(rows)
+        self._copied_bytes += rows.nbytes if is_copy else 0
+        n_rows = len(self.factor) + self._n_waiting
+        if self._may_be_dense:
+            if n_rows > max(self.dim, _ROWS_AT_ONCE):
+                self.to_dense()
+        elif n_rows > self._most_rows or self._is_full(n_rows):
+            self.to_factor(keep=self._sketch_rows)
+            self.sketched = self.dropped > 0
 
     def _take_in_waiting(self) -> None:
         """Count the waiting images and move the centre to the joint mean."""
