@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-from .._typing import Float, Images, Int
+from .._typing import Float, Images, Int, Sigma
 from ..errors import CheckpointError, ConfigError
 from ..images import Bounds, check_labels, content_hash, dequantize, gather
 from ..precision import float32_products
@@ -130,7 +130,7 @@ class MultiDeltaDenoiser(nn.Module):
         classes = check_labels(labels, len(pixels)).to(pixels.device)
         return PerClassDenoiser({k: cls(pixels[classes == k], **options) for k in classes.unique().tolist()})
 
-    def forward(self, x: Tensor, sigma: float | Tensor) -> Tensor:
+    def forward(self, x: Tensor, sigma: Sigma) -> Tensor:
         """The posterior mean, Eq. (5).
 
         Args:
@@ -144,7 +144,7 @@ class MultiDeltaDenoiser(nn.Module):
         return torch.cat(means).to(x.dtype).reshape(x.shape)
 
     @torch.no_grad()
-    def posterior(self, x: Tensor, sigma: float | Tensor) -> Posterior:
+    def posterior(self, x: Tensor, sigma: Sigma) -> Posterior:
         """How the posterior of each noisy image is spread over the training images.
 
         Args:
@@ -169,7 +169,7 @@ class MultiDeltaDenoiser(nn.Module):
         self._half_squares = self._half_squares.to(self.anchor.device)
         return self
 
-    def _answers(self, x: Tensor, sigma: float | Tensor, *, with_mean: bool) -> Iterator["_RunningSoftmax"]:
+    def _answers(self, x: Tensor, sigma: Sigma, *, with_mean: bool) -> Iterator["_RunningSoftmax"]:
         """The softmax over all images for noisy images x, some at a time.
 
         Yields:

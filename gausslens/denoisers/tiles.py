@@ -25,6 +25,8 @@ _SHORT_SUM = 2048
 # Float64 numbers converted at a time (32 MiB).
 _PART_NUMBERS = 1 << 22
 _BASE = 254.0
+# 127·128 times this many is the largest sum of products that 32 bits hold.
+_MOST_PRODUCTS = 132_104
 # Lifts weights out of the subnormal numbers of half precision, whose largest number is 65504.
 _LIFT = 32768.0
 
@@ -48,10 +50,11 @@ class ImageTile:
         self._differentiable = differentiable
         self._is_bytes = stored.dtype == torch.uint8
         in_float32 = self._is_bytes and dtype == torch.float32 and not differentiable
+        fits = stored.shape[1] <= _MOST_PRODUCTS
         # A GPU's integer and half-precision units ask for sizes in eights.
-        self._on_gpu_units = in_float32 and stored.is_cuda and stored.shape[0] % 8 == stored.shape[1] % 8 == 0
+        self._on_gpu_units = in_float32 and fits and stored.is_cuda and stored.shape[0] % 8 == stored.shape[1] % 8 == 0
         self._whole_numbers = self._on_gpu_units or (
-            in_float32 and stored.device.type == "cpu" and _cpu_multiplies_int8()
+            in_float32 and fits and stored.device.type == "cpu" and _cpu_multiplies_int8()
         )
         self._converted: Tensor | None = None
         self.rounding = 1 / 16 if self._whole_numbers else 1 / 8
