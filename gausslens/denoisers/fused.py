@@ -50,8 +50,9 @@ def weigh(logits: Tensor, top: Tensor) -> tuple[Tensor, Tensor]:
 def in_two_halves(numbers: Tensor, lift: Tensor) -> Tensor:
     """lift·numbers as a sum of two half-precision numbers, stacked in front."""
     lifted = numbers.float() * lift
-    high = lifted.half()
-    return torch.stack([high, (lifted - high.float()).half()])
+    # Cut to 11 bits by hand: a compiler may skip a rounding to half precision that is undone at once.
+    high = (lifted.view(torch.int32) & ~0x1FFF).view(torch.float32)
+    return torch.stack([high.half(), (lifted - high).half()])
 
 
 def centred_half(pixels: Tensor) -> Tensor:

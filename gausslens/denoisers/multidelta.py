@@ -31,8 +31,8 @@ from .fused import fused, weigh
 from .protocol import check_input, expand_sigma
 from .tiles import ImageTile
 
-# Float32 numbers that a tile may occupy by default, converted images and logits together (about 700 MiB).
-_TILE_NUMBERS = 180_000_000
+# Numbers that a tile may have by default, images and eight times its logits; under 1 GiB, as few of them live at once.
+_TILE_NUMBERS = 360_000_000
 # Queries answered together, and the most numbers in them.
 _MOST_QUERIES = 512
 _QUERY_NUMBERS = 1 << 23
