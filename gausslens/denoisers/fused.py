@@ -11,6 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+# Digits of whole numbers |q| ≤ 127: a rest of at most ½ times this is the next one.
+BASE = 254.0
+# Lifts numbers in [0, 1] out of the subnormal numbers of half precision, whose largest number is 65504.
+LIFT = 32768.0
 # Below this many numbers a kernel's launch costs more than its passes over memory.
 _LARGE = 1 << 22
 
@@ -33,11 +37,9 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return torch.compile(function, dynamic=True)
 
 
-def combine_digits(
-    whole: Tensor, base: Tensor, scale: Tensor, offset: Tensor, slope: Tensor, intercepts: Tensor
-) -> Tensor:
-    """scale·(w₀ + w₁/base + w₂/base²) + offset + slope·intercepts, of whole numbers w (3, b, t)."""
-    total = whole[0] + (whole[1] + whole[2].float() / base) / base
+def combine_digits(whole: Tensor, scale: Tensor, offset: Tensor, slope: Tensor, intercepts: Tensor) -> Tensor:
+    """scale·(w₀ + w₁/BASE + w₂/BASE²) + offset + slope·intercepts, of whole numbers w (3, b, t)."""
+    total = whole[0] + (whole[1] + whole[2].float() / BASE) / BASE
     return total * scale + offset + slope * intercepts
 
 
@@ -47,9 +49,9 @@ def weigh(logits: Tensor, top: Tensor) -> tuple[Tensor, Tensor]:
     return weights, weights.sum(1)
 
 
-def in_two_halves(numbers: Tensor, lift: Tensor) -> Tensor:
-    """lift·numbers as a sum of two half-precision numbers, stacked in front."""
-    lifted = numbers.float() * lift
+def in_two_halves(numbers: Tensor) -> Tensor:
+    """LIFT·numbers as a sum of two half-precision numbers, stacked in front."""
+    lifted = numbers.float() * LIFT
     # Cut to 11 bits by hand: a compiler may skip a rounding to half precision that is undone at once.
     high = (lifted.view(torch.int32) & ~0x1FFF).view(torch.float32)
     return torch.stack([high.half(), (lifted - high).half()])

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from .._typing import Float, Int
 from ..images import dequantize
-from .fused import centred_half, combine_digits, fused, in_two_halves
+from .fused import BASE, LIFT, centred_half, combine_digits, fused, in_two_halves
 
 # A long sum of similar images drifts by ε·t on a GPU, whose matrix units round toward zero: add sums of this many instead.
 _SHORT_SUM = 2048
@@ -144,21 +144,22 @@ def _whole_number_logits(
     for _ in range(3):
         digit = rest.round()
         digits.append(digit.to(torch.int8))
-        rest = (rest - digit) * _BASE
+        rest = (rest - digit) * BASE
     whole = torch._int_mm(torch.cat(digits), pixels.T).view(3, len(x), -1)
-    logits: Tensor = fused(combine_digits, whole, x.new_tensor(_BASE), scale, offset, slope, intercepts)
+    logits: Tensor = fused(combine_digits, whole, scale, offset, slope, intercepts)
     return logits
 
 
 def _half_precision_sums(weights: Float[Tensor, "b t"], stored: Tensor) -> Float[Tensor, "b d"]:
     """Σ_i w_i (p_i − 128) for weights in [0, 1] and uint8 pixels p (t, d), by two half-precision products."""
+    # Short sums of one length need one product; a divisor of t leaves no rest.
+    step = next((k for k in range(_SHORT_SUM, _SHORT_SUM // 4, -8) if len(stored) % k == 0), _SHORT_SUM)
+    whole = len(stored) // step * step
     sums = weights.new_zeros(len(weights), stored.shape[1], dtype=torch.float32)
-    whole = len(stored) // _SHORT_SUM * _SHORT_SUM
-    for start, stop, step in ((0, whole, _SHORT_SUM), (whole, len(stored), len(stored) - whole)):
+    for start, stop, length in ((0, whole, step), (whole, len(stored), len(stored) - whole)):
         if start < stop:
-            halves = fused(in_two_halves, weights[:, start:stop], weights.new_tensor(_LIFT))
-            factor = halves.flatten(0, 1).unflatten(1, (-1, step)).movedim(1, 0)
-            pixels = fused(centred_half, stored[start:stop]).unflatten(0, (-1, step))
+            factor = fused(in_two_halves, weights[:, start:stop]).flatten(0, 1).unflatten(1, (-1, length)).movedim(1, 0)
+            pixels = fused(centred_half, stored[start:stop]).unflatten(0, (-1, length))
             short_sums = torch.bmm(factor, pixels, out_dtype=torch.float32)
             sums += short_sums.unflatten(1, (2, -1)).sum((0, 1))
-    return sums / _LIFT
+    return sums / LIFT
