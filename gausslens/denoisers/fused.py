@@ -34,7 +34,7 @@ _UNCOMPILABLE: set[Callable[..., Any]] = set()
 
 @cache
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    return torch.compile(function, dynamic=True)
+    return torch.compile(function)
 
 
 def combine_digits(whole: Tensor, scale: Tensor, offset: Tensor, slope: Tensor, intercepts: Tensor) -> Tensor:

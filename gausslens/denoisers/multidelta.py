@@ -38,6 +38,8 @@ _MOST_QUERIES = 512
 _QUERY_NUMBERS = 1 << 23
 # N images of weight below exp(−20)/N are together 2e-9 of the answer.
 _NEGLIGIBLE = math.exp(-20)
+# Where few images have all the weight, those whose logit is further below the largest have none.
+_NEAR = 40
 # Up to this many multiplications float64 throughout takes no time to speak of.
 _SMALL_PROBLEM = 1 << 31
 # Pairs recomputed at a time, in float64 numbers (64 MiB); past one pair in 256 the whole product in float64 is cheaper.
@@ -186,12 +188,18 @@ class MultiDeltaDenoiser(nn.Module):
         x = queries.rows
         softmax = _RunningSoftmax(x, with_mean=with_mean)
         tile_size = self.tile_size or self._affordable_tile(x)
+        tolerance, exactly = (
+            _TOLERANCE[x.device.type],
+            x.dtype == torch.float64 or x.numel() * self.count <= _SMALL_PROBLEM,
+        )
+        scale = self._rounding_scale(queries)
+        largest_scale = float(scale.max()) if len(x) else 0.0
         with float32_products(x.device):
             for start in range(0, self.count, tile_size):
                 stored = self.images[start : start + tile_size].to(x.device)
                 tile = ImageTile(stored, x.dtype, differentiable=queries.differentiable)
                 if x.dtype == torch.float64 or x.numel() * self.count <= _SMALL_PROBLEM:
-                    logits, origin = _exact_logits(queries, tile), None
+                    logits, origin = _sharpened(_exact_logits(queries, tile), queries, tile), None
                 else:
                     half_squares = self._half_squares[start : start + tile_size].to(x)
                     inverse = 1 / queries.variance.to(x)
@@ -207,22 +215,21 @@ class MultiDeltaDenoiser(nn.Module):
         return -(-self.count // (64 * n_tiles)) * 64
 
     def _repair(
-        self, logits: Float[Tensor, "b t"], queries: "_Queries", tile: ImageTile, softmax: "_RunningSoftmax"
-    ) -> tuple[Float[Tensor, "b t"], Float[Tensor, "b 1"] | None]:
+        self,
+        logits: Float[Tensor, "b t"],
+        queries: "_Queries",
+        tile: ImageTile,
+        softmax: "_RunningSoftmax",
+        scale: Float[Tensor, "b 1"],
+    ) -> tuple[Float[Tensor, "b t"], Float[Tensor, "b 1"]]:
         """Float32 logits with those computed again in float64 whose rounding could be seen in the answer.
 
         What is returned is relative to an origin (b, 1) near the largest logit, which leaves float32 its digits where they
-        count; without repair there is none.
-
-        Rounding moves logit i by some δ_i, never by more than `slack` = d ε√(‖x‖²+‖y‖²)‖y‖/σ², which moves the
-        answer by Σ w_i δ_i (y_i − D). Leaving alone the images of weight below t costs about δ√t, so t = (tolerance/δ)².
+        count. Rounding moves logit i by some δ_i, never by more than `slack` = d · scale, which moves the answer by
+        Σ w_i δ_i (y_i − D). Leaving alone the images of weight below t costs about δ√t, so t = (tolerance/δ)².
         """
         x, tolerance = queries.rows, _TOLERANCE[queries.rows.device.type]
-        squares = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=torch.float64).square() + self._largest_norm**2
-        scale = _EPS * squares.sqrt() * self._largest_norm / queries.variance
         rounding, slack = scale * tile.rounding, scale * x.shape[1]
-        if bool((rounding <= tolerance).all()):
-            return logits, None
         float32_logits = logits.detach()
         top = torch.maximum(softmax.top, float32_logits.amax(1, keepdim=True).double() - slack)  # at most the true one
         total = (float32_logits - (top + slack).to(x)).exp_().sum(1, keepdim=True, dtype=torch.float64)
@@ -283,11 +290,19 @@ def _exact_logits(queries: _Queries, tile: ImageTile) -> Float[Tensor, "b t"]:
 def _exact_pairs(
     queries: _Queries, tile: ImageTile, query: Int[Tensor, "k"], image: Int[Tensor, "k"]
 ) -> Float[Tensor, "k"]:
-    """The logits of given pairs of query and image in float64."""
+    """The logits of given pairs of query and image in float64, added up pairwise."""
     images = tile.values(image) - queries.anchor
-    # Not a product of matrices: this sum is pairwise, which at σ = 1e-3 is worth a digit.
     products = ((queries.shifted[query] - images / 2) * images).sum(1)
     return products / queries.variance[query, 0] + queries.level_rest[query, 0]
+
+
+def _sharpened(logits: Float[Tensor, "b t"], queries: _Queries, tile: ImageTile) -> Float[Tensor, "b t"]:
+    """Float64 logits with those near the largest added up pairwise, if there are few: at σ = 1e-3 it is worth a digit."""
+    values = logits.detach()
+    query, image = (values > values.amax(1, keepdim=True) - _NEAR).nonzero(as_tuple=True)
+    if len(query) > _PAIR_NUMBERS // queries.rows.shape[1]:
+        return logits
+    return logits.index_put((query, image), _exact_pairs(queries, tile, query, image))
 
 
 class _RunningSoftmax:
@@ -343,7 +358,11 @@ class _RunningSoftmax:
             self.squares = self.squares * fade**2 + weights.square().sum(1, dtype=torch.float64) * share**2
             return
         self._sum *= fade[:, None]
-        # A weight is at most its query's share; NaN, from a query with NaN, matters to no other query.
+        if origin is None and weights.is_cuda:
+            # Logits that needed no repair are spread over many images; looking which ones would make the CPU wait.
+            self._sum += tile.weighted_sum(weights) * share[:, None]
+            return
+        # NaN, from a query with NaN, matters to no other query.
         columns = (~((weights.detach() * share[:, None].to(weights)).amax(0) <= negligible)).nonzero()[:, 0]
         if 2 * len(columns) > weights.shape[1]:
             self._sum += tile.weighted_sum(weights) * share[:, None]

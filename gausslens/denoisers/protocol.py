@@ -6,6 +6,7 @@ called with a (b,) tensor of x's dtype and device, in eval mode, without gradien
 after.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -41,6 +42,8 @@ class Denoiser(Protocol):
 
 def expand_sigma(sigma: Sigma, x: Tensor) -> Tensor:
     """`sigma` as a (b,) tensor of x's dtype and device, checked to be positive and finite."""
+    if isinstance(sigma, float | int) and 0 < sigma < math.inf:
+        return x.new_full((1,), sigma).expand(len(x))  # no copy from the CPU, which would wait for a GPU's queue
     levels = torch.as_tensor(sigma, dtype=x.dtype, device=x.device)
     if levels.ndim > 1 or (levels.ndim == 1 and len(levels) not in (1, len(x))):
         raise ConfigError(
