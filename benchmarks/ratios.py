@@ -17,14 +17,15 @@ import platform
 import statistics
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
+from mixture import MixtureDenoiser
 
 from gausslens import GaussianDenoiser, Moments, MultiDeltaDenoiser, distill, karras_sigmas
 from gausslens.denoisers.adam import published_learning_rate
-from mixture import MixtureDenoiser
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 ON_GPU = DEVICE.type == "cuda"
@@ -56,7 +57,8 @@ def _hardware():
 def _report(**record):
     for file in OUT:
         print(json.dumps(record | {"hardware": _hardware(), "torch": torch.__version__}), file=file, flush=True)
-    print("  ".join(f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in record.items()), flush=True)
+    shown = {key: f"{value:.4g}" if isinstance(value, float) else value for key, value in record.items()}
+    print("  ".join(f"{key} {value}" for key, value in shown.items()), flush=True)
 
 
 def _seconds(work):
@@ -92,12 +94,12 @@ def spectrum(args):
         scales = torch.arange(1, dim + 1, device=DEVICE).float().rsqrt()
         images = (torch.randn(n, dim, device=DEVICE) * scales).reshape(n, 3, -1, 64 if ON_GPU else 32)
 
-        def published():
+        def published(images=images):
             rows = images.flatten(1)
             centred = rows - rows.mean(0)
             return torch.linalg.svd(centred.T @ centred / len(rows))
 
-        def ours():
+        def ours(images=images):
             return Moments.fit(images, bounds=None)
 
         slow, fast = _compare(published, ours, 1 if ON_GPU else 3, warm_up=not ON_GPU)
@@ -130,11 +132,11 @@ def multidelta(args):
         torch.manual_seed(0)
         x = queries + sigma * torch.randn(queries.shape).to(DEVICE)
 
-        def published():
+        def published(x=x, sigma=sigma):
             distances = torch.cdist(x.flatten(1), rows)
             return torch.softmax(-distances.square() / (2 * sigma**2), 1) @ rows
 
-        def ours():
+        def ours(x=x, sigma=sigma):
             return denoiser(x, sigma)
 
         slow, fast = _compare(published, ours, 20 if ON_GPU else 3)
@@ -189,7 +191,7 @@ def distillation(args):
         x = held_out + sigma * torch.randn(held_out.shape).to(DEVICE)
         target = _in_batches(teacher, x, sigma)
 
-        def error(denoise):
+        def error(denoise, x=x, target=target):
             return float((denoise(x).flatten(1) - target.flatten(1)).double().square().sum(1).mean() / dim) ** 0.5
 
         published = {rate: error(fit) for rate, fit in _adam(teacher, images, sigma, args.epochs).items()}
@@ -198,14 +200,14 @@ def distillation(args):
         reached, ours = None, {}
         for calls in sizes:
             linear = distill(teacher, images, [sigma], calls=calls, batch_size=2048)
-            ours[calls] = error(lambda x, linear=linear: linear(x, sigma))
+            ours[calls] = error(partial(linear, sigma=sigma))
             if ours[calls] <= published[best]:
                 reached = calls
                 break
         _report(
             work="distillation", sigma=sigma, d=dim, adam_calls=adam_calls, adam_rmse=published[best], adam_rate=best,
             adam_rates=str({f"{rate:.1e}": round(value, 6) for rate, value in published.items()}), adam_min=minutes,
-            our_calls=reached, our_rmse=ours[reached or sizes[-1]], gaussian_rmse=error(lambda x: gaussian(x, sigma)),
+            our_calls=reached, our_rmse=ours[reached or sizes[-1]], gaussian_rmse=error(partial(gaussian, sigma=sigma)),
             ratio=adam_calls / reached if reached else float("nan"), path=str({k: round(v, 6) for k, v in ours.items()}),
         )  # fmt: skip
 
