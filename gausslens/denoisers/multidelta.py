@@ -236,14 +236,12 @@ class MultiDeltaDenoiser(nn.Module):
         total += softmax.total[:, None].detach() * (softmax.top - top).exp()
         threshold = 2 * (tolerance / rounding).log() + total.clamp_min(1).log()
         visible = float32_logits > (top - slack + threshold).to(x)
-        n_visible, pairs_at_a_time = int(visible.sum()), max(1, _PAIR_NUMBERS // x.shape[1])
-        if n_visible > max(pairs_at_a_time, _MANY_PAIRS * visible.numel()):
+        if int(visible.sum()) > max(_pairs_at_a_time(queries), _MANY_PAIRS * visible.numel()):
             exact = _exact_logits(queries, tile)
             origin = exact.detach().amax(1, keepdim=True)
             return (exact - origin).to(x), origin
         query, image = visible.nonzero(as_tuple=True)
-        chunks = zip(query.split(pairs_at_a_time), image.split(pairs_at_a_time), strict=True)
-        exact = torch.cat([_exact_pairs(queries, tile, *chunk) for chunk in chunks] or [top.new_empty(0)])
+        exact = _exact_pairs(queries, tile, query, image)
         origin = top[:, 0].scatter_reduce(0, query, exact.detach(), "amax")[:, None]
         logits = (logits - origin.to(x)).sub_((origin - origin.to(x)).to(x))
         return logits.index_put((query, image), (exact - origin[query, 0]).to(x)), origin
@@ -291,18 +289,25 @@ def _exact_pairs(
     queries: _Queries, tile: ImageTile, query: Int[Tensor, "k"], image: Int[Tensor, "k"]
 ) -> Float[Tensor, "k"]:
     """The logits of given pairs of query and image in float64, added up pairwise."""
-    images = tile.values(image) - queries.anchor
-    products = ((queries.shifted[query] - images / 2) * images).sum(1)
-    return products / queries.variance[query, 0] + queries.level_rest[query, 0]
+    products = []
+    at_a_time = _pairs_at_a_time(queries)
+    for some_queries, some_images in zip(query.split(at_a_time), image.split(at_a_time), strict=True):
+        images = tile.values(some_images) - queries.anchor
+        products.append(((queries.shifted[some_queries] - images / 2) * images).sum(1))
+    return torch.cat(products) / queries.variance[query, 0] + queries.level_rest[query, 0]
+
+
+def _pairs_at_a_time(queries: _Queries) -> int:
+    return max(1, _PAIR_NUMBERS // queries.rows.shape[1])
 
 
 def _sharpened(logits: Float[Tensor, "b t"], queries: _Queries, tile: ImageTile) -> Float[Tensor, "b t"]:
-    """Float64 logits with those near the largest added up pairwise, if there are few: at σ = 1e-3 it is worth a digit."""
+    """Float64 logits with those near the largest, if not many, added up pairwise: worth a digit at σ = 1e-3."""
     values = logits.detach()
-    query, image = (values > values.amax(1, keepdim=True) - _NEAR).nonzero(as_tuple=True)
-    if len(query) > _PAIR_NUMBERS // queries.rows.shape[1]:
+    near = (values > values.amax(1, keepdim=True) - _NEAR).nonzero(as_tuple=True)
+    if len(near[0]) > 4 * _pairs_at_a_time(queries):
         return logits
-    return logits.index_put((query, image), _exact_pairs(queries, tile, query, image))
+    return logits.index_put(near, _exact_pairs(queries, tile, *near))
 
 
 class _RunningSoftmax:
@@ -363,7 +368,7 @@ class _RunningSoftmax:
             self._sum += tile.weighted_sum(weights) * share[:, None]
             return
         # NaN, from a query with NaN, matters to no other query.
-        columns = (~((weights.detach() * share[:, None].to(weights)).amax(0) <= negligible)).nonzero()[:, 0]
+        columns = (~(weights.detach() * share[:, None].to(weights) <= negligible).all(0)).nonzero()[:, 0]
         if 2 * len(columns) > weights.shape[1]:
             self._sum += tile.weighted_sum(weights) * share[:, None]
         elif len(columns):
