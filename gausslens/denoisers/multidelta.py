@@ -188,25 +188,30 @@ class MultiDeltaDenoiser(nn.Module):
         x = queries.rows
         softmax = _RunningSoftmax(x, with_mean=with_mean)
         tile_size = self.tile_size or self._affordable_tile(x)
-        tolerance, exactly = (
-            _TOLERANCE[x.device.type],
-            x.dtype == torch.float64 or x.numel() * self.count <= _SMALL_PROBLEM,
-        )
+        exactly = x.dtype == torch.float64 or x.numel() * self.count <= _SMALL_PROBLEM
         scale = self._rounding_scale(queries)
-        largest_scale = float(scale.max()) if len(x) else 0.0
+        # Asked before the products are queued: the answer of a GPU is then there at once.
+        largest_scale = 0.0 if exactly or not len(x) else float(scale.max())
         with float32_products(x.device):
             for start in range(0, self.count, tile_size):
                 stored = self.images[start : start + tile_size].to(x.device)
                 tile = ImageTile(stored, x.dtype, differentiable=queries.differentiable)
-                if x.dtype == torch.float64 or x.numel() * self.count <= _SMALL_PROBLEM:
-                    logits, origin = _sharpened(_exact_logits(queries, tile), queries, tile), None
+                origin = None
+                if exactly:
+                    logits = _sharpened(_exact_logits(queries, tile), queries, tile)
                 else:
                     half_squares = self._half_squares[start : start + tile_size].to(x)
                     inverse = 1 / queries.variance.to(x)
                     logits = tile.logits(x, inverse, queries.level, half_squares)
-                    logits, origin = self._repair(logits, queries, tile, softmax)
+                    if not largest_scale * tile.rounding <= _TOLERANCE[x.device.type]:
+                        logits, origin = self._repair(logits, queries, tile, softmax, scale)
                 softmax.add(logits, origin, tile, start, negligible=_NEGLIGIBLE / self.count)
         return softmax
+
+    def _rounding_scale(self, queries: "_Queries") -> Float[Tensor, "b 1"]:
+        """ε√(‖x‖²+‖y‖²)‖y‖/σ², by which the rounding of float32 logits is measured."""
+        squares = torch.linalg.vector_norm(queries.rows.detach(), dim=1, keepdim=True, dtype=torch.float64).square()
+        return _EPS * (squares + self._largest_norm**2).sqrt() * self._largest_norm / queries.variance
 
     def _affordable_tile(self, x: Float[Tensor, "b d"]) -> int:
         """Images per tile such that tile and logits fit the budget; tiles of equal size, in whole blocks of 64."""
