@@ -210,8 +210,8 @@ class MultiDeltaDenoiser(nn.Module):
 
     def _rounding_scale(self, queries: "_Queries") -> Float[Tensor, "b 1"]:
         """ε√(‖x‖²+‖y‖²)‖y‖/σ², by which the rounding of float32 logits is measured."""
-        squares = torch.linalg.vector_norm(queries.rows.detach(), dim=1, keepdim=True, dtype=torch.float64).square()
-        return _EPS * (squares + self._largest_norm**2).sqrt() * self._largest_norm / queries.variance
+        norms: Tensor = torch.linalg.vector_norm(queries.rows.detach(), dim=1, keepdim=True, dtype=torch.float64)
+        return _EPS * (norms.square() + self._largest_norm**2).sqrt() * self._largest_norm / queries.variance
 
     def _affordable_tile(self, x: Float[Tensor, "b d"]) -> int:
         """Images per tile such that tile and logits fit the budget; tiles of equal size, in whole blocks of 64."""
