@@ -36,8 +36,8 @@ _TILE_NUMBERS = 360_000_000
 # Queries answered together, and the most numbers in them.
 _MOST_QUERIES = 512
 _QUERY_NUMBERS = 1 << 23
-# N images of weight below exp(−20)/N are together 2e-9 of the answer.
-_NEGLIGIBLE = math.exp(-20)
+# N images of weight below this times ε/N are together less than rounding.
+_NEGLIGIBLE = 1 / 64
 # Where few images have all the weight, those whose logit is further below the largest have none.
 _NEAR = 40
 # Up to this many multiplications float64 throughout takes no time to speak of.
@@ -189,6 +189,7 @@ class MultiDeltaDenoiser(nn.Module):
         softmax = _RunningSoftmax(x, with_mean=with_mean)
         tile_size = self.tile_size or self._affordable_tile(x)
         exactly = x.dtype == torch.float64 or x.numel() * self.count <= _SMALL_PROBLEM
+        negligible = _NEGLIGIBLE * torch.finfo(x.dtype).eps / self.count
         scale = self._rounding_scale(queries)
         # Asked before the products are queued: the answer of a GPU is then there at once.
         largest_scale = 0.0 if exactly or not len(x) else float(scale.max())
@@ -205,7 +206,7 @@ class MultiDeltaDenoiser(nn.Module):
                     logits = tile.logits(x, inverse, queries.level, half_squares)
                     if not largest_scale * tile.rounding <= _TOLERANCE[x.device.type]:
                         logits, origin = self._repair(logits, queries, tile, softmax, scale)
-                softmax.add(logits, origin, tile, start, negligible=_NEGLIGIBLE / self.count)
+                softmax.add(logits, origin, tile, start, negligible)
         return softmax
 
     def _rounding_scale(self, queries: "_Queries") -> Float[Tensor, "b 1"]:
