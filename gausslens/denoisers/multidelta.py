@@ -198,7 +198,7 @@ class MultiDeltaDenoiser(nn.Module):
                 stored = self.images[start : start + tile_size].to(x.device)
                 tile = ImageTile(stored, x.dtype, differentiable=queries.differentiable)
                 origin = None
-                if exactly:
+                if exactly or not tile.has_fast_logits:
                     logits = _sharpened(_exact_logits(queries, tile), queries, tile)
                 else:
                     half_squares = self._half_squares[start : start + tile_size].to(x)
@@ -243,7 +243,7 @@ class MultiDeltaDenoiser(nn.Module):
         threshold = 2 * (tolerance / rounding).log() + total.clamp_min(1).log()
         visible = float32_logits > (top - slack + threshold).to(x)
         if int(visible.sum()) > max(_pairs_at_a_time(queries), _MANY_PAIRS * visible.numel()):
-            exact = _exact_logits(queries, tile)
+            exact = _sharpened(_exact_logits(queries, tile), queries, tile)
             origin = exact.detach().amax(1, keepdim=True)
             return (exact - origin).to(x), origin
         query, image = visible.nonzero(as_tuple=True)

@@ -6,8 +6,8 @@ uint8 pixels are whole numbers of 8 bits, which lets integer and half-precision 
   the row's largest entry; the products of whole numbers are exact. On GPUs, and on CPUs with integer dot products.
 - Σ w y: weights in [0, 1] are the sum of two half-precision numbers, 22 bits. On GPUs.
 
-Elsewhere x·y is a float32 product, and Σ w y is added up in float64: equal float32 numbers drift by ε·t, and sums too short
-to drift cost more.
+Otherwise x·y is a float32 product on a GPU, and all is float64 on a CPU, where float32 is hardly faster and sums of equal
+numbers drift by ε·t.
 """
 
 from collections.abc import Iterator
@@ -40,8 +40,10 @@ class ImageTile:
         differentiable: whether derivatives must pass through the products, which whole numbers have none of.
 
     Attributes:
-        rounding: the typical error of a float32 product in units of ε‖x‖‖y‖. Measured on CIFAR-10 where many images
-            share the weight: .02 to .03 on a CPU, half of that in whole numbers; both with a margin of 4.
+        has_fast_logits: whether `logits` is much faster than a float64 product here.
+        rounding: the typical error of a product in units of ε‖x‖‖y‖. Measured on CIFAR-10 where many images share the
+            weight: .02 to .03 in float32, half of that in whole numbers, which have a margin of 4 here. Float32 has one
+            of 16, since its error is larger on flat images, and alike on copies of one image.
     """
 
     def __init__(self, stored: Tensor, dtype: torch.dtype, *, differentiable: bool = False) -> None:
@@ -56,8 +58,9 @@ class ImageTile:
         self._whole_numbers = self._on_gpu_units or (
             in_float32 and fits and stored.device.type == "cpu" and _cpu_multiplies_int8()
         )
+        self.has_fast_logits = self._whole_numbers or stored.is_cuda
         self._converted: Tensor | None = None
-        self.rounding = 1 / 16 if self._whole_numbers else 1 / 8
+        self.rounding = 1 / 16 if self._whole_numbers else 1 / 2
 
     def at(self, columns: Int[Tensor, "k"]) -> "ImageTile":
         """Only some of the images."""
