@@ -29,7 +29,7 @@ _SKETCH_BYTES = 1 << 30
 # A converted tile has at most this many float64 numbers (128 MiB).
 _TILE_NUMBERS = 1 << 24
 # The dense matrix is updated in panels below the diagonal: half the work of the full product.
-_PANEL = 1024
+_PANEL = 256
 
 
 class Scatter:
