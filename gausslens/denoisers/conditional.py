@@ -28,6 +28,12 @@ class PerClassDenoiser(nn.Module):
             raise ConfigError("a per-class denoiser needs at least one class; got none.")
         self.denoisers = nn.ModuleDict({str(int(label)): denoiser for label, denoiser in denoisers.items()})
 
+    def __getitem__(self, label: int) -> nn.Module:
+        """The denoiser of one class."""
+        if str(label) not in self.denoisers:
+            raise ConfigError(f"no denoiser for label {label!r}; there are {', '.join(self.denoisers)}.")
+        return self.denoisers[str(label)]
+
     def forward(self, x: Tensor, sigma: Sigma, labels: Any) -> Tensor:
         """Denoise each image with its class's denoiser.
 
