@@ -29,10 +29,11 @@ from ..precision import float32_products
 from .conditional import PerClassDenoiser
 from .fused import fused, weigh
 from .protocol import check_input, expand_sigma
-from .tiles import ImageTile
+from .tiles import CPU_DIGITS, Digits, ImageTile
 
-# Numbers that a tile may have by default, images and eight times its logits; under 1 GiB, as few of them live at once.
-_TILE_NUMBERS = 360_000_000
+# Numbers that a tile may have by default, images and eight times its logits: on a GPU under 1 GiB, as few of them live at
+# once, on a CPU few enough that passes over them are cheap.
+_TILE_NUMBERS = {"cpu": 1 << 25, "cuda": 360_000_000}
 # Queries answered together, and the most numbers in them.
 _MOST_QUERIES = 512
 _QUERY_NUMBERS = 1 << 23
@@ -42,9 +43,9 @@ _NEGLIGIBLE = 1 / 64
 _NEAR = 40
 # Up to this many multiplications float64 throughout takes no time to speak of.
 _SMALL_PROBLEM = 1 << 31
-# Pairs recomputed at a time, in float64 numbers (64 MiB); past one pair in 256 the whole product in float64 is cheaper.
-_PAIR_NUMBERS = 1 << 23
-_MANY_PAIRS = 1 / 256
+# Float64 numbers in the pairs recomputed at a time, and the share of pairs past which the whole product is cheaper.
+_PAIR_NUMBERS = {"cpu": 1 << 18, "cuda": 1 << 23}
+_MANY_PAIRS = {"cpu": 1 / 32, "cuda": 1 / 256}
 _EPS = torch.finfo(torch.float32).eps
 # Error of the answer, relative to the spread of the images, that float32 products may cause; well inside what is promised.
 _TOLERANCE = {"cpu": 2e-7, "cuda": 5e-6}
@@ -196,14 +197,13 @@ class MultiDeltaDenoiser(nn.Module):
         with float32_products(x.device):
             for start in range(0, self.count, tile_size):
                 stored = self.images[start : start + tile_size].to(x.device)
-                tile = ImageTile(stored, x.dtype, differentiable=queries.differentiable)
+                tile = ImageTile(stored, x.dtype, whole_numbers=not exactly and not queries.differentiable)
                 origin = None
                 if exactly or not tile.has_fast_logits:
                     logits = _sharpened(_exact_logits(queries, tile), queries, tile)
                 else:
-                    half_squares = self._half_squares[start : start + tile_size].to(x)
-                    inverse = 1 / queries.variance.to(x)
-                    logits = tile.logits(x, inverse, queries.level, half_squares)
+                    half_squares = self._half_squares[start : start + tile_size].to(x.device)
+                    logits = tile.logits(x, queries.digits, queries.variance, queries.level, half_squares)
                     if not largest_scale * tile.rounding <= _TOLERANCE[x.device.type]:
                         logits, origin = self._repair(logits, queries, tile, softmax, scale)
                 softmax.add(logits, origin, tile, start, negligible)
@@ -216,7 +216,7 @@ class MultiDeltaDenoiser(nn.Module):
 
     def _affordable_tile(self, x: Float[Tensor, "b d"]) -> int:
         """Images per tile such that tile and logits fit the budget; tiles of equal size, in whole blocks of 64."""
-        most = max(64, _TILE_NUMBERS * 4 // x.element_size() // (x.shape[1] + 8 * len(x)))
+        most = max(64, _TILE_NUMBERS[x.device.type] * 4 // x.element_size() // (x.shape[1] + 8 * len(x)))
         n_tiles = -(-self.count // most)
         return -(-self.count // (64 * n_tiles)) * 64
 
@@ -228,7 +228,7 @@ class MultiDeltaDenoiser(nn.Module):
         softmax: "_RunningSoftmax",
         scale: Float[Tensor, "b 1"],
     ) -> tuple[Float[Tensor, "b t"], Float[Tensor, "b 1"]]:
-        """Float32 logits with those computed again in float64 whose rounding could be seen in the answer.
+        """Fast logits with those computed again in float64 whose rounding could be seen in the answer.
 
         What is returned is relative to an origin (b, 1) near the largest logit, which leaves float32 its digits where they
         count. Rounding moves logit i by some δ_i, never by more than `slack` = d · scale, which moves the answer by
@@ -236,21 +236,21 @@ class MultiDeltaDenoiser(nn.Module):
         """
         x, tolerance = queries.rows, _TOLERANCE[queries.rows.device.type]
         rounding, slack = scale * tile.rounding, scale * x.shape[1]
-        float32_logits = logits.detach()
-        top = torch.maximum(softmax.top, float32_logits.amax(1, keepdim=True).double() - slack)  # at most the true one
-        total = (float32_logits - (top + slack).to(x)).exp_().sum(1, keepdim=True, dtype=torch.float64)
+        values = logits.detach()
+        top = torch.maximum(softmax.top, values.amax(1, keepdim=True).double() - slack)  # at most the true one
+        total = (values - (top + slack).to(logits)).exp_().sum(1, keepdim=True, dtype=torch.float64)
         total += softmax.total[:, None].detach() * (softmax.top - top).exp()
         threshold = 2 * (tolerance / rounding).log() + total.clamp_min(1).log()
-        visible = float32_logits > (top - slack + threshold).to(x)
-        if int(visible.sum()) > max(_pairs_at_a_time(queries), _MANY_PAIRS * visible.numel()):
+        visible = values > (top - slack + threshold).to(logits)
+        if int(visible.sum()) > max(_pairs_at_a_time(queries), _MANY_PAIRS[x.device.type] * visible.numel()):
             exact = _sharpened(_exact_logits(queries, tile), queries, tile)
             origin = exact.detach().amax(1, keepdim=True)
             return (exact - origin).to(x), origin
         query, image = visible.nonzero(as_tuple=True)
         exact = _exact_pairs(queries, tile, query, image)
         origin = top[:, 0].scatter_reduce(0, query, exact.detach(), "amax")[:, None]
-        logits = (logits - origin.to(x)).sub_((origin - origin.to(x)).to(x))
-        return logits.index_put((query, image), (exact - origin[query, 0]).to(x)), origin
+        logits = (logits - origin.to(logits)).sub_((origin - origin.to(logits)).to(logits))
+        return logits.index_put((query, image), (exact - origin[query, 0]).to(logits)), origin
 
 
 class _Queries:
@@ -278,8 +278,15 @@ class _Queries:
         level = (self.shifted @ self.anchor + self.anchor @ self.anchor / 2)[:, None] / self.variance
         self.level = level.to(self.rows)
         self.level_rest = level - self.level.double()
+        self._digits: Digits | None = None
         is_dual = forward_ad.unpack_dual(x).tangent is not None
         self.differentiable = is_dual or (torch.is_grad_enabled() and x.requires_grad)
+
+    def digits(self) -> Digits:
+        """The rows as digits for a CPU's integer products, written once."""
+        if self._digits is None:
+            self._digits = Digits(self.rows, CPU_DIGITS)
+        return self._digits
 
 
 def _exact_logits(queries: _Queries, tile: ImageTile) -> Float[Tensor, "b t"]:
@@ -304,7 +311,7 @@ def _exact_pairs(
 
 
 def _pairs_at_a_time(queries: _Queries) -> int:
-    return max(1, _PAIR_NUMBERS // queries.rows.shape[1])
+    return max(1, _PAIR_NUMBERS[queries.rows.device.type] // queries.rows.shape[1])
 
 
 def _sharpened(logits: Float[Tensor, "b t"], queries: _Queries, tile: ImageTile) -> Float[Tensor, "b t"]:

@@ -1,16 +1,16 @@
-"""Products of queries and weights with a tile of images, as fast as the hardware multiplies and accurate to float32.
+"""Products of queries and weights with a tile of images, as fast as the hardware multiplies them and accurate enough.
 
 uint8 pixels are whole numbers of 8 bits, which lets integer and half-precision units multiply them without loss:
 
-- x·y: each row of x is written as s(q₀ + q₁/254 + q₂/254²) with whole numbers |q| ≤ 127, which leaves an error of 6e-8 of
-  the row's largest entry; the products of whole numbers are exact. On GPUs, and on CPUs with integer dot products.
-- Σ w y: weights in [0, 1] are the sum of two half-precision numbers, 22 bits. On GPUs.
+- x·y: each row of x is written as s(q₀ + q₁/254 + q₂/254² + …) with whole numbers |q| ≤ 127, whose products are exact. Three
+  digits on a GPU leave an error of 6e-8 of the row's largest entry, four on a CPU with integer dot products 2e-10.
+- Σ w y: the same on such a CPU; on a GPU weights in [0, 1] are the sum of two half-precision numbers, 22 bits.
 
 Otherwise x·y is a float32 product on a GPU, and all is float64 on a CPU, where float32 is hardly faster and sums of equal
 numbers drift by ε·t.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import torch
@@ -22,13 +22,47 @@ from .fused import BASE, LIFT, centred_half, combine_digits, fused, in_two_halve
 
 # A long sum of similar images drifts by ε·t on a GPU, whose matrix units round toward zero: add sums of this many instead.
 _SHORT_SUM = 2048
-# Float64 numbers converted at a time (32 MiB).
-_PART_NUMBERS = 1 << 22
-_BASE = 254.0
+# Float64 numbers converted at a time: what a CPU's cache holds (8 MiB), and more where there is none to speak of.
+_PART_NUMBERS = {"cpu": 1 << 20, "cuda": 1 << 22}
+# Digits of 8 bits that hold 31 bits of a number.
+CPU_DIGITS = 4
 # 127·128 times this many is the largest sum of products that 32 bits hold.
 _MOST_PRODUCTS = 132_104
-# Lifts weights out of the subnormal numbers of half precision, whose largest number is 65504.
-_LIFT = 32768.0
+
+
+class Digits:
+    """Rows of numbers as s(q₀ + q₁/254 + q₂/254² + …) with whole numbers |q| ≤ 127, for exact products with bytes.
+
+    Args:
+        rows: the numbers, (b, n).
+        count: how many digits.
+
+    Attributes:
+        whole: the digits q, int8, (count, b, n).
+        scale: s, (b, 1).
+    """
+
+    def __init__(self, rows: Float[Tensor, "b n"], count: int) -> None:
+        self.scale = rows.abs().amax(1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny) / 127
+        self.whole = rows.new_empty(count, *rows.shape, dtype=torch.int8)
+        rest = rows.double() / self.scale
+        for digit in self.whole:
+            nearest = rest.round()
+            digit.copy_(nearest)
+            rest.sub_(nearest).mul_(BASE)
+
+    def products(self, pixels: Tensor) -> Tensor:
+        """q @ pixels of each digit, for int8 pixels (n, t): int32, (count, b, t)."""
+        products: Tensor = torch._int_mm(self.whole.flatten(0, 1), pixels)
+        return products.view(len(self.whole), -1, pixels.shape[1])
+
+    def times(self, pixels: Tensor) -> Float[Tensor, "b t"]:
+        """rows @ pixels in float64, for int8 pixels (n, t)."""
+        products = self.products(pixels)
+        total = products[-1].double()
+        for more_significant in reversed(products[:-1]):
+            total.div_(BASE).add_(more_significant)
+        return total.mul_(self.scale)
 
 
 class ImageTile:
@@ -37,35 +71,32 @@ class ImageTile:
     Args:
         stored: the images as rows, uint8 or float, (t, d).
         dtype: the dtype of the queries, float32 or float64, in which uint8 images are defined.
-        differentiable: whether derivatives must pass through the products, which whole numbers have none of.
+        whole_numbers: whether integer and half-precision units may be used; they have no derivatives.
 
     Attributes:
         has_fast_logits: whether `logits` is much faster than a float64 product here.
-        rounding: the typical error of a product in units of ε‖x‖‖y‖. Measured on CIFAR-10 where many images share the
-            weight: .02 to .03 in float32, half of that in whole numbers, which have a margin of 4 here. Float32 has one
-            of 16, since its error is larger on flat images, and alike on copies of one image.
+        rounding: the typical error of x·y in `logits` in units of ε‖x‖‖y‖. Measured on CIFAR-10 where many images share
+            the weight: .02 to .03 in float32, half of that in three digits, and with four only what uint8 images lack of
+            being whole, .005. All have a margin, float32 a larger one, since it errs more on flat images.
     """
 
-    def __init__(self, stored: Tensor, dtype: torch.dtype, *, differentiable: bool = False) -> None:
+    def __init__(self, stored: Tensor, dtype: torch.dtype, *, whole_numbers: bool = True) -> None:
         self.stored = stored
         self._dtype = dtype
-        self._differentiable = differentiable
         self._is_bytes = stored.dtype == torch.uint8
-        in_float32 = self._is_bytes and dtype == torch.float32 and not differentiable
-        fits = stored.shape[1] <= _MOST_PRODUCTS
+        fits = max(stored.shape) <= _MOST_PRODUCTS
+        allowed = whole_numbers and fits and self._is_bytes and dtype == torch.float32
         # A GPU's integer and half-precision units ask for sizes in eights.
-        self._on_gpu_units = in_float32 and fits and stored.is_cuda and stored.shape[0] % 8 == stored.shape[1] % 8 == 0
-        self._whole_numbers = self._on_gpu_units or (
-            in_float32 and fits and stored.device.type == "cpu" and _cpu_multiplies_int8()
-        )
-        self.has_fast_logits = self._whole_numbers or stored.is_cuda
+        self._on_gpu_units = allowed and stored.is_cuda and stored.shape[0] % 8 == stored.shape[1] % 8 == 0
+        self._on_cpu_units = allowed and stored.device.type == "cpu" and _cpu_multiplies_int8()
+        self.has_fast_logits = self._on_cpu_units or stored.is_cuda
+        self.rounding = 1 / 64 if self._on_cpu_units else 1 / 16 if self._on_gpu_units else 1 / 2
         self._converted: Tensor | None = None
-        self.rounding = 1 / 16 if self._whole_numbers else 1 / 2
 
     def at(self, columns: Int[Tensor, "k"]) -> "ImageTile":
         """Only some of the images."""
-        part = ImageTile(self.stored[columns], self._dtype, differentiable=self._differentiable)
-        if self._converted is not None and part._whole_numbers == self._whole_numbers:
+        part = ImageTile(self.stored[columns], self._dtype, whole_numbers=self._on_cpu_units or self._on_gpu_units)
+        if self._converted is not None and part._on_gpu_units == self._on_gpu_units:
             part._converted = self._converted[columns]
         return part
 
@@ -80,7 +111,7 @@ class ImageTile:
         Yields:
             Which images, and their values.
         """
-        step = max(1, _PART_NUMBERS // self.stored.shape[1])
+        step = max(1, _PART_NUMBERS[self.stored.device.type] // self.stored.shape[1])
         for start in range(0, len(self.stored), step):
             some = slice(start, start + step)
             yield some, self.values(some)
@@ -88,42 +119,64 @@ class ImageTile:
     def logits(
         self,
         x: Float[Tensor, "b d"],
-        inverse: Float[Tensor, "b 1"],
+        digits: Callable[[], Digits],
+        variance: Float[Tensor, "b 1"],
         level: Float[Tensor, "b 1"],
         half_squares: Float[Tensor, "t"],
     ) -> Float[Tensor, "b t"]:
-        """(x·y − ½‖y‖²)/σ² − level for all rows and images, in float32, with inverse = 1/σ²."""
-        scaled = x * inverse
-        # A GPU's integer product wants more than 16 rows, and there are three for each.
-        if self._whole_numbers and len(x) > 5:
-            # p/127.5 − 1 = ((p − 128) + ½)/127.5
+        """(x·y − ½‖y‖²)/σ² − level for all rows and images, in float32 on a GPU.
+
+        Args:
+            x: the queries, in float32.
+            digits: their `CPU_DIGITS` digits, on demand: they are the same for all tiles.
+            variance: σ² in float64.
+            level: what to subtract, in float32.
+            half_squares: ½‖y‖² in float64.
+
+        Returns:
+            The logits.
+        """
+        # p/127.5 − 1 = ((p − 128) + ½)/127.5
+        if self._on_cpu_units:
+            products = digits().times(self._pixels().T)
+            offset = x.sum(1, keepdim=True, dtype=torch.float64) / (255 * variance) - level
+            return products.div_(127.5 * variance).add_(offset).addr_(-1 / variance[:, 0], half_squares)
+        inverse = 1 / variance.to(x)
+        scaled, half_squares = x * inverse, half_squares.to(x)
+        # The integer product wants more than 16 rows, and there are three for each.
+        if self._on_gpu_units and len(x) > 5:
+            scaled_digits = Digits(scaled / 127.5, 3)
             offset = scaled.sum(1, keepdim=True) / 255 - level
-            return _whole_number_logits(scaled / 127.5, self._pixels(), offset, -inverse, half_squares)
-        if self._whole_numbers:
-            products = torch.addmm(-level, scaled, dequantize(self.stored).T)
-        else:
-            products = torch.addmm(-level, scaled / 127.5 if self._is_bytes else scaled, self._pixels().T)
+            logits: Tensor = fused(
+                combine_digits,
+                scaled_digits.products(self._pixels().T),
+                scaled_digits.scale,
+                offset,
+                -inverse,
+                half_squares,
+            )
+            return logits
+        products = torch.addmm(-level, scaled, dequantize(self.stored, self._dtype).T)
         return products.addr_(-inverse[:, 0], half_squares)
 
     def weighted_sum(self, weights: Float[Tensor, "b t"]) -> Float[Tensor, "b d"]:
         """Σ_i w_i y_i for weights in [0, 1]."""
-        if self._on_gpu_units:
-            return (_half_precision_sums(weights, self.stored) + weights.sum(1, keepdim=True) / 2) / 127.5
+        if self._on_gpu_units or self._on_cpu_units:
+            in_grey_levels = (
+                _half_precision_sums(weights, self.stored)
+                if self._on_gpu_units
+                else Digits(weights, CPU_DIGITS).times(self._pixels())
+            )
+            return (in_grey_levels + weights.sum(1, keepdim=True) / 2) / 127.5
         sums = weights.new_zeros(len(weights), self.stored.shape[1], dtype=torch.float64)
         for some, values in self.parts():
             sums.addmm_(weights[:, some].double(), values)
         return sums
 
     def _pixels(self) -> Tensor:
-        """The images as factors of a product: p − 128 as int8, p − 127.5 as float, or float images as they are."""
+        """p − 128 as int8."""
         if self._converted is None:
-            if self._whole_numbers:
-                self._converted = (self.stored ^ 128).view(torch.int8)
-            elif self._is_bytes:
-                middle = torch.tensor(127.5, dtype=self._dtype, device=self.stored.device)
-                self._converted = torch.sub(self.stored, middle)
-            else:
-                self._converted = self.stored.to(self._dtype)
+            self._converted = (self.stored ^ 128).view(torch.int8)
         return self._converted
 
 
@@ -132,25 +185,6 @@ def _cpu_multiplies_int8() -> bool:
     """Whether integer products are fast on this CPU, not merely possible."""
     known = getattr(torch.cpu, "_is_vnni_supported", None)
     return bool(known is not None and known())
-
-
-def _whole_number_logits(
-    x: Float[Tensor, "b d"],
-    pixels: Tensor,
-    offset: Float[Tensor, "b 1"],
-    slope: Float[Tensor, "b 1"],
-    intercepts: Float[Tensor, "t"],
-) -> Float[Tensor, "b t"]:
-    """x @ pixelsᵀ + offset + slope·intercepts for int8 pixels (t, d), by three exact products of whole numbers."""
-    scale = x.abs().amax(1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny) / 127
-    digits, rest = [], x.double() / scale
-    for _ in range(3):
-        digit = rest.round()
-        digits.append(digit.to(torch.int8))
-        rest = (rest - digit) * BASE
-    whole = torch._int_mm(torch.cat(digits), pixels.T).view(3, len(x), -1)
-    logits: Tensor = fused(combine_digits, whole, scale, offset, slope, intercepts)
-    return logits
 
 
 def _half_precision_sums(weights: Float[Tensor, "b t"], stored: Tensor) -> Float[Tensor, "b d"]:

@@ -1,5 +1,7 @@
 """The products behind the multi-delta denoiser, each against float64."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -19,24 +21,28 @@ def _pixels(t=64, d=48, device="cpu"):
 def test_logits_match_float64(device, scale, rows):
     stored = _pixels(device=device)
     x = scale * torch.randn(rows, 48, device=device)
-    inverse = torch.rand(rows, 1, device=device) + 0.5
+    variance = torch.rand(rows, 1, device=device, dtype=torch.float64) + 0.5
     level = torch.randn(rows, 1, device=device)
     y = dequantize(stored, torch.float64)
     half_squares = y.square().sum(1) / 2
-    expected = (x.double() @ y.T - half_squares) * inverse.double() - level.double()
-    logits = tiles.ImageTile(stored, torch.float32).logits(x, inverse, level, half_squares.float())
-    magnitude = (x.double().norm(dim=1, keepdim=True) * y.norm(dim=1) + half_squares) * inverse + level.abs()
+    expected = (x.double() @ y.T - half_squares) / variance - level.double()
+    digits = partial(tiles.Digits, x, tiles.CPU_DIGITS)
+    logits = tiles.ImageTile(stored, torch.float32).logits(x, digits, variance, level, half_squares)
+    magnitude = (x.double().norm(dim=1, keepdim=True) * y.norm(dim=1) + half_squares) / variance + level.abs()
     assert ((logits - expected).abs() / magnitude).max() < 3e-7
+    if logits.dtype == torch.float64:
+        assert ((logits - expected).abs() / magnitude).max() < 1e-9
 
 
 def test_whole_numbers_and_floats_agree_on_any_cpu(monkeypatch):
     stored, x = _pixels(), torch.randn(9, 48)
-    arguments = torch.ones(9, 1), torch.zeros(9, 1), torch.zeros(64)
+    digits = partial(tiles.Digits, x, tiles.CPU_DIGITS)
+    arguments = digits, torch.ones(9, 1).double(), torch.zeros(9, 1), torch.zeros(64).double()
     results = []
     for multiplies in (True, False):
         monkeypatch.setattr(tiles, "_cpu_multiplies_int8", lambda multiplies=multiplies: multiplies)
         results.append(tiles.ImageTile(stored, torch.float32).logits(x, *arguments))
-    torch.testing.assert_close(results[0], results[1], atol=1e-5, rtol=0)
+    torch.testing.assert_close(results[0], results[1], atol=1e-5, rtol=0, check_dtype=False)
 
 
 @pytest.mark.parametrize("device", DEVICES)
