@@ -33,7 +33,7 @@ from .tiles import CPU_DIGITS, Digits, ImageTile
 
 # Numbers that a tile may have by default, images and eight times its logits: on a GPU under 1 GiB, as few of them live at
 # once, on a CPU few enough that passes over them are cheap.
-_TILE_NUMBERS = {"cpu": 1 << 25, "cuda": 360_000_000}
+_TILE_NUMBERS = {"cpu": 1 << 26, "cuda": 360_000_000}
 # Queries answered together, and the most numbers in them.
 _MOST_QUERIES = 512
 _QUERY_NUMBERS = 1 << 23
@@ -46,6 +46,8 @@ _SMALL_PROBLEM = 1 << 31
 # Float64 numbers in the pairs recomputed at a time, and the share of pairs past which the whole product is cheaper.
 _PAIR_NUMBERS = {"cpu": 1 << 18, "cuda": 1 << 23}
 _MANY_PAIRS = {"cpu": 1 / 32, "cuda": 1 / 256}
+# Float64 numbers in the pairs that are added up again pairwise, at most.
+_SHARPENED_NUMBERS = 1 << 25
 _EPS = torch.finfo(torch.float32).eps
 # Error of the answer, relative to the spread of the images, that float32 products may cause; well inside what is promised.
 _TOLERANCE = {"cpu": 2e-7, "cuda": 5e-6}
@@ -318,7 +320,7 @@ def _sharpened(logits: Float[Tensor, "b t"], queries: _Queries, tile: ImageTile)
     """Float64 logits with those near the largest, if not many, added up pairwise: worth a digit at σ = 1e-3."""
     values = logits.detach()
     near = (values > values.amax(1, keepdim=True) - _NEAR).nonzero(as_tuple=True)
-    if len(near[0]) > 4 * _pairs_at_a_time(queries):
+    if len(near[0]) * queries.rows.shape[1] > _SHARPENED_NUMBERS:
         return logits
     return logits.index_put(near, _exact_pairs(queries, tile, *near))
 

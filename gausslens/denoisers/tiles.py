@@ -76,8 +76,8 @@ class ImageTile:
     Attributes:
         has_fast_logits: whether `logits` is much faster than a float64 product here.
         rounding: the typical error of x·y in `logits` in units of ε‖x‖‖y‖. Measured on CIFAR-10 where many images share
-            the weight: .02 to .03 in float32, half of that in three digits, and with four only what uint8 images lack of
-            being whole, .005. All have a margin, float32 a larger one, since it errs more on flat images.
+            the weight: .02 to .03 in float32 and half of that in whole numbers, which multiply p/127.5 − 1 and not that
+            number rounded to float32. Both have a margin, float32 a larger one, since it errs more on flat images.
     """
 
     def __init__(self, stored: Tensor, dtype: torch.dtype, *, whole_numbers: bool = True) -> None:
@@ -90,7 +90,7 @@ class ImageTile:
         self._on_gpu_units = allowed and stored.is_cuda and stored.shape[0] % 8 == stored.shape[1] % 8 == 0
         self._on_cpu_units = allowed and stored.device.type == "cpu" and _cpu_multiplies_int8()
         self.has_fast_logits = self._on_cpu_units or stored.is_cuda
-        self.rounding = 1 / 64 if self._on_cpu_units else 1 / 16 if self._on_gpu_units else 1 / 2
+        self.rounding = 1 / 16 if self._on_cpu_units or self._on_gpu_units else 1 / 2
         self._converted: Tensor | None = None
 
     def at(self, columns: Int[Tensor, "k"]) -> "ImageTile":
