@@ -1,0 +1,200 @@
+"""Images of any kind as uint8 (c, h, w), decoded by several threads.
+
+Pillow decodes outside Python's lock, so threads suffice. Grey stays one channel; palette, alpha and CMYK become RGB (alpha
+is dropped). `size` crops the centre square and resizes it with a Lanczos filter; images of that size are left as they
+are, bit by bit. 16-bit and float images keep their depth until their range makes bytes of them.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError
+from ..progress import track
+from .pictures import Pictures
+from .pixels import Pixels, Range, channels_first, check_depth, quantize
+
+_TASK = 16
+_CHUNK = 256
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Options(NamedTuple):
+    """What becomes of every image."""
+
+    size: int | None
+    value_range: Range
+
+
+class _Decoded(NamedTuple):
+    image: NDArray[np.uint8]
+    stored_as: str
+
+
+def convert_pixels(
+    pixels: Pixels, options: Options, name: str, *, workers: int, progress: bool
+) -> Iterator[NDArray[np.uint8]]:
+    """An array of images as bytes, checked as a whole before the first.
+
+    Args:
+        pixels: the array.
+        options: size and range.
+        name: the source, for errors.
+        workers: number of threads.
+        progress: show a progress bar.
+
+    Yields:
+        Batches (b, c, h, w), in order.
+    """
+    check_depth(pixels.images, options.value_range, name)
+    images = channels_first(pixels.images, name)
+    chunks = [images[start : start + _CHUNK] for start in range(0, len(images), _CHUNK)]
+    converted = _in_threads(partial(_convert_chunk, options), chunks, workers)
+    yield from track(converted, total=len(chunks), label="reading images", enabled=progress)
+
+
+def decode_pictures(
+    pictures: Pictures, options: Options, broken: dict[int, str], *, workers: int, progress: bool
+) -> Iterator[NDArray[np.uint8]]:
+    """Encoded images in order, each (1, c, h, w); those that cannot be decoded are noted in `broken` and left out.
+
+    Args:
+        pictures: the images.
+        options: size and range.
+        broken: filled with the reason for every image left out, by its index.
+        workers: number of threads.
+        progress: show a progress bar.
+
+    Yields:
+        The images, all of one height and width.
+
+    Raises:
+        DataError: if two images differ in size or depth, or a range is missing or exceeded.
+    """
+    first: tuple[str, _Decoded] | None = None
+    indices = range(len(pictures.names))
+    tasks = [indices[start : start + _TASK] for start in range(0, len(indices), _TASK)]
+    parts = _in_threads(partial(_decode_task, pictures, options), tasks, workers)
+    outcomes = (pair for task, part in zip(tasks, parts, strict=True) for pair in zip(task, part, strict=True))
+    for index, outcome in track(outcomes, total=len(indices), label="decoding images", enabled=progress):
+        if isinstance(outcome, str):
+            broken[index] = outcome
+            continue
+        name = pictures.names[index]
+        first = first or (name, outcome)
+        _check_alike(first, (name, outcome))
+        yield outcome.image[None]
+
+
+def fit(image: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    """The centre square of an image (h, w) or (h, w, 3), resized to size × size."""
+    from PIL import Image
+
+    height, width = image.shape[:2]
+    side = min(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    square = image[top : top + side, left : left + side]
+    if side == size:
+        return square
+    return np.asarray(Image.fromarray(square).resize((size, size), Image.Resampling.LANCZOS))
+
+
+def _in_threads(function: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
+    """Apply a function in threads.
+
+    Yields:
+        The results in order, few of them computed ahead, so that memory stays small however slow the reader is.
+    """
+    with ThreadPoolExecutor(workers) as pool:
+        pending: deque[Future[Result]] = deque()
+        for item in items:
+            pending.append(pool.submit(function, item))
+            if len(pending) > 2 * workers:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+
+def _convert_chunk(options: Options, chunk: NDArray[Any]) -> NDArray[np.uint8]:
+    images = quantize(chunk, options.value_range)
+    if options.size is None:
+        return images
+    grey = images.shape[1] == 1
+    planes = images[:, 0] if grey else images.transpose(0, 2, 3, 1)
+    return np.stack([_planes_first(fit(image, options.size)) for image in planes])
+
+
+def _decode_task(pictures: Pictures, options: Options, indices: Iterable[int]) -> list[_Decoded | str]:
+    return [_decode(pictures, options, index) for index in indices]
+
+
+def _decode(pictures: Pictures, options: Options, index: int) -> _Decoded | str:
+    """One image, or why it cannot be decoded."""
+    try:
+        values = _values(partial(pictures.open, index), pictures.names[index])
+    except DataError:
+        raise
+    # Damaged bytes make decoders fail in any way: OSError, SyntaxError, struct.error, zlib.error, …
+    except Exception as error:
+        return str(error) or type(error).__name__
+    check_depth(values[None], options.value_range, pictures.names[index])
+    image = quantize(values, options.value_range)
+    if options.size is not None:
+        image = fit(image, options.size)
+    return _Decoded(_planes_first(image), str(values.dtype))
+
+
+def _values(reopen: Callable[[], Any], name: str) -> NDArray[Any]:
+    """The pixels of an image, (h, w) or (h, w, 3), in the depth they are stored in."""
+    with reopen() as picture:
+        layout = str(picture.tile[0][3]) if getattr(picture, "tile", None) else ""
+        if picture.mode in ("RGB", "RGBA") and ";16" in layout:
+            return _deep_colour(picture, reopen, name)
+        if picture.mode == "F" or picture.mode.startswith("I"):
+            return np.asarray(picture)
+        if picture.mode in ("1", "L", "LA", "La"):
+            return np.asarray(picture.convert("L"))
+        if picture.mode == "P" and "transparency" in picture.info:
+            return np.asarray(picture.convert("RGBA").convert("RGB"))
+        return np.asarray(picture.convert("RGB"))
+
+
+def _deep_colour(picture: Any, reopen: Callable[[], Any], name: str) -> NDArray[np.uint16]:
+    """Colours of 16 bits, of which pillow keeps eight: read once for the high bytes and, in swapped order, for the low."""
+    codec, extents, offset, layout = picture.tile[0]
+    if picture.format != "PNG" or layout not in ("RGB;16B", "RGBA;16B"):
+        raise DataError(
+            f"{name}: 16-bit colours are read from PNG without grey alpha. Save these images as .npy or .npz."
+        )
+    high = np.asarray(picture).astype(np.uint16)
+    with reopen() as again:
+        again.tile = [(codec, extents, offset, layout.replace("16B", "16L"))]
+        low = np.asarray(again)
+    colours: NDArray[np.uint16] = (high << 8 | low)[..., :3]
+    return colours
+
+
+def _planes_first(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    return image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
+
+
+def _check_alike(first: tuple[str, _Decoded], later: tuple[str, _Decoded]) -> None:
+    (name, decoded), (other, other_decoded) = first, later
+    (height, width), (other_height, other_width) = decoded.image.shape[1:], other_decoded.image.shape[1:]
+    if (height, width) != (other_height, other_width):
+        raise DataError(
+            f"all images must have one size; {name} is {width}×{height}, {other} is {other_width}×{other_height}. "
+            "Pass --size S (size=S) to crop and resize them."
+        )
+    if decoded.stored_as != other_decoded.stored_as:
+        raise DataError(
+            f"all images must have one depth; {name} is {decoded.stored_as}, {other} is {other_decoded.stored_as}. "
+            "Convert them to one depth, since one --range cannot serve both."
+        )

@@ -1,0 +1,101 @@
+"""Exact and near copies of training images among held-out ones.
+
+With r the root mean square difference of two images in grey levels (0 … 255), and s the standard deviation of the
+held-out image's own values, two images are
+
+    exact copies  if r = 0
+    near copies   if 0 < r ≤ 4 and r ≤ s/4
+
+Four levels are what re-encoding or slight noise changes (JPEG at quality 90, noise of 2 levels). The second condition
+asks the difference to be small beside what the image shows, or any two nearly flat images would count as copies.
+A held-out image that repeats a training image tests memory, not generalisation; shifted, mirrored or recoloured
+copies are not found.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .._typing import Float, Images
+from ..images import dequantize, gather
+from ..measures.neighbors import duplicates, nearest
+
+_LEVELS = 4.0
+_CONTRAST = 0.25
+_GREY_LEVELS_PER_UNIT = 127.5
+
+
+@dataclass(frozen=True, eq=False)
+class DuplicateReport:
+    """Which held-out images repeat a training image.
+
+    Attributes:
+        exact: pairs (training index, held-out index) of equal images, (p, 2), by held-out index.
+        near: pairs of near copies, (q, 2), by held-out index; the training image is the nearest one.
+        near_levels: root mean square difference of the near pairs in grey levels, (q,).
+        n_train: how many training images were compared.
+        n_held_out: how many held-out images were compared.
+    """
+
+    exact: NDArray[np.int64]
+    near: NDArray[np.int64]
+    near_levels: NDArray[np.float64]
+    n_train: int
+    n_held_out: int
+
+    @property
+    def count(self) -> int:
+        """How many held-out images repeat a training image, exactly or nearly."""
+        return len(self.exact) + len(self.near)
+
+    def __str__(self) -> str:
+        if not self.count:
+            return f"none of {self.n_held_out} held-out images repeats one of {self.n_train} training images"
+        return (
+            f"{self.count} of {self.n_held_out} held-out images repeat one of {self.n_train} training images: "
+            f"{len(self.exact)} exactly, {len(self.near)} nearly"
+        )
+
+
+def find_duplicates(
+    train: Images, held_out: Images, *, device: torch.device | str | None = None, progress: bool = False
+) -> DuplicateReport:
+    """Find the held-out images that are exact or near copies of a training image (the rule is in the module).
+
+    Images are first compared along one direction only, which rules out most pairs; the few that are left are compared
+    with all training images.
+
+    Args:
+        train: (n, c, h, w), uint8 or floats in [-1, 1].
+        held_out: (m, c, h, w), of the same shape.
+        device: where to compute; None is where `train` is.
+        progress: show a progress bar.
+
+    Returns:
+        The pairs; each held-out image is in one pair at most, with its nearest training image.
+
+    Raises:
+        DataError: if the images differ in shape.
+    """
+    train, held_out = gather(train, name="train"), gather(held_out, name="held_out")
+    scale = _GREY_LEVELS_PER_UNIT / math.sqrt(train[0].numel())
+    close = duplicates(train, held_out, tolerance=_LEVELS / scale, device=device, progress=progress)[:, 1]
+    if not len(close):
+        none = np.empty((0, 2), np.int64)
+        return DuplicateReport(none, none, np.empty(0), len(train), len(held_out))
+    distances, indices = nearest(held_out[close], train, device=device, progress=progress)
+    levels = distances[:, 0] * scale
+    pairs = torch.stack([indices[:, 0], close], 1)
+    exact = levels == 0
+    near = ~exact & (levels <= _LEVELS) & (levels <= _CONTRAST * _contrast(held_out[close]))
+    return DuplicateReport(pairs[exact].numpy(), pairs[near].numpy(), levels[near].numpy(), len(train), len(held_out))
+
+
+def _contrast(images: Tensor) -> Float[Tensor, "n"]:
+    """The standard deviation of each image's values, in grey levels."""
+    parts = [dequantize(part).flatten(1).double().std(1, correction=0) for part in images.split(1024)]
+    return torch.cat(parts).cpu() * _GREY_LEVELS_PER_UNIT

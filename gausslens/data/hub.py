@@ -1,0 +1,77 @@
+"""Image data sets of the Hugging Face hub: `hf:NAME`, `hf:NAME:SPLIT`, or `hf:FOLDER` as saved by `save_to_disk`.
+
+Images are the first column of images; labels the column `label` or `labels`, else the first column of class labels.
+The split is `train` unless named.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError, MissingExtraError
+from .arrays import as_labels
+from .pictures import Pictures
+
+
+def load_hub(text: str) -> Any:
+    """The data set that the part after `hf:` names.
+
+    Args:
+        text: NAME, NAME:SPLIT, FOLDER or FOLDER:SPLIT.
+
+    Returns:
+        A `datasets.Dataset`.
+
+    Raises:
+        DataError: if there is no such data set or split.
+        MissingExtraError: if the package `datasets` is not installed.
+    """
+    try:
+        datasets = import_module("datasets")
+    except ImportError:
+        raise MissingExtraError(
+            "hf: sources need the package datasets, which is not installed: pip install 'gausslens[hf]'."
+        ) from None
+    name, _, split = (text, "", "") if Path(text).is_dir() else text.partition(":")
+    try:
+        if Path(name).is_dir():
+            found = datasets.load_from_disk(name)
+            return found[split or "train"] if hasattr(found, "keys") else found
+        return datasets.load_dataset(name, split=split or "train")
+    # The hub's own errors are of many kinds: no network, no such name, no such split, a script refused.
+    except Exception as error:
+        raise DataError(
+            f"could not load hf:{text} ({type(error).__name__}: {error}). Expected hf:NAME, hf:NAME:SPLIT or hf:FOLDER."
+        ) from error
+
+
+def open_hub(dataset: Any, text: str) -> Pictures:
+    """The images and labels of a loaded data set."""
+    columns = dict(dataset.features)
+    kinds = {name: type(feature).__name__ for name, feature in columns.items()}
+    column = next((name for name, kind in kinds.items() if kind == "Image"), None)
+    if column is None:
+        raise DataError(f"hf:{text}: expected a column of images; its columns are {kinds}.")
+    return Pictures(
+        names=[f"{column}[{index}]" for index in range(len(dataset))],
+        labels=_labels(dataset, kinds, text),
+        open=partial(_open_row, dataset, column),
+    )
+
+
+def _open_row(dataset: Any, column: str, index: int) -> Any:
+    return dataset[index][column]
+
+
+def _labels(dataset: Any, kinds: dict[str, str], text: str) -> NDArray[np.int64] | None:
+    wanted: list[str] = [name for name in ("label", "labels") if name in kinds]
+    wanted += [name for name, kind in kinds.items() if kind == "ClassLabel"]
+    if not wanted:
+        return None
+    values: Iterable[Any] = dataset[wanted[0]]
+    return as_labels(list(values), len(dataset), f"hf:{text}, column {wanted[0]}")

@@ -1,0 +1,183 @@
+"""Images from any source as one uint8 array, decoded once and then memory-mapped.
+
+The first call reads, checks and decodes; later calls with the same source and options only open the cache (see `cache`).
+A source that has changed since (any file's size or time) is decoded again.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ConfigError, DataError
+from .cache import Entry, EntryWriter, entry_folder, read_entry
+from .decoding import Options, convert_pixels, decode_pictures
+from .pictures import Pictures
+from .pixels import Pixels, channels_first, check_range
+from .sources import Source, find_source
+
+_LISTED = 10
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """Images with their labels and the record of where they come from.
+
+    Attributes:
+        images: uint8 (n, c, h, w), c = 1 or 3, a read-only memory map or an array; every function of the package
+            takes it as it is.
+        labels: int64 (n,), or None.
+        name: a short name, fit for a folder's name.
+        source: the embedded name, the hub's name or the absolute path.
+        options: the size and range asked for.
+        content_hash: SHA-256 of shape, dtype and pixels, as `gausslens.images.content_hash` computes it.
+        skipped: names of broken files that were left out.
+    """
+
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int64] | None
+    name: str
+    source: str
+    options: dict[str, Any]
+    content_hash: str
+    skipped: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Shape of one image, (c, h, w)."""
+        channels, height, width = self.images.shape[1:]
+        return channels, height, width
+
+
+def load_images(
+    source: str | os.PathLike[str],
+    *,
+    size: int | None = None,
+    value_range: tuple[float, float] | None = None,
+    skip_broken: bool = False,
+    cache: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    progress: bool = False,
+) -> ImageSet:
+    """Read a set of images, or open what an earlier call has read.
+
+    Args:
+        source: `digits`, `fashion`, `hf:NAME[:SPLIT]`, or the path of a folder or zip of images, of a .npz, .npy or IDX
+            file, or of the CIFAR-10 python archive.
+        size: crop the centre square of every image and resize it to size × size; None keeps images as they are.
+        value_range: (LOW, HIGH), the values that become 0 and 255; needed by float and 16-bit images, which say nothing
+            about their scale.
+        skip_broken: leave out files that cannot be decoded, instead of stopping.
+        cache: folder of the decoded images; None is $GAUSSLENS_CACHE or ~/.cache/gausslens.
+        workers: threads that decode; None is one per processor.
+        progress: show a progress bar.
+
+    Returns:
+        The images, in the order of the source (files by name).
+
+    Raises:
+        ConfigError: if an option is out of its range.
+        DataError: if the source is unknown, or its images cannot be used; the message says what to do.
+
+    >>> digits = load_images("digits")
+    >>> len(digits), digits.shape, digits.labels[:3].tolist()
+    (1797, (1, 8, 8), [0, 1, 2])
+    """
+    if size is not None and size < 1:
+        raise ConfigError(f"size must be at least 1 pixel; got {size}.")
+    if workers is not None and workers < 1:
+        raise ConfigError(f"workers must be at least 1; got {workers}.")
+    options = Options(size, check_range(value_range))
+    found = find_source(source)
+    if found.embedded:
+        entry = _in_memory(found, options)
+    else:
+        folder = entry_folder(cache, found.name, [found.identity, options])
+        entry = read_entry(folder) or _decode(folder, found, options, skip_broken, workers or _processors(), progress)
+    skipped = entry.info["skipped"]
+    if skipped and not skip_broken:
+        raise _broken_error(found, skipped)
+    return ImageSet(
+        images=entry.images,
+        labels=entry.labels,
+        name=found.name,
+        source=found.address,
+        options=options._asdict(),
+        content_hash=entry.info["content_hash"],
+        skipped=tuple(skipped),
+    )
+
+
+def _in_memory(source: Source, options: Options) -> Entry:
+    """Embedded images are small, and need no cache."""
+    content = source.open()
+    images = np.concatenate(list(_batches(content, options, source.address, {}, workers=1, progress=False)))
+    return Entry(images, content.labels, _info(source, options, images, {}))
+
+
+def _decode(folder: Path, source: Source, options: Options, skip_broken: bool, workers: int, progress: bool) -> Entry:
+    content = source.open()
+    with EntryWriter(folder) as writer:
+        if isinstance(content, Pixels) and _is_ready(content.images, options, source.address):
+            images = channels_first(content.images, source.address)
+            return writer.finish(content.labels, _info(source, options, images, {}), mapped=source.address)
+        broken: dict[int, str] = {}
+        for batch in _batches(content, options, source.address, broken, workers=workers, progress=progress):
+            writer.append(batch)
+        skipped = (
+            {content.names[index]: reason for index, reason in broken.items()} if isinstance(content, Pictures) else {}
+        )
+        if skipped and (not skip_broken or writer.count == 0):
+            raise _broken_error(source, skipped)
+        labels = None if content.labels is None else np.delete(content.labels, list(broken))
+        return writer.finish(labels, _info(source, options, writer.images(), skipped))
+
+
+def _batches(
+    content: Pixels | Pictures, options: Options, name: str, broken: dict[int, str], *, workers: int, progress: bool
+) -> Iterator[NDArray[np.uint8]]:
+    if isinstance(content, Pixels):
+        return convert_pixels(content, options, name, workers=workers, progress=progress)
+    return decode_pictures(content, options, broken, workers=workers, progress=progress)
+
+
+def _is_ready(images: NDArray[Any], options: Options, name: str) -> bool:
+    """Whether a memory-mapped .npy file is already what the cache would hold, and needs no copy."""
+    if not isinstance(images, np.memmap) or images.dtype != np.uint8 or options.value_range is not None:
+        return False
+    planes = channels_first(images, name)
+    return planes.flags.c_contiguous and (options.size is None or planes.shape[2:] == (options.size, options.size))
+
+
+def _info(source: Source, options: Options, images: NDArray[np.uint8], skipped: dict[str, str]) -> dict[str, Any]:
+    from ..images import as_tensor, content_hash  # torch takes seconds to import, and a second start needs none of it
+
+    return {
+        "source": source.address,
+        "options": options._asdict(),
+        "shape": images.shape,
+        "content_hash": content_hash(as_tensor(images)),
+        "skipped": skipped,
+    }
+
+
+def _broken_error(source: Source, skipped: dict[str, str]) -> DataError:
+    lines = [f"  {name}: {reason}" for name, reason in list(skipped.items())[:_LISTED]]
+    if len(skipped) > _LISTED:
+        lines.append(f"  … and {len(skipped) - _LISTED} more")
+    listed = "\n".join(lines)
+    return DataError(
+        f"{source.address}: {len(skipped)} broken files cannot be decoded:\n{listed}\n"
+        "Repair or remove them, or pass --skip-broken (skip_broken=True) to leave them out."
+    )
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,95 @@
+"""What was used: a plain record of a set of images and of the parts taken from it, with content hashes.
+
+Two runs used the same images if and only if the hashes agree, whatever the files were called.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import CheckpointError, DataError
+from ..images import as_tensor, content_hash
+from ..storage import save_text
+from .loading import ImageSet
+from .splits import Splits
+
+_KIND = "gausslens manifest"
+_VERSION = 1
+
+
+def manifest(images: ImageSet, splits: Splits, names: Iterable[str] = ()) -> dict[str, Any]:
+    """The record of a set of images and of the named splits; the held-out part, if there is one, is always among them.
+
+    Args:
+        images: the whole set.
+        splits: its splits; made for the same number of images.
+        names: the splits that were used, as `Splits.named` knows them.
+
+    Returns:
+        A dict that JSON can hold: kind, version, source, name, options, count, shape, labelled, content_hash, skipped,
+        seed, and by name for each split its count, indices_hash (of the indices in order) and content_hash (of the
+        images in that order).
+
+    Raises:
+        DataError: if the splits are of another number of images.
+        ConfigError: if a name is unknown.
+    """
+    if splits.count != len(images):
+        raise DataError(
+            f"expected splits of the {len(images)} images given; these are of {splits.count}. Make them again."
+        )
+    used = dict.fromkeys([*names, *(["held-out"] if len(splits.held_out) else [])])
+    return {
+        "kind": _KIND,
+        "version": _VERSION,
+        "source": images.source,
+        "name": images.name,
+        "options": images.options,
+        "count": len(images),
+        "shape": list(images.shape),
+        "labelled": images.labels is not None,
+        "content_hash": images.content_hash,
+        "skipped": list(images.skipped),
+        "seed": splits.seed,
+        "splits": {name: _part(images.images, splits.named(name)) for name in used},
+    }
+
+
+def save_manifest(path: str | os.PathLike[str], record: dict[str, Any]) -> None:
+    """Write a manifest as JSON, atomically; raises `CheckpointError` if the file cannot be written."""
+    save_text(path, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a manifest that `save_manifest` wrote.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The record.
+
+    Raises:
+        CheckpointError: if the file is missing, or is no manifest.
+    """
+    try:
+        record = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"expected a manifest at {path}; it cannot be read: {error}.") from None
+    if not isinstance(record, dict) or record.get("kind") != _KIND:
+        raise CheckpointError(f"expected a manifest at {path}; this file is something else.")
+    return record
+
+
+def _part(images: NDArray[np.uint8], indices: NDArray[np.int64]) -> dict[str, Any]:
+    return {
+        "count": len(indices),
+        "indices_hash": hashlib.sha256(indices.astype("<i8").tobytes()).hexdigest(),
+        "content_hash": content_hash(as_tensor(images[indices])),
+    }

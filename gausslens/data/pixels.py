@@ -1,0 +1,116 @@
+"""Arrays of images: where their axes are, and how their values become 0 … 255.
+
+Images are brought to (n, c, h, w), c = 1 or 3, uint8. Bytes are taken as they are. Everything else (floats, 16-bit and
+wider integers) says nothing about its own scale, so the range is asked for and never guessed: with a range [low, high],
+a value v becomes the nearest integer to 255·(v − low)/(high − low), and a value outside the range is an error.
+"""
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ConfigError, DataError
+
+Range: TypeAlias = tuple[float, float] | None
+
+_CHUNK = 1024
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """An array of images in any layout and depth, with their labels if there are any."""
+
+    images: NDArray[Any]
+    labels: NDArray[np.int64] | None = None
+
+
+def check_range(value_range: Any) -> Range:
+    """The range as two floats, low < high, both finite, or None."""
+    if value_range is None:
+        return None
+    try:
+        low, high = (float(value) for value in value_range)
+    except (TypeError, ValueError):
+        raise ConfigError(f"value_range must be two numbers, LOW and HIGH; got {value_range!r}.") from None
+    if not (np.isfinite([low, high]).all() and low < high):
+        raise ConfigError(f"value_range needs two finite numbers, LOW < HIGH; got {low:g} and {high:g}.")
+    return low, high
+
+
+def channels_first(images: NDArray[Any], name: str) -> NDArray[Any]:
+    """Images in any layout as a view (n, c, h, w).
+
+    Args:
+        images: (n, h, w), (n, h, w, c) or (n, c, h, w) with c = 1 or 3.
+        name: the source, for errors.
+
+    Returns:
+        The same pixels, (n, c, h, w).
+
+    Raises:
+        DataError: if the layout is none of these, or could be two of them.
+    """
+    shape = images.shape
+    expected = f"{name}: expected images of shape (n, h, w), (n, h, w, c) or (n, c, h, w) with c = 1 or 3"
+    if 0 in shape:
+        raise DataError(f"{expected}; got {shape}, which holds no pixels.")
+    if images.ndim == 3:
+        if shape[2] in (1, 3, 4):
+            raise DataError(
+                f"{expected}; got {shape}, which looks like one image. Store it with one more axis in front."
+            )
+        return images[:, None]
+    if images.ndim != 4:
+        raise DataError(f"{expected}; got {shape}. Reshape the array before saving it.")
+    first, last = shape[1] in (1, 3), shape[3] in (1, 3)
+    if first and last:
+        raise DataError(
+            f"{expected}; got {shape}, where the channels could come first or last. "
+            "Store images more than 3 pixels wide and high, or grey ones as (n, h, w)."
+        )
+    if not first and not last:
+        raise DataError(
+            f"{expected}; got {shape}. Keep one grey or three colour channels (drop alpha: images[..., :3])."
+        )
+    return images if first else images.transpose(0, 3, 1, 2)
+
+
+def check_depth(images: NDArray[Any], value_range: Range, name: str) -> None:
+    """Raise unless the values can become 0 … 255: bytes, or finite numbers within an explicit range."""
+    kind = images.dtype
+    if kind.kind not in "uif":
+        raise DataError(f"{name}: expected numbers as pixels; got dtype {kind}. Convert to uint8.")
+    if kind == np.uint8 and value_range is None:
+        return
+    low, high, outside = np.inf, -np.inf, 0
+    for start in range(0, len(images), _CHUNK):
+        chunk = images[start : start + _CHUNK]
+        if kind.kind == "f" and not np.isfinite(chunk).all():
+            broken = sum(int((~np.isfinite(images[i : i + _CHUNK])).sum()) for i in range(0, len(images), _CHUNK))
+            raise DataError(
+                f"{name}: pixels must be finite; {broken} of {images.size} values are NaN or infinite. "
+                "Remove or repair those images."
+            )
+        low, high = min(low, float(chunk.min())), max(high, float(chunk.max()))
+        if value_range is not None:
+            outside += int(((chunk < value_range[0]) | (chunk > value_range[1])).sum())
+    if value_range is None:
+        raise DataError(
+            f"{name}: {kind} images need the range that becomes 0 … 255; the values seen here go from {low:g} to {high:g}. "
+            f"Give it explicitly, for example --range {low:g} {high:g} (value_range=({low:g}, {high:g}))."
+        )
+    if outside:
+        raise DataError(
+            f"{name}: {outside} of {images.size} values lie outside the range {value_range[0]:g} … {value_range[1]:g}; "
+            f"they go from {low:g} to {high:g}. Widen --range, or clip the images first."
+        )
+
+
+def quantize(values: NDArray[Any], value_range: Range) -> NDArray[np.uint8]:
+    """Checked values as bytes: the nearest integer to 255·(v − low)/(high − low)."""
+    if value_range is None:
+        return values
+    low, high = value_range
+    return np.rint((values.astype(np.float64) - low) * (255 / (high - low))).clip(0, 255).astype(np.uint8)

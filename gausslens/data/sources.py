@@ -1,0 +1,135 @@
+"""What a source is: one string or path, recognised by its content.
+
+    digits, fashion            embedded
+    hf:NAME[:SPLIT]            the Hugging Face hub
+    FOLDER                     image files, at any depth; or the extracted CIFAR-10 python archive
+    FILE                       .npz, .npy, IDX (gzipped or not), a zip of images (EDM's too), or the CIFAR-10 python archive
+                               or one of its batches
+
+The whole of Fashion-MNIST is the IDX file of Debian's package dataset-fashion-mnist:
+/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz.
+"""
+
+import gzip
+import os
+import re
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..errors import DataError
+from .arrays import idx_labels, is_idx, read_idx, read_npy, read_npz
+from .cifar import cifar_batches, read_cifar_archive, read_cifar_files
+from .hub import load_hub, open_hub
+from .pictures import SUFFIXES, Pictures, is_picture, list_folder, open_folder, open_zip
+from .pixels import Pixels
+
+EMBEDDED = ("digits", "fashion")
+SUPPORTED = (
+    f"Sources are {', '.join(EMBEDDED)}, hf:NAME, a folder or zip of images ({', '.join(SUFFIXES)}), .npz, .npy, IDX files "
+    "and the CIFAR-10 python archive."
+)
+
+_HOME = Path(__file__).parent / "embedded"
+_ENDINGS = re.compile(r"(\.tar|\.gz|\.tgz|\.zip|\.npz|\.npy|[-.]idx\d-ubyte)+$")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where images come from: a short name, what their cache depends on, and how to open them."""
+
+    name: str
+    address: str
+    identity: Any
+    open: Callable[[], Pixels | Pictures]
+    embedded: bool = False
+
+
+def find_source(source: str | os.PathLike[str]) -> Source:
+    """The source that a string or path means.
+
+    Args:
+        source: see the module. An embedded name is never a path: write ./digits for a folder of that name.
+
+    Returns:
+        The source. A folder has been listed; a file has not been read.
+
+    Raises:
+        DataError: if there is nothing there.
+        MissingExtraError: if it needs a package that is not installed.
+    """
+    text = os.fspath(source)
+    if text in EMBEDDED:
+        return Source(text, text, None, partial(read_npz, _HOME / f"{text}.npz"), embedded=True)
+    if text.startswith("hf:"):
+        name = text.removeprefix("hf:")
+        dataset = load_hub(name)
+        identity = ["hf", name, str(getattr(dataset, "_fingerprint", "")), len(dataset)]
+        return Source(_plain(name), text, identity, partial(open_hub, dataset, name))
+    path = Path(text).expanduser().resolve()
+    if path.is_dir():
+        return _folder(path)
+    if path.is_file():
+        stamps = [_stamp(file) for file in (path, idx_labels(path)) if file is not None]
+        return Source(_plain(_ENDINGS.sub("", path.name)), str(path), stamps, partial(_open_file, path))
+    raise DataError(f"no such source: {text!r} is neither a name nor an existing file or folder. {SUPPORTED}")
+
+
+def _folder(path: Path) -> Source:
+    name = _plain(path.name)
+    if batches := cifar_batches(path):
+        return Source(name, str(path), [_stamp(file) for file in batches], partial(read_cifar_files, batches))
+    listed = list_folder(path)
+    names = [entry[0] for entry in listed]
+    if not any(map(is_picture, names)):
+        raise DataError(f"{path} holds no images. {_hint(path)}{SUPPORTED}")
+    return Source(name, str(path), [str(path), listed], partial(open_folder, path, names))
+
+
+def _hint(folder: Path) -> str:
+    """Where the images probably are, if a folder holds something else that is known."""
+    files = sorted(entry for entry in folder.iterdir() if entry.is_file())
+    if (folder / "dataset_info.json").is_file() or (folder / "dataset_dict.json").is_file():
+        return f"A saved Hugging Face data set is hf:{folder}. "
+    arrays = [file for file in files if _ENDINGS.search(file.name) and "labels" not in file.name]
+    return f"Pass one of its files, such as {arrays[-1]}. " if arrays else ""
+
+
+def _open_file(path: Path) -> Pixels | Pictures:
+    """The images of a file, by its first bytes."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(512)
+        if head.startswith(b"\x1f\x8b"):
+            with gzip.open(path) as file:
+                head = file.read(512)
+        if head.startswith(b"\x93NUMPY"):
+            return read_npy(path)
+        if head.startswith(b"PK"):
+            with zipfile.ZipFile(path) as archive:
+                holds_arrays = any(name.endswith(".npy") for name in archive.namelist())
+            return read_npz(path) if holds_arrays else open_zip(path)
+        if is_idx(head):
+            return read_idx(path)
+        if head[257:262] == b"ustar":
+            return read_cifar_archive(path)
+        if head.startswith(b"\x80"):  # a pickle
+            return read_cifar_files([path])
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        raise DataError(f"could not read {path}: {error}. Get the file again.") from None
+    alone = "one image is no data set; pass its folder. " if is_picture(path.name) else ""
+    raise DataError(f"{path}: {alone}its format is not known (it begins with {head[:8]!r}). {SUPPORTED}")
+
+
+def _stamp(path: Path) -> list[Any]:
+    status = path.stat()
+    return [str(path), status.st_size, status.st_mtime_ns]
+
+
+def _plain(name: str) -> str:
+    """A name that can be part of a folder's."""
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "images"
