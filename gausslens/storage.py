@@ -1,12 +1,14 @@
-"""Tensors on disk: safetensors, written whole or not at all.
+"""Tensors and text on disk, written whole or not at all.
 
 A file is written under a temporary name beside its target and renamed when complete, so a reader, or a crash at any
-moment, never meets half a file. The metadata carries a `kind`, so that a file of another sort is recognised as such.
+moment, never meets half a file. Tensors are stored as safetensors, with a `kind` in the metadata, so that a file of
+another sort is recognised as such.
 """
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -33,21 +35,14 @@ def save_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], *,
     target = Path(path)
     header = {"kind": kind, "metadata": json.dumps(metadata)}
     stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    temporary = target.with_name(f".{target.name}.{uuid4().hex}.partial")
-    try:
-        temporary.touch(exist_ok=False)
-        mode = temporary.stat().st_mode
+    with _replacing(target) as temporary:
         save_file(stored, temporary, metadata=header)
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        temporary.chmod(mode)  # safetensors makes private files; a result is as readable as any other file
-        os.replace(temporary, target)
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(
-            f"could not write {target}: {error}. Check that the folder exists and has room."
-        ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+
+
+def save_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write text to `path`, atomically; raises `CheckpointError` if the file cannot be written."""
+    with _replacing(Path(path)) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def load_tensors(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -78,3 +73,30 @@ def load_tensors(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, 
             f"{path} is not a readable safetensors file ({error}); it may be truncated or of another format. "
             "Write it again."
         ) from error
+
+
+@contextmanager
+def _replacing(target: Path) -> Iterator[Path]:
+    """A temporary file to write, which becomes `target` if all goes well and vanishes if not.
+
+    Yields:
+        Its path.
+
+    Raises:
+        CheckpointError: if something cannot be written.
+    """
+    temporary = target.with_name(f".{target.name}.{uuid4().hex}.partial")
+    try:
+        temporary.touch(exist_ok=False)
+        mode = temporary.stat().st_mode
+        yield temporary
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        temporary.chmod(mode)  # safetensors makes private files; a result is as readable as any other file
+        os.replace(temporary, target)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"could not write {target}: {error}. Check that the folder exists and has room."
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
