@@ -1,0 +1,176 @@
+"""The training stream: which image, noise level and noise each step sees.
+
+Image k of the stream, k = step·batch + position, is entry k mod N of a permutation of the N training images drawn for
+epoch ⌊k/N⌋; its noise level and its noise are draws k. So the stream is a function of the seed and k alone: the same on
+every device and number of processes, and after every resume. On a GPU the draws of the next steps are made ahead in
+threads, and the images lie on the device where they fit.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from ._typing import Float, Int
+from .augmentation import N_DRAWS, augment
+from .config import TrainConfig
+from .images import dequantize
+from .noise import draw_noise, draw_order
+from .objective import noise_levels
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_CHUNK_NUMBERS = 1 << 17  # small images are drawn for several steps at once, since each draw has a fixed cost
+_RESIDENT_BYTES = 4 << 30
+_DRAWN_AHEAD = 4
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one step of one process sees.
+
+    Attributes:
+        x0: clean images, (b, c, h, w), float32.
+        sigma: noise levels, (b,).
+        eps: standard normal noise, (b, c, h, w).
+        labels: integers (b,), or None.
+        augment: the augmentation inputs, (b, 9), or None.
+    """
+
+    x0: Tensor
+    sigma: Tensor
+    eps: Tensor
+    labels: Tensor | None
+    augment: Tensor | None
+
+
+class BatchStream:
+    """The batches of one process, for any range of steps.
+
+    Args:
+        images: uint8 images, (n, c, h, w); a memory map stays one if it is large.
+        labels: integers (n,), or None.
+        train: which of the images to train on.
+        config: a resolved config.
+        device: where the batches go.
+        process: which process this is.
+        processes: how many share each batch, in equal parts.
+    """
+
+    def __init__(
+        self,
+        images: Tensor,
+        labels: Tensor | None,
+        train: Int[Tensor, "m"],
+        config: TrainConfig,
+        device: torch.device,
+        process: int = 0,
+        processes: int = 1,
+    ) -> None:
+        self.config, self.device = config, device
+        self.batch = config.recipe.batch
+        self.n_local = self.batch // processes
+        self.offset = process * self.n_local
+        self.shape = tuple(images.shape[1:])
+        self.n_train = len(train)
+        self.resident = self.n_train * images[0].numel() <= _RESIDENT_BYTES
+        self.images = images[train].to(device) if self.resident else images
+        self.labels = None if labels is None else labels[train].to(device)
+        self.train = train
+
+    def batches(self, first: int, last: int) -> Generator[Batch, None, None]:
+        """The batches of steps first … last − 1, in order.
+
+        Args:
+            first: the first step.
+            last: the step to stop before.
+
+        Yields:
+            One batch per step, on the device.
+        """
+        per_chunk = max(1, _CHUNK_NUMBERS // (self.n_local * math.prod(self.shape)))
+        ranges = (range(start, min(start + per_chunk, last)) for start in range(first, last, per_chunk))
+        ahead = _DRAWN_AHEAD if self.device.type == "cuda" else 0
+        for chunk in _ahead(self._draw, ranges, ahead):
+            moved = [None if part is None else part.to(self.device, non_blocking=True) for part in chunk]
+            for parts in zip(*(_split(part, self.n_local, len(chunk[0])) for part in moved), strict=True):
+                yield self._assemble(*parts)
+
+    def noise_levels(self, step: int) -> Float[Tensor, "b"]:
+        """The noise levels of a step, on the CPU."""
+        return self._draw(range(step, step + 1))[1]
+
+    def _draw(self, steps: range) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Image indices, noise levels, noise, augmentation numbers and images (if not on the device) of some steps."""
+        seed = self.config.seed
+        starts = torch.tensor(steps) * self.batch + self.offset
+        counters = (starts[:, None] + torch.arange(self.n_local)).flatten()
+        chosen = self._choose(counters)
+        sigma = noise_levels(self.config, draw_noise(seed, counters, (), stream="training levels"))
+        eps = draw_noise(seed, counters, self.shape, stream="training noise")
+        numbers = draw_noise(seed, counters, (N_DRAWS,), stream="augmentation") if self.config.augment else None
+        pixels = None if self.resident else self.images[self.train[chosen % self.n_train]]
+        drawn = (chosen, sigma, eps, numbers, pixels)
+        if self.device.type != "cuda":
+            return drawn
+        return tuple(None if part is None else part.pin_memory() for part in drawn)  # type: ignore[return-value]
+
+    def _choose(self, counters: Int[Tensor, "b"]) -> Int[Tensor, "b"]:
+        """Which training image each counter is; from `n_train` on, they are mirror images."""
+        n = self.n_train * (2 if self.config.flip else 1)
+        epochs = counters // n
+        chosen = torch.empty_like(counters)
+        for epoch in epochs.unique().tolist():
+            here = epochs == epoch
+            chosen[here] = _epoch_order(self.config.seed, epoch, n)[counters[here] % n]
+        return chosen
+
+    def _assemble(
+        self, chosen: Tensor, sigma: Tensor, eps: Tensor, numbers: Tensor | None, pixels: Tensor | None
+    ) -> Batch:
+        index = chosen % self.n_train if self.config.flip else chosen
+        x0 = dequantize(self.images[index] if pixels is None else pixels)
+        if self.config.flip:
+            x0 = torch.where((chosen >= self.n_train)[:, None, None, None], x0.flip(3), x0)
+        told = None
+        if numbers is not None:
+            x0, told = augment(x0, numbers, self.config.augment)
+        return Batch(x0, sigma, eps, None if self.labels is None else self.labels[index], told)
+
+
+@lru_cache(maxsize=8)
+def _epoch_order(seed: int, epoch: int, n: int) -> Int[Tensor, "n"]:
+    return draw_order(seed, n, stream=f"epoch {epoch}")
+
+
+def _split(part: Tensor | None, size: int, n: int) -> Iterable[Tensor | None]:
+    return part.split(size) if part is not None else [None] * (n // size)
+
+
+def _ahead(work: Callable[[T], R], items: Iterable[T], depth: int) -> Iterator[R]:
+    """`work` over the items in order, in threads if `depth` of the results are to be made before they are asked for.
+
+    Yields:
+        The results.
+    """
+    if depth == 0:
+        yield from map(work, items)
+        return
+    pool = ThreadPoolExecutor(2, thread_name_prefix="draws")
+    try:
+        waiting: deque[Future[R]] = deque()
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) > depth:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

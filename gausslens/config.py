@@ -1,0 +1,224 @@
+"""What a training run is asked to do: one flat, frozen `TrainConfig`.
+
+A field left at None is chosen from the network and the image size by `resolve`, so that a resolved config says
+everything. Fields fall in two groups. Those that change what is learned make up the run's identity, together with the
+content of the data and `VERSION`. The others (where the data lies, how long to train, which snapshots to keep, device,
+compilation, tracker, folder) can change from one call to the next without starting another run. `precision` belongs to
+the first group as it was asked for: float32 and bf16 are two runs, "auto" is one run that may move between devices.
+"""
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+from .errors import ConfigError
+
+NetworkName: TypeAlias = Literal["unet", "ncsnpp", "ddpmpp", "adm", "linear", "skipnet", "dit"]
+Preconditioning: TypeAlias = Literal["edm", "vp", "ve", "none"]
+Precision: TypeAlias = Literal["auto", "float32", "bf16"]
+
+VERSION = 1
+"""Counts changes of the training code after which the same config gives other weights."""
+
+AUGMENT_INPUTS = 9
+
+_CIRCUMSTANCES = {
+    *("data", "size", "value_range", "skip_broken"),  # the hash of the images' content stands for these
+    *("kimg", "snapshots", "compile", "cpu", "tracker", "out"),
+}
+_TUPLES = ("value_range", "multipliers", "attention", "snapshots")
+_WHOLE = {"size": 1, "held_out": 0, "split_seed": 0, "width": 1, "blocks": 1, "batch": 1, "seed": 0}
+_POSITIVE = ("sigma", "learning_rate", "kimg")
+_NOT_NEGATIVE = ("ramp_kimg", "ema_kimg")
+_FRACTIONS = ("dropout", "augment")
+
+
+class Recipe(NamedTuple):
+    """How a network is trained: fields of a `TrainConfig` that are set once it is resolved."""
+
+    batch: int
+    learning_rate: float
+    ramp_kimg: float
+    ema_kimg: float
+    kimg: float
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything that decides a training run.
+
+    Attributes are documented below, one by one. Of `sigma`: with it, one network is trained for one noise level on the
+    plain error ‖D(x; σ) − x0‖², as the denoising autoencoders of App. G.2 of arXiv:2410.24060 are; without it, for all
+    noise levels on Eq. (52).
+
+    Raises:
+        ConfigError: if a field cannot be meant.
+
+    >>> TrainConfig("digits", split="1400").resolve((1, 8, 8)).preconditioning
+    'edm'
+    """
+
+    data: str
+    """Where the images are: an embedded set ("digits", "fashion"), a folder, a file, or "hf:NAME"."""
+    size: int | None = None
+    """Resize and centre-crop the images to this height and width; None keeps them as they are."""
+    value_range: tuple[float, float] | None = None
+    """The values that become -1 and 1, needed for 16-bit and float images."""
+    skip_broken: bool = False
+    """Leave files that cannot be decoded out, instead of stopping."""
+    split: str = "all"
+    """Which images to train on: "all" but the held-out ones, "1400" of them, or "s1:700" or "s2:700", disjoint sets."""
+    held_out: int | None = None
+    """How many images no training set touches; None is a fifth."""
+    split_seed: int = 0
+    """Which images fall in which split."""
+    network: NetworkName = "unet"
+    """The architecture."""
+    width: int | None = None
+    """Channels at full resolution; None is the architecture's own, as for the next three."""
+    multipliers: tuple[int, ...] | None = None
+    """Channels at each resolution, as multiples of `width`."""
+    blocks: int | None = None
+    """Residual blocks per resolution."""
+    attention: tuple[int, ...] | None = None
+    """Resolutions with self-attention."""
+    dropout: float = 0.0
+    """Probability of dropping an activation."""
+    augment: float = 0.0
+    """Probability of each geometric transformation of a training image, told to the network."""
+    flip: bool = False
+    """Train on mirror images as well, which doubles the data."""
+    labels: bool = False
+    """Tell the network each image's label."""
+    preconditioning: Preconditioning | None = None
+    """How the network becomes a denoiser; None is "none" for one noise level and "edm" for all."""
+    sigma: float | None = None
+    """Train for this noise level only; None trains for all."""
+    batch: int | None = None
+    """Images per step, over all devices."""
+    learning_rate: float | None = None
+    """Adam's step size after the ramp."""
+    ramp_kimg: float | None = None
+    """Thousands of images over which the learning rate rises from 0."""
+    ema_kimg: float | None = None
+    """Half-life of the weights' moving average, in thousands of images; early on, 5 % of the images so far."""
+    kimg: float | None = None
+    """How long to train, in thousands of images. A larger value extends a finished run."""
+    snapshots: tuple[float, ...] = ()
+    """When to keep the weights, in thousands of images; the end is always kept."""
+    seed: int = 0
+    """Decides initial weights, data order and noise."""
+    precision: Precision = "auto"
+    """Arithmetic of the network: "auto" is bf16 on a GPU that has it and float32 elsewhere."""
+    compile: bool | None = None
+    """Compile the network's blocks; None does so on a GPU."""
+    cpu: bool = False
+    """Train on the CPU even if there is a GPU."""
+    tracker: str | None = None
+    """Also log to one of accelerate's trackers ("tensorboard", "wandb", …)."""
+    out: str = "runs"
+    """The folder that holds the run's folder."""
+
+    def __post_init__(self) -> None:
+        for name in _TUPLES:  # JSON and Python users bring lists
+            if isinstance(value := getattr(self, name), list):
+                object.__setattr__(self, name, tuple(value))
+        for name, kind in (("network", NetworkName), ("precision", Precision)):
+            _check(getattr(self, name) in get_args(kind), name, f"one of {', '.join(get_args(kind))}", self)
+        known = get_args(Preconditioning)
+        _check(self.preconditioning in (None, *known), "preconditioning", f"one of {', '.join(known)}, or None", self)
+        for name in ("data", "split", "out"):
+            _check(isinstance(getattr(self, name), str) and getattr(self, name), name, "a text that is not empty", self)
+        for name, least in _WHOLE.items():
+            value = getattr(self, name)
+            _check(value is None or (_is_whole(value) and value >= least), name, f"an integer from {least} on", self)
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            _check(value is None or (_is_number(value) and value > 0), name, "a finite number above 0", self)
+        for name in _NOT_NEGATIVE:
+            value = getattr(self, name)
+            _check(value is None or (_is_number(value) and value >= 0), name, "a finite number, at least 0", self)
+        for name in _FRACTIONS:
+            value = getattr(self, name)
+            _check(_is_number(value) and 0 <= value < 1, name, "a probability, at least 0 and below 1", self)
+        for name in ("multipliers", "attention"):
+            value = getattr(self, name)
+            _check(value is None or all(_is_whole(v) and v > 0 for v in value), name, "integers above 0", self)
+        _check(all(_is_number(v) and v >= 0 for v in self.snapshots), "snapshots", "numbers of kimg, at least 0", self)
+        object.__setattr__(self, "snapshots", tuple(sorted({float(v) for v in self.snapshots})))
+        _check(
+            self.kimg is None or all(v <= self.kimg for v in self.snapshots),
+            *("snapshots", f"at most kimg, which is {self.kimg}", self),
+        )
+        low_high = self.value_range
+        _check(
+            low_high is None or (len(low_high) == 2 and all(map(_is_number, low_high)) and low_high[0] < low_high[1]),
+            *("value_range", "two numbers, LOW below HIGH", self),
+        )
+
+    def resolve(self, shape: tuple[int, int, int]) -> "TrainConfig":
+        """This config with every choice left open made, for images of `shape` (c, h, w)."""
+        recipe = _recipe(self.network, shape[1])
+        chosen = {name: value for name, value in recipe._asdict().items() if getattr(self, name) is None}
+        if self.preconditioning is None:
+            chosen["preconditioning"] = "edm" if self.sigma is None else "none"
+        return replace(self, **chosen)
+
+    def identity(self, content_hash: str) -> str:
+        """Eight hexadecimal digits that name what is learned: the semantic fields, the images and `VERSION`.
+
+        Args:
+            content_hash: of the images.
+
+        Returns:
+            The digits; equal for two resolved configs exactly when one run can serve both.
+        """
+        semantic = {name: value for name, value in asdict(self).items() if name not in _CIRCUMSTANCES}
+        text = json.dumps([VERSION, content_hash, semantic], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    @property
+    def recipe(self) -> Recipe:
+        """Batch, learning rate, ramp, average and length of a resolved config."""
+        return Recipe(*(_resolved(getattr(self, name), name) for name in Recipe._fields))
+
+    @property
+    def steps(self) -> int:
+        """Training steps of a resolved config: the images of `kimg`, rounded up to whole batches."""
+        return self.step_at(self.recipe.kimg)
+
+    def step_at(self, kimg: float) -> int:
+        """The step after which a resolved config has seen `kimg` thousands of images."""
+        return math.ceil(round(kimg * 1000) / self.recipe.batch)
+
+
+def _recipe(network: str, size: int) -> Recipe:
+    """Defaults of training, by architecture and image size; the large networks' follow Karras et al. (2022)."""
+    if network == "unet":
+        return Recipe(batch=128, learning_rate=2e-3, ramp_kimg=5, ema_kimg=20, kimg=150)
+    if network in ("linear", "skipnet", "dit"):
+        return Recipe(batch=128, learning_rate=1e-3, ramp_kimg=10, ema_kimg=50, kimg=500)
+    if size < 64:
+        return Recipe(batch=512, learning_rate=1e-3, ramp_kimg=500, ema_kimg=500, kimg=5000)
+    return Recipe(batch=256, learning_rate=2e-4, ramp_kimg=500, ema_kimg=500, kimg=5000)
+
+
+def _resolved(value: Any, name: str) -> Any:
+    if value is None:
+        raise ConfigError(f"{name} is still open; resolve the config for the images' shape first.")
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check(condition: Any, name: str, expected: str, config: TrainConfig) -> None:
+    if not condition:
+        raise ConfigError(f"{name} must be {expected}; got {getattr(config, name)!r}.")

@@ -1,0 +1,119 @@
+"""Training a denoiser: Eq. (52) of arXiv:2410.24060 by Adam, on one or many devices.
+
+All randomness is a function of the seed and the count of images (see `batches`), so a run is the same on one process
+and on several, up to rounding, and on a CPU the same to the last bit whether or not it was stopped. Only dropout, which
+is drawn on the device for each process's part of the batch, depends on the number of processes. Several processes are
+started by `torchrun` and share the file system.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .config import TrainConfig
+from .errors import ConfigError, DataError, GausslensError, MissingExtraError
+from .images import as_tensor
+from .runs import Run
+from .session import Session, TrainingData
+
+
+def train(config: TrainConfig, *, progress: bool = False) -> Run:
+    """Train a denoiser, or continue training it, or find it trained.
+
+    The same config continues a run that was stopped and returns one that is finished; a larger `kimg` extends it. What
+    was computed is kept: the state is saved at least every 30 seconds, at snapshots, and on Ctrl-C and SIGTERM.
+
+    Args:
+        config: what to train, on what and for how long.
+        progress: show a progress bar.
+
+    Returns:
+        The finished run; `load_denoiser` makes a denoiser of it.
+
+    Raises:
+        ConfigError: on options that do not fit the data, the network or the run that is there.
+        DataError: on images or labels that cannot be used.
+        CheckpointError: if the run cannot be read or written, or another process is writing it.
+        GausslensError: if training diverges or memory does not suffice.
+        KeyboardInterrupt: after Ctrl-C, with the state saved; after SIGTERM the program exits with code 143.
+    """
+    from .data import Splits, load_images, manifest
+
+    accelerator = _accelerator(config)
+    writes = accelerator.is_main_process
+    with accelerator.main_process_first():
+        images = load_images(
+            config.data,
+            size=config.size,
+            value_range=config.value_range,
+            skip_broken=config.skip_broken,
+            progress=progress and writes,
+        )
+    splits = Splits(len(images), held_out=config.held_out, seed=config.split_seed)
+    config = replace(config.resolve(images.shape), held_out=len(splits.held_out))
+    batch = config.recipe.batch
+    if batch % accelerator.num_processes:
+        raise ConfigError(
+            f"the batch must divide evenly among {accelerator.num_processes} processes; got {batch} images."
+        )
+    if config.labels and images.labels is None:
+        raise DataError(f"labels=True needs labelled images, and {config.data} has none. Leave labels out.")
+    data = TrainingData(
+        as_tensor(images.images),
+        as_tensor(images.labels) if config.labels else None,
+        as_tensor(splits.named(config.split)),
+        as_tensor(splits.held_out),
+    )
+    run = Run.create(config.out, "train", images.name, config.identity(images.content_hash), asdict(config))
+    with run.locked() if writes else nullcontext(), torch.random.fork_rng(), _clear_about_memory(config):
+        finished = {config.recipe.kimg, *config.snapshots} <= set(run.snapshots)
+        if writes:
+            run.save_json("manifest.json", manifest(images, splits, [config.split]))
+        accelerator.wait_for_everyone()
+        if not finished:
+            Session(config, data, run, accelerator).advance(progress=progress and writes)
+            for tracker in accelerator.trackers:
+                tracker.finish()
+        accelerator.wait_for_everyone()
+    return run
+
+
+def _accelerator(config: TrainConfig) -> Any:
+    """accelerate's device, processes and trackers; precision and compilation are ours (see `acceleration`)."""
+    from accelerate import Accelerator
+    from accelerate.tracking import get_available_trackers
+    from accelerate.utils import LoggerType
+
+    names = sorted(str(name) for name in LoggerType.list() if name != "all")
+    if config.tracker is not None and config.tracker not in names:
+        raise ConfigError(f"tracker must be one of {', '.join(names)}; got {config.tracker!r}.")
+    if config.tracker is not None and config.tracker not in {str(name) for name in get_available_trackers()}:
+        raise MissingExtraError(f"the tracker {config.tracker!r} is not installed: pip install {config.tracker}.")
+    return Accelerator(
+        cpu=config.cpu, mixed_precision="no", log_with=config.tracker, project_dir=str(Path(config.out) / "logs")
+    )
+
+
+@contextmanager
+def _clear_about_memory(config: TrainConfig) -> Iterator[None]:
+    """Inside, running out of memory is one clear sentence.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        GausslensError: if memory does not suffice.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError, and so is a CPU's
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            raise
+        raise GausslensError(
+            f"memory does not suffice for {config.network} with a batch of {config.batch} images: "
+            "use a smaller batch or width, or more devices; what was saved is kept."
+        ) from error
