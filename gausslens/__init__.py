@@ -27,6 +27,7 @@ _HOME = {
     "memorization": "measures.copying",
     "agreement": "measures.similarity",
     "jacobian_spectrum": "measures.jacobian",
+    "Preconditioned": "denoisers.preconditioned",
     "sample": "sampling",
     "Step": "sampling",
     "GausslensError": "errors",

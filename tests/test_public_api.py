@@ -21,6 +21,7 @@ PUBLIC = [
     "Moments",
     "MultiDeltaDenoiser",
     "PerClassDenoiser",
+    "Preconditioned",
     "Step",
     "__version__",
     "agreement",

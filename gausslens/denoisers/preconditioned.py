@@ -1,0 +1,140 @@
+"""A network as a denoiser: D(x, σ) = c_skip(σ)·x + c_out(σ)·F(c_in(σ)·x, c_noise(σ)).
+
+| kind | c_skip | c_out | c_in | c_noise |
+|---|---|---|---|---|
+| edm | σ_d²/(σ²+σ_d²) | σσ_d/√(σ²+σ_d²) | 1/√(σ²+σ_d²) | ln(σ)/4 |
+| vp | 1 | −σ | 1/√(σ²+1) | 999·t(σ), with σ(t)² = exp(9.95t² + 0.1t) − 1 |
+| ve | 1 | σ | 1 | ln(σ/2) |
+| none | 0 | 1 | 1 | ln(σ)/4 |
+
+With "none" the network itself is the denoiser; its noise label is scaled as EDM's, since no embedding can tell raw
+levels of 0.002 … 80 apart. Reference: Karras, Aittala, Aila, Laine (2022), arXiv:2206.00364, Table 1.
+"""
+
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+import torch
+from torch import Tensor, nn
+
+from .._typing import Float, Sigma
+from ..errors import ConfigError, DataError
+from ..images import check_labels
+from .protocol import check_input, expand_sigma
+
+Kind: TypeAlias = Literal["edm", "vp", "ve", "none"]
+
+_BETA_SLOPE, _BETA_MIN, _STEPS = 19.9, 0.1, 1000
+
+
+class Coefficients(NamedTuple):
+    """c_skip, c_out, c_in and c_noise at given noise levels, each of their shape."""
+
+    skip: Tensor
+    out: Tensor
+    input: Tensor
+    noise: Tensor
+
+
+class Preconditioned(nn.Module):
+    """D(x, σ) = c_skip(σ)·x + c_out(σ)·F(c_in(σ)·x, c_noise(σ)).
+
+    Coefficients are computed in float32, or float64 for float64 images, whatever the network's precision.
+
+    Args:
+        network: F(x, noise), F(x, noise, labels) or F(x, noise, labels, augment), as `gausslens.nn.build_network` makes
+            them, with the result in x's shape.
+        kind: "edm", "vp", "ve", or "none", where the network is the denoiser.
+        sigma_data: standard deviation σ_d of the data's pixels; used by "edm".
+
+    Raises:
+        ConfigError: if the kind is unknown or `sigma_data` is not positive.
+
+    Reference: Karras, Aittala, Aila, Laine (2022), arXiv:2206.00364, Table 1.
+    """
+
+    def __init__(self, network: nn.Module, kind: str = "edm", sigma_data: float = 0.5) -> None:
+        super().__init__()
+        if kind not in get_args(Kind):
+            raise ConfigError(f"kind must be one of {', '.join(get_args(Kind))}; got {kind!r}.")
+        if not 0 < sigma_data < float("inf"):
+            raise ConfigError(f"sigma_data must be positive and finite; got {sigma_data}. Images in [-1, 1] have 0.5.")
+        self.network, self.kind, self.sigma_data = network, kind, sigma_data
+
+    def forward(self, x: Tensor, sigma: Sigma, labels: Any = None, augment: Tensor | None = None) -> Tensor:
+        """Estimate x0 from x = x0 + σ·eps.
+
+        In training mode the values of levels and labels are trusted: looking at them would make every step wait for the
+        GPU's queue.
+
+        Args:
+            x: noisy images, (b, c, h, w).
+            sigma: noise levels, a number or (b,).
+            labels: integer labels (b,), if the network has classes.
+            augment: augmentation inputs (b, k), if the network takes them.
+
+        Returns:
+            The estimates in x's dtype, (b, c, h, w).
+
+        Raises:
+            DataError: if x or the labels do not fit the network.
+        """
+        check_input(x, getattr(self.network, "shape", tuple(x.shape[1:]) if isinstance(x, Tensor) else ()))
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        if self.training and isinstance(sigma, Tensor) and sigma.shape == x.shape[:1]:
+            levels = sigma.to(wide)
+        else:
+            levels = expand_sigma(sigma, wide)
+        skip, out, scale, noise = self.coefficients(levels)
+        dtype = next((p.dtype for p in self.network.parameters() if p.is_floating_point()), wide.dtype)
+        conditions = [None if labels is None else self._checked(labels, x), augment]
+        while conditions and conditions[-1] is None:
+            conditions.pop()  # a network without labels need not have the argument
+        predicted: Tensor = self.network((_per_image(scale, x) * wide).to(dtype), noise.to(dtype), *conditions)
+        return (_per_image(skip, x) * wide + _per_image(out, x) * predicted.to(wide.dtype)).to(x.dtype)
+
+    def coefficients(self, sigma: Float[Tensor, "*levels"]) -> Coefficients:
+        """c_skip, c_out, c_in and c_noise, in the dtype of `sigma`."""
+        one = torch.ones_like(sigma)
+        if self.kind == "edm":
+            variance = sigma**2 + self.sigma_data**2
+            return Coefficients(
+                skip=self.sigma_data**2 / variance,
+                out=sigma * self.sigma_data * variance.rsqrt(),
+                input=variance.rsqrt(),
+                noise=sigma.log() / 4,
+            )
+        if self.kind == "vp":
+            return Coefficients(
+                skip=one, out=-sigma, input=(sigma**2 + 1).rsqrt(), noise=(_STEPS - 1) * _time_of(sigma)
+            )
+        if self.kind == "ve":
+            return Coefficients(skip=one, out=sigma, input=one, noise=(sigma / 2).log())
+        return Coefficients(skip=0 * one, out=one, input=one, noise=sigma.log() / 4)
+
+    def loss_weight(self, sigma: Float[Tensor, "*levels"]) -> Float[Tensor, "*levels"]:
+        """λ(σ), the weight of ‖D(x, σ) − x0‖² in training: 1/c_out², so that all levels begin with equal loss.
+
+        For "edm" this is (σ²+σ_d²)/(σσ_d)², for "vp" and "ve" 1/σ², and for "none" 1.
+        """
+        return self.coefficients(sigma).out ** -2
+
+    def _checked(self, labels: Any, x: Tensor) -> Tensor:
+        integers = check_labels(labels, len(x)).to(x.device)
+        classes = getattr(self.network, "classes", 0)
+        if classes and not self.training and bool(((integers < 0) | (integers >= classes)).any()):
+            wrong = integers[(integers < 0) | (integers >= classes)][0].item()
+            known = ", ".join(map(str, range(classes))) if classes <= 10 else f"0, 1, …, {classes - 1}"
+            raise DataError(f"expected labels among {known}; got {wrong}.")
+        return integers
+
+
+def _per_image(values: Float[Tensor, "b"], x: Tensor) -> Tensor:
+    """(b,) numbers shaped to multiply a batch."""
+    return values.reshape(-1, *(1,) * (x.ndim - 1))
+
+
+def _time_of(sigma: Float[Tensor, "*levels"]) -> Float[Tensor, "*levels"]:
+    """The t of the VP process with σ(t)² = exp(β_slope t²/2 + β_min t) − 1."""
+    doubled_log = 2 * (sigma**2).log1p()
+    # The usual root of the quadratic, rationalised: it keeps its digits as σ → 0.
+    return doubled_log / ((_BETA_MIN**2 + _BETA_SLOPE * doubled_log).sqrt() + _BETA_MIN)

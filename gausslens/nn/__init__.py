@@ -1,0 +1,135 @@
+"""Networks F(x, noise, labels, augment), written from the published architectures.
+
+| name | what it is | default width, multipliers, blocks, attention |
+|---|---|---|
+| ncsnpp | NCSN++, the network of EDM-VE | 128, (1, 2, 2, 2) above 32 pixels or else (2, 2, 2), 4, (16,) |
+| ddpmpp | DDPM++, the network of EDM-VP | as ncsnpp |
+| adm | the U-Net of Dhariwal and Nichol | 192, (1, 2, 3, 4), 3, (32, 16, 8) |
+| unet | a small U-Net for a CPU | 32, (1, 2), 1 |
+| linear | an affine map | |
+| skipnet | a convolutional autoencoder with thin skips | 128, as many 1s as the image can be halved, at most 5 |
+| dit | a diffusion transformer | 384, no multipliers, 12 |
+
+The last three, and ncsnpp, are the autoencoders of App. G.2 of arXiv:2410.24060.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from ..errors import ConfigError
+from .dit import DiT
+from .linear import LinearNetwork
+from .published import ADM, DDPMPP, NCSNPP
+from .skipnet import SkipNet
+from .small import SmallUNet
+from .unet import UNet
+
+__all__ = ["build_network"]
+
+_CLASSES: dict[str, Any] = {
+    "ncsnpp": partial(UNet, architecture=NCSNPP),
+    "ddpmpp": partial(UNet, architecture=DDPMPP),
+    "adm": partial(UNet, architecture=ADM),
+    "unet": SmallUNet,
+    "linear": LinearNetwork,
+    "skipnet": SkipNet,
+    "dit": DiT,
+}
+
+
+def build_network(
+    name: str,
+    shape: Sequence[int],
+    *,
+    width: int | None = None,
+    multipliers: Sequence[int] | None = None,
+    blocks: int | None = None,
+    attention: Sequence[int] | None = None,
+    dropout: float = 0.0,
+    classes: int = 0,
+    augment_inputs: int = 0,
+) -> nn.Module:
+    """A network with `forward(x, noise, labels=None, augment=None)`, by name.
+
+    Args:
+        name: "ncsnpp", "ddpmpp", "adm", "unet", "linear", "skipnet" or "dit".
+        shape: of one image, (c, h, w).
+        width: channels, in units of which multipliers are given; None is the published default, as for the next three.
+        multipliers: channels at each resolution, from fine to coarse, in units of `width`.
+        blocks: residual blocks per resolution; of a transformer, all blocks.
+        attention: resolutions with self-attention.
+        dropout: probability of dropping an activation, in [0, 1).
+        classes: number of classes; 0 takes no labels.
+        augment_inputs: number of augmentation inputs; 0 takes none.
+
+    Returns:
+        The network, in float32 and training mode, with `shape`, `classes` and `augment_inputs` as attributes.
+
+    Raises:
+        ConfigError: if the name is unknown, the network has no such option, or an option or the shape does not fit.
+    """
+    if name not in _CLASSES:
+        raise ConfigError(f"network must be one of {', '.join(_CLASSES)}; got {name!r}.")
+    image = _checked_shape(shape)
+    options = _defaults(name, image)
+    given = {
+        "width": width,
+        "multipliers": None if multipliers is None else tuple(multipliers),
+        "blocks": blocks,
+        "attention": None if attention is None else tuple(attention),
+        "dropout": dropout or None,
+        "classes": classes or None,
+        "augment_inputs": augment_inputs or None,
+    }
+    for option, value in given.items():
+        if value is None:
+            continue
+        if option not in options:
+            known = ", ".join(options) or "none"
+            raise ConfigError(f"the network {name!r} has no option {option}; got {value}. Its options: {known}.")
+        options[option] = value
+    _check_options(options)
+    network: nn.Module = _CLASSES[name](image, **options)
+    return network
+
+
+def _defaults(name: str, shape: tuple[int, int, int]) -> dict[str, Any]:
+    """The options a network has, at their published values for images of this size."""
+    conditions = {"dropout": 0.0, "classes": 0, "augment_inputs": 0}
+    side = max(shape[1:])
+    if name in ("ncsnpp", "ddpmpp"):
+        multipliers = (1, 2, 2, 2) if side > 32 else (2, 2, 2)
+        return {"width": 128, "multipliers": multipliers, "blocks": 4, "attention": (16,), **conditions}
+    if name == "adm":
+        return {"width": 192, "multipliers": (1, 2, 3, 4), "blocks": 3, "attention": (32, 16, 8), **conditions}
+    if name == "unet":
+        return {"width": 32, "multipliers": (1, 2), "blocks": 1, **conditions}
+    if name == "dit":
+        return {"width": 384, "blocks": 12, **conditions}
+    if name == "skipnet":
+        halvings = min(shape[1:]).bit_length() - 1
+        return {"width": 128, "multipliers": (1,) * min(max(halvings - 1, 1), 5)}
+    return {}
+
+
+def _checked_shape(shape: Sequence[int]) -> tuple[int, int, int]:
+    if len(shape) != 3 or any(int(side) != side or side < 1 for side in shape):
+        raise ConfigError(f"shape must be that of one image, (channels, height, width); got {tuple(shape)}.")
+    channels, height, width = (int(side) for side in shape)
+    return channels, height, width
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    for option in ("width", "blocks"):
+        if options.get(option, 1) < 1:
+            raise ConfigError(f"{option} must be at least 1; got {options[option]}.")
+    if "multipliers" in options and (not options["multipliers"] or min(options["multipliers"]) < 1):
+        raise ConfigError(f"multipliers must be at least one number, each at least 1; got {options['multipliers']}.")
+    if not 0 <= options.get("dropout", 0) < 1:
+        raise ConfigError(f"dropout must be in [0, 1); got {options['dropout']}.")
+    for option in ("classes", "augment_inputs"):
+        if options.get(option, 0) < 0:
+            raise ConfigError(f"{option} must be at least 0; got {options[option]}.")

@@ -1,0 +1,158 @@
+"""The residual block and the self-attention that NCSN++, DDPM++ and ADM are made of.
+
+    h = conv(resample(silu(norm(x)))),    h = silu(norm(h + noise))  or  silu(norm(h)·(1 + scale) + shift)
+    y = s·(skip(x) + conv(dropout(h))),   y = s·(y + attention(norm(y)))  where there is attention
+
+`BlockStyle` holds what differs between the published networks. Annotations are plain tensors here, since checks of
+shapes would be compiled along with the block.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .resampling import downsample, upsample
+
+Resample: TypeAlias = Literal["down", "up", "none"]
+Layer = TypeVar("Layer", nn.Conv2d, nn.Linear)
+
+
+@dataclass(frozen=True)
+class BlockStyle:
+    """What differs between the residual blocks of published networks.
+
+    Attributes:
+        adaptive: whether the noise scales and shifts the second normalisation, or is added before it.
+        smooth: whether resampling uses the filter [1, 3, 3, 1], or [1, 1].
+        residual_scale: factor on the sum of a block's input and output.
+        epsilon: of the normalisations.
+        head_channels: channels of one attention head; None is a single head.
+        project_resampled: whether a block that resamples has a 1×1 convolution on its skip even if channels stay.
+        xavier: whether weights start as Xavier-uniform with zero biases, or as torch makes them.
+        last_gain: factor on the initial weights of the last layer of every branch, so that blocks begin as skips.
+        attention_gain: factor on the initial weights that make queries, keys and values.
+    """
+
+    adaptive: bool
+    smooth: bool
+    residual_scale: float
+    epsilon: float
+    head_channels: int | None
+    project_resampled: bool
+    xavier: bool
+    last_gain: float
+    attention_gain: float
+
+    def initialize(self, layer: Layer, gain: float = 1.0) -> Layer:
+        """The layer with this style's initial weights, times `gain`."""
+        if self.xavier:
+            nn.init.xavier_uniform_(layer.weight)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+        with torch.no_grad():
+            for parameter in layer.parameters():
+                parameter.mul_(gain)
+        return layer
+
+    def norm(self, channels: int) -> nn.GroupNorm:
+        """Group normalisation with up to 32 groups of at least 4 channels."""
+        wanted = max(min(32, channels // 4), 1)
+        groups = next(n for n in range(wanted, 0, -1) if channels % n == 0)
+        return nn.GroupNorm(groups, channels, eps=self.epsilon)
+
+
+class Attention(nn.Module):
+    """Self-attention over pixels, y = s·(x + W softmax(QKᵀ/√d)V).
+
+    The 3·channels outputs of `qkv` are all queries, then all keys, then all values, each head by head.
+
+    Args:
+        channels: of input and output.
+        style: normalisation, heads, scale and initial weights.
+    """
+
+    def __init__(self, channels: int, style: BlockStyle) -> None:
+        super().__init__()
+        self.heads = max(channels // (style.head_channels or channels), 1)
+        while channels % self.heads:
+            self.heads -= 1
+        self.scale = style.residual_scale
+        self.norm = style.norm(channels)
+        self.qkv = style.initialize(nn.Conv2d(channels, 3 * channels, 1), style.attention_gain)
+        self.project = style.initialize(nn.Conv2d(channels, channels, 1), style.last_gain)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Attend; (b, c, h, w) to (b, c, h, w)."""
+        # In the channels-last layout every one of these is a view.
+        pixels = self.qkv(self.norm(x)).flatten(2).transpose(1, 2)
+        query, key, value = pixels.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+        mixed = F.scaled_dot_product_attention(query, key, value)
+        y = mixed.transpose(1, 2).flatten(2).transpose(1, 2).unflatten(2, x.shape[2:])
+        attended: Tensor = (x + self.project(y)) * self.scale
+        return attended
+
+
+class ResidualBlock(nn.Module):
+    """One block of the U-Net, conditioned on the noise embedding.
+
+    Args:
+        channels_in: channels of the input.
+        channels_out: channels of the output.
+        embedding: channels of the noise embedding.
+        style: which network's block it is.
+        resample: "down" halves the resolution, "up" doubles it.
+        attention: whether self-attention follows.
+        dropout: probability of dropping an activation before the second convolution.
+    """
+
+    def __init__(
+        self,
+        channels_in: int,
+        channels_out: int,
+        embedding: int,
+        style: BlockStyle,
+        *,
+        resample: Resample = "none",
+        attention: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.resample, self.dropout = resample, dropout
+        self.adaptive, self.smooth, self.scale = style.adaptive, style.smooth, style.residual_scale
+        self.norm_in = style.norm(channels_in)
+        self.first = style.initialize(nn.Conv2d(channels_in, channels_out, 3, padding=1))
+        self.noise = style.initialize(nn.Linear(embedding, channels_out * (2 if style.adaptive else 1)))
+        self.norm_mid = style.norm(channels_out)
+        self.second = style.initialize(nn.Conv2d(channels_out, channels_out, 3, padding=1), style.last_gain)
+        projected = channels_in != channels_out or (resample != "none" and style.project_resampled)
+        self.skip = style.initialize(nn.Conv2d(channels_in, channels_out, 1)) if projected else nn.Identity()
+        self.attention = Attention(channels_out, style) if attention else nn.Identity()
+
+    def forward(self, x: Tensor, embedding: Tensor) -> Tensor:
+        """The block's output.
+
+        Args:
+            x: activations, (b, channels_in, h, w).
+            embedding: the embedded noise, (b, embedding).
+
+        Returns:
+            Activations, (b, channels_out, h', w'), with h' = h, h/2 or 2h.
+        """
+        hidden = self.first(self._resampled(F.silu(self.norm_in(x))))
+        noise = self.noise(embedding)[:, :, None, None]
+        if self.adaptive:
+            scale, shift = noise.chunk(2, dim=1)
+            hidden = F.silu(self.norm_mid(hidden) * (1 + scale) + shift)
+        else:
+            hidden = F.silu(self.norm_mid(hidden + noise))
+        hidden = self.second(F.dropout(hidden, self.dropout, self.training))
+        y: Tensor = self.attention((self.skip(self._resampled(x)) + hidden) * self.scale)
+        return y
+
+    def _resampled(self, x: Tensor) -> Tensor:
+        if self.resample == "down":
+            return downsample(x, smooth=self.smooth)
+        return upsample(x, smooth=self.smooth) if self.resample == "up" else x

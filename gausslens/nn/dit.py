@@ -1,0 +1,137 @@
+"""The diffusion transformer (DiT): patches as tokens, conditioned on the noise through adaLN-Zero.
+
+    t = patches·W + b + position,   t ← t + g₁·attention(a₁·norm(t) + s₁),   t ← t + g₂·mlp(a₂·norm(t) + s₂)
+
+with shifts s, scales a − 1 and gates g linear in the noise embedding, all zero to begin with.
+
+Reference: Peebles, Xie (2023), arXiv:2212.09748.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..errors import ConfigError
+from .embedding import NoiseEmbedding
+
+_HEAD_CHANNELS = 64
+
+
+class TransformerBlock(nn.Module):
+    """Attention and a two-layer perceptron, each behind a norm that the noise scales, shifts and gates.
+
+    Args:
+        width: channels of a token.
+        embedding: channels of the noise embedding.
+        dropout: probability of dropping an activation inside the perceptron.
+    """
+
+    def __init__(self, width: int, embedding: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = max(width // _HEAD_CHANNELS, 1)
+        self.width, self.dropout = width, dropout
+        self.modulation = nn.Linear(embedding, 6 * width)
+        nn.init.zeros_(self.modulation.weight)
+        nn.init.zeros_(self.modulation.bias)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.project = nn.Linear(width, width)
+        self.wide = nn.Linear(width, 4 * width)
+        self.narrow = nn.Linear(4 * width, width)
+
+    def forward(self, tokens: Tensor, embedding: Tensor) -> Tensor:
+        """The block's output; (b, n, width) and (b, embedding) to (b, n, width)."""
+        shift_1, scale_1, gate_1, shift_2, scale_2, gate_2 = self.modulation(embedding)[:, None].chunk(6, dim=2)
+        tokens = tokens + gate_1 * self._attention(self._norm(tokens) * (1 + scale_1) + shift_1)
+        hidden = F.gelu(self.wide(self._norm(tokens) * (1 + scale_2) + shift_2), approximate="tanh")
+        y: Tensor = tokens + gate_2 * self.narrow(F.dropout(hidden, self.dropout, self.training))
+        return y
+
+    def _norm(self, tokens: Tensor) -> Tensor:
+        return F.layer_norm(tokens, (self.width,), eps=1e-6)
+
+    def _attention(self, tokens: Tensor) -> Tensor:
+        query, key, value = self.qkv(tokens).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+        mixed = F.scaled_dot_product_attention(query, key, value)
+        projected: Tensor = self.project(mixed.transpose(1, 2).flatten(2))
+        return projected
+
+
+class DiT(nn.Module):
+    """A transformer F(x, noise, labels, augment) on patches of 2×2 pixels, or 4×4 where a side is above 32.
+
+    Args:
+        shape: of one image, (c, h, w); sides are multiples of the patch.
+        width: channels of a token; a multiple of 4, and of 64 from 128 on.
+        blocks: number of transformer blocks.
+        dropout: probability inside the perceptrons.
+        classes: number of classes; 0 takes no labels.
+        augment_inputs: number of augmentation inputs; 0 takes none.
+
+    Raises:
+        ConfigError: if the sides are no multiples of the patch, or `width` cannot be split into heads.
+    """
+
+    position: Tensor
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        *,
+        width: int,
+        blocks: int,
+        dropout: float = 0.0,
+        classes: int = 0,
+        augment_inputs: int = 0,
+    ) -> None:
+        super().__init__()
+        self.shape, self.classes, self.augment_inputs = shape, classes, augment_inputs
+        self.patch = 2 if max(shape[1:]) <= 32 else 4
+        if shape[1] % self.patch or shape[2] % self.patch:
+            raise ConfigError(
+                f"a DiT cuts images of this size into patches of {self.patch}×{self.patch}, so their sides must be "
+                f"multiples of {self.patch}; got {shape[1]}×{shape[2]}. Resize them, or use another network."
+            )
+        if width % 4 or width % max(width // _HEAD_CHANNELS, 1):
+            raise ConfigError(f"the width of a DiT must be a multiple of 4, of 64 from 128 on; got {width}.")
+        self.embedding = NoiseEmbedding(width, "cos_sin", classes, augment_inputs, late_labels=True)
+        self.stem = nn.Linear(shape[0] * self.patch**2, width)
+        grid = (shape[1] // self.patch, shape[2] // self.patch)
+        self.register_buffer("position", _positions(*grid, width), persistent=False)
+        self.blocks = nn.ModuleList(TransformerBlock(width, self.embedding.channels, dropout) for _ in range(blocks))
+        self.modulation = nn.Linear(self.embedding.channels, 2 * width)
+        self.output = nn.Linear(width, shape[0] * self.patch**2)
+        for layer in (self.modulation, self.output):
+            nn.init.zeros_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, x: Tensor, noise: Tensor, labels: Tensor | None = None, augment: Tensor | None = None) -> Tensor:
+        """F(x, noise).
+
+        Args:
+            x: scaled noisy images, (b, c, h, w).
+            noise: c_noise(σ), (b,).
+            labels: integers (b,), if the network has classes.
+            augment: augmentation inputs (b, augment_inputs), or None.
+
+        Returns:
+            The network's output in x's dtype, also under autocast, (b, c, h, w).
+        """
+        embedding = self.embedding(noise, labels, augment)
+        patches = F.pixel_unshuffle(x, self.patch)
+        tokens = self.stem(patches.flatten(2).transpose(1, 2)) + self.position
+        for block in self.blocks:
+            tokens = block(tokens, embedding)
+        shift, scale = self.modulation(embedding)[:, None].chunk(2, dim=2)
+        tokens = self.output(F.layer_norm(tokens, tokens.shape[2:], eps=1e-6) * (1 + scale) + shift)
+        return F.pixel_shuffle(tokens.transpose(1, 2).unflatten(2, patches.shape[2:]), self.patch).to(x.dtype)
+
+
+def _positions(height: int, width: int, channels: int) -> Tensor:
+    """Sines and cosines of the row and of the column of every patch, (height·width, channels)."""
+    frequencies = (-math.log(10_000) * torch.arange(channels // 4) / (channels // 4)).exp()
+    rows, columns = (torch.arange(n)[:, None] * frequencies for n in (height, width))
+    rows = rows[:, None].expand(-1, width, -1)
+    columns = columns[None].expand(height, -1, -1)
+    return torch.cat([rows.sin(), rows.cos(), columns.sin(), columns.cos()], 2).flatten(0, 1)

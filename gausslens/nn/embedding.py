@@ -1,0 +1,113 @@
+"""The noise level, the class and the augmentation of an image as one vector.
+
+    features = Fourier or positional features of the noise,  + A·augment,  [+ L·one_hot(label)·√classes]
+    embedding = silu(W₂ silu(W₁ features + b₁) + b₂  [+ L·one_hot(label)])
+
+The bracketed terms are the two places where published networks let the class in: NCSN++ and DDPM++ the first, ADM the
+second.
+"""
+
+import math
+from typing import Literal, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..errors import ConfigError
+
+Features: TypeAlias = Literal["fourier", "sin_cos", "cos_sin"]
+
+
+class NoiseEmbedding(nn.Module):
+    """Embeds c_noise(σ) and, where the network takes them, labels and augmentation inputs.
+
+    Args:
+        width: the network's width; the embedding has 4·width channels.
+        features: "fourier" are cos, sin(2πf·noise) of `width` frequencies f ~ N(0, 16²), drawn once; "sin_cos" and
+            "cos_sin" are sines and cosines of width/2 frequencies from 1 down to 1/10,000, in that order. The last
+            frequency is 1/10,000 itself for "sin_cos" (DDPM++) and one step short of it for "cos_sin" (ADM).
+        classes: number of classes; 0 is a network without labels.
+        augment_inputs: number of augmentation inputs; 0 is a network without them.
+        late_labels: whether the class joins the embedding (ADM) and not the features (NCSN++, DDPM++).
+
+    Raises:
+        ConfigError: if `width` is odd.
+    """
+
+    frequencies: Tensor
+
+    def __init__(
+        self, width: int, features: Features, classes: int = 0, augment_inputs: int = 0, *, late_labels: bool = False
+    ) -> None:
+        super().__init__()
+        if width < 2 or width % 2:
+            raise ConfigError(f"width must be even and at least 2, for pairs of sines and cosines; got {width}.")
+        self.width, self.features, self.classes, self.late_labels = width, features, classes, late_labels
+        self.channels = 4 * width
+        n_features = 2 * width if features == "fourier" else width
+        if features == "fourier":
+            self.register_buffer("frequencies", 16 * torch.randn(width))
+        self.first = nn.Linear(n_features, self.channels)
+        self.second = nn.Linear(self.channels, self.channels)
+        self.augment = nn.Linear(augment_inputs, n_features, bias=False) if augment_inputs else None
+        self.label: nn.Linear | None = None
+        if classes:
+            self.label = nn.Linear(classes, self.channels if late_labels else n_features, bias=not late_labels)
+            if late_labels:
+                nn.init.normal_(self.label.weight)  # a table of embeddings, one column a class
+
+    def forward(self, noise: Tensor, labels: Tensor | None = None, augment: Tensor | None = None) -> Tensor:
+        """Embed.
+
+        Args:
+            noise: c_noise(σ), (b,).
+            labels: integers (b,); needed if there are classes.
+            augment: augmentation inputs, (b, augment_inputs); None is no augmentation.
+
+        Returns:
+            The embedding, (b, 4·width).
+
+        Raises:
+            ConfigError: if labels are missing, or labels or augmentation arrive at a network that takes none.
+        """
+        hidden = self._features(noise)
+        if augment is not None:
+            if self.augment is None:
+                raise ConfigError("this network takes no augmentation inputs; build it with augment_inputs.")
+            hidden = hidden + self.augment(augment.to(hidden.dtype))
+        label = self._label(labels, hidden.dtype)
+        if label is not None and not self.late_labels:
+            hidden = hidden + label
+        hidden = self.second(F.silu(self.first(hidden)))
+        if label is not None and self.late_labels:
+            hidden = hidden + label
+        return F.silu(hidden)
+
+    def _features(self, noise: Tensor) -> Tensor:
+        if self.features == "fourier":
+            angles = 2 * math.pi * noise[:, None] * self.frequencies
+            return torch.cat([angles.cos(), angles.sin()], 1)
+        half = self.width // 2
+        last = max(half - 1, 1) if self.features == "sin_cos" else half
+        exponents = torch.arange(half, dtype=noise.dtype, device=noise.device) / last
+        angles = noise[:, None] * (-math.log(10_000) * exponents).exp()
+        halves = [angles.sin(), angles.cos()] if self.features == "sin_cos" else [angles.cos(), angles.sin()]
+        return torch.cat(halves, 1)
+
+    def _label(self, labels: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+        if self.label is None:
+            if labels is not None:
+                raise ConfigError("this network takes no labels; leave them out, or build it with classes.")
+            return None
+        if labels is None:
+            raise ConfigError(f"this network has {self.classes} classes; pass integer labels, one per image.")
+        one_hot = (labels[:, None] == torch.arange(self.classes, device=labels.device)).to(dtype)
+        embedded: Tensor = self.label(one_hot if self.late_labels else one_hot * math.sqrt(self.classes))
+        return embedded
+
+
+def refuse_conditions(labels: Tensor | None, augment: Tensor | None) -> None:
+    """Raise if labels or augmentation inputs arrive at a network that has no use for them."""
+    if labels is not None or augment is not None:
+        raise ConfigError("this network takes neither labels nor augmentation inputs; leave them out.")

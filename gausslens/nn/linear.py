@@ -1,0 +1,41 @@
+"""The linear autoencoder: one affine map of all pixels, F(x) = Wx + b."""
+
+import math
+
+from torch import Tensor, nn
+
+from .embedding import refuse_conditions
+
+
+class LinearNetwork(nn.Module):
+    """F(x) = Wx + b on flattened images, whatever the noise level; W = 0 and b = 0 to begin with.
+
+    Trained without preconditioning at one noise level, its optimum is the Gaussian denoiser of the training images.
+
+    Args:
+        shape: of one image, (c, h, w).
+    """
+
+    def __init__(self, shape: tuple[int, int, int]) -> None:
+        super().__init__()
+        self.shape, self.classes, self.augment_inputs = shape, 0, 0
+        dim = math.prod(shape)
+        self.map = nn.Linear(dim, dim)
+        nn.init.zeros_(self.map.weight)
+        nn.init.zeros_(self.map.bias)
+
+    def forward(self, x: Tensor, noise: Tensor, labels: Tensor | None = None, augment: Tensor | None = None) -> Tensor:
+        """F(x) = Wx + b.
+
+        Args:
+            x: noisy images, (b, c, h, w).
+            noise: c_noise(σ), (b,); not used.
+            labels: None.
+            augment: None.
+
+        Returns:
+            Images in x's dtype, (b, c, h, w).
+        """
+        refuse_conditions(labels, augment)
+        y: Tensor = self.map(x.flatten(1))
+        return y.to(x.dtype).reshape(x.shape)

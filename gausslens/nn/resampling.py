@@ -1,0 +1,51 @@
+"""Halving and doubling the resolution with short symmetric filters.
+
+The box filter [1, 1] averages four pixels, or repeats one four times. The smooth filter [1, 3, 3, 1] is
+the box convolved with the blur [1, 2, 1], a sum of shifted images that a compiler fuses; as a depthwise convolution it
+would be slow. Outside the image everything is zero.
+"""
+
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def downsample(x: Tensor, *, smooth: bool) -> Tensor:
+    """Half the resolution: filter with [1, 1] or [1, 3, 3, 1] of sum 1 along both axes, keep every second pixel.
+
+    Args:
+        x: images, (b, c, h, w) with h and w even.
+        smooth: whether the filter is [1, 3, 3, 1].
+
+    Returns:
+        Images, (b, c, h/2, w/2).
+    """
+    return F.avg_pool2d(blur(x) if smooth else x, 2)
+
+
+def upsample(x: Tensor, *, smooth: bool) -> Tensor:
+    """Twice the resolution: the transpose of `downsample`, times 4 so that the mean stays.
+
+    Args:
+        x: images, (b, c, h, w).
+        smooth: whether the filter is [1, 3, 3, 1].
+
+    Returns:
+        Images, (b, c, 2h, 2w).
+    """
+    doubled = F.interpolate(x, scale_factor=2, mode="nearest")
+    return blur(doubled) if smooth else doubled
+
+
+def blur(x: Tensor, *, padding: int = 1) -> Tensor:
+    """Filter with [1, 2, 1] / 4 along both axes.
+
+    Args:
+        x: images, (b, c, h, w).
+        padding: zeros to put around the image first; 1 keeps the size, 0 loses one pixel on each side.
+
+    Returns:
+        Images, (b, c, h + 2·padding − 2, w + 2·padding − 2).
+    """
+    x = F.pad(x, (padding, padding, padding, padding))
+    x = 0.25 * (x[..., :-2, :] + x[..., 2:, :]) + 0.5 * x[..., 1:-1, :]
+    return 0.25 * (x[..., :-2] + x[..., 2:]) + 0.5 * x[..., 1:-1]

@@ -1,0 +1,170 @@
+"""The U-Net that NCSN++, DDPM++ and ADM share.
+
+A 3×3 convolution; per resolution a block that halves it (but at the first) and `blocks` blocks; at the lowest one block
+with attention and one without; per resolution, upwards, a block that doubles it (but at the lowest) and `blocks` + 1
+blocks that each take one skip; normalisation and a 3×3 convolution. NCSN++ adds a residual encoder: the image,
+convolved and halved along with the activations, joins them at every level.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..errors import ConfigError
+from .blocks import BlockStyle, ResidualBlock
+from .embedding import Features, NoiseEmbedding
+from .resampling import blur
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What makes a published network of the common U-Net.
+
+    Attributes:
+        style: of its blocks.
+        features: of the noise level.
+        late_labels: whether classes join the embedding and not the features.
+        residual_encoder: whether the image joins the encoder at every level.
+        attention_everywhere: whether all decoder blocks at an attention resolution attend, or the last one alone.
+    """
+
+    style: BlockStyle
+    features: Features
+    late_labels: bool
+    residual_encoder: bool
+    attention_everywhere: bool
+
+
+class HalvedConv(nn.Module):
+    """A 3×3 convolution, then [1, 3, 3, 1] downsampling; zeros are put around the image once, before both.
+
+    Args:
+        channels_in: channels of the input.
+        channels_out: channels of the output.
+        style: of the initial weights.
+    """
+
+    def __init__(self, channels_in: int, channels_out: int, style: BlockStyle) -> None:
+        super().__init__()
+        self.conv = style.initialize(nn.Conv2d(channels_in, channels_out, 3, padding=2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolve and halve; (b, channels_in, h, w) to (b, channels_out, h/2, w/2)."""
+        return F.avg_pool2d(blur(self.conv(x), padding=0), 2)
+
+
+class UNet(nn.Module):
+    """A network F(x, noise, labels, augment) of one of the published architectures.
+
+    Args:
+        shape: of one image, (c, h, w).
+        architecture: which network.
+        width: channels of the first convolution; even.
+        multipliers: channels at each resolution, in units of `width`; each but the first halves the image.
+        blocks: residual blocks at each resolution of the encoder.
+        attention: resolutions (of the longer side) with self-attention; others never occur and do no harm.
+        dropout: probability in every block.
+        classes: number of classes; 0 takes no labels.
+        augment_inputs: number of augmentation inputs; 0 takes none.
+
+    Raises:
+        ConfigError: if the image cannot be halved as often as there are multipliers, or `width` is odd.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        architecture: Architecture,
+        *,
+        width: int,
+        multipliers: tuple[int, ...],
+        blocks: int,
+        attention: tuple[int, ...],
+        dropout: float = 0.0,
+        classes: int = 0,
+        augment_inputs: int = 0,
+    ) -> None:
+        super().__init__()
+        check_halvings(shape, len(multipliers) - 1)
+        self.shape, self.classes, self.augment_inputs = shape, classes, augment_inputs
+        style = architecture.style
+        self.scale = style.residual_scale
+        self.embedding = NoiseEmbedding(
+            width, architecture.features, classes, augment_inputs, late_labels=architecture.late_labels
+        )
+        for layer in self.embedding.children():
+            style.initialize(layer)  # type: ignore[type-var]
+        widths = [width * multiplier for multiplier in multipliers]
+        attends = [max(shape[1:]) >> level in attention for level in range(len(widths))]
+
+        def block(channels_in: int, channels_out: int, **options: Any) -> ResidualBlock:
+            return ResidualBlock(channels_in, channels_out, self.embedding.channels, style, dropout=dropout, **options)
+
+        self.stem = style.initialize(nn.Conv2d(shape[0], width, 3, padding=1))
+        self.encoder, self.image = nn.ModuleList(), nn.ModuleList()
+        skips, channels, image_channels = [width], width, shape[0]
+        for level, level_width in enumerate(widths):
+            if level > 0:
+                self.encoder.append(block(channels, channels, resample="down"))
+                skips.append(channels)
+                if architecture.residual_encoder:
+                    self.image.append(HalvedConv(image_channels, channels, style))
+                    image_channels = channels
+            for _ in range(blocks):
+                self.encoder.append(block(channels, level_width, attention=attends[level]))
+                channels = level_width
+                skips.append(channels)
+        self.middle = nn.ModuleList([block(channels, channels, attention=True), block(channels, channels)])
+        self.decoder = nn.ModuleList()
+        for level, level_width in reversed(list(enumerate(widths))):
+            if level < len(widths) - 1:
+                self.decoder.append(block(channels, channels, resample="up"))
+            for index in range(blocks + 1):
+                here = attends[level] and (architecture.attention_everywhere or index == blocks)
+                self.decoder.append(block(channels + skips.pop(), level_width, attention=here))
+                channels = level_width
+        self.norm = style.norm(channels)
+        self.output = style.initialize(nn.Conv2d(channels, shape[0], 3, padding=1), style.last_gain)
+
+    def forward(self, x: Tensor, noise: Tensor, labels: Tensor | None = None, augment: Tensor | None = None) -> Tensor:
+        """F(x, noise).
+
+        Args:
+            x: scaled noisy images, (b, c, h, w).
+            noise: c_noise(σ), (b,).
+            labels: integers (b,), if the network has classes.
+            augment: augmentation inputs (b, augment_inputs), or None.
+
+        Returns:
+            The network's output in x's dtype, also under autocast, (b, c, h, w).
+        """
+        embedding = self.embedding(noise, labels, augment)
+        halved = iter(self.image)
+        image, hidden = x, self.stem(x)
+        skips = [hidden]
+        for block in cast("Iterable[ResidualBlock]", self.encoder):
+            hidden = block(hidden, embedding)
+            if block.resample == "down" and self.image:
+                image = hidden = (hidden + next(halved)(image)) * self.scale
+            skips.append(hidden)
+        for block in cast("Iterable[ResidualBlock]", self.middle):
+            hidden = block(hidden, embedding)
+        for block in cast("Iterable[ResidualBlock]", self.decoder):
+            hidden = block(hidden if block.resample == "up" else torch.cat([hidden, skips.pop()], 1), embedding)
+        output: Tensor = self.output(F.silu(self.norm(hidden)))
+        return output.to(x.dtype)
+
+
+def check_halvings(shape: tuple[int, int, int], halvings: int) -> None:
+    """Raise unless images of `shape` can be halved so often."""
+    unit = 2**halvings
+    if shape[1] % unit or shape[2] % unit:
+        raise ConfigError(
+            f"{halvings + 1} multipliers halve an image {halvings} times, so its sides must be multiples of {unit}; "
+            f"got {shape[1]}×{shape[2]}. Use fewer multipliers, images of another size, or the network 'unet', "
+            "which takes any size."
+        )
