@@ -11,7 +11,13 @@ PACKAGE = Path(gausslens.__file__).parent
 CORE = {"torch", "numpy", "safetensors"}
 
 # Elsewhere than in the core files, or only when asked for.
-EXCUSED = {"_typing.py": {"jaxtyping"}, "progress.py": {"tqdm"}}
+EXCUSED = {
+    "_typing.py": {"jaxtyping"},
+    "progress.py": {"tqdm"},
+    "training.py": {"accelerate"},
+    "data/decoding.py": {"PIL"},
+    "data/pictures.py": {"PIL"},
+}
 
 # Importing is allowed from the standard library, the core and what torch itself requires; all else is not installed.
 BLOCKER = '''

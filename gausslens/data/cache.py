@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple
@@ -84,7 +84,8 @@ class EntryWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # what is still buffered finds no room either
+                self._file.close()
         shutil.rmtree(self._partial, ignore_errors=True)
 
     def append(self, batch: NDArray[np.uint8]) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import DataError
 from .arrays import as_labels
@@ -46,6 +47,8 @@ def _as_bytes(text: str, encoding: str) -> bytes:
 _ALLOWED = {
     ("numpy.core.multiarray", "_reconstruct"): _Recorded,
     ("numpy._core.multiarray", "_reconstruct"): _Recorded,
+    ("numpy.core.numeric", "_frombuffer"): _Recorded,
+    ("numpy._core.numeric", "_frombuffer"): _Recorded,
     ("numpy", "ndarray"): _Recorded,
     ("numpy", "dtype"): _Recorded,
     ("_codecs", "encode"): _as_bytes,
@@ -112,11 +115,7 @@ def _batch(name: str, content: bytes) -> Pixels:
         fields = _Unpickler(io.BytesIO(content), encoding="bytes").load()
         # Written by Python 2 the keys are bytes, by Python 3 text.
         fields = {key.decode() if isinstance(key, bytes) else key: value for key, value in fields.items()}
-        _, shape, kind, by_columns, pixels = fields["data"].state
-        images = np.frombuffer(pixels, np.uint8).reshape(shape, order="F" if by_columns else "C")
-        images = images.reshape(-1, 3, _SIDE, _SIDE)
-        if kind.arguments[0] not in (b"u1", "u1"):
-            raise ValueError(f"pixels of type {kind.arguments[0]!r}")
+        images = _pixels(fields["data"]).reshape(-1, 3, _SIDE, _SIDE)
     # Arbitrary bytes can fail anywhere in the unpickler, in any way.
     except Exception as error:
         raise DataError(
@@ -125,3 +124,15 @@ def _batch(name: str, content: bytes) -> Pixels:
         ) from None
     labels = fields.get("labels")
     return Pixels(images, None if labels is None else as_labels(labels, len(images), name))
+
+
+def _pixels(array: _Recorded) -> NDArray[np.uint8]:
+    """The array that a pickle describes: by a state, or since protocol 5 by the arguments alone."""
+    if array.state is not None:
+        _, shape, kind, by_columns, content = array.state
+    else:
+        content, kind, shape, order = array.arguments
+        by_columns = order == "F"
+    if kind.arguments[0] not in (b"u1", "u1"):
+        raise ValueError(f"pixels of type {kind.arguments[0]!r}")
+    return np.frombuffer(content, np.uint8).reshape(shape, order="F" if by_columns else "C")

@@ -5,7 +5,7 @@ A source that has changed since (any file's size or time) is decoded again.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ def load_images(
     source: str | os.PathLike[str],
     *,
     size: int | None = None,
-    value_range: tuple[float, float] | None = None,
+    value_range: Sequence[int | float] | None = None,
     skip_broken: bool = False,
     cache: str | os.PathLike[str] | None = None,
     workers: int | None = None,

@@ -35,7 +35,7 @@ def check_range(value_range: Any) -> Range:
     except (TypeError, ValueError):
         raise ConfigError(f"value_range must be two numbers, LOW and HIGH; got {value_range!r}.") from None
     if not (np.isfinite([low, high]).all() and low < high):
-        raise ConfigError(f"value_range needs two finite numbers, LOW < HIGH; got {low:g} and {high:g}.")
+        raise ConfigError(f"value_range needs two finite numbers, LOW < HIGH; got {low:.9g} and {high:.9g}.")
     return low, high
 
 
@@ -98,13 +98,13 @@ def check_depth(images: NDArray[Any], value_range: Range, name: str) -> None:
             outside += int(((chunk < value_range[0]) | (chunk > value_range[1])).sum())
     if value_range is None:
         raise DataError(
-            f"{name}: {kind} images need the range that becomes 0 … 255; the values seen here go from {low:g} to {high:g}. "
-            f"Give it explicitly, for example --range {low:g} {high:g} (value_range=({low:g}, {high:g}))."
+            f"{name}: {kind} images need the range that becomes 0 … 255; the values here go from {low:.9g} to {high:.9g}. "
+            f"Give it explicitly, for example --range {low:.9g} {high:.9g} (value_range=({low:.9g}, {high:.9g}))."
         )
     if outside:
         raise DataError(
-            f"{name}: {outside} of {images.size} values lie outside the range {value_range[0]:g} … {value_range[1]:g}; "
-            f"they go from {low:g} to {high:g}. Widen --range, or clip the images first."
+            f"{name}: {outside} of {images.size} values lie outside the range {value_range[0]:.9g} … {value_range[1]:.9g}; "
+            f"they go from {low:.9g} to {high:.9g}. Widen --range, or clip the images first."
         )
 
 

@@ -10,12 +10,15 @@ So parts are nested, subset(n) ⊂ subset(m) and pair(n) ⊂ pair(m) part by par
 and a subset does not depend on how many images are held out.
 """
 
+import re
+
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
 from ..noise import draw_order
 
+_NAME = re.compile(r"(?:s([12]):)?([0-9]+)")
 _NAMES = "names are a size such as 1400, s1:700 or s2:700 (a disjoint pair), all, and held-out"
 
 
@@ -80,10 +83,11 @@ class Splits:
             return self._order
         if text == "held-out":
             return self.held_out
-        which, _, size = text.rpartition(":")
-        if which not in ("", "s1", "s2") or not size.isascii() or not size.isdigit():
+        match = _NAME.fullmatch(text)
+        if match is None:
             raise ConfigError(f"no such split: {text!r}; {_NAMES}.")
-        return self.pair(int(size))[int(which[1]) - 1] if which else self.subset(int(size))
+        which, size = match[1], int(match[2])
+        return self.subset(size) if which is None else self.pair(size)[int(which) - 1]
 
     def _check(self, n: int, most: int, what: str) -> None:
         if not 1 <= n <= most:
