@@ -4,11 +4,12 @@ With r the root mean square difference of two images in grey levels (0 … 255),
 held-out image's own values, two images are
 
     exact copies  if r = 0
-    near copies   if 0 < r ≤ 8 and r ≤ s/4
+    near copies   if 0 < r ≤ 10 and r ≤ s/4
 
-Eight levels are what re-encoding and slight noise change; the nearest different images of CIFAR-10's test and training
-set differ by 13, those of the digits by 17. The second condition asks the difference to be small beside what the image
-shows, or any two nearly flat images would count as copies. Shifted, mirrored, cropped or recoloured copies are not found.
+Re-encoding as JPEG of quality 75 changes CIFAR-10's images by 7.5 levels in the median and by 12 at most in 19 of 20; the
+nearest different images of its test and training set differ by 13, those of the digits by 17. The second condition asks
+the difference to be small beside what the image shows, or any two nearly flat images would count as copies. Shifted,
+mirrored, cropped or recoloured copies are not found.
 """
 
 import math
@@ -23,7 +24,7 @@ from .._typing import Float, Images
 from ..images import dequantize, gather
 from ..measures.neighbors import duplicates, nearest
 
-_LEVELS = 8.0
+_LEVELS = 10.0
 _CONTRAST = 0.25
 _GREY_LEVELS_PER_UNIT = 127.5
 

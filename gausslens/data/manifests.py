@@ -50,7 +50,7 @@ def manifest(images: ImageSet, splits: Splits, names: Iterable[str] = ()) -> dic
         "version": _VERSION,
         "source": images.source,
         "name": images.name,
-        "options": images.options,
+        "options": {key: list(value) if isinstance(value, tuple) else value for key, value in images.options.items()},
         "count": len(images),
         "shape": list(images.shape),
         "labelled": images.labels is not None,

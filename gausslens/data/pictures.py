@@ -38,9 +38,7 @@ class Pictures:
 
 def is_picture(name: str) -> bool:
     """Whether a name is that of an image: by its suffix, and not hidden."""
-    path = PurePosixPath(name)
-    hidden = any(part.startswith((".", "__MACOSX")) for part in path.parts)
-    return path.suffix.lower() in SUFFIXES and not hidden
+    return name.lower().endswith(SUFFIXES) and not name.startswith((".", "__MACOSX/")) and "/." not in name
 
 
 def list_folder(folder: Path) -> list[tuple[str, int, int]]:
