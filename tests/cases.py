@@ -7,7 +7,8 @@ import torch
 from reference import as_rows, mean_and_covariance, truncated_covariance
 from torch import Tensor, nn
 
-from gausslens import GaussianDenoiser, Moments, MultiDeltaDenoiser, distill
+from gausslens import GaussianDenoiser, Moments, MultiDeltaDenoiser, Preconditioned, distill
+from gausslens.nn import build_network
 
 SHAPE = (2, 3, 4)
 DIM = 24
@@ -26,6 +27,7 @@ class Case:
         conditional: whether it takes labels.
         identity: whether it becomes the identity as σ → 0.
         any_level: whether σ may be any positive number, or only one of LEVELS.
+        fitted: whether it becomes the images' mean as σ → ∞.
         log_density: log p_σ(x) of the noisy law it is the posterior mean of, for rows x and up to a constant; None if
             it is no posterior mean.
     """
@@ -35,6 +37,7 @@ class Case:
     conditional: bool = False
     identity: bool = False
     any_level: bool = True
+    fitted: bool = True
     log_density: Callable[[Tensor, float], Tensor] | None = None
 
     def __str__(self) -> str:
@@ -77,6 +80,15 @@ def empirical_law(rows: Tensor) -> Callable[[Tensor, float], Tensor]:
     return lambda x, sigma: torch.logsumexp(-(x[:, None] - rows).square().sum(2) / (2 * sigma**2), 1)
 
 
+def network(kind: str, classes: int = 0) -> Preconditioned:
+    """A small network with fixed random weights and outputs of the order of 0.1."""
+    weights = torch.Generator().manual_seed(4)
+    module = build_network("unet", SHAPE, width=8, multipliers=(1, 2), classes=classes).double()
+    for name, parameter in module.named_parameters():
+        nn.init.normal_(parameter, std=0.02 if name.startswith("output") else 0.1, generator=weights)
+    return Preconditioned(module, kind).eval()
+
+
 CASES = [
     Case("Gaussian", gaussian, identity=True, log_density=gaussian_law()),
     Case("Gaussian of few images", lambda: gaussian(9), log_density=gaussian_law(9)),
@@ -116,4 +128,9 @@ CASES = [
         conditional=True,
         any_level=False,
     ),
+    Case("network, edm", lambda: network("edm"), identity=True, fitted=False),
+    Case("network, vp", lambda: network("vp"), identity=True, fitted=False),
+    Case("network, ve", lambda: network("ve"), identity=True, fitted=False),
+    Case("network, none", lambda: network("none"), fitted=False),
+    Case("network, edm, with classes", lambda: network("edm", CLASSES), conditional=True, identity=True, fitted=False),
 ]

@@ -27,7 +27,7 @@ from .skipnet import SkipNet
 from .small import SmallUNet
 from .unet import UNet
 
-__all__ = ["build_network"]
+__all__ = ["build_network", "default_options"]
 
 _CLASSES: dict[str, Any] = {
     "ncsnpp": partial(UNet, architecture=NCSNPP),
@@ -74,7 +74,7 @@ def build_network(
     if name not in _CLASSES:
         raise ConfigError(f"network must be one of {', '.join(_CLASSES)}; got {name!r}.")
     image = _checked_shape(shape)
-    options = _defaults(name, image)
+    options = default_options(name, image)
     given = {
         "width": width,
         "multipliers": None if multipliers is None else tuple(multipliers),
@@ -96,7 +96,7 @@ def build_network(
     return network
 
 
-def _defaults(name: str, shape: tuple[int, int, int]) -> dict[str, Any]:
+def default_options(name: str, shape: tuple[int, int, int]) -> dict[str, Any]:
     """The options a network has, at their published values for images of this size."""
     conditions = {"dropout": 0.0, "classes": 0, "augment_inputs": 0}
     side = max(shape[1:])

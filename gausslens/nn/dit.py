@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ..errors import ConfigError
 from .embedding import NoiseEmbedding
+from .resampling import from_patches, to_patches
 
 _HEAD_CHANNELS = 64
 
@@ -119,13 +120,13 @@ class DiT(nn.Module):
             The network's output in x's dtype, also under autocast, (b, c, h, w).
         """
         embedding = self.embedding(noise, labels, augment)
-        patches = F.pixel_unshuffle(x, self.patch)
+        patches = to_patches(x, self.patch)
         tokens = self.stem(patches.flatten(2).transpose(1, 2)) + self.position
         for block in self.blocks:
             tokens = block(tokens, embedding)
         shift, scale = self.modulation(embedding)[:, None].chunk(2, dim=2)
         tokens = self.output(F.layer_norm(tokens, tokens.shape[2:], eps=1e-6) * (1 + scale) + shift)
-        return F.pixel_shuffle(tokens.transpose(1, 2).unflatten(2, patches.shape[2:]), self.patch).to(x.dtype)
+        return from_patches(tokens.transpose(1, 2).unflatten(2, patches.shape[2:]), self.patch).to(x.dtype)
 
 
 def _positions(height: int, width: int, channels: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 The box filter [1, 1] averages four pixels, or repeats one four times. The smooth filter [1, 3, 3, 1] is
 the box convolved with the blur [1, 2, 1], a sum of shifted images that a compiler fuses; as a depthwise convolution it
-would be slow. Outside the image everything is zero.
+would be slow. Outside the image everything is zero. Patches are the lossless way: k×k pixels become channels, and back.
 """
 
 import torch.nn.functional as F
@@ -49,3 +49,16 @@ def blur(x: Tensor, *, padding: int = 1) -> Tensor:
     x = F.pad(x, (padding, padding, padding, padding))
     x = 0.25 * (x[..., :-2, :] + x[..., 2:, :]) + 0.5 * x[..., 1:-1, :]
     return 0.25 * (x[..., :-2] + x[..., 2:]) + 0.5 * x[..., 1:-1]
+
+
+def to_patches(x: Tensor, size: int) -> Tensor:
+    """Patches of size × size pixels as channels: (b, c, h, w) to (b, c·size², h/size, w/size)."""
+    # torch's own `pixel_unshuffle` returns a wrong shape for an empty batch.
+    tiles: Tensor = x.unflatten(3, (-1, size)).unflatten(2, (-1, size))
+    return tiles.permute(0, 1, 3, 5, 2, 4).flatten(1, 3)
+
+
+def from_patches(x: Tensor, size: int) -> Tensor:
+    """The inverse of `to_patches`: (b, c·size², h, w) to (b, c, h·size, w·size)."""
+    tiles: Tensor = x.unflatten(1, (-1, size, size))
+    return tiles.permute(0, 1, 4, 2, 5, 3).flatten(4, 5).flatten(2, 3)

@@ -8,11 +8,11 @@ padded with zeros to the next size that can be halved, and the result is cropped
 
 from itertools import pairwise
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .embedding import NoiseEmbedding
+from .resampling import from_patches, to_patches
 
 
 class SmallBlock(nn.Module):
@@ -105,7 +105,6 @@ class SmallUNet(nn.Module):
         self.up = nn.ModuleList(nn.Conv2d(coarse, 4 * fine, 1) for fine, coarse in reversed(steps))
         self.output = nn.Conv2d(widths[0], 4 * shape[0], 3, padding=1)
         nn.init.zeros_(self.output.weight)
-        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # the faster layout, on a CPU too
 
     def forward(self, x: Tensor, noise: Tensor, labels: Tensor | None = None, augment: Tensor | None = None) -> Tensor:
         """F(x, noise).
@@ -122,13 +121,13 @@ class SmallUNet(nn.Module):
         embedding = self.embedding(noise, labels, augment)
         height, width = x.shape[2:]
         padded = F.pad(x, (0, -width % self.unit, 0, -height % self.unit))
-        hidden = self.stem(F.pixel_unshuffle(padded, 2))
+        hidden = self.stem(to_patches(padded, 2))
         hidden = self.encoder[0](hidden, embedding)
         skips = []
         for down, level in zip(self.down, self.encoder[1:], strict=True):
             skips.append(hidden)
             hidden = level(down(hidden), embedding)
         for up, level in zip(self.up, self.decoder, strict=True):
-            hidden = level(skips.pop() + F.pixel_shuffle(up(hidden), 2), embedding)
-        output = F.pixel_shuffle(self.output(F.silu(hidden)), 2)
+            hidden = level(skips.pop() + from_patches(up(hidden), 2), embedding)
+        output = from_patches(self.output(F.silu(hidden)), 2)
         return output[..., :height, :width].to(x.dtype)
