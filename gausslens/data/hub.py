@@ -18,6 +18,11 @@ from .arrays import as_labels
 from .pictures import Pictures
 
 
+def is_saved(folder: Path) -> bool:
+    """Whether `save_to_disk` wrote this folder: one data set, or one for each split."""
+    return any((folder / name).is_file() for name in ("dataset_info.json", "dataset_dict.json"))
+
+
 def load_hub(text: str) -> Any:
     """The data set that the part after `hf:` names.
 
@@ -37,9 +42,9 @@ def load_hub(text: str) -> Any:
         raise MissingExtraError(
             "hf: sources need the package datasets, which is not installed: pip install 'gausslens[hf]'."
         ) from None
-    name, _, split = (text, "", "") if Path(text).is_dir() else text.partition(":")
+    name, _, split = text.partition(":")
     try:
-        if Path(name).is_dir():
+        if is_saved(Path(name)):
             found = datasets.load_from_disk(name)
             return found[split or "train"] if hasattr(found, "keys") else found
         return datasets.load_dataset(name, split=split or "train")

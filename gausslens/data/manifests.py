@@ -63,7 +63,7 @@ def manifest(images: ImageSet, splits: Splits, names: Iterable[str] = ()) -> dic
 
 def save_manifest(path: str | os.PathLike[str], record: dict[str, Any]) -> None:
     """Write a manifest as JSON, atomically; raises `CheckpointError` if the file cannot be written."""
-    save_text(path, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    save_text(path, json.dumps(record, indent=2) + "\n")
 
 
 def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from typing import Any
 from ..errors import DataError
 from .arrays import idx_labels, is_idx, read_idx, read_npy, read_npz
 from .cifar import cifar_batches, read_cifar_archive, read_cifar_files
-from .hub import load_hub, open_hub
+from .hub import is_saved, load_hub, open_hub
 from .pictures import SUFFIXES, Pictures, is_picture, list_folder, open_folder, open_zip
 from .pixels import Pixels
 
@@ -93,7 +93,7 @@ def _folder(path: Path) -> Source:
 def _hint(folder: Path) -> str:
     """Where the images probably are, if a folder holds something else that is known."""
     files = sorted(entry for entry in folder.iterdir() if entry.is_file())
-    if (folder / "dataset_info.json").is_file() or (folder / "dataset_dict.json").is_file():
+    if is_saved(folder):
         return f"A saved Hugging Face data set is hf:{folder}. "
     arrays = [file for file in files if _ENDINGS.search(file.name) and "labels" not in file.name]
     return f"Pass one of its files, such as {arrays[-1]}. " if arrays else ""
@@ -132,4 +132,4 @@ def _stamp(path: Path) -> list[Any]:
 
 def _plain(name: str) -> str:
     """A name that can be part of a folder's."""
-    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "images"
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.")[:80] or "images"

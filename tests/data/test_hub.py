@@ -88,11 +88,19 @@ def test_a_split_is_named_after_a_colon(calls):
 def test_saved_folders_are_opened_from_disk(calls, tmp_path):
     for name in ("one", "dict"):
         (tmp_path / name).mkdir()
+        (tmp_path / name / ("dataset_dict.json" if name == "dict" else "dataset_info.json")).write_text("{}")
     assert len(load_images(f"hf:{tmp_path / 'one'}")) == 3
     assert len(load_images(f"hf:{tmp_path / 'dict'}")) == 3
     assert np.array_equal(load_images(f"hf:{tmp_path / 'dict'}:test").images, PIXELS[3:].transpose(0, 3, 1, 2))
     with pytest.raises(DataError, match="validation"):
         load_images(f"hf:{tmp_path / 'dict'}:validation")
+
+
+def test_a_folder_that_was_not_saved_by_the_hub_leaves_a_name_its_meaning(calls, tmp_path, monkeypatch):
+    (tmp_path / "thing").mkdir()
+    monkeypatch.chdir(tmp_path)
+    load_images("hf:thing")
+    assert calls == [("thing", "train")]
 
 
 def test_other_columns_of_labels_serve_if_there_is_no_label(calls, monkeypatch):
