@@ -164,7 +164,7 @@ class Run:
         """Whether a training run has come to the end that it was last asked for."""
         return self.config.kimg in self.snapshots
 
-    def weights(self, kimg: float | None = None, *, ema: bool = True) -> dict[str, Tensor]:
+    def weights(self, kimg: float | int | None = None, *, ema: bool = True) -> dict[str, Tensor]:
         """The weights of a snapshot, by name.
 
         Args:
@@ -179,7 +179,7 @@ class Run:
         """
         return _weights(load_tensors(self.snapshot_path(kimg), kind=_SNAPSHOT)[0], ema)
 
-    def snapshot_path(self, kimg: float | None = None) -> Path:
+    def snapshot_path(self, kimg: float | int | None = None) -> Path:
         """The file of a snapshot; None is the last.
 
         Args:
@@ -200,7 +200,7 @@ class Run:
         return self._snapshot_file(kept[-1] if kimg is None else kimg)
 
     def save_snapshot(
-        self, kimg: float, raw: Mapping[str, Tensor], ema: Mapping[str, Tensor], denoiser: Mapping[str, Any]
+        self, kimg: float | int, raw: Mapping[str, Tensor], ema: Mapping[str, Tensor], denoiser: Mapping[str, Any]
     ) -> None:
         """Keep weights.
 
@@ -247,7 +247,7 @@ class Run:
                 f"could not write {self.path / 'records.jsonl'}: {error}. Check that it has room."
             ) from error
 
-    def drop_records_after(self, kimg: float) -> None:
+    def drop_records_after(self, kimg: float | int) -> None:
         """Forget the records made after `kimg`, which a resumed run will make again."""
         kept = [record for record in self.records if record.get("kimg", 0) <= kimg]
         save_text(self.path / "records.jsonl", "".join(json.dumps(record) + "\n" for record in kept))
@@ -262,7 +262,11 @@ class Run:
         Raises:
             CheckpointError: if another process is at it.
         """
-        with open(self.path / ".lock", "w", encoding="utf-8") as file:
+        try:
+            file = open(self.path / ".lock", "w", encoding="utf-8")  # noqa: SIM115
+        except OSError as error:
+            raise CheckpointError(f"could not write into {self.path}: {error}. Choose another folder.") from error
+        with file:
             if sys.platform != "win32":
                 import fcntl
 
@@ -272,11 +276,11 @@ class Run:
                     raise CheckpointError(
                         f"another process is writing into {self.path}. Wait for it to end, or stop it."
                     ) from None
-            for leftover in self.path.rglob(".*.partial"):  # of a process that was killed while writing
+            for leftover in self.path.rglob(".*.safetensors.*.partial"):  # of a process that was killed
                 leftover.unlink(missing_ok=True)
             yield
 
-    def _snapshot_file(self, kimg: float) -> Path:
+    def _snapshot_file(self, kimg: float | int) -> Path:
         return self.path / "snapshots" / f"kimg-{f'{kimg:.10g}'.zfill(6)}.safetensors"
 
     def _json(self, name: str) -> dict[str, Any]:
@@ -312,7 +316,7 @@ def describe_denoiser(config: TrainConfig, shape: tuple[int, ...], classes: int,
 def load_denoiser(
     run: Run | str | os.PathLike[str],
     *,
-    kimg: float | None = None,
+    kimg: float | int | None = None,
     ema: bool = True,
     device: torch.device | str | None = None,
 ) -> Preconditioned:

@@ -20,7 +20,7 @@ from .averaging import WeightAverage
 from .batches import Batch, BatchStream
 from .checkpoints import Checkpoints
 from .config import AUGMENT_INPUTS, TrainConfig
-from .errors import ConfigError, GausslensError
+from .errors import CheckpointError, ConfigError, GausslensError
 from .interruption import noting_signals
 from .noise import generator
 from .objective import loss_weights, squared_errors
@@ -261,8 +261,14 @@ class Session:
         if found is None:
             return
         tensors, metadata = found
-        self.denoiser.load_state_dict(_under("raw.", tensors))
-        self.average.module.load_state_dict(_under("ema.", tensors))
+        try:
+            self.denoiser.load_state_dict(_under("raw.", tensors))
+            self.average.module.load_state_dict(_under("ema.", tensors))
+        except RuntimeError as error:
+            raise CheckpointError(
+                f"the state in {self.run.path} does not fit the network: {error}. Use the version of gausslens that wrote "
+                "it, or train again in another folder."
+            ) from None
         for name, parameter in self.denoiser.named_parameters():
             state = self.adam.state[parameter]
             state["step"] = tensors[f"adam.step.{name}"].to(self.device)

@@ -15,8 +15,12 @@ from typing import Any
 import torch
 
 from .config import TrainConfig
+from .data.loading import ImageSet, load_images
+from .data.manifests import manifest
+from .data.splits import Splits
 from .errors import ConfigError, DataError, GausslensError, MissingExtraError
 from .images import as_tensor
+from .nn import default_options
 from .runs import Run
 from .session import Session, TrainingData
 
@@ -41,8 +45,6 @@ def train(config: TrainConfig, *, progress: bool = False) -> Run:
         GausslensError: if training diverges or memory does not suffice.
         KeyboardInterrupt: after Ctrl-C, with the state saved; after SIGTERM the program exits with code 143.
     """
-    from .data import Splits, load_images, manifest
-
     accelerator = _accelerator(config)
     writes = accelerator.is_main_process
     with accelerator.main_process_first():
@@ -53,8 +55,8 @@ def train(config: TrainConfig, *, progress: bool = False) -> Run:
             skip_broken=config.skip_broken,
             progress=progress and writes,
         )
+    config = resolve(config, images)
     splits = Splits(len(images), held_out=config.held_out, seed=config.split_seed)
-    config = replace(config.resolve(images.shape), held_out=len(splits.held_out))
     batch = config.recipe.batch
     if batch % accelerator.num_processes:
         raise ConfigError(
@@ -68,7 +70,8 @@ def train(config: TrainConfig, *, progress: bool = False) -> Run:
         as_tensor(splits.named(config.split)),
         as_tensor(splits.held_out),
     )
-    run = Run.create(config.out, "train", images.name, config.identity(images.content_hash), asdict(config))
+    with accelerator.main_process_first():
+        run = Run.create(config.out, "train", images.name, config.identity(images.content_hash), asdict(config))
     with run.locked() if writes else nullcontext(), torch.random.fork_rng(), _clear_about_memory(config):
         finished = {config.recipe.kimg, *config.snapshots} <= set(run.snapshots)
         if writes:
@@ -82,6 +85,23 @@ def train(config: TrainConfig, *, progress: bool = False) -> Run:
     return run
 
 
+def resolve(config: TrainConfig, images: ImageSet) -> TrainConfig:
+    """The config with every choice left open made, for these images: training, network and held-out images.
+
+    Args:
+        config: the config.
+        images: what it will train on.
+
+    Returns:
+        The config that a run writes down.
+    """
+    options = default_options(config.network, images.shape)
+    open_ones = [name for name in ("width", "multipliers", "blocks", "attention") if getattr(config, name) is None]
+    network = {name: options[name] for name in open_ones if name in options}
+    splits = Splits(len(images), held_out=config.held_out, seed=config.split_seed)
+    return replace(config.resolve(images.shape), held_out=len(splits.held_out), **network)
+
+
 def _accelerator(config: TrainConfig) -> Any:
     """accelerate's device, processes and trackers; precision and compilation are ours (see `acceleration`)."""
     from accelerate import Accelerator
@@ -93,9 +113,13 @@ def _accelerator(config: TrainConfig) -> Any:
         raise ConfigError(f"tracker must be one of {', '.join(names)}; got {config.tracker!r}.")
     if config.tracker is not None and config.tracker not in {str(name) for name in get_available_trackers()}:
         raise MissingExtraError(f"the tracker {config.tracker!r} is not installed: pip install {config.tracker}.")
-    return Accelerator(
-        cpu=config.cpu, mixed_precision="no", log_with=config.tracker, project_dir=str(Path(config.out) / "logs")
-    )
+    cpu = config.cpu or not torch.accelerator.is_available()  # unless told, accelerate joins no processes on CPUs
+    try:
+        return Accelerator(
+            cpu=cpu, mixed_precision="no", log_with=config.tracker, project_dir=str(Path(config.out) / "logs")
+        )
+    except ValueError as error:  # it holds one device for the life of a process
+        raise ConfigError(f"cpu={config.cpu} differs from an earlier run of this process: {error}") from None
 
 
 @contextmanager

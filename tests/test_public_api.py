@@ -22,7 +22,9 @@ PUBLIC = [
     "MultiDeltaDenoiser",
     "PerClassDenoiser",
     "Preconditioned",
+    "Run",
     "Step",
+    "TrainConfig",
     "__version__",
     "agreement",
     "alignment",
@@ -32,8 +34,10 @@ PUBLIC = [
     "jacobian_spectrum",
     "karras_sigmas",
     "linearity",
+    "load_denoiser",
     "memorization",
     "sample",
+    "train",
 ]
 OBJECTS = [name for name in PUBLIC if name != "__version__"]
 
