@@ -27,7 +27,9 @@ _LAYOUT = "images are (n, channels, height, width), uint8 or float"
 def dequantize(pixels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """uint8 pixels as floats in [-1, 1], p/127.5 − 1 rounded in `dtype`; floats are only cast."""
     if pixels.dtype == torch.uint8:
-        return pixels.to(dtype).div_(127.5).sub_(1)
+        # A GPU would multiply by the inverse of a plain number, which rounds otherwise.
+        full_scale = torch.full((), 127.5, dtype=dtype, device=pixels.device)
+        return pixels.to(dtype).div_(full_scale).sub_(1)
     return pixels.to(dtype)
 
 

@@ -4,10 +4,10 @@ uint8 pixels are whole numbers of 8 bits, which lets integer and half-precision 
 
 - x·y: each row of x is written as s(q₀ + q₁/254 + q₂/254² + …) with whole numbers |q| ≤ 127, whose products are exact. Three
   digits on a GPU leave an error of 6e-8 of the row's largest entry, four on a CPU with integer dot products 2e-10.
-- Σ w y: the same on such a CPU; on a GPU weights in [0, 1] are the sum of two half-precision numbers, 22 bits.
+- Σ w y: the same on a CPU; on a GPU weights in [0, 1] are the sum of two half-precision numbers, 22 bits.
 
 Otherwise x·y is a float32 product on a GPU, and all is float64 on a CPU, where float32 is hardly faster and sums of equal
-numbers drift by ε·t.
+numbers drift by ε·t. Logits are float64 in any case: they are differences of numbers far larger.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,14 +18,15 @@ from torch import Tensor
 
 from .._typing import Float, Int
 from ..images import dequantize
-from .fused import BASE, LIFT, centred_half, combine_digits, fused, in_two_halves
+from .fused import BASE, LIFT, centred_half, combine_digits, fused, split_digits, weigh_in_halves
 
 # A long sum of similar images drifts by ε·t on a GPU, whose matrix units round toward zero: add sums of this many instead.
 _SHORT_SUM = 2048
+_SHORT_SUMS_AT_ONCE = 13
 # Float64 numbers converted at a time: what a CPU's cache holds (8 MiB), and more where there is none to speak of.
 _PART_NUMBERS = {"cpu": 1 << 20, "cuda": 1 << 22}
-# Digits of 8 bits that hold 31 bits of a number.
-CPU_DIGITS = 4
+# Digits of 8 bits, of which four hold 31 bits of a number. A GPU's answers are promised to fewer.
+_DIGITS = {"cpu": 4, "cuda": 3}
 # 127·128 times this many is the largest sum of products that 32 bits hold.
 _MOST_PRODUCTS = 132_104
 
@@ -35,24 +36,17 @@ class Digits:
 
     Args:
         rows: the numbers, (b, n).
-        count: how many digits.
 
     Attributes:
-        whole: the digits q, int8, (count, b, n).
+        whole: the digits q, int8, (k, b, n).
         scale: s, (b, 1).
     """
 
-    def __init__(self, rows: Float[Tensor, "b n"], count: int) -> None:
-        self.scale = rows.abs().amax(1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny) / 127
-        self.whole = rows.new_empty(count, *rows.shape, dtype=torch.int8)
-        rest = rows.double() / self.scale
-        for digit in self.whole:
-            nearest = rest.round()
-            digit.copy_(nearest)
-            rest.sub_(nearest).mul_(BASE)
+    def __init__(self, rows: Float[Tensor, "b n"]) -> None:
+        self.whole, self.scale = fused(split_digits, rows, _DIGITS[rows.device.type])
 
     def products(self, pixels: Tensor) -> Tensor:
-        """q @ pixels of each digit, for int8 pixels (n, t): int32, (count, b, t)."""
+        """q @ pixels of each digit, for int8 pixels (n, t): int32, (k, b, t)."""
         products: Tensor = torch._int_mm(self.whole.flatten(0, 1), pixels)
         return products.view(len(self.whole), -1, pixels.shape[1])
 
@@ -77,7 +71,8 @@ class ImageTile:
         has_fast_logits: whether `logits` is much faster than a float64 product here.
         rounding: the typical error of x·y in `logits` in units of ε‖x‖‖y‖. Measured on CIFAR-10 where many images share
             the weight: .02 to .03 in float32 and half of that in whole numbers, which multiply p/127.5 − 1 and not that
-            number rounded to float32. Both have a margin, float32 a larger one, since it errs more on flat images.
+            number rounded to float32. Both have a margin, float32 a larger one, since it errs more on flat images. Three
+            digits err by 1.3/√d where a row's largest entry is four times a usual one.
     """
 
     def __init__(self, stored: Tensor, dtype: torch.dtype, *, whole_numbers: bool = True) -> None:
@@ -90,7 +85,8 @@ class ImageTile:
         self._on_gpu_units = allowed and stored.is_cuda and stored.shape[0] % 8 == stored.shape[1] % 8 == 0
         self._on_cpu_units = allowed and stored.device.type == "cpu" and _cpu_multiplies_int8()
         self.has_fast_logits = self._on_cpu_units or stored.is_cuda
-        self.rounding = 1 / 16 if self._on_cpu_units or self._on_gpu_units else 1 / 2
+        digits_lost = 2 / stored.shape[1] ** 0.5 if self._on_gpu_units else 0.0
+        self.rounding = max(1 / 16, digits_lost) if self._on_cpu_units or self._on_gpu_units else 1 / 2
         self._converted: Tensor | None = None
 
     def at(self, columns: Int[Tensor, "k"]) -> "ImageTile":
@@ -120,58 +116,55 @@ class ImageTile:
         self,
         x: Float[Tensor, "b d"],
         digits: Callable[[], Digits],
+        row_sums: Float[Tensor, "b 1"],
         variance: Float[Tensor, "b 1"],
         level: Float[Tensor, "b 1"],
         half_squares: Float[Tensor, "t"],
-    ) -> Float[Tensor, "b t"]:
-        """(x·y − ½‖y‖²)/σ² − level for all rows and images, in float32 on a GPU.
+    ) -> tuple[Float[Tensor, "b t"], Float[Tensor, "b 1"]]:
+        """(x·y − ½‖y‖²)/σ² − level for all rows and images, in float64, and the largest of each row.
 
         Args:
             x: the queries, in float32.
-            digits: their `CPU_DIGITS` digits, on demand: they are the same for all tiles.
+            digits: their digits, on demand: they are the same for all tiles.
+            row_sums: the sums of their entries.
             variance: σ² in float64.
-            level: what to subtract, in float32.
+            level: what to subtract, in float64.
             half_squares: ½‖y‖² in float64.
 
         Returns:
-            The logits.
+            The logits, and their maxima over the images.
         """
         # p/127.5 − 1 = ((p − 128) + ½)/127.5
         if self._on_cpu_units:
             products = digits().times(self._pixels().T)
-            offset = x.sum(1, keepdim=True, dtype=torch.float64) / (255 * variance) - level
-            return products.div_(127.5 * variance).add_(offset).addr_(-1 / variance[:, 0], half_squares)
-        inverse = 1 / variance.to(x)
-        scaled, half_squares = x * inverse, half_squares.to(x)
+            offset = row_sums / (255 * variance) - level
+            logits = products.div_(127.5 * variance).add_(offset).addr_(-1 / variance[:, 0], half_squares)
+            return logits, logits.amax(1, keepdim=True)
         # The integer product wants more than 16 rows, and there are three for each.
         if self._on_gpu_units and len(x) > 5:
-            scaled_digits = Digits(scaled / 127.5, 3)
-            offset = scaled.sum(1, keepdim=True) / 255 - level
-            logits: Tensor = fused(
-                combine_digits,
-                scaled_digits.products(self._pixels().T),
-                scaled_digits.scale,
-                offset,
-                -inverse,
-                half_squares,
-            )
-            return logits
-        products = torch.addmm(-level, scaled, dequantize(self.stored, self._dtype).T)
-        return products.addr_(-inverse[:, 0], half_squares)
+            products = digits().products(self._pixels().T)
+            arguments = digits().scale, row_sums, variance, level, half_squares
+            logits, top = fused(combine_digits, products, *arguments)
+            return logits, top
+        products = x @ dequantize(self.stored, self._dtype).T
+        logits = (products.double() - half_squares) / variance - level
+        return logits, logits.detach().amax(1, keepdim=True)
 
-    def weighted_sum(self, weights: Float[Tensor, "b t"]) -> Float[Tensor, "b d"]:
-        """Σ_i w_i y_i for weights in [0, 1]."""
-        if self._on_gpu_units or self._on_cpu_units:
-            in_grey_levels = (
-                _half_precision_sums(weights, self.stored)
-                if self._on_gpu_units
-                else Digits(weights, CPU_DIGITS).times(self._pixels())
-            )
-            return (in_grey_levels + weights.sum(1, keepdim=True) / 2) / 127.5
-        sums = weights.new_zeros(len(weights), self.stored.shape[1], dtype=torch.float64)
+    def softmax_sums(
+        self, logits: Float[Tensor, "b t"], top: Float[Tensor, "b 1"]
+    ) -> tuple[Float[Tensor, "b 1"], Float[Tensor, "b d"]]:
+        """Σ_i w_i and Σ_i w_i y_i for w = exp(logits − top), where no logit is above the top by more than rounding."""
+        if self._on_gpu_units:
+            *halves, sums = fused(weigh_in_halves, logits, top)
+            return sums, (_half_precision_sums(halves, self.stored) + sums / 2) / 127.5
+        weights = (logits - top).exp()
+        sums = weights.sum(1, keepdim=True)
+        if self._on_cpu_units:
+            return sums, (Digits(weights).times(self._pixels()) + sums / 2) / 127.5
+        weighted = weights.new_zeros(len(weights), self.stored.shape[1])
         for some, values in self.parts():
-            sums.addmm_(weights[:, some].double(), values)
-        return sums
+            weighted.addmm_(weights[:, some], values)
+        return sums, weighted
 
     def _pixels(self) -> Tensor:
         """p − 128 as int8."""
@@ -187,16 +180,19 @@ def _cpu_multiplies_int8() -> bool:
     return bool(known is not None and known())
 
 
-def _half_precision_sums(weights: Float[Tensor, "b t"], stored: Tensor) -> Float[Tensor, "b d"]:
-    """Σ_i w_i (p_i − 128) for weights in [0, 1] and uint8 pixels p (t, d), by two half-precision products."""
+def _half_precision_sums(halves: list[Tensor], stored: Tensor) -> Float[Tensor, "b d"]:
+    """Σ_i w_i (p_i − 128) for LIFT·w as half-precision numbers to be added, each (b, t), and uint8 pixels p (t, d)."""
     # Short sums of one length need one product; a divisor of t leaves no rest.
     step = next((k for k in range(_SHORT_SUM, _SHORT_SUM // 4, -8) if len(stored) % k == 0), _SHORT_SUM)
     whole = len(stored) // step * step
-    sums = weights.new_zeros(len(weights), stored.shape[1], dtype=torch.float32)
-    for start, stop, length in ((0, whole, step), (whole, len(stored), len(stored) - whole)):
+    sums = torch.zeros(len(halves[0]), stored.shape[1], dtype=torch.float32, device=stored.device)
+    # A few short sums at a time: their pixels in half precision, and they themselves, take memory.
+    group = step * _SHORT_SUMS_AT_ONCE
+    parts = [(start, min(start + group, whole), step) for start in range(0, whole, group)]
+    for start, stop, length in [*parts, (whole, len(stored), len(stored) - whole)]:
         if start < stop:
-            factor = fused(in_two_halves, weights[:, start:stop]).flatten(0, 1).unflatten(1, (-1, length)).movedim(1, 0)
             pixels = fused(centred_half, stored[start:stop]).unflatten(0, (-1, length))
-            short_sums = torch.bmm(factor, pixels, out_dtype=torch.float32)
-            sums += short_sums.unflatten(1, (2, -1)).sum((0, 1))
+            for half in halves:
+                factor = half[:, start:stop].unflatten(1, (-1, length)).movedim(1, 0)
+                sums += torch.bmm(factor, pixels, out_dtype=torch.float32).sum(0)
     return sums / LIFT

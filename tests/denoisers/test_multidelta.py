@@ -1,5 +1,6 @@
 """The multi-delta denoiser against a loop over the images, where it is hardest to be exact."""
 
+import copy
 import pathlib
 
 import numpy as np
@@ -63,6 +64,52 @@ def test_float32_queries_match_the_loop(sigma, route, monkeypatch):
         monkeypatch.setitem(multidelta._MANY_PAIRS, "cpu", 1.0)
     x = _hard_queries(images, sigma)
     assert _error(gausslens.MultiDeltaDenoiser(images), x, images, sigma, torch.float32) < 1e-6
+
+
+@pytest.mark.parametrize("sigma", [1e-3, 0.1, 0.5, 10.0])
+@pytest.mark.parametrize("tile_size", [None, 64])
+def test_steps_that_do_not_depend_on_the_numbers_give_the_same(sigma, tile_size, monkeypatch):
+    monkeypatch.setattr(multidelta, "_SMALL_PROBLEM", 0)
+    monkeypatch.setattr(tiles, "_cpu_multiplies_int8", lambda: True)
+    images = _hard_set(420, (3, 8, 8))
+    x = _hard_queries(images, sigma)
+    denoiser = gausslens.MultiDeltaDenoiser(images, tile_size=tile_size)
+    levels = torch.full((len(x),), sigma)
+    monkeypatch.setattr(multidelta, "_PAIRS_PER_QUERY", 420)
+    mean, overflow = denoiser._mean_and_overflow(x.flatten(1), levels)
+    assert not overflow
+    rows = as_rows(images, torch.float32)
+    expected, _ = multi_delta(as_rows(x), rows, sigma)
+    assert float((mean - expected).norm(dim=1).max() / rows.norm(dim=1).mean()) < 1e-6
+
+
+def test_want_of_room_is_noticed(monkeypatch):
+    monkeypatch.setattr(multidelta, "_SMALL_PROBLEM", 0)
+    monkeypatch.setattr(tiles, "_cpu_multiplies_int8", lambda: True)
+    monkeypatch.setattr(multidelta, "_PAIRS_PER_QUERY", 1)
+    images = torch.randint(0, 256, (1, 1, 8, 8), dtype=torch.uint8).expand(64, -1, -1, -1).contiguous()
+    images[:, 0, 0, 0] = torch.arange(64)  # all nearly alike: each is seen
+    x = images[:8] / 127.5 - 1
+    denoiser = gausslens.MultiDeltaDenoiser(images)
+    assert denoiser._mean_and_overflow(x.flatten(1), torch.full((8,), 1e-2))[1]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_replays_on_a_gpu_give_the_same(monkeypatch):
+    monkeypatch.setattr(multidelta, "_SMALL_PROBLEM", 0)
+    images = _hard_set(424, (3, 8, 8))
+    denoiser = gausslens.MultiDeltaDenoiser(images, resident=True).to("cuda")
+    rows = as_rows(images, torch.float32)
+    for sigma in (1e-3, 0.02, 0.3, 2.0, 50.0):
+        x = _hard_queries(images, sigma)
+        expected, _ = multi_delta(as_rows(x), rows, sigma)
+        for _ in range(3):
+            error = as_rows(denoiser(x.cuda(), sigma).cpu()) - expected
+            assert float(error.norm(dim=1).max() / rows.norm(dim=1).mean()) < 1e-5
+    assert denoiser._replay is not None
+    again = copy.deepcopy(denoiser)
+    assert again._replay is None
+    assert torch.equal(again(x.cuda(), 2.0).isfinite().all().cpu(), torch.tensor(True))
 
 
 @pytest.mark.parametrize("tile_size", [1, 7, 64, 100, 4096])
