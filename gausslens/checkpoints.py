@@ -5,7 +5,6 @@ Tensors are copied where they are and written by a thread, while training contin
 all, and the one before stays until then.
 """
 
-import os
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,6 +17,7 @@ from .storage import load_tensors, save_tensors
 
 _KIND = "gausslens training state"
 _NAME = "state.safetensors"
+_SECONDS = 30.0
 _SHARE = 0.02
 _COST = 0.1  # largest share of the time that saving may take, where it is not due by the clock
 
@@ -32,7 +32,6 @@ class Checkpoints:
 
     def __init__(self, run: Run, total: int) -> None:
         self.run, self.total = run, total
-        self.seconds = float(os.environ.get("GAUSSLENS_CHECKPOINT_SECONDS", "30"))
         self.saved_step = 0
         self._saved_at, self._cost = time.perf_counter(), 0.0
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
@@ -47,14 +46,18 @@ class Checkpoints:
         return tensors, metadata
 
     def due(self, step: int) -> bool:
-        """Whether it is time to save."""
+        """Whether it is time to save; raises what went wrong while saving before, if it did."""
+        if self._writing is not None:
+            if not self._writing.done():
+                return False
+            self.wait()
         elapsed = time.perf_counter() - self._saved_at
-        if elapsed < self.seconds and (step - self.saved_step < _SHARE * self.total or elapsed < self._cost / _COST):
-            return False
-        return self._writing is None or self._writing.done()
+        if elapsed >= _SECONDS:
+            return True
+        return step - self.saved_step >= _SHARE * self.total and elapsed >= self._cost / _COST
 
     def save(self, step: int, tensors: Mapping[str, Tensor], provenance: Mapping[str, Any], **metadata: Any) -> None:
-        """Save in the background; an error while saving is raised by the next call, or by `wait`.
+        """Save in the background; an error while saving is raised by the next call of any method.
 
         Args:
             step: how many steps led to this state.

@@ -72,7 +72,8 @@ def train(config: TrainConfig, *, progress: bool = False) -> Run:
     )
     with accelerator.main_process_first():
         run = Run.create(config.out, "train", images.name, config.identity(images.content_hash), asdict(config))
-    with run.locked() if writes else nullcontext(), torch.random.fork_rng(), _clear_about_memory(config):
+    gpus = [accelerator.device] if accelerator.device.type == "cuda" else []
+    with run.locked() if writes else nullcontext(), torch.random.fork_rng(gpus), _clear_about_memory(config):
         finished = {config.recipe.kimg, *config.snapshots} <= set(run.snapshots)
         if writes:
             run.save_json("manifest.json", manifest(images, splits, [config.split]))

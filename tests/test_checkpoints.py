@@ -1,5 +1,7 @@
 """When the state is saved, and that saving does not race with training."""
 
+import time
+
 import pytest
 import torch
 
@@ -37,7 +39,6 @@ def test_saving_is_due_by_the_clock_and_by_the_share_of_the_run(run, monkeypatch
     checkpoints = Checkpoints(run, 1000)
     assert not checkpoints.due(19)
     assert checkpoints.due(20)  # 2 % of the steps
-    assert Checkpoints(run, 10**6).seconds <= 30
     long = Checkpoints(run, 10**6)
     now[0] = 29.9
     assert not long.due(100)
@@ -68,6 +69,8 @@ def test_an_error_while_saving_is_not_lost(run, monkeypatch):
     monkeypatch.setattr("gausslens.checkpoints.save_tensors", full)
     checkpoints = Checkpoints(run, 100)
     checkpoints.save(1, {}, {})
+    while not checkpoints._writing.done():
+        time.sleep(0.001)
     with pytest.raises(CheckpointError, match="no room"):
-        checkpoints.save(2, {}, {})
+        checkpoints.due(1)
     assert checkpoints.saved_step == 0
