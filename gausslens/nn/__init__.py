@@ -5,7 +5,7 @@
 | ncsnpp | NCSN++, the network of EDM-VE | 128, (1, 2, 2, 2) above 32 pixels or else (2, 2, 2), 4, (16,) |
 | ddpmpp | DDPM++, the network of EDM-VP | as ncsnpp |
 | adm | the U-Net of Dhariwal and Nichol | 192, (1, 2, 3, 4), 3, (32, 16, 8) |
-| unet | a small U-Net for a CPU | 32, (1, 2), 1 |
+| unet | a small U-Net for a CPU | 24, (1,) up to 16 pixels, then (1, 2), above 32 (1, 2, 2), 1 |
 | linear | an affine map | |
 | skipnet | a convolutional autoencoder with thin skips | 128, as many 1s as the image can be halved, at most 5 |
 | dit | a diffusion transformer | 384, no multipliers, 12 |
@@ -100,13 +100,15 @@ def default_options(name: str, shape: tuple[int, int, int]) -> dict[str, Any]:
     """The options a network has, at their published values for images of this size."""
     conditions = {"dropout": 0.0, "classes": 0, "augment_inputs": 0}
     side = max(shape[1:])
+    multipliers: tuple[int, ...]
     if name in ("ncsnpp", "ddpmpp"):
         multipliers = (1, 2, 2, 2) if side > 32 else (2, 2, 2)
         return {"width": 128, "multipliers": multipliers, "blocks": 4, "attention": (16,), **conditions}
     if name == "adm":
         return {"width": 192, "multipliers": (1, 2, 3, 4), "blocks": 3, "attention": (32, 16, 8), **conditions}
     if name == "unet":
-        return {"width": 32, "multipliers": (1, 2), "blocks": 1, **conditions}
+        multipliers = (1, 2, 2) if side > 32 else (1, 2) if side > 16 else (1,)
+        return {"width": 24, "multipliers": multipliers, "blocks": 1, **conditions}
     if name == "dit":
         return {"width": 384, "blocks": 12, **conditions}
     if name == "skipnet":

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .normalization import GroupNorm
 from .resampling import downsample, upsample
 
 Resample: TypeAlias = Literal["down", "up", "none"]
@@ -57,11 +58,11 @@ class BlockStyle:
                 parameter.mul_(gain)
         return layer
 
-    def norm(self, channels: int) -> nn.GroupNorm:
+    def norm(self, channels: int) -> GroupNorm:
         """Group normalisation with up to 32 groups of at least 4 channels."""
         wanted = max(min(32, channels // 4), 1)
         groups = next(n for n in range(wanted, 0, -1) if channels % n == 0)
-        return nn.GroupNorm(groups, channels, eps=self.epsilon)
+        return GroupNorm(groups, channels, eps=self.epsilon)
 
 
 class Attention(nn.Module):
@@ -131,16 +132,19 @@ class ResidualBlock(nn.Module):
         self.skip = style.initialize(nn.Conv2d(channels_in, channels_out, 1)) if projected else nn.Identity()
         self.attention = Attention(channels_out, style) if attention else nn.Identity()
 
-    def forward(self, x: Tensor, embedding: Tensor) -> Tensor:
+    def forward(self, x: Tensor, embedding: Tensor, skipped: Tensor | None = None) -> Tensor:
         """The block's output.
 
         Args:
             x: activations, (b, channels_in, h, w).
             embedding: the embedded noise, (b, embedding).
+            skipped: activations of the encoder that are joined to x; both have `channels_in` channels together.
 
         Returns:
             Activations, (b, channels_out, h', w'), with h' = h, h/2 or 2h.
         """
+        if skipped is not None:
+            x = torch.cat([x, skipped], 1)
         hidden = self.first(self._resampled(F.silu(self.norm_in(x))))
         noise = self.noise(embedding)[:, :, None, None]
         if self.adaptive:

@@ -2,7 +2,8 @@
 
 The box filter [1, 1] averages four pixels, or repeats one four times. The smooth filter [1, 3, 3, 1] is
 the box convolved with the blur [1, 2, 1], a sum of shifted images that a compiler fuses; as a depthwise convolution it
-would be slow. Outside the image everything is zero. Patches are the lossless way: k×k pixels become channels, and back.
+would be slow. Pixels are averaged and repeated with the channels last, which is how they lie in a GPU's memory.
+Outside the image everything is zero. Patches are the lossless way: k×k pixels become channels, and back.
 """
 
 import torch.nn.functional as F
@@ -19,7 +20,7 @@ def downsample(x: Tensor, *, smooth: bool) -> Tensor:
     Returns:
         Images, (b, c, h/2, w/2).
     """
-    return F.avg_pool2d(blur(x) if smooth else x, 2)
+    return halve(blur(x) if smooth else x)
 
 
 def upsample(x: Tensor, *, smooth: bool) -> Tensor:
@@ -32,8 +33,16 @@ def upsample(x: Tensor, *, smooth: bool) -> Tensor:
     Returns:
         Images, (b, c, 2h, 2w).
     """
-    doubled = F.interpolate(x, scale_factor=2, mode="nearest")
+    pixels = x.permute(0, 2, 3, 1)[:, :, None, :, None]
+    doubled = pixels.expand(-1, -1, 2, -1, 2, -1).flatten(3, 4).flatten(1, 2).permute(0, 3, 1, 2)
     return blur(doubled) if smooth else doubled
+
+
+def halve(x: Tensor) -> Tensor:
+    """The mean of every 2×2 pixels."""
+    pixels = x.permute(0, 2, 3, 1).unflatten(2, (-1, 2)).unflatten(1, (-1, 2))
+    means: Tensor = pixels.mean((2, 4))
+    return means.permute(0, 3, 1, 2)
 
 
 def blur(x: Tensor, *, padding: int = 1) -> Tensor:

@@ -10,14 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import ConfigError
 from .blocks import BlockStyle, ResidualBlock
 from .embedding import Features, NoiseEmbedding
-from .resampling import blur
+from .resampling import blur, halve
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,27 @@ class HalvedConv(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Convolve and halve; (b, channels_in, h, w) to (b, channels_out, h/2, w/2)."""
-        return F.avg_pool2d(blur(self.conv(x), padding=0), 2)
+        return halve(blur(self.conv(x), padding=0))
+
+
+class Output(nn.Module):
+    """Normalisation, SiLU and a 3×3 convolution.
+
+    Args:
+        channels_in: channels of the input.
+        channels_out: channels of the output.
+        style: of the normalisation and the initial weights.
+    """
+
+    def __init__(self, channels_in: int, channels_out: int, style: BlockStyle) -> None:
+        super().__init__()
+        self.norm = style.norm(channels_in)
+        self.conv = style.initialize(nn.Conv2d(channels_in, channels_out, 3, padding=1), style.last_gain)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Activations, (b, channels_in, h, w), to (b, channels_out, h, w)."""
+        output: Tensor = self.conv(F.silu(self.norm(x)))
+        return output
 
 
 class UNet(nn.Module):
@@ -127,8 +146,7 @@ class UNet(nn.Module):
                 here = attends[level] and (architecture.attention_everywhere or index == blocks)
                 self.decoder.append(block(channels + skips.pop(), level_width, attention=here))
                 channels = level_width
-        self.norm = style.norm(channels)
-        self.output = style.initialize(nn.Conv2d(channels, shape[0], 3, padding=1), style.last_gain)
+        self.output = Output(channels, shape[0], style)
 
     def forward(self, x: Tensor, noise: Tensor, labels: Tensor | None = None, augment: Tensor | None = None) -> Tensor:
         """F(x, noise).
@@ -154,8 +172,8 @@ class UNet(nn.Module):
         for block in cast("Iterable[ResidualBlock]", self.middle):
             hidden = block(hidden, embedding)
         for block in cast("Iterable[ResidualBlock]", self.decoder):
-            hidden = block(hidden if block.resample == "up" else torch.cat([hidden, skips.pop()], 1), embedding)
-        output: Tensor = self.output(F.silu(self.norm(hidden)))
+            hidden = block(hidden, embedding, None if block.resample == "up" else skips.pop())
+        output: Tensor = self.output(hidden)
         return output.to(x.dtype)
 
 

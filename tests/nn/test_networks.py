@@ -222,6 +222,17 @@ def test_images_need_not_be_square(name):
     assert small(name, (2, 8, 4))(x, noise).shape == x.shape
 
 
+def test_the_small_unet_pads_below_and_right_and_crops():
+    x, noise = inputs(2, (1, 9, 7))
+    padded = torch.zeros(2, 1, 10, 8, dtype=torch.float64)
+    padded[..., :9, :7] = x
+    torch.manual_seed(0)
+    network = small("unet", (1, 9, 7))
+    larger = small("unet", (1, 10, 8))
+    larger.load_state_dict(network.state_dict())
+    assert torch.equal(network(x, noise), larger(padded, noise)[..., :9, :7])
+
+
 def test_linear_is_an_affine_map_of_all_pixels():
     x, noise = inputs(4)
     network = small("linear")

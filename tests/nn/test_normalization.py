@@ -1,0 +1,32 @@
+"""Group normalisation per channel is torch's, in value and gradient, and stays channels last."""
+
+import pytest
+import torch
+
+from gausslens.nn.normalization import GroupNorm
+
+
+@pytest.mark.parametrize(("groups", "channels"), [(1, 8), (2, 8), (8, 8)])
+def test_per_channel_is_the_usual_normalisation(groups, channels):
+    norm = GroupNorm(groups, channels, eps=1e-6).double()
+    torch.nn.init.normal_(norm.weight)
+    torch.nn.init.normal_(norm.bias)
+    x = (3 * torch.randn(4, channels, 5, 6, dtype=torch.float64) + 2).requires_grad_()
+    results = []
+    for normalize in (norm.per_channel, norm.forward):
+        y = normalize(x)
+        inputs = (x, norm.weight, norm.bias)
+        results.append((y, *torch.autograd.grad((y * y.detach().roll(1)).sum(), inputs)))
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+def test_small_dtypes_give_float32_and_the_layout_stays():
+    x = torch.randn(2, 8, 4, 4, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
+    y = GroupNorm(2, 8).per_channel(x)
+    assert y.dtype == torch.float32
+    assert y.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_constant_channels_do_not_divide_by_zero():
+    assert GroupNorm(2, 8).per_channel(torch.full((1, 8, 4, 4), 7.0)).isfinite().all()
