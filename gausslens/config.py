@@ -209,7 +209,7 @@ class TrainConfig:
 def _recipe(network: str, size: int) -> Recipe:
     """Defaults of training, by architecture and image size; the large networks' follow Karras et al. (2022)."""
     if network == "unet":
-        return Recipe(batch=128, learning_rate=2e-3, ramp_kimg=5, ema_kimg=20, kimg=150)
+        return Recipe(batch=128, learning_rate=5e-3, ramp_kimg=10, ema_kimg=50, kimg=180)
     if network in ("linear", "skipnet", "dit"):
         return Recipe(batch=128, learning_rate=1e-3, ramp_kimg=10, ema_kimg=50, kimg=500)
     if size < 64:
