@@ -125,7 +125,7 @@ def multidelta(args):
     images = torch.cat([images, images.flip(3)])  # 50,000: each image and its mirror image
     queries = dequantized(_images(args.data, "cifar10-test")[: 512 if ON_GPU else 256].to(DEVICE))
     denoiser = MultiDeltaDenoiser(images, resident=True).to(DEVICE)
-    rows = dequantized(images.to(DEVICE)).flatten(1)
+    rows = dequantized(images).to(DEVICE).flatten(1)  # on the CPU: a GPU divides otherwise
     norm = float(rows.norm(dim=1).mean())
     totals = [0.0, 0.0]
     for sigma in karras_sigmas(10).tolist()[:8]:

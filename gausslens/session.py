@@ -23,10 +23,10 @@ from .config import AUGMENT_INPUTS, TrainConfig
 from .errors import CheckpointError, ConfigError, GausslensError
 from .interruption import noting_signals
 from .noise import generator
-from .objective import loss_weights, squared_errors
 from .progress import measured
 from .provenance import describe_machine
 from .runs import Record, Run, build_denoiser, describe_denoiser
+from .updates import WeightUpdate, make_adam
 from .validation import denoising_losses
 
 _INTERVAL = 50  # steps between records
@@ -76,7 +76,7 @@ class Session:
         self.denoiser = build_denoiser(self.description).train()
         compiled = prepare_network(self.denoiser, self.device, compile=config.compile)
         self.average = WeightAverage(self.denoiser, 1000 * self.recipe.ema_kimg)
-        self.adam = torch.optim.Adam(self.denoiser.parameters(), fused=True)
+        self.adam = make_adam(self.denoiser, self.device)
         self.stream = BatchStream(
             *(data.images, data.labels, data.train, config, self.device),
             process=accelerator.process_index,
@@ -87,7 +87,12 @@ class Session:
         self.step, self.seconds_before = 0, 0.0
         self.losses: list[Tensor] = []  # since the last record
         self._restore()
-        self.model, self.optimizer = accelerator.prepare(self.denoiser, self.adam)
+        model = accelerator.prepare(self.denoiser)
+        self.update = WeightUpdate(
+            *(config, self.denoiser, model, self.adam, accelerator.backward),
+            arithmetic=lambda: arithmetic(self.precision, self.device),
+            recordable=self.device.type == "cuda" and accelerator.num_processes == 1,
+        )
         self.first_step, self.started = self.step, time.perf_counter()
         here = {"processes": accelerator.num_processes, "precision": self.precision, "compiled": compiled}
         self.provenance = run.provenance
@@ -150,17 +155,9 @@ class Session:
         if self.config.dropout:
             part = f"dropout {self.accelerator.process_index}"
             torch.manual_seed(generator(self.config.seed, part, self.step).initial_seed())
-        for group in self.adam.param_groups:
-            group["lr"] = self.learning_rate
-        x = batch.x0 + batch.sigma[:, None, None, None] * batch.eps
-        with arithmetic(self.precision, self.device):
-            denoised = self.model(x, batch.sigma, batch.labels, batch.augment)
-        loss = (loss_weights(self.config, self.denoiser, batch.sigma) * squared_errors(denoised, batch.x0)).mean()
-        self.accelerator.backward(loss)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        loss = self.update(batch, self.learning_rate)
         self.average.update((self.step + 1) * self.batch, self.batch)
-        return self._over_processes(loss.detach(), "mean")
+        return self._over_processes(loss, "mean")
 
     def _over_processes(self, value: Tensor, how: str) -> Tensor:
         if self.accelerator.num_processes == 1:

@@ -27,10 +27,10 @@ from .._typing import Float, Images, Int, Sigma
 from ..errors import CheckpointError, ConfigError
 from ..images import Bounds, check_labels, content_hash, dequantize, gather
 from ..precision import float32_products
+from ..replay import Replay, recorded
 from .conditional import PerClassDenoiser
 from .fused import blocks_seen, describe_queries, fold, fused, pair_products, some_above
 from .protocol import check_input, expand_sigma
-from .replay import Replay, recorded
 from .tiles import Digits, ImageTile
 
 # Bytes that a tile may take by default, one for each pixel and 20 for each logit (its digits' products and itself): on a CPU
@@ -203,6 +203,7 @@ class MultiDeltaDenoiser(nn.Module):
         if is_static and not self._is_small(queries) and (replay is None or len(queries.rows) > replay.shapes[0][0]):
             if self._asked == shape:
                 self._replay = replay = None  # before its successor needs the memory
+                self._mean_and_overflow(queries.rows, queries.sigma)
                 self._replay = replay = recorded(self._mean_and_overflow, queries.rows, queries.sigma)
             self._asked = None if self._asked == shape else shape
         if is_static and replay is not None and replay.shapes[0] == shape:

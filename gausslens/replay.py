@@ -17,18 +17,15 @@ class Replay:
     Its memory stays reserved as long as it lives. A copy or a pickle of it is None: a recording belongs to one process.
 
     Args:
-        function: returns tensors; asks no tensor for its value, and uses the same memory for all else at every call.
+        function: returns tensors; asks no tensor for its value, and uses the same memory for all else at every call. It has
+            been called before with such inputs: compiling and measuring cannot be recorded.
         *inputs: tensors of the shapes and dtypes that it will be called with.
     """
 
     def __init__(self, function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> None:
         self.shapes = [tensor.shape for tensor in inputs]
         self._inputs = [tensor.clone(memory_format=torch.contiguous_format) for tensor in inputs]
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):  # compiles and allocates, which cannot be recorded
-            function(*self._inputs)
-        torch.cuda.current_stream().wait_stream(aside)
+        torch.cuda.synchronize()
         torch.cuda.empty_cache()  # a recording has memory of its own
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
