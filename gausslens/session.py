@@ -68,7 +68,7 @@ class Session:
         self.config, self.data, self.run, self.accelerator = config, data, run, accelerator
         self.recipe, self.batch, self.length = config.recipe, config.recipe.batch, config.recipe.kimg
         self.device: torch.device = accelerator.device
-        self.precision = chosen_precision(config, self.device)
+        self.precision = chosen_precision(config.precision, self.device)
         classes = 0 if data.labels is None else int(data.labels.max()) + 1
         augment_inputs = AUGMENT_INPUTS if config.augment else 0
         self.description = describe_denoiser(config, tuple(data.images.shape[1:]), classes, augment_inputs)

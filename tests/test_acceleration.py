@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from gausslens import Preconditioned, TrainConfig
-from gausslens.acceleration import arithmetic, chosen_precision, prepare_network
+from gausslens import Preconditioned
+from gausslens.acceleration import FastDenoiser, arithmetic, chosen_precision, prepare_network
 from gausslens.nn import build_network
 
 CPU = torch.device("cpu")
@@ -12,7 +12,7 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize(("asked", "meant"), [("auto", "float32"), ("float32", "float32"), ("bf16", "bf16")])
 def test_precision_on_a_cpu(asked, meant):
-    assert chosen_precision(TrainConfig("digits", precision=asked), CPU) == meant
+    assert chosen_precision(asked, CPU) == meant
 
 
 def test_bf16_is_for_the_products_alone():
@@ -31,3 +31,32 @@ def test_preparing_keeps_the_names_of_the_weights(compile):
     names = list(denoiser.state_dict())
     assert prepare_network(denoiser, CPU, compile=compile) == bool(compile)
     assert list(denoiser.state_dict()) == names
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_a_fast_denoiser_is_the_denoiser(precision):
+    network = build_network("ncsnpp", (1, 8, 8), width=4, multipliers=(1, 1), blocks=1)
+    torch.nn.init.normal_(network.output.conv.weight)  # it begins near zero
+    denoiser = Preconditioned(network).eval()
+    x, sigma = torch.randn(5, 1, 8, 8), torch.rand(5) + 0.1
+    expected = denoiser(x, sigma).detach()
+    fast = FastDenoiser(denoiser, CPU, precision)(x, sigma)
+    assert not fast.requires_grad
+    tolerance = 1e-6 if precision == "float32" else 0.05
+    assert (fast - expected).norm() < tolerance * expected.norm()
+    assert precision == "float32" or not torch.equal(fast, expected)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_replayed_calls_on_a_gpu_are_the_same_calls():
+    device = torch.device("cuda")
+    network = build_network("ncsnpp", (3, 16, 16), width=16, multipliers=(1, 1), blocks=1)
+    torch.nn.init.normal_(network.output.conv.weight)
+    fast = FastDenoiser(Preconditioned(network), device, "float32")
+    for seed in range(6):
+        torch.manual_seed(seed)
+        x, sigma = torch.randn(5, 3, 16, 16, device=device), torch.rand(5, device=device) + 0.1
+        expected = fast.denoiser(x, sigma)
+        torch.testing.assert_close(fast(x, sigma), expected, rtol=1e-3, atol=1e-3)
+    assert fast._replay is not None
+    assert fast(x[:2], 0.5).shape == (2, 3, 16, 16)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from .._typing import Float, Sigma
 from ..errors import ConfigError, DataError
 from ..images import check_labels
-from .protocol import check_input, expand_sigma
+from .protocol import check_input, expand_sigma, may_look
 
 Kind: TypeAlias = Literal["edm", "vp", "ve", "none"]
 
@@ -121,7 +121,12 @@ class Preconditioned(nn.Module):
     def _checked(self, labels: Any, x: Tensor) -> Tensor:
         integers = check_labels(labels, len(x)).to(x.device)
         classes = getattr(self.network, "classes", 0)
-        if classes and not self.training and bool(((integers < 0) | (integers >= classes)).any()):
+        if (
+            classes
+            and not self.training
+            and may_look(integers)
+            and bool(((integers < 0) | (integers >= classes)).any())
+        ):
             wrong = integers[(integers < 0) | (integers >= classes)][0].item()
             known = ", ".join(map(str, range(classes))) if classes <= 10 else f"0, 1, …, {classes - 1}"
             raise DataError(f"expected labels among {known}; got {wrong}.")

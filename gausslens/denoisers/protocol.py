@@ -50,10 +50,15 @@ def expand_sigma(sigma: Sigma, x: Tensor) -> Tensor:
             f"sigma must be a number or have shape (b,) = ({len(x)},) to match x of shape {tuple(x.shape)}; "
             f"got shape {tuple(levels.shape)}. Pass a float or one level per image."
         )
-    if not bool(((levels > 0) & levels.isfinite()).all()):
+    if may_look(levels) and not bool(((levels > 0) & levels.isfinite()).all()):
         wrong = levels[~((levels > 0) & levels.isfinite())]
         raise ConfigError(f"sigma must be positive and finite; got {wrong[0].item():g}. Use a level above 0.")
     return levels.expand(len(x))
+
+
+def may_look(tensor: Tensor) -> bool:
+    """Whether a tensor's values can be read now: not while a GPU's work is being recorded."""
+    return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def check_input(x: Any, shape: tuple[int, ...]) -> None:
