@@ -1,42 +1,46 @@
-"""The command line, `gausslens`: one verb for each thing people ask of the package.
+"""The command line, `gausslens`: one verb for each thing people ask of the package (see `verbs`).
 
 Nothing here imports torch before a verb needs it, so `--help` answers at once. Exit codes: 0 done, 1 failed, 2 bad
-usage or input. An error is one readable message; `--debug` shows where it came from.
+usage or input, 130 and 143 after Ctrl-C and SIGTERM. An error is one readable message; `--debug` shows where it came
+from.
 """
 
-import argparse
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from types import FrameType
 from typing import NoReturn
 
 import gausslens
 
 from .errors import ConfigError, DataError, GausslensError
+from .parsing import parse, refuse
 
-EXAMPLE = """\
-import torch
-import gausslens as gl
+_VERBS = {  # its module, and what it does
+    "train": ("training", "train a denoiser on a set of images"),
+    "study": ("studying", "studies of the paper; until they are here, what this version can do"),
+}
 
-def discs(n, seed):  # 16 x 16 images of one soft disc each, in [-1, 1]
-    x, y, size = torch.rand(3, n, 1, 1, 1, generator=torch.Generator().manual_seed(seed))
-    distance = torch.hypot(torch.linspace(0, 1, 16) - x, torch.linspace(0, 1, 16)[:, None] - y)
-    return torch.tanh(20 * (0.1 + 0.2 * size - distance))
+_HELP = """\
+usage: gausslens VERB ... [--dry-run] [--quiet] [--debug]
 
-train, held_out, latents = discs(500, seed=0), discs(500, seed=1), torch.randn(200, 1, 16, 16)
-gaussian = gl.GaussianDenoiser(gl.Moments.fit(train))  # a model that generalises comes close to this
-memory = gl.MultiDeltaDenoiser(train)  # a model that memorises comes close to this
-for model in (gaussian, memory):  # your own D(x, sigma) can stand here
-    print("least linearity:", gl.linearity(model, held_out, gl.karras_sigmas(10), affine=True).minimum())
-    print("furthest from the Gaussian:", gl.gap(gaussian, model, held_out, gl.karras_sigmas(10)).maximum())
-    print(gl.memorization(gl.sample(model, latents), train, held_out))
+Shows whether a diffusion model has learned to generalise or only memorises.
+
+verbs:
+{verbs}
+
+options:
+  -h, --help    show this help; after a verb, that verb's
+  --version     show the version
+
+examples:
+  gausslens train digits --split 1400
+  gausslens train --help
+  gausslens study digits
 """
-
-
-class _Parser(argparse.ArgumentParser):
-    """Answers bad usage in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}. See {self.prog} --help.\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,41 +53,62 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code.
 
     Raises:
-        GausslensError: with `--debug`, whatever went wrong.
+        Exception: with `--debug`, whatever went wrong.
+        SystemExit: after `--help`, `--version`, bad usage or SIGTERM.
     """
-    options = _parser().parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
     try:
-        describe_package()
+        with _ending_on_sigterm():
+            _obey(words)
+    except KeyboardInterrupt as stopped:
+        print(f"\ngausslens: {str(stopped) or 'stopped; the same command starts again.'}", file=sys.stderr)
+        return 128 + signal.SIGINT
     except GausslensError as error:
-        if options.debug:
+        if debug:
             raise
         print(f"gausslens: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError | DataError) else 1
+    except Exception as error:
+        if debug:
+            raise
+        print(f"gausslens: {type(error).__name__}: {error}. With --debug it shows where.", file=sys.stderr)
+        return 1
     return 0
 
 
-def describe_package() -> None:
-    """Print what this version can do: every public function and class, and an example to run."""
-    print(f"Studies are not part of gausslens {gausslens.__version__} yet; they come with a later version.")
-    print("What this version can do, from Python:\n")
-    for name in gausslens.__all__:
-        if not name.startswith("__") and not name.endswith("Error"):
-            print(f"  {name:20}{getattr(gausslens, name).__doc__.splitlines()[0]}")
-    print(f"\nAn example that runs as it is:\n\n{EXAMPLE}", end="")
+def _obey(words: list[str]) -> None:
+    early = [word for word in words[:1] if word == "--debug"]  # it may also stand before the verb
+    verb, rest = words[len(early) :][:1], words[len(early) + 1 :]
+    if verb in (["-h"], ["--help"]):
+        print(_HELP.format(verbs="\n".join(f"  {name:14}{summary}" for name, (_, summary) in _VERBS.items())), end="")
+    elif verb == ["--version"]:
+        print(f"gausslens {gausslens.__version__}")
+    elif not verb or verb[0] not in _VERBS:
+        refuse("gausslens", f"expected a verb, one of {', '.join(_VERBS)}; got {verb[0] if verb else 'none'}")
+    else:
+        module = import_module(f".verbs.{_VERBS[verb[0]][0]}", __package__)
+        program = f"gausslens {verb[0]}"
+        options, how = parse(module.Options, [*rest, *early], program=program, description=module.DESCRIPTION)
+        module.perform(options, how)
 
 
-def _parser() -> _Parser:
-    parser = _Parser(
-        prog="gausslens",
-        description="Shows whether a diffusion model has learned to generalise or only memorises.",
-        epilog="examples:\n  gausslens study digits\n  gausslens --version",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=f"gausslens {gausslens.__version__}")
-    debug = "show the traceback of an error"
-    parser.add_argument("--debug", action="store_true", help=debug)
-    verbs = parser.add_subparsers(metavar="verb", required=True)
-    study = verbs.add_parser("study", help="studies of the paper; until they are here, what this version can do")
-    study.add_argument("data", choices=["digits"], help="the data set to study")
-    study.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=debug)
-    return parser
+@contextmanager
+def _ending_on_sigterm() -> Iterator[None]:
+    """Inside, SIGTERM ends the program with code 143, after temporary files are removed.
+
+    Yields:
+        Nothing.
+    """
+
+    def leave(number: int, frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():  # Python allows handlers there alone
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

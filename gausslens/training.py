@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from .config import TrainConfig
+from .data.duplicates import find_duplicates
 from .data.loading import ImageSet, load_images
 from .data.manifests import manifest
 from .data.splits import Splits
@@ -23,6 +24,9 @@ from .images import as_tensor
 from .nn import default_options
 from .runs import Run
 from .session import Session, TrainingData
+
+# Up to here, looking for duplicates takes a few seconds on two cores.
+_SEARCHED_PIXELS = 50_000_000
 
 
 def train(config: TrainConfig, *, progress: bool = False) -> Run:
@@ -76,7 +80,7 @@ def train(config: TrainConfig, *, progress: bool = False) -> Run:
     with run.locked() if writes else nullcontext(), torch.random.fork_rng(gpus), _clear_about_memory(config):
         finished = {config.recipe.kimg, *config.snapshots} <= set(run.snapshots)
         if writes:
-            run.save_json("manifest.json", manifest(images, splits, [config.split]))
+            run.save_json("manifest.json", manifest(images, splits, [config.split]) | _repeats(run, data))
         accelerator.wait_for_everyone()
         if not finished:
             Session(config, data, run, accelerator).advance(progress=progress and writes)
@@ -101,6 +105,17 @@ def resolve(config: TrainConfig, images: ImageSet) -> TrainConfig:
     network = {name: options[name] for name in open_ones if name in options}
     splits = Splits(len(images), held_out=config.held_out, seed=config.split_seed)
     return replace(config.resolve(images.shape), held_out=len(splits.held_out), **network)
+
+
+def _repeats(run: Run, data: TrainingData) -> dict[str, str]:
+    """For the manifest: whether held-out images repeat training images, looked for once in a run."""
+    if (run.path / "manifest.json").exists() and "duplicates" in run.manifest:
+        return {"duplicates": run.manifest["duplicates"]}
+    if len(data.held_out) == 0:
+        return {"duplicates": "no image is held out"}
+    if (len(data.train) + len(data.held_out)) * data.images[0].numel() > _SEARCHED_PIXELS:
+        return {"duplicates": "not looked for in so many images; gausslens measure does"}
+    return {"duplicates": str(find_duplicates(data.images[data.train], data.images[data.held_out]))}
 
 
 def _accelerator(config: TrainConfig) -> Any:

@@ -10,6 +10,8 @@ import pytest
 import gausslens
 from gausslens import cli
 from gausslens.errors import CheckpointError, ConfigError, DataError
+from gausslens.verbs import studying
+from gausslens.verbs.studying import EXAMPLE
 
 
 def run(*words, module="gausslens"):
@@ -22,20 +24,25 @@ def test_version():
     assert answer.returncode == 0
 
 
-def test_help_answers_at_once():
+@pytest.mark.parametrize(
+    ("words", "examples"),
+    [(["--help"], "gausslens train digits"), (["train", "--help"], "gausslens train digits --split 1400")],
+)
+def test_help_answers_at_once(words, examples):
     started = time.perf_counter()
-    answer = run("--help")
+    answer = run(*words)
     seconds = time.perf_counter() - started
     assert answer.returncode == 0
-    assert "gausslens study digits" in answer.stdout
-    assert seconds < 2  # 0.1 s on an idle machine
+    assert examples in answer.stdout
+    assert seconds < 2  # 0.25 s on an idle machine
 
 
-def test_help_imports_neither_torch_nor_numpy():
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["study", "--help"]])
+def test_help_imports_neither_torch_nor_numpy(words):
     program = (
         "import sys; from gausslens.cli import main\n"
-        "try: main(['--help'])\n"
-        "except SystemExit: print('imported:', [m for m in ('torch', 'numpy') if m in sys.modules])"
+        f"try: main({words})\n"
+        "finally: print('imported:', [m for m in ('torch', 'numpy') if m in sys.modules])"
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert answer.stdout.endswith("imported: []\n")
@@ -48,11 +55,11 @@ def test_study_says_what_this_version_can_do():
     assert "Studies are not part of gausslens" in answer.stdout
     listed = {line.split()[0] for line in answer.stdout.splitlines() if line.startswith("  ") and line.split()}
     assert {"Moments", "MultiDeltaDenoiser", "distill", "linearity", "gap", "memorization", "sample"} <= listed
-    assert answer.stdout.endswith(cli.EXAMPLE)
+    assert answer.stdout.endswith(EXAMPLE)
 
 
 def test_the_example_runs_as_it_is():
-    answer = subprocess.run([sys.executable, "-W", "error", "-"], input=cli.EXAMPLE, capture_output=True, text=True)
+    answer = subprocess.run([sys.executable, "-W", "error", "-"], input=EXAMPLE, capture_output=True, text=True)
     assert answer.stderr == ""
     linearity = [float(value) for value in re.findall(r"least linearity: ([\d.]+)", answer.stdout)]
     distance = [float(value) for value in re.findall(r"furthest from the Gaussian: ([\d.]+)", answer.stdout)]
@@ -63,11 +70,19 @@ def test_the_example_runs_as_it_is():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "gausslens: the following arguments are required: verb"),
-        (["train"], "invalid choice: 'train'"),
-        (["study"], "gausslens study: the following arguments are required: data"),
-        (["study", "cats"], "invalid choice: 'cats'"),
-        (["study", "digits", "--fast"], "unrecognized arguments: --fast"),
+        ([], "gausslens: expected a verb, one of train, "),
+        (["trian"], "got trian. See gausslens --help."),
+        (["study"], "gausslens study: missing: DATA"),
+        (["study", "cats"], "gausslens study: invalid choice 'cats'"),
+        (["study", "digits", "--fast"], "Unrecognized options: --fast"),
+        (["train"], "gausslens train: missing: DATA"),
+        (["train", "digits", "--widht", "3"], "did you mean --width?"),
+        (["train", "digits", "--width", "wide"], "--width: expected a whole number, got 'wide'"),
+        (["train", "digits", "--width", "0"], "gausslens train: width must be an integer from 1 on; got 0."),
+        (["train", "digits", "--multipliers", "1,x"], "--multipliers: expected a whole number, got 'x'"),
+        (["train", "digits", "--network", "gan"], "Expected one of ('unet', "),
+        (["train", "digits", "--range", "1"], "Missing value for argument '--range'. Expected 2 values."),
+        (["train", "digits", "--kimg"], "Missing value for argument '--kimg'"),
     ],
 )
 def test_bad_usage_is_one_line_and_exit_code_2(words, message, capsys):
@@ -83,10 +98,10 @@ def test_bad_usage_is_one_line_and_exit_code_2(words, message, capsys):
 
 @pytest.mark.parametrize(("error", "code"), [(ConfigError, 2), (DataError, 2), (CheckpointError, 1)])
 def test_errors_are_one_message_unless_debugging(error, code, monkeypatch, capsys):
-    def fail():
+    def fail(options, how):
         raise error("expected this, got that")
 
-    monkeypatch.setattr(cli, "describe_package", fail)
+    monkeypatch.setattr(studying, "perform", fail)
     assert cli.main(["study", "digits"]) == code
     assert capsys.readouterr().err == "gausslens: expected this, got that\n"
     for words in (["--debug", "study", "digits"], ["study", "digits", "--debug"]):

@@ -13,7 +13,9 @@ CORE = {"torch", "numpy", "safetensors"}
 # Elsewhere than in the core files, or only when asked for.
 EXCUSED = {
     "_typing.py": {"jaxtyping"},
+    "parsing.py": {"tyro"},
     "progress.py": {"tqdm"},
+    "verbs/training.py": {"tyro"},
     "training.py": {"accelerate"},
     "data/decoding.py": {"PIL"},
     "data/pictures.py": {"PIL"},
@@ -62,7 +64,7 @@ import torch
 import gausslens as gl
 
 for info in pkgutil.walk_packages(gl.__path__, "gausslens."):
-    if info.name != "gausslens.__main__":
+    if info.name != "gausslens.__main__" and not info.name.startswith("gausslens.verbs."):  # the command line needs tyro
         importlib.import_module(info.name)
 for name in gl.__all__:
     getattr(gl, name)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gausslens.cli import EXAMPLE
+from gausslens.verbs.studying import EXAMPLE
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

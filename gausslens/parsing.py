@@ -1,0 +1,129 @@
+"""From the words of a command to a dataclass of options, by tyro; bad usage is one line and exit code 2.
+
+Fields without a default are given by position, the others as `--name VALUE`. A tuple takes its values one by one or
+joined by commas: `--multipliers 1 2 2` or `--multipliers 1,2,2`. A field that may be None is None if it is not given.
+"""
+
+import io
+import re
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Any, Generic, NoReturn, TypeVar, Union, get_args, get_origin
+
+from .verbs import Manner
+
+T = TypeVar("T")
+
+_KINDS = {int: "a whole number", float: "a number", str: "a text"}
+
+
+@dataclass(frozen=True)
+class _Command(Generic[T]):
+    """All options of a verb."""
+
+    what: T
+    how: Manner
+
+
+def parse(kind: type[T], words: Sequence[str], *, program: str, description: str) -> tuple[T, Manner]:
+    """Read the options of a verb.
+
+    Args:
+        kind: the dataclass of the verb's own options.
+        words: the words after the program's name.
+        program: the command so far, for messages.
+        description: what `--help` says first.
+
+    Returns:
+        The verb's own options, and those that all verbs have.
+
+    Raises:
+        SystemExit: with code 0 after `--help`, and 2 after one line on what is wrong.
+    """
+    import tyro
+
+    registry = tyro.constructors.ConstructorRegistry()
+    registry.primitive_rule(lambda info: _rule(info.type))
+    conf = tyro.conf
+    markers = (
+        *(conf.OmitArgPrefixes, conf.PositionalRequiredArgs),
+        *(conf.PositionalMetavarFromFieldName, conf.FlagCreatePairsOff, conf.HelptextFromCommentsOff),
+    )
+    complaint = io.StringIO()
+    try:
+        with redirect_stderr(complaint):
+            command = tyro.cli(
+                _Command[kind],  # type: ignore[valid-type]
+                prog=program,
+                description=description,
+                args=words,
+                config=markers,
+                registry=registry,
+            )
+    except SystemExit as end:
+        if end.code:
+            refuse(program, _sentence(complaint.getvalue(), program))
+        raise
+    return command.what, command.how
+
+
+def refuse(program: str, message: str) -> NoReturn:
+    """End with one line on what is wrong with the words, and exit code 2."""
+    stop = "" if message.endswith((".", "?")) else "."
+    print(f"{program}: {message}{stop} See {program} --help.", file=sys.stderr)
+    raise SystemExit(2)
+
+
+def _sentence(boxed: str, program: str) -> str:
+    """What tyro says in a box, up to the first rule, as one line."""
+    rows = re.sub(r"\x1b\[[0-9;]*m", "", boxed).strip().splitlines()[1:-1]
+    lines = [row.strip("│| ") for row in rows]
+    rule = next((index for index, line in enumerate(lines) if line and not line.strip("─-")), len(lines))
+    text = " ".join(line for line in lines[:rule] if line)
+    suggested = re.search(r"Perhaps you meant:\s+(--[\w-]+)", " ".join(lines))
+    if suggested:
+        text = f"{text}; did you mean {suggested[1]}?"
+    text = text.replace(f"Missing from {program}:", "missing:").replace(" (required)", "")
+    return re.sub(r"^Error parsing (what: )?", "", text)
+
+
+def _rule(kind: Any) -> Any:
+    """How values of a type are read, where tyro's own way is not the one described above."""
+    from tyro.constructors import PrimitiveConstructorSpec
+
+    options = [part for part in get_args(kind) if part is not NoneType]
+    optional = get_origin(kind) in (Union, UnionType) and len(options) == 1
+    plain = options[0] if optional else kind
+    members = get_args(plain) if get_origin(plain) is tuple else ()
+    if members and members[0] in _KINDS:
+        listed = members[1:] == (Ellipsis,)
+        one, name = _reader(members[0]), members[0].__name__.upper()
+        return PrimitiveConstructorSpec(
+            nargs="*" if listed else len(members),
+            metavar=f"{name},…" if listed else " ".join([name] * len(members)),
+            instance_from_str=lambda words: tuple(one(part) for word in words for part in word.split(",") if part),
+            is_instance=lambda value: value is None or isinstance(value, tuple),
+            str_from_instance=lambda value: [str(value)] if value is None else [f"{part}" for part in value],
+        )
+    if optional and plain in _KINDS:
+        return PrimitiveConstructorSpec(
+            nargs=1,
+            metavar=plain.__name__.upper(),
+            instance_from_str=lambda words: _reader(plain)(words[0]),
+            is_instance=lambda value: value is None or isinstance(value, plain),
+            str_from_instance=lambda value: [str(value)],
+        )
+    return None
+
+
+def _reader(kind: type) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        try:
+            return kind(text)
+        except ValueError:
+            raise ValueError(f"expected {_KINDS[kind]}, got {text!r}") from None
+
+    return read

@@ -1,0 +1,52 @@
+"""`gausslens train`: train a denoiser, continue it, or find it trained."""
+
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass, fields
+from typing import Annotated
+
+import tyro
+
+from ..config import TrainConfig
+from . import Manner
+
+DESCRIPTION = """\
+Train a denoiser on a set of images. The same command continues a run that was stopped, and finds one that is
+finished; a larger --kimg extends it.
+
+examples:
+  gausslens train digits
+  gausslens train digits --split 1400 --network unet --kimg 300
+  gausslens train fashion --snapshots 50,100 --kimg 200
+  gausslens train my-images/ --size 64 --network ncsnpp --width 64
+  torchrun --nproc-per-node 8 -m gausslens train images.zip --network ncsnpp"""
+
+
+@dataclass(frozen=True)
+class Options(TrainConfig):
+    """What to train, on what and for how long."""
+
+    value_range: Annotated[tuple[float, float] | None, tyro.conf.arg(name="range", metavar="LOW HIGH")] = None
+    """The values that become -1 and 1, needed for 16-bit and float images."""
+
+
+def perform(options: Options, how: Manner) -> None:
+    """Train."""
+    from ..data.loading import load_images
+    from ..training import resolve, train
+
+    config = TrainConfig(**{field.name: getattr(options, field.name) for field in fields(TrainConfig)})
+    is_main = int(os.environ.get("RANK", "0")) == 0
+    if how.dry_run:
+        images = load_images(
+            config.data, size=config.size, value_range=config.value_range, skip_broken=config.skip_broken
+        )
+        print(json.dumps(asdict(resolve(config, images)), indent=2))
+        return
+    run = train(config, progress=sys.stderr.isatty() and not how.quiet)
+    if is_main:
+        print(f"Duplicates: {run.manifest['duplicates']}.", file=sys.stderr)
+        losses = {r["on"]: r["value"] for r in run.records if r["quantity"] == "denoising_loss"}
+        print(", ".join(f"denoising loss {value:.4f} ({on.replace('_', '-')})" for on, value in losses.items()))
+        print(f"Trained for {run.snapshots[-1]:g} kimg in {run.path}. Next: gausslens sample {run.path}")
