@@ -78,16 +78,15 @@ def refuse(program: str, message: str) -> NoReturn:
 
 
 def _sentence(boxed: str, program: str) -> str:
-    """What tyro says in a box, up to the first rule, as one line."""
-    rows = re.sub(r"\x1b\[[0-9;]*m", "", boxed).strip().splitlines()[1:-1]
-    lines = [row.strip("│| ") for row in rows]
-    rule = next((index for index, line in enumerate(lines) if line and not line.strip("─-")), len(lines))
-    text = " ".join(line for line in lines[:rule] if line)
-    suggested = re.search(r"Perhaps you meant:\s+(--[\w-]+)", " ".join(lines))
-    if suggested:
-        text = f"{text}; did you mean {suggested[1]}?"
+    """What tyro says in a box below its title, up to the next rule, as one line; with what it suggests."""
+    rows = re.sub(r"\x1b\[[0-9;]*m", "", boxed).strip().splitlines()[1:]
+    lines = [row.strip("│|╰╯ ") for row in rows]
+    sections = [" ".join(part.split()) for part in re.split(r"^[─-]+$", "\n".join(lines), flags=re.MULTILINE)]
+    text = next(section for section in sections if section)
     text = text.replace(f"Missing from {program}:", "missing:").replace(" (required)", "")
-    return re.sub(r"^Error parsing (what: )?", "", text)
+    text = re.sub(r"^Error parsing (what: )?", "", text)
+    suggested = re.search(r"Perhaps you meant: (--[\w-]+)", " ".join(sections))
+    return f"{text}; did you mean {suggested[1]}?" if suggested else text
 
 
 def _rule(kind: Any) -> Any:
