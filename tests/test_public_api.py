@@ -1,7 +1,9 @@
 """What is public is exactly this list."""
 
+import ast
 import inspect
 import pkgutil
+from pathlib import Path
 
 import pytest
 
@@ -81,3 +83,9 @@ def test_no_module_has_the_name_of_something_public():
 
 def test_the_version_is_a_release():
     assert all(part.isdigit() for part in gausslens.__version__.split("."))
+
+
+def test_type_checkers_are_told_the_same_names_from_the_same_homes():
+    stub = ast.parse(Path(gausslens.__file__).with_suffix(".pyi").read_text())
+    told = {alias.asname: node.module for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert told == gausslens._HOME

@@ -1,0 +1,33 @@
+# What type checkers read: the lazy exports of __init__.py, one by one (a test holds them to each other).
+from .config import TrainConfig as TrainConfig
+from .denoisers.conditional import PerClassDenoiser as PerClassDenoiser
+from .denoisers.distillation import distill as distill
+from .denoisers.gaussian import GaussianDenoiser as GaussianDenoiser
+from .denoisers.linear import LinearDenoiser as LinearDenoiser
+from .denoisers.moments import Moments as Moments
+from .denoisers.multidelta import MultiDeltaDenoiser as MultiDeltaDenoiser
+from .denoisers.preconditioned import Preconditioned as Preconditioned
+from .denoisers.protocol import Denoiser as Denoiser
+from .errors import CheckpointError as CheckpointError
+from .errors import ConfigError as ConfigError
+from .errors import DataError as DataError
+from .errors import GausslensError as GausslensError
+from .errors import MissingExtraError as MissingExtraError
+from .measures.copying import memorization as memorization
+from .measures.curves import Curve as Curve
+from .measures.gaps import gap as gap
+from .measures.gaps import identity_gap as identity_gap
+from .measures.intervals import Estimate as Estimate
+from .measures.jacobian import jacobian_spectrum as jacobian_spectrum
+from .measures.similarity import agreement as agreement
+from .measures.spectrum import alignment as alignment
+from .measures.superposition import linearity as linearity
+from .noise import karras_sigmas as karras_sigmas
+from .runs import Run as Run
+from .runs import load_denoiser as load_denoiser
+from .sampling import Step as Step
+from .sampling import sample as sample
+from .training import train as train
+
+__version__: str
+__all__: list[str]
