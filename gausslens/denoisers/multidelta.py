@@ -31,7 +31,7 @@ from ..replay import Replay, recorded
 from .conditional import PerClassDenoiser
 from .fused import blocks_seen, describe_queries, fold, fused, pair_products, some_above
 from .protocol import check_input, expand_sigma
-from .tiles import Digits, ImageTile
+from .tiles import Digits, ImageTile, kind_of
 
 # Bytes that a tile may take by default, one for each pixel and 20 for each logit (its digits' products and itself): on a CPU
 # few enough that passes over them are cheap; on a GPU, what a recording keeps and a tile beside it are under 1 GiB.
@@ -202,7 +202,8 @@ class MultiDeltaDenoiser(nn.Module):
         is_static = queries.rows.is_cuda and self.images.is_cuda and not queries.differentiable
         if is_static and not self._is_small(queries) and (replay is None or len(queries.rows) > replay.shapes[0][0]):
             if self._asked == shape:
-                self._replay = replay = None  # before its successor needs the memory
+                self._replay = replay = None
+                torch.cuda.empty_cache()  # a recording has memory of its own, which it needs now
                 self._mean_and_overflow(queries.rows, queries.sigma)
                 self._replay = replay = recorded(self._mean_and_overflow, queries.rows, queries.sigma)
             self._asked = None if self._asked == shape else shape
@@ -235,7 +236,7 @@ class MultiDeltaDenoiser(nn.Module):
         """
         x = queries.rows
         softmax = _RunningSoftmax(x, with_mean=with_mean)
-        tile_bytes = _RECORDED_TILE_BYTES if room else _TILE_BYTES[x.device.type]
+        tile_bytes = _RECORDED_TILE_BYTES if room else _TILE_BYTES[kind_of(x)]
         tile_size = self.tile_size or self._affordable_tile(x, tile_bytes)
         exactly = self._is_small(queries)
         negligible = _NEGLIGIBLE * torch.finfo(x.dtype).eps / self.count
@@ -252,7 +253,7 @@ class MultiDeltaDenoiser(nn.Module):
                     logits, top = tile.logits(
                         x, queries.digits, queries.row_sums, queries.variance, queries.level, half_squares
                     )
-                    is_spread = not room and float(largest_scale) * tile.rounding <= _TOLERANCE[x.device.type]
+                    is_spread = not room and float(largest_scale) * tile.rounding <= _TOLERANCE[kind_of(x)]
                     if not is_spread:
                         logits, top = _repair(logits, top, queries, tile, softmax, room)
                     # Spread over many images, or not to be looked at.
@@ -376,7 +377,7 @@ def _exact_pairs(
 
 
 def _pairs_at_a_time(queries: _Queries) -> int:
-    return max(1, _PAIR_NUMBERS[queries.rows.device.type] // queries.rows.shape[1])
+    return max(1, _PAIR_NUMBERS[kind_of(queries.rows)] // queries.rows.shape[1])
 
 
 def _sharpened(logits: Float[Tensor, "b t"], queries: _Queries, tile: ImageTile) -> Float[Tensor, "b t"]:
@@ -401,7 +402,7 @@ def _repair(
     Those are found block by block of images, since few blocks have one. With `room`, a number of blocks and of pairs, what
     is not used of it is filled up with the first pair, which may be computed again as often as one likes.
     """
-    x, kind = queries.rows, queries.rows.device.type
+    x, kind = queries.rows, kind_of(queries.rows)
     block = math.gcd(logits.shape[1], _BLOCK)
     margin = _TOLERANCE[kind] / tile.rounding
     least, blocks = fused(

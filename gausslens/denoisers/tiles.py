@@ -31,6 +31,11 @@ _DIGITS = {"cpu": 4, "cuda": 3}
 _MOST_PRODUCTS = 132_104
 
 
+def kind_of(tensor: Tensor) -> str:
+    """"cuda" for a GPU whose units are known, "cpu" for everything else: the keys of limits that depend on it."""
+    return "cuda" if tensor.is_cuda else "cpu"
+
+
 class Digits:
     """Rows of numbers as s(q₀ + q₁/254 + q₂/254² + …) with whole numbers |q| ≤ 127, for exact products with bytes.
 
@@ -43,7 +48,7 @@ class Digits:
     """
 
     def __init__(self, rows: Float[Tensor, "b n"]) -> None:
-        self.whole, self.scale = fused(split_digits, rows, _DIGITS[rows.device.type])
+        self.whole, self.scale = fused(split_digits, rows, _DIGITS[kind_of(rows)])
 
     def products(self, pixels: Tensor) -> Tensor:
         """q @ pixels of each digit, for int8 pixels (n, t): int32, (k, b, t)."""
@@ -82,7 +87,8 @@ class ImageTile:
         fits = max(stored.shape) <= _MOST_PRODUCTS
         allowed = whole_numbers and fits and self._is_bytes and dtype == torch.float32
         # A GPU's integer and half-precision units ask for sizes in eights.
-        self._on_gpu_units = allowed and stored.is_cuda and stored.shape[0] % 8 == stored.shape[1] % 8 == 0
+        in_eights = stored.shape[0] % 8 == stored.shape[1] % 8 == 0
+        self._on_gpu_units = allowed and stored.is_cuda and in_eights and _gpu_adds_halves_in_float32()
         self._on_cpu_units = allowed and stored.device.type == "cpu" and _cpu_multiplies_int8()
         self.has_fast_logits = self._on_cpu_units or stored.is_cuda
         digits_lost = 2 / stored.shape[1] ** 0.5 if self._on_gpu_units else 0.0
@@ -107,7 +113,7 @@ class ImageTile:
         Yields:
             Which images, and their values.
         """
-        step = max(1, _PART_NUMBERS[self.stored.device.type] // self.stored.shape[1])
+        step = max(1, _PART_NUMBERS[kind_of(self.stored)] // self.stored.shape[1])
         for start in range(0, len(self.stored), step):
             some = slice(start, start + step)
             yield some, self.values(some)
@@ -178,6 +184,13 @@ def _cpu_multiplies_int8() -> bool:
     """Whether integer products are fast on this CPU, not merely possible."""
     known = getattr(torch.cpu, "_is_vnni_supported", None)
     return bool(known is not None and known())
+
+
+@cache
+def _gpu_adds_halves_in_float32() -> bool:
+    """Whether this torch can be asked for products of half-precision numbers in float32."""
+    major, minor = torch.__version__.split(".")[:2]
+    return (int(major), int(minor)) >= (2, 8)
 
 
 def _half_precision_sums(halves: list[Tensor], stored: Tensor) -> Float[Tensor, "b d"]:
