@@ -225,7 +225,7 @@ def _in_batches(denoiser, x, sigma):
 
 def _adam(teacher, images, sigma, epochs):
     """The published recipe for several learning rates at once, which share inputs and targets."""
-    rates = [published_learning_rate(sigma) * factor for factor in (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)]
+    rates = [published_learning_rate(sigma) * factor for factor in (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)]
     dim, rows = images[0].numel(), images.flatten(1)
     maps = [(torch.zeros(dim, dim, device=DEVICE), torch.zeros(dim, device=DEVICE)) for _ in rates]
     for pair in maps:
