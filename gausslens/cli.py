@@ -21,6 +21,7 @@ from .parsing import parse, refuse
 
 _VERBS = {  # its module, and what it does
     "train": ("training", "train a denoiser on a set of images"),
+    "sample": ("sampling", "sample images from a trained denoiser, or from one in closed form"),
     "study": ("studying", "studies of the paper; until they are here, what this version can do"),
 }
 
@@ -38,7 +39,8 @@ options:
 
 examples:
   gausslens train digits --split 1400
-  gausslens train --help
+  gausslens sample runs/train-digits-1a2b3c4d --count 1000
+  gausslens sample --help
   gausslens study digits
 """
 

@@ -1,4 +1,4 @@
-"""What "images" means at every public boundary, and the one place where uint8 becomes float.
+"""What "images" means at every public boundary, and the one place where uint8 becomes float and back.
 
 Images are (n, c, h, w): uint8 in 0 … 255, or floats within `bounds`, by default [-1, 1]. uint8 pixel p becomes
 p/127.5 − 1. With `bounds=None` (latents, surrogates, other units) any (n, ...) of at least two dimensions is taken and
@@ -31,6 +31,13 @@ def dequantize(pixels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         full_scale = torch.full((), 127.5, dtype=dtype, device=pixels.device)
         return pixels.to(dtype).div_(full_scale).sub_(1)
     return pixels.to(dtype)
+
+
+def quantize(images: Tensor) -> Tensor:
+    """Floats as uint8 pixels, 127.5·(x + 1) rounded and cut to 0 … 255, the inverse of `dequantize`; uint8 stays so."""
+    if images.dtype == torch.uint8:
+        return images
+    return images.float().add(1).mul_(127.5).round_().clamp_(0, 255).to(torch.uint8)
 
 
 def check_values(pixels: Tensor, bounds: Bounds, name: str = "images") -> None:

@@ -5,6 +5,12 @@ Each file has a frozen dataclass of options, whose fields without a default are 
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import CheckpointError, ConfigError
+
+if TYPE_CHECKING:
+    from ..runs import Run
 
 
 @dataclass(frozen=True)
@@ -17,3 +23,26 @@ class Manner:
     """Show no progress bar."""
     debug: bool = False
     """Show the traceback of an error."""
+
+
+def open_training_run(path: str, kimg: float | None) -> tuple["Run", float]:
+    """The training run and the snapshot that a user names.
+
+    Args:
+        path: the run's folder.
+        kimg: the snapshot, in thousands of images; None is the last.
+
+    Returns:
+        The run, and the snapshot's kimg.
+
+    Raises:
+        ConfigError: if there is no such thing.
+    """
+    from ..runs import Run
+
+    try:
+        run = Run.open(path)
+        _ = run.config, run.manifest, run.snapshot_path(kimg)  # each says what is wrong with the folder
+    except CheckpointError as error:
+        raise ConfigError(str(error)) from None
+    return run, run.snapshots[-1] if kimg is None else kimg

@@ -1,0 +1,76 @@
+"""Images from a denoiser, as many as are asked for: image i is a function of the seed and of i alone."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from .denoisers.protocol import Denoiser
+from .images import quantize
+from .noise import draw_noise
+from .progress import measured
+from .sampling import sample
+
+BATCH = 256
+
+
+def best_device(*, cpu: bool = False) -> torch.device:
+    """The accelerator if there is one and `cpu` does not forbid it, else the CPU."""
+    found = None if cpu else torch.accelerator.current_accelerator(check_available=True)
+    return torch.device("cpu") if found is None else found
+
+
+def generate(
+    denoiser: Denoiser,
+    shape: tuple[int, ...],
+    count: int,
+    *,
+    solver: str = "heun",
+    steps: int = 18,
+    seed: int = 0,
+    labels: Tensor | None = None,
+    batch: int = BATCH,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    progress: bool = False,
+) -> Tensor:
+    """Sample images and round them to uint8.
+
+    Latent i is draw i of the seed's stream "latents", so neither `count` nor `batch` changes an image, but for rounding.
+
+    Args:
+        denoiser: D(x, sigma), or D(x, sigma, labels).
+        shape: of one image, (c, h, w).
+        count: how many images, at least 1.
+        solver: see `sample`.
+        steps: number of noise levels.
+        seed: of the latents.
+        labels: integers (count,), passed to the denoiser third.
+        batch: at most so many images at a time. All batches have one size, since a compiled network is compiled for one;
+            the few images too many are cut off.
+        device: where to sample; None is where the denoiser is.
+        dtype: in which dtype to call the denoiser; None is its own.
+        progress: show a progress bar.
+
+    Returns:
+        The images, uint8 (count, c, h, w), on the CPU.
+    """
+    parts = []
+    size = math.ceil(count / math.ceil(count / batch))
+    with measured(float(count), unit="images", label="sampling", enabled=progress) as show:
+        for start in range(0, count, size):
+            indices = torch.arange(start, start + size)
+            told = None if labels is None else labels[indices % count]
+            latents = draw_noise(seed, indices, shape, stream="latents")
+            samples = sample(
+                *(denoiser, latents),
+                steps=steps,
+                solver=solver,
+                labels=told,
+                device=device,
+                dtype=dtype,
+                batch_size=size,
+            )
+            parts.append(quantize(samples)[: count - start].cpu())
+            show(float(min(start + size, count)), "")
+    return torch.cat(parts)

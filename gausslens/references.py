@@ -1,0 +1,151 @@
+"""What a trained network is held up against: the images of its run, and the denoisers that follow from them.
+
+References are made of exactly the images the network was trained on (mirror images too, if it was trained on those); a
+source whose content has changed since is refused. For a network with labels they are per class.
+"""
+
+import os
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from .data.loading import load_images
+from .data.splits import Splits
+from .denoisers.conditional import PerClassDenoiser
+from .denoisers.distillation import distill
+from .denoisers.gaussian import GaussianDenoiser
+from .denoisers.linear import LinearDenoiser
+from .denoisers.moments import Moments
+from .denoisers.multidelta import MultiDeltaDenoiser
+from .denoisers.preconditioned import Preconditioned
+from .errors import ConfigError, DataError
+from .images import as_tensor
+from .noise import karras_sigmas
+from .runs import Run
+
+
+@dataclass(frozen=True, eq=False)
+class RunImages:
+    """The images of a training run.
+
+    Attributes:
+        train: what the network was trained on, uint8 (n, c, h, w).
+        held_out: what no training set of the source touches, uint8 (m, c, h, w); m may be 0.
+        train_labels: integers (n,) for a network with labels, else None.
+        held_out_labels: integers (m,) for a network with labels, else None.
+        name: of the source.
+    """
+
+    train: Tensor
+    held_out: Tensor
+    train_labels: Tensor | None
+    held_out_labels: Tensor | None
+    name: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one image, (c, h, w)."""
+        return tuple(self.train.shape[1:])
+
+
+def load_run_images(run: Run, *, data: str | os.PathLike[str] | None = None, progress: bool = False) -> RunImages:
+    """The images that a run was trained on, and those held out from it.
+
+    Args:
+        run: a training run.
+        data: where the images are now; None is where they were.
+        progress: show a progress bar.
+
+    Returns:
+        The images.
+
+    Raises:
+        DataError: if they are not there, or not what they were.
+    """
+    config, manifest = run.config, run.manifest
+    images = load_images(
+        data or config.data,
+        size=config.size,
+        value_range=config.value_range,
+        skip_broken=config.skip_broken,
+        progress=progress,
+    )
+    if images.content_hash != manifest["content_hash"]:
+        raise DataError(
+            f"expected the {manifest['count']} images that {run.path} was trained on; {images.source} holds "
+            f"{len(images)} of other content. Restore them, or say where they are now with --data."
+        )
+    splits = Splits(len(images), held_out=config.held_out, seed=config.split_seed)
+    chosen, rest = as_tensor(splits.named(config.split)), as_tensor(splits.held_out)
+    pixels = as_tensor(images.images)
+    labels = None if not config.labels or images.labels is None else as_tensor(images.labels)
+    train, train_labels = pixels[chosen], None if labels is None else labels[chosen]
+    if config.flip:
+        train = torch.cat([train, train.flip(3)])
+        train_labels = None if train_labels is None else train_labels.repeat(2)
+    return RunImages(train, pixels[rest], train_labels, None if labels is None else labels[rest], images.name)
+
+
+def gaussian_denoiser(images: RunImages) -> GaussianDenoiser | PerClassDenoiser:
+    """The Wiener filter of the training images' mean and covariance, or of each class's."""
+    if images.train_labels is None:
+        return GaussianDenoiser(Moments.fit(images.train))
+    return GaussianDenoiser.per_class(images.train, images.train_labels)
+
+
+def multidelta_denoiser(images: RunImages) -> MultiDeltaDenoiser | PerClassDenoiser:
+    """The exact posterior mean over the training images, or over each class's."""
+    if images.train_labels is None:
+        return MultiDeltaDenoiser(images.train)
+    return MultiDeltaDenoiser.per_class(images.train, images.train_labels)
+
+
+def linear_denoiser(
+    run: Run,
+    denoiser: Preconditioned,
+    images: RunImages,
+    *,
+    steps: int,
+    kimg: float | int,
+    ema: bool = True,
+    progress: bool = False,
+) -> nn.Module:
+    """The affine map closest to a run's network at each level of `karras_sigmas(steps)`, kept in the run.
+
+    Args:
+        run: the training run.
+        denoiser: its network at `kimg`.
+        images: the run's images; those trained on are what the maps are fitted on.
+        steps: number of noise levels.
+        kimg: the snapshot.
+        ema: whether the network has the averaged weights.
+        progress: show a progress bar.
+
+    Returns:
+        A `LinearDenoiser` on the network's device; for a network with labels one per class.
+
+    Raises:
+        ConfigError: if the network was trained for one noise level only.
+    """
+    if run.config.sigma is not None:
+        raise ConfigError(f"{run.path} was trained for sigma = {run.config.sigma:g} alone, and cannot be sampled.")
+    device = next(denoiser.parameters()).device
+    folder = run.path / "linear"
+    folder.mkdir(exist_ok=True)
+    stem = f"kimg-{kimg:g}-{'ema' if ema else 'raw'}-{steps}"
+    sigmas = karras_sigmas(steps)
+    if images.train_labels is None:
+        path = folder / f"{stem}.safetensors"
+        if not path.exists():
+            distill(denoiser, images.train, sigmas, progress=progress).save(path)
+        return LinearDenoiser.load(path).to(device)
+    labels = images.train_labels.unique().tolist()
+    paths = {label: folder / f"{stem}-class-{label}.safetensors" for label in labels}
+    if not all(path.exists() for path in paths.values()):
+        fits = distill(denoiser, images.train, sigmas, labels=images.train_labels, progress=progress)
+        for label, path in paths.items():
+            fit = fits[label]
+            assert isinstance(fit, LinearDenoiser)
+            fit.save(path)
+    return PerClassDenoiser({label: LinearDenoiser.load(path) for label, path in paths.items()}).to(device)

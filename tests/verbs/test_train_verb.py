@@ -1,0 +1,128 @@
+"""`gausslens train`: what it prints, resolves, refuses and continues."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from tiny_command import TINY, command
+
+from gausslens import Run, train
+from gausslens.config import TrainConfig
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("GAUSSLENS_CACHE", str(tmp_path / "cache"))
+
+
+def test_it_trains_and_says_where_and_what_next(tmp_path, capsys):
+    words = ("train", "digits", "--split", "200", *TINY, "--out", tmp_path, "--cpu", "--snapshots", "0.8")
+    code, out, err = command(capsys, *words)
+    (folder,) = tmp_path.glob("train-*")
+    assert (code, err) == (0, "Duplicates: none of 359 held-out images repeats one of 200 training images.\n")
+    first, last = out.splitlines()
+    assert first.startswith("denoising loss ")
+    assert last == f"Trained for 1.6 kimg in {folder}. Next: gausslens sample {folder}"
+    run = Run.open(folder)
+    assert (run.snapshots, run.config.multipliers, run.config.width) == ([0.8, 1.6], (1,), 8)
+    assert run.manifest["duplicates"].startswith("none of 359")
+    assert command(capsys, *words)[1] == out
+
+
+def test_options_become_the_config(tmp_path, capsys):
+    np.save(tmp_path / "grey.npy", np.linspace(-2, 2, 50 * 64, dtype=np.float32).reshape(50, 1, 8, 8))
+    code, out, _ = command(
+        *(capsys, "train", tmp_path / "grey.npy", "--dry-run", "--range", "-2", "2", "--multipliers", "1", "2"),
+        *("--snapshots", "1,2", "--learning-rate", "1e-3", "--flip", "--held-out", "7"),
+    )
+    resolved = json.loads(out)
+    assert code == 0
+    assert (resolved["value_range"], resolved["multipliers"], resolved["snapshots"]) == ([-2, 2], [1, 2], [1, 2])
+    assert (resolved["learning_rate"], resolved["flip"], resolved["held_out"]) == (1e-3, True, 7)
+    assert None not in (resolved["batch"], resolved["width"], resolved["kimg"])
+    assert not (tmp_path / "runs").exists()
+    plain = json.loads(command(capsys, "train", "digits", "--dry-run")[1])
+    assert TrainConfig(**plain).split == "all"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere"], "no such source: 'nowhere'"),
+        (["digits", "--split", "2000"], "a subset can have 1 … 1438 images here"),
+        (["digits", "--split", "half"], "no such split: 'half'"),
+        (["digits", "--held-out", "1797"], "held_out must leave something to train on"),
+        (["digits", "--tracker", "paper"], "tracker must be one of"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(words, message, tmp_path, capsys):
+    code, out, err = command(capsys, "train", *words, "--out", tmp_path / "runs", "--cpu")
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_file_in_the_way_is_exit_code_1(tmp_path, capsys):
+    (tmp_path / "runs").write_text("")
+    code, _, err = command(capsys, "train", "digits", "--out", tmp_path / "runs", "--cpu")
+    assert (code, err.count("\n")) == (1, 1)
+    assert "could not make the directory" in err
+
+
+def test_duplicates_are_reported_once_and_kept(tmp_path, capsys, monkeypatch):
+    images = np.random.default_rng(0).integers(0, 256, (60, 1, 8, 8), np.uint8)
+    images[30:] = images[:30]
+    np.save(tmp_path / "twice.npy", images)
+    words = ("train", tmp_path / "twice.npy", *TINY, "--out", tmp_path / "runs", "--cpu")
+    _, _, err = command(capsys, *words)
+    assert "held-out images repeat one of 48 training images" in err
+    monkeypatch.setattr("gausslens.training.find_duplicates", None)
+    assert command(capsys, *words)[2] == err
+    monkeypatch.setattr("gausslens.training._SEARCHED_PIXELS", 10)
+    assert "not looked for" in command(capsys, *words, "--seed", "1")[2]
+
+
+LONG = [sys.executable, "-m", "gausslens", "train", "digits", "--cpu", "--batch", "32", "--width", "8", "--kimg", "40"]
+
+
+def started(folder, *words):
+    return subprocess.Popen(
+        [*LONG, "--out", str(folder), *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def wait_for_records(folder, process):
+    while not list(folder.glob("*/records.jsonl")):
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_stopped_and_started_again_it_ends_with_the_same_weights(number, code, tmp_path):
+    process = started(tmp_path / "stopped")
+    wait_for_records(tmp_path / "stopped", process)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "of 40 kimg; the same command continues from there." in err
+    assert "Traceback" not in err
+    again = started(tmp_path / "stopped")
+    out, err = again.communicate(timeout=120)
+    assert again.returncode == 0, err
+    stopped = Run.open(out.split()[-1])
+    assert len(stopped.provenance["sessions"]) == 2
+    torch.set_num_threads(1)
+    whole = train(TrainConfig("digits", cpu=True, batch=32, width=8, kimg=40, out=str(tmp_path / "whole")))
+    weights = whole.weights()
+    assert all(torch.equal(weights[name], tensor) for name, tensor in stopped.weights().items())
