@@ -2,6 +2,7 @@
 
 import torch
 from reference import as_rows, mean_and_covariance
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 SHAPE = (1, 3, 4)
 DIM = 12
@@ -45,3 +46,40 @@ def assert_moments_of(found, images, tolerance=1e-12):
     torch.testing.assert_close(found.eigvecs.T @ found.eigvecs, identity, rtol=0, atol=1e-12)
     assert bool((found.eigvals.diff() <= 0).all())
     assert bool((found.eigvals >= 0).all())
+
+
+class Indexed(Dataset):
+    """A map-style dataset of (image, label) pairs."""
+
+    def __init__(self, images):
+        self.images = images
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, index):
+        return self.images[index], 7
+
+
+def reused_buffer(images):
+    """Batches that all live in one buffer, as some loaders hand them out."""
+    buffer = torch.empty_like(images[:5])
+    for batch in images.split(5):
+        buffer[: len(batch)] = batch
+        yield buffer[: len(batch)]
+
+
+SOURCES = {
+    "tensor": lambda images: images,
+    "array": lambda images: images.numpy(),
+    "flipped array": lambda images: images.flip(3).numpy()[..., ::-1],
+    "permuted tensor": lambda images: images.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2),
+    "list of batches": lambda images: list(images.split(7)),
+    "list of images": list,
+    "generator": lambda images: (batch for batch in images.split(7)),
+    "generator of arrays": lambda images: (batch.numpy() for batch in images.split(7)),
+    "generator with one buffer": reused_buffer,
+    "dataset": Indexed,
+    "loader": lambda images: DataLoader(TensorDataset(images), batch_size=9),
+    "iterator of a loader": lambda images: iter(DataLoader(TensorDataset(images), batch_size=9)),
+}

@@ -10,51 +10,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from moment_cases import DIM, SHAPE, assert_equal_moments, assert_moments_of, bytes_of, images_of
+from moment_cases import DIM, SHAPE, SOURCES, assert_equal_moments, assert_moments_of, bytes_of, images_of
 from safetensors.torch import save_file
-from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from gausslens import CheckpointError, ConfigError, DataError, GaussianDenoiser, Moments
 from gausslens.denoisers import scatter
 
 # --- sources -----------------------------------------------------------------------------------------------------------
-
-
-class Indexed(Dataset):
-    """A map-style dataset of (image, label) pairs."""
-
-    def __init__(self, images):
-        self.images = images
-
-    def __len__(self):
-        return len(self.images)
-
-    def __getitem__(self, index):
-        return self.images[index], 7
-
-
-def reused_buffer(images):
-    """Batches that all live in one buffer, as some loaders hand them out."""
-    buffer = torch.empty_like(images[:5])
-    for batch in images.split(5):
-        buffer[: len(batch)] = batch
-        yield buffer[: len(batch)]
-
-
-SOURCES = {
-    "tensor": lambda images: images,
-    "array": lambda images: images.numpy(),
-    "flipped array": lambda images: images.flip(3).numpy()[..., ::-1],
-    "permuted tensor": lambda images: images.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2),
-    "list of batches": lambda images: list(images.split(7)),
-    "list of images": list,
-    "generator": lambda images: (batch for batch in images.split(7)),
-    "generator of arrays": lambda images: (batch.numpy() for batch in images.split(7)),
-    "generator with one buffer": reused_buffer,
-    "dataset": Indexed,
-    "loader": lambda images: DataLoader(TensorDataset(images), batch_size=9),
-    "iterator of a loader": lambda images: iter(DataLoader(TensorDataset(images), batch_size=9)),
-}
 
 
 @pytest.mark.parametrize("source", SOURCES)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from moment_cases import DIM, SHAPE, assert_equal_moments, assert_moments_of, covariance_of, images_of
+from moment_cases import DIM, SHAPE, SOURCES, assert_equal_moments, assert_moments_of, covariance_of, images_of
 from reference import as_rows, mean_and_covariance
 
 from gausslens import ConfigError, DataError, Moments
