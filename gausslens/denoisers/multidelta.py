@@ -35,7 +35,7 @@ from .tiles import Digits, ImageTile, kind_of
 
 # Bytes that a tile may take by default, one for each pixel and 20 for each logit (its digits' products and itself): on a CPU
 # few enough that passes over them are cheap; on a GPU, what a recording keeps and a tile beside it are under 1 GiB.
-_TILE_BYTES = {"cpu": 1 << 27, "cuda": 280_000_000}
+_TILE_BYTES = {"cpu": 1 << 27, "cuda": 200_000_000}
 _RECORDED_TILE_BYTES = 670_000_000
 # Queries answered together, and the most numbers in them.
 _MOST_QUERIES = 512

@@ -1,0 +1,72 @@
+"""The Fréchet distance between two sets of images, in the principal components of a reference set.
+
+    d² = ‖m₁ − m₂‖² + tr(Σ₁ + Σ₂ − 2(Σ₁^½ Σ₂ Σ₁^½)^½)
+
+is the squared Wasserstein-2 distance of Gaussians with the sets' means and covariances. The leading components hold nearly
+all of the variance; the others are noise that nobody sees. It needs no network, is the same on every machine, and compares
+sets of one size: it shrinks as sets grow.
+"""
+
+import torch
+from torch import Tensor
+
+from .._typing import Float, Images
+from ..denoisers.moments import Moments
+from ..errors import ConfigError
+from ..images import Bounds, dequantize, gather
+
+_ROWS_AT_ONCE = 4096
+
+
+def frechet_distance(
+    a: Images, b: Images, reference: Moments, *, rank: int = 256, bounds: Bounds = (-1.0, 1.0)
+) -> float:
+    """d² between two sets of images, in the first `rank` principal components of a reference set.
+
+    Args:
+        a: images, (n, c, h, w), uint8 or float.
+        b: images of the same shape.
+        reference: moments of the reference set, usually the training set.
+        rank: how many components, at most those of the reference.
+        bounds: admissible float values; None for other units.
+
+    Returns:
+        The squared distance, in squared units of the images' values.
+
+    Raises:
+        ConfigError: if `rank` is out of range.
+
+    >>> import torch
+    >>> images = torch.rand(500, 1, 4, 4)
+    >>> moments = Moments.fit(images)
+    >>> abs(frechet_distance(images, images, moments, rank=8)) < 1e-9
+    True
+    """
+    if not 1 <= rank <= len(reference.eigvals):
+        raise ConfigError(
+            f"rank must lie between 1 and {len(reference.eigvals)}, the reference's components; got {rank}."
+        )
+    (mean_a, covariance_a), (mean_b, covariance_b) = (
+        _moments(_components(gather(images, bounds=bounds), reference, rank)) for images in (a, b)
+    )
+    return float((mean_a - mean_b).square().sum()) + _covariance_distance(covariance_a, covariance_b)
+
+
+def _components(pixels: Tensor, reference: Moments, rank: int) -> Float[Tensor, "n k"]:
+    mean, vectors = reference.mean.double().cpu(), reference.eigvecs[:, :rank].double().cpu()
+    parts = pixels.flatten(1).split(_ROWS_AT_ONCE)
+    return torch.cat([(dequantize(part.cpu(), torch.float64) - mean) @ vectors for part in parts])
+
+
+def _moments(features: Float[Tensor, "n k"]) -> tuple[Float[Tensor, "k"], Float[Tensor, "k k"]]:
+    mean = features.mean(0)
+    centred = features - mean
+    return mean, centred.T @ centred / len(features)
+
+
+def _covariance_distance(a: Float[Tensor, "k k"], b: Float[Tensor, "k k"]) -> float:
+    """tr(A + B − 2(A^½BA^½)^½), by eigenvalues: a matrix square root of a product would lose half of the digits."""
+    values, vectors = torch.linalg.eigh(a)
+    root = (vectors * values.clamp_min(0).sqrt()) @ vectors.T
+    cross = torch.linalg.eigvalsh(root @ b @ root).clamp_min(0).sqrt().sum()
+    return float(a.trace() + b.trace() - 2 * cross)
