@@ -5,6 +5,7 @@ compiled on its own, so that blocks of one shape are compiled once. On a CPU the
 """
 
 import contextlib
+import os
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,8 @@ from .replay import Replay, recorded
 _REGIONS = (ResidualBlock, HalvedConv, Output)
 # Shapes that one of them may be compiled for: torch would give up after 8.
 _SHAPES = 64
+# What a convolution's algorithm may use, in MiB.
+_SEARCH_MIB = "4096"
 # Calls with inputs of one shape after which a recording pays.
 _SEEN_BEFORE_RECORDING = 2
 
@@ -50,6 +53,8 @@ def prepare_network(denoiser: Preconditioned, device: torch.device, *, compile: 
     denoiser.to(device)
     if device.type == "cuda":
         denoiser.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        # The fastest convolutions need little memory; looking for them among all could take tens of GiB for a moment.
+        os.environ.setdefault("CUDNN_CONV_WSCAP_DBG", _SEARCH_MIB)
         torch.backends.cudnn.benchmark = True
     compiled = device.type == "cuda" if compile is None else compile
     regions = [module for module in denoiser.modules() if isinstance(module, _REGIONS)] if compiled else []
