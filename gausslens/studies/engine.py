@@ -1,0 +1,182 @@
+"""The engine: runs a grid of cells, each once, those that are needed first.
+
+Cells are given from the most to the least informative; a cell that is needed counts as early as the first that needs it.
+Finished cells are skipped. A cell that fails takes down those that need it and no other. With a budget, a cell that is not
+expected to end in time is left out, and said to be.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .cells import Cell, CellStore
+from .executors import carry_out, make_executor, share_done
+
+_POLL_SECONDS = 0.25
+# A worker that dies (killed for memory, say) breaks its pool; its cell is tried again this often.
+_ATTEMPTS = 2
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a grid is.
+
+    Attributes:
+        done: seconds of work that are done, as expected beforehand and corrected by how long cells really took.
+        total: seconds of work in all, likewise.
+        running: the cells that are being worked on, with the share of each that is done.
+    """
+
+    done: float
+    total: float
+    running: dict[Cell, float]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a grid.
+
+    Attributes:
+        failed: cells that failed, and why.
+        skipped: cells that need one that failed.
+        left_out: cells that the budget did not allow.
+    """
+
+    failed: dict[Cell, Exception] = field(default_factory=dict)
+    skipped: list[Cell] = field(default_factory=list)
+    left_out: list[Cell] = field(default_factory=list)
+
+
+def in_order(cells: Iterable[Cell]) -> list[Cell]:
+    """The cells and all that they need, each once and after what it needs, otherwise in the order given."""
+    ordered: dict[str, Cell] = {}
+
+    def add(cell: Cell) -> None:
+        if cell.identity not in ordered:
+            for need in cell.needs:
+                add(need)
+            ordered[cell.identity] = cell
+
+    for cell in cells:
+        add(cell)
+    return list(ordered.values())
+
+
+def run_cells(
+    cells: Iterable[Cell],
+    folder: Path,
+    *,
+    on: str = "pool",
+    workers: int = 1,
+    budget: float | int | None = None,
+    finished: Callable[[Cell], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Outcome:
+    """Run cells, and what they need.
+
+    Args:
+        cells: from the most to the least informative.
+        folder: of cells, finished or not.
+        on: "here", "pool" or "ray".
+        workers: how many cells run at a time.
+        budget: seconds after which no cell should be running; None is no limit.
+        finished: is told of each cell that was run, in this process.
+        progress: is told now and then how far it all is.
+
+    Returns:
+        What failed, what was skipped for it, and what was left out.
+    """
+    return _Engine(in_order(cells), folder, on, 1 if on == "here" else workers, budget).run(finished, progress)
+
+
+class _Engine:
+    def __init__(self, cells: Sequence[Cell], folder: Path, on: str, workers: int, budget: float | int | None) -> None:
+        self.store, self.folder, self.on, self.workers = CellStore(folder), folder, on, workers
+        self.done = {cell.identity for cell in cells if self.store.is_done(cell)}
+        self.todo = [cell for cell in cells if cell.identity not in self.done]
+        self.running: dict[Future[float], Cell] = {}
+        self.attempts: dict[str, int] = {}
+        self.deadline = None if budget is None else time.monotonic() + budget
+        self.outcome = Outcome()
+        self.expected = self.total = sum(cell.cost for cell in self.todo)
+        self.past, self.past_expected = 0.0, 0.0
+
+    def run(self, finished: Callable[[Cell], None] | None, progress: Callable[[Progress], None] | None) -> Outcome:
+        with ExitStack() as stack:
+            executor = stack.enter_context(make_executor(self.on, self.workers)) if self.todo else None
+            while self.todo or self.running:
+                try:
+                    while executor is not None and len(self.running) < self.workers and (cell := self._next()):
+                        self.attempts[cell.identity] = self.attempts.get(cell.identity, 0) + 1
+                        self.running[executor.submit(carry_out, cell, self.folder)] = cell
+                    for cell in self._collect():
+                        if finished is not None:
+                            finished(cell)
+                except BrokenProcessPool:
+                    executor = stack.enter_context(make_executor(self.on, self.workers))
+                if progress is not None:
+                    progress(self._progress())
+        return self.outcome
+
+    def _next(self) -> Cell | None:
+        """The first cell that can run now; those that cannot run at all are put aside."""
+        hopeless = {cell.identity for cell in (*self.outcome.failed, *self.outcome.skipped)}
+        without = {cell.identity for cell in self.outcome.left_out}
+        for cell in list(self.todo):
+            needs = {need.identity for need in cell.needs}
+            if needs & hopeless:
+                self._put_aside(cell, self.outcome.skipped, hopeless)
+            elif needs & without or not self._fits(cell):
+                self._put_aside(cell, self.outcome.left_out, without)
+            elif needs <= self.done:
+                self.todo.remove(cell)
+                return cell
+        return None
+
+    def _put_aside(self, cell: Cell, where: list[Cell], known: set[str]) -> None:
+        self.todo.remove(cell)
+        where.append(cell)
+        known.add(cell.identity)
+
+    def _fits(self, cell: Cell) -> bool:
+        return self.deadline is None or time.monotonic() + cell.cost * self._pace <= self.deadline
+
+    @property
+    def _pace(self) -> float:
+        """How much longer cells take than was expected, from those that are finished."""
+        return self.past / self.past_expected if self.past_expected else 1.0
+
+    def _collect(self) -> list[Cell]:
+        """Wait a little for running cells; returns those that have finished.
+
+        Raises:
+            BrokenProcessPool: if a worker died, after putting its cells back.
+        """
+        finished, broken = [], None
+        for future in wait(self.running, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED).done:
+            cell = self.running.pop(future)
+            error = future.exception()
+            if error is None:
+                self.past, self.past_expected = self.past + future.result(), self.past_expected + cell.cost
+                self.done.add(cell.identity)
+                finished.append(cell)
+            elif isinstance(error, BrokenProcessPool) and self.attempts[cell.identity] < _ATTEMPTS:
+                broken = error
+                self.todo.insert(0, cell)
+            elif isinstance(error, Exception):
+                self.outcome.failed[cell] = error
+            else:
+                raise error
+        if broken is not None:
+            raise broken
+        return finished
+
+    def _progress(self) -> Progress:
+        shares = {cell: share_done(cell, self.folder) for cell in self.running.values()}
+        left = sum(cell.cost for cell in self.todo) + sum(cell.cost * (1 - share) for cell, share in shares.items())
+        total = (self.total - self.past_expected) * self._pace + self.past
+        return Progress(max(total - left * self._pace, 0.0), total, shares)

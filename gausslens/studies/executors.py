@@ -1,0 +1,136 @@
+"""Where cells run: in this process, in a pool of processes, or on a Ray cluster.
+
+Each is an `Executor` of `concurrent.futures`, so that the engine need not know which. A cell computes with one thread
+everywhere, which makes two cells at once on two cores faster than one after the other, and its numbers the same.
+"""
+
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError, MissingExtraError
+from .cells import Cell, CellStore
+
+_SECONDS_BETWEEN_REPORTS = 0.5
+
+
+def make_executor(on: str, workers: int) -> Executor:
+    """The executor by name.
+
+    Args:
+        on: "here", "pool" or "ray".
+        workers: how many cells run at a time; "here" it is one.
+
+    Returns:
+        The executor, to be used as a context.
+
+    Raises:
+        ConfigError: if there is no executor of this name.
+    """
+    if on == "here":
+        return HereExecutor()
+    if on == "pool":
+        # Not forked: a copy of a process that has used torch's threads can hang.
+        context = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(os.getpid(),))
+    if on == "ray":
+        return RayExecutor(workers)
+    raise ConfigError(f"cells run on 'here', 'pool' or 'ray'; got {on!r}.")
+
+
+def carry_out(cell: Cell, folder: Path) -> float:
+    """Do a cell's work in this process, on one thread, noting the share that is done in a file.
+
+    Args:
+        cell: the cell.
+        folder: of all cells.
+
+    Returns:
+        The seconds it took.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+    return CellStore(folder).carry_out(cell, _Reporter(folder / cell.name / "share"))
+
+
+def share_done(cell: Cell, folder: Path) -> float:
+    """The share of a running cell's work that it last said was done."""
+    try:
+        return float((folder / cell.name / "share").read_text())
+    except (OSError, ValueError):  # not begun, or being written
+        return 0.0
+
+
+class _Reporter:
+    """Writes a share to a file now and then."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._last = path, 0.0
+
+    def __call__(self, share: float) -> None:
+        now = time.monotonic()
+        if now - self._last > _SECONDS_BETWEEN_REPORTS:
+            self._path.write_text(f"{share:.4f}")
+            self._last = now
+
+
+class HereExecutor(Executor):
+    """Runs each piece of work at once, in this process."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run it, and return a future that is already there."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class RayExecutor(Executor):
+    """Runs work on a Ray cluster: one that is there (`RAY_ADDRESS`), or a local one with this many workers.
+
+    The folder of cells must be on a file system that all nodes share.
+
+    Args:
+        workers: CPUs of a local cluster.
+
+    Raises:
+        MissingExtraError: if Ray is not installed.
+    """
+
+    def __init__(self, workers: int) -> None:
+        try:
+            import ray
+        except ImportError:
+            raise MissingExtraError("running on Ray needs the package ray: pip install 'gausslens[cluster]'.") from None
+        self._ray = ray
+        if not ray.is_initialized():
+            there = {"address": "auto"} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers}
+            ray.init(**there, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run it on a worker."""
+        future: Future[Any] = self._ray.remote(num_cpus=1, max_retries=0)(fn).remote(*args, **kwargs).future()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Leave the cluster."""
+        self._ray.shutdown()
+
+
+def _start_worker(parent: int) -> None:
+    """Make a worker of the pool end when its parent does, however that ends."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

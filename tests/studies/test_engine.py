@@ -1,0 +1,166 @@
+"""The engine: every cell once, in order, on any executor; kills, failures, budgets and changed options."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import toy_cells
+from toy_cells import add
+
+from gausslens import CheckpointError, ConfigError, MissingExtraError
+from gausslens.studies.cells import Cell, CellStore
+from gausslens.studies.engine import in_order, run_cells
+from gausslens.studies.executors import make_executor
+
+FOLDER = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def _importable_in_workers(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FOLDER), os.environ.get("PYTHONPATH", "")]))
+
+
+def _grid():
+    """A diamond and a chain: 2, 2+3, 2+5, (2+3)+(2+5)+7."""
+    root = add(2)
+    left, right = add(3, root), add(5, root)
+    return root, left, right, add(7, left, right)
+
+
+def _values(folder, cells):
+    store = CellStore(folder)
+    return [store.result(cell).records[0]["value"] for cell in cells]
+
+
+def _log(folder):
+    return Counter((folder / "log").read_text().splitlines())
+
+
+def test_needed_cells_come_first_and_once():
+    root, left, right, top = _grid()
+    assert in_order([top, left]) == [root, left, right, top]
+
+
+@pytest.mark.parametrize("on", ["here", "pool"])
+def test_every_executor_gives_the_same_records_and_runs_each_cell_once(on, tmp_path):
+    grid = _grid()
+    told = []
+    outcome = run_cells([grid[-1]], tmp_path, on=on, workers=2, finished=told.append)
+    assert not (outcome.failed)
+    assert not (outcome.skipped)
+    assert not (outcome.left_out)
+    assert _values(tmp_path, grid) == [2, 5, 7, 19]
+    assert sorted(cell.name for cell in told) == sorted(cell.name for cell in grid)
+    assert set(_log(tmp_path).values()) == {1}
+    store = CellStore(tmp_path)
+    assert store.result(grid[-1]).arrays["value"].tolist() == [19.0]
+    assert store.result(grid[-1]).records[0]["threads"] == 1
+    run_cells([grid[-1]], tmp_path, on=on, workers=2)
+    assert set(_log(tmp_path).values()) == {1}
+
+
+def test_only_what_depends_on_a_change_runs_again(tmp_path, monkeypatch):
+    grid = _grid()
+    run_cells([grid[-1]], tmp_path, on="here")
+    root, left = grid[:2]
+    changed = add(7, left, add(6, root))
+    run_cells([changed], tmp_path, on="here")
+    assert _values(tmp_path, [changed]) == [20]
+    assert sum(_log(tmp_path).values()) == 4 + 2
+    monkeypatch.setattr(toy_cells.add_up, "version", 2)
+    again = _grid()
+    assert not {cell.identity for cell in again} & {cell.identity for cell in grid}
+
+
+def test_identity_is_what_is_computed_not_how_long_it_takes():
+    assert add(1, cost=5).identity == add(1, cost=7).identity
+    assert add(1, other=1).identity != add(1).identity
+    assert add(1, add(2)).identity != add(1).identity
+    assert add(1, add(2), add(3)).identity != add(1, add(3), add(2)).identity
+
+
+@pytest.mark.parametrize("on", ["here", pytest.param("pool", marks=pytest.mark.slow)])
+def test_a_failure_takes_down_what_needs_it_and_nothing_else(on, tmp_path):
+    broken = Cell("toy_cells:fail", {"reason": 1})
+    above, beside = add(1, broken), add(4)
+    outcome = run_cells([above, beside], tmp_path, on=on, workers=2)
+    assert list(outcome.failed) == [broken]
+    assert "told to fail" in str(outcome.failed[broken])
+    assert outcome.skipped == [above]
+    assert _values(tmp_path, [beside]) == [4]
+    assert not CellStore(tmp_path).is_done(broken)
+    with pytest.raises(CheckpointError, match="not finished"):
+        CellStore(tmp_path).result(broken)
+
+
+def test_a_worker_that_dies_is_replaced(tmp_path):
+    cell = Cell("toy_cells:die_once")
+    outcome = run_cells([cell, add(1, cell)], tmp_path, on="pool", workers=1)
+    assert not outcome.failed
+    assert CellStore(tmp_path).is_done(cell)
+
+
+def test_a_budget_leaves_out_what_does_not_fit_and_what_needs_it(tmp_path):
+    cheap, dear = add(1, cost=0.01), add(2, cost=1e6)
+    above = add(3, dear, cost=0.01)
+    outcome = run_cells([dear, above, cheap], tmp_path, on="here", budget=60)
+    assert outcome.left_out == [dear, above]
+    assert _values(tmp_path, [cheap]) == [1]
+
+
+@pytest.mark.slow
+def test_progress_never_falls_back_and_ends_at_the_end(tmp_path):
+    shares = []
+    cells = [add(k, steps=20, seconds=0.02, cost=0.4) for k in range(4)]
+    run_cells(cells, tmp_path, on="pool", workers=2, progress=lambda p: shares.append((p.done, p.total, p.running)))
+    assert shares[-1][0] == pytest.approx(shares[-1][1])
+    assert shares[-1][2] == {}
+    assert any(0 < share < 1 for _, _, running in shares for share in running.values())
+
+
+def test_bad_names_and_missing_packages_are_named(monkeypatch):
+    with pytest.raises(ConfigError, match="nowhere"):
+        make_executor("nowhere", 1)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"gausslens\[cluster\]"):
+        make_executor("ray", 1)
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from toy_cells import add
+from gausslens.studies.engine import run_cells
+
+if __name__ == "__main__":
+    roots = [add(k, steps=15, seconds=0.02) for k in range(6)]
+    run_cells([add(100, *roots), *roots], Path(sys.argv[1]), on="pool", workers=2)
+"""
+
+
+def _started(script, folder):
+    return subprocess.Popen([sys.executable, script, folder], start_new_session=True)
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_the_same_command_ends_with_the_same_records(tmp_path):
+    script, folder = tmp_path / "grid.py", tmp_path / "cells"
+    script.write_text(SCRIPT)
+    rng = random.Random(0)
+    for _ in range(20):
+        process = _started(script, folder)
+        time.sleep(rng.uniform(0.2, 3.5))
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    assert _started(script, folder).wait(120) == 0
+    roots = [add(k, steps=15, seconds=0.02) for k in range(6)]
+    assert _values(folder, [*roots, add(100, *roots)]) == [0, 1, 2, 3, 4, 5, 115]
+    assert all(json.loads(path.read_text()) for path in folder.glob("*/done.json"))
+    assert not list(folder.glob("*/*.partial"))
