@@ -164,3 +164,15 @@ def test_killed_at_any_moment_the_same_command_ends_with_the_same_records(tmp_pa
     assert _values(folder, [*roots, add(100, *roots)]) == [0, 1, 2, 3, 4, 5, 115]
     assert all(json.loads(path.read_text()) for path in folder.glob("*/done.json"))
     assert not list(folder.glob("*/*.partial"))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_a_local_ray_with_two_workers_gives_the_same_records(tmp_path):
+    pytest.importorskip("ray", reason="needs the extra 'cluster'")
+    grid = _grid()
+    outcome = run_cells([grid[-1]], tmp_path, on="ray", workers=2)
+    assert not (outcome.failed or outcome.skipped or outcome.left_out)
+    assert _values(tmp_path, grid) == [2, 5, 7, 19]
+    assert set(_log(tmp_path).values()) == {1}
+    assert CellStore(tmp_path).result(grid[-1]).records[0]["threads"] == 1
