@@ -22,6 +22,7 @@ from .parsing import parse, refuse
 _VERBS = {  # its module, and what it does
     "train": ("training", "train a denoiser on a set of images"),
     "sample": ("sampling", "sample images from a trained denoiser, or from one in closed form"),
+    "measure": ("measuring", "take every measure of a trained denoiser, beside its controls"),
     "study": ("studying", "studies of the paper; until they are here, what this version can do"),
 }
 
@@ -40,7 +41,8 @@ options:
 examples:
   gausslens train digits --split 1400
   gausslens sample runs/train-digits-1a2b3c4d --count 1000
-  gausslens sample --help
+  gausslens measure runs/train-digits-1a2b3c4d
+  gausslens measure --help
   gausslens study digits
 """
 

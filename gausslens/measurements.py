@@ -1,0 +1,293 @@
+"""The measures that `gausslens measure` takes: each a function of a `Subject` that returns tidy records.
+
+A record is one number: `quantity`, `value`, `low`, `high` (its 95 % interval, None where there is none), `count` (of
+independent units), and what it is the number of: `sigma`, `on` (train, held_out or surrogate images), `denoiser`
+(network, gaussian, multidelta), `reference` (what it is compared with), and others.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import Tensor
+
+from .data.duplicates import find_duplicates
+from .denoisers.moments import Moments
+from .images import dequantize
+from .measures.copying import memorization
+from .measures.curves import Curve
+from .measures.gaps import gap, identity_gap
+from .measures.intervals import Estimate, mean_estimate
+from .measures.jacobian import jacobian_spectrum
+from .measures.similarity import Similarity, agreement
+from .measures.spectrum import alignment
+from .measures.superposition import linearity
+from .noise import draw_noise, draw_order
+from .runs import Record
+from .subject import Inputs, Subject
+from .validation import denoising_losses
+
+_OVERLAPS = (1, 2, 5, 10, 20, 50, 100)
+_JACOBIANS = 4  # images
+_SINGULAR_VALUES = 10
+_DENSE_DIM = 256  # dimensions up to which whole Jacobians are cheaper than an iteration
+_ITERATIONS = 15
+# Products of an image with an image that distilling the multi-delta denoiser may cost at each level.
+_CONTROL_COST = 20_000_000_000
+
+
+def take_duplicates(subject: Subject) -> Iterator[Record]:
+    """How many held-out images repeat a training image.
+
+    Yields:
+        The records.
+    """
+    images = subject.images
+    if len(images.held_out):
+        report = find_duplicates(images.train, images.held_out, device=subject.device)
+        for kind, pairs in (("exact", report.exact), ("near", report.near)):
+            yield {"quantity": "duplicates", "value": len(pairs), "count": report.n_held_out, "kind": kind}
+
+
+def take_denoising_loss(subject: Subject) -> Iterator[Record]:
+    """The training objective on images of either kind.
+
+    Yields:
+        The records.
+    """
+    for inputs in subject.inputs:
+        if inputs.name != "surrogate":
+            labels = inputs.options["labels"]
+            chosen = draw_order(subject.config.seed, len(inputs.images))[: 10 * subject.config.count]
+            losses = denoising_losses(
+                *(subject.network, inputs.images[chosen], subject.training),
+                labels=None if labels is None else labels[chosen],
+            )
+            yield of_estimate("denoising_loss", mean_estimate(losses.double()), on=inputs.name, denoiser="network")
+
+
+def take_linearity(subject: Subject) -> Iterator[Record]:
+    """How linear each denoiser is.
+
+    Yields:
+        The records.
+    """
+    for inputs in subject.inputs:
+        for name, denoiser in subject.remembering.items():
+            for metric in ("cosine", "nmse"):
+                for affine in (False, True):
+                    curve = linearity(
+                        denoiser, inputs.images, subject.sigmas, metric=metric, affine=affine, **_how(subject, inputs)
+                    )
+                    yield from of_curve(f"linearity_{metric}", curve, on=inputs.name, denoiser=name, affine=affine)
+
+
+def take_gap(subject: Subject) -> Iterator[Record]:
+    """How far the network is from each reference, and, as a control, the multi-delta denoiser from the Gaussian.
+
+    Yields:
+        The records.
+    """
+    network, gaussian, memory = subject.remembering.values()
+    for inputs in subject.inputs:
+        pairs: list[tuple[str, Any, str, Any]] = [
+            ("network", network, "gaussian", gaussian),
+            ("network", network, "multidelta", memory),
+            ("multidelta", memory, "gaussian", gaussian),
+        ]
+        if subject.calls is not None:
+            pairs.append(("network", network, "linear", subject.linear("network", subject.inputs[0])))
+        for name, denoiser, against, reference in pairs:
+            for metric in ("rmse", "nmse", "ev"):
+                curve = gap(denoiser, reference, inputs.images, subject.sigmas, metric=metric, **_how(subject, inputs))
+                yield from of_curve(f"gap_{metric}", curve, on=inputs.name, denoiser=name, reference=against)
+
+
+def take_identity_gap(subject: Subject) -> Iterator[Record]:
+    """How far each denoiser is from doing nothing.
+
+    Yields:
+        The records.
+    """
+    for inputs in subject.inputs:
+        for name, denoiser in subject.remembering.items():
+            for metric in ("nmse", "cosine"):
+                curve = identity_gap(denoiser, inputs.images, subject.sigmas, metric=metric, **_how(subject, inputs))
+                yield from of_curve(f"identity_{metric}", curve, on=inputs.name, denoiser=name)
+
+
+def take_distillation(subject: Subject) -> Iterator[Record]:
+    """What an affine map leaves unexplained of each denoiser, and how far its matrix is from a Gaussian's.
+
+    Yields:
+        The records.
+    """
+    for name in _distilled(subject):
+        for inputs in _real(subject):
+            fit = subject.linear(name, inputs)
+            columns = {"fvu": fit.fvu, "fvu_floor": fit.fvu_floor, "fvu_held_out": fit.fvu_held_out}
+            columns |= {"weight_error_floor": fit.weight_error_floor, "shrinkage": fit.shrinkage}
+            tags = {"on": inputs.name, "denoiser": name, "count": fit.calls}
+            for quantity, values in columns.items():
+                yield from _per_level(subject, quantity, values, **tags)
+            for reference, values in fit.weight_error.items():
+                of_inputs = inputs.name if reference == "distillation" else reference
+                if reference == "distillation" or reference != inputs.name:
+                    yield from _per_level(subject, "weight_error", values, reference=f"gaussian of {of_inputs}", **tags)
+
+
+def take_alignment(subject: Subject) -> Iterator[Record]:
+    """How the distilled matrices line up with the principal components of the training images.
+
+    Yields:
+        The records.
+    """
+    halves = [Moments.fit(half, device=subject.device) for half in _halves(subject)]
+    for name in _distilled(subject):
+        for inputs in _real(subject):
+            fit = subject.linear(name, inputs)
+            for sigma in subject.sigmas.tolist():
+                found = alignment(fit, subject.moments, sigma, halves=(halves[0], halves[1]) if halves else None)
+                tags = {"sigma": sigma, "on": inputs.name, "denoiser": name, "count": fit.calls}
+                yield _record("asymmetry", found.asymmetry, **tags)
+                for k in (k for k in _OVERLAPS if k <= len(found.overlap)):
+                    yield _record("overlap", float(found.overlap[k - 1]), k=k, **tags)
+                    yield _record("overlap_chance", float(found.chance[k - 1]), k=k, **tags)
+                    if found.ceiling is not None:
+                        yield _record("overlap_ceiling", float(found.ceiling[k - 1]), k=k, **tags)
+
+
+def take_memorization(subject: Subject) -> Iterator[Record]:
+    """Whether samples of each denoiser are copies of training images.
+
+    Yields:
+        The records.
+    """
+    images = subject.images
+    for name, samples in subject.samples.items():
+        found = memorization(
+            *(samples, images.train, images.held_out if len(images.held_out) else None), seed=subject.config.seed
+        )
+        estimates = {"gl": found.gl, "gl_held_out": found.gl_held_out, "gl_relative": found.gl_relative}
+        for quantity, estimate in {**estimates, "memorised_fraction": found.ratio_fraction}.items():
+            if estimate is not None:
+                yield of_estimate(quantity, estimate, denoiser=name)
+        if found.copy_test is not None:
+            tested = found.copy_test
+            numbers = {"copy_test_p": tested.p_value, "nearer_train": tested.nearer_train}
+            numbers |= {"nearer_held_out": tested.nearer_held_out, "copies_named": len(tested.copies)}
+            for quantity, value in numbers.items():
+                yield _record(quantity, value, count=len(samples), denoiser=name)
+
+
+def take_agreement(subject: Subject) -> Iterator[Record]:
+    """How alike the network's samples and each control's are from the same noise, and from different noises.
+
+    Yields:
+        The records.
+    """
+    samples = dict(subject.samples)
+    generated = samples.pop("network", None)
+    for reference, others in samples.items():
+        found = agreement(generated, others, seed=subject.config.seed)
+        for noise, likeness in (("same", found.same_noise), ("shuffled", found.shuffled)):
+            for quantity, estimate in _similarities(likeness):
+                yield of_estimate(quantity, estimate, denoiser="network", reference=reference, noise=noise)
+
+
+def take_jacobian(subject: Subject) -> Iterator[Record]:
+    """The largest singular values of the network's and the Gaussian's Jacobian at a few noisy images.
+
+    Yields:
+        The records.
+    """
+    k, seed = min(_SINGULAR_VALUES, subject.dim), subject.config.seed
+    for inputs in _real(subject):
+        chosen = draw_order(seed, len(inputs.images), stream="jacobian")[:_JACOBIANS]
+        x0, eps = dequantize(inputs.images[chosen]), draw_noise(seed, chosen, subject.images.shape)
+        labels = inputs.options["labels"]
+        for name in ("network", "gaussian"):
+            for sigma in subject.sigmas.tolist():
+                spectrum = jacobian_spectrum(
+                    *(subject.denoisers[name], x0 + sigma * eps, sigma, k),
+                    full=subject.dim <= _DENSE_DIM,
+                    iterations=_ITERATIONS,
+                    labels=None if labels is None else labels[chosen],
+                )
+                for index in range(k):
+                    estimate = mean_estimate(spectrum.singular_values[:, index].cpu())
+                    tags = {"sigma": sigma, "on": inputs.name, "denoiser": name, "k": index + 1}
+                    yield of_estimate("singular_value", estimate, **tags)
+
+
+TAKE: dict[str, Callable[[Subject], Iterator[Record]]] = {
+    "duplicates": take_duplicates,
+    "denoising_loss": take_denoising_loss,
+    "linearity": take_linearity,
+    "gap": take_gap,
+    "identity_gap": take_identity_gap,
+    "distillation": take_distillation,
+    "alignment": take_alignment,
+    "memorization": take_memorization,
+    "agreement": take_agreement,
+    "jacobian": take_jacobian,
+}
+
+
+def of_estimate(quantity: str, estimate: Estimate, **tags: Any) -> Record:
+    """The record of one number with its interval."""
+    interval = {"low": _finite(estimate.low), "high": _finite(estimate.high), "count": estimate.count}
+    return _record(quantity, estimate.value, **interval, **tags)
+
+
+def of_curve(quantity: str, curve: Curve, **tags: Any) -> Iterator[Record]:
+    """The records of a curve, one for each noise level.
+
+    Yields:
+        The records.
+    """
+    columns = (column.tolist() for column in (curve.sigmas, curve.values, curve.low, curve.high))
+    for sigma, value, low, high in zip(*columns, strict=True):
+        yield of_estimate(quantity, Estimate(value, low, high, curve.count), sigma=sigma, **tags)
+
+
+def _record(quantity: str, value: float | int, **tags: Any) -> Record:
+    return {"quantity": quantity, "value": _finite(value), **tags}
+
+
+def _finite(value: float | int) -> float | int | None:
+    """JSON has no other numbers."""
+    return value if math.isfinite(value) else None
+
+
+def _per_level(subject: Subject, quantity: str, values: Tensor | None, **tags: Any) -> Iterator[Record]:
+    if values is not None:
+        for sigma, value in zip(subject.sigmas.tolist(), values.tolist(), strict=True):
+            yield _record(quantity, value, sigma=sigma, **tags)
+
+
+def _how(subject: Subject, inputs: Inputs) -> dict[str, Any]:
+    """What all curves are taken with."""
+    return {"count": subject.config.count, "seed": subject.config.seed, "device": subject.device, **inputs.options}
+
+
+def _real(subject: Subject) -> list[Inputs]:
+    return [inputs for inputs in subject.inputs if inputs.name != "surrogate"]
+
+
+def _distilled(subject: Subject) -> list[str]:
+    """Which denoisers are distilled: the network, and the control that retrieves where that is not too much work."""
+    if subject.calls is None:
+        return []
+    affordable = subject.calls * subject.dim * len(subject.images.train) <= _CONTROL_COST
+    return ["network", "multidelta"] if affordable else ["network"]
+
+
+def _halves(subject: Subject) -> tuple[Tensor, ...]:
+    order = draw_order(subject.config.seed, len(subject.images.train), stream="halves")
+    return tuple(subject.images.train[half.sort().values] for half in order.chunk(2)) if len(order) > 3 else ()
+
+
+def _similarities(likeness: Similarity) -> Iterator[tuple[str, Estimate]]:
+    for name in ("rmse", "nmse", "correlation", "ssim"):
+        yield f"agreement_{name}", getattr(likeness, name)
