@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# The commands behind the numbers in benchmarks/README.md, from the project's folder, with the package installed.
+# DATA holds CIFAR-10 as cifar10-train-a.npz, cifar10-train-b.npz and cifar10-test.npz (`images`, uint8 NHWC).
+set -euo pipefail
+DATA=${1:?the folder with CIFAR-10}
+OUT=${2:-results}
+mkdir -p "$OUT"
+
+# Against the published way: on a CPU with nothing else running, or on a GPU.
+python benchmarks/ratios.py --data "$DATA" --out "$OUT/ratios.jsonl"
+# Intervals, copy test, rank-limited spectra (CPU).
+python benchmarks/coverage.py > benchmarks/coverage.txt
+python benchmarks/interval_methods.py > benchmarks/interval_methods.txt
+python benchmarks/copy_test.py
+python benchmarks/rank.py
+# Training and sampling (GPU).
+if python -c 'import torch, sys; sys.exit(not torch.cuda.is_available())'; then
+  python benchmarks/throughput.py --out "$OUT/throughput.jsonl"
+  python benchmarks/cifar.py --data "$DATA" --runs "$OUT/runs" --out "$OUT/cifar.jsonl"
+fi
