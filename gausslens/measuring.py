@@ -71,9 +71,10 @@ def measure(config: MeasureConfig, *, progress: bool = False) -> Run:
 def resolve(config: MeasureConfig, trained: Run) -> MeasureConfig:
     """The config with every choice left open made: measures, snapshot and folder."""
     kimg = trained.snapshots[-1] if config.kimg is None else config.kimg
-    out = config.out or str(Path(config.run).resolve().parent)
+    folder = Path(config.run)
+    beside = folder.parent if folder.name not in ("", "..") else folder.resolve().parent
     only = tuple(name for name in MEASURES if name in (config.only or MEASURES))
-    return replace(config, kimg=kimg, out=out, only=only)
+    return replace(config, kimg=kimg, out=config.out or str(beside), only=only)
 
 
 def identity(config: MeasureConfig, trained: Run) -> str:
