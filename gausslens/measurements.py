@@ -166,7 +166,9 @@ def take_memorization(subject: Subject) -> Iterator[Record]:
     images = subject.images
     for name, samples in subject.samples.items():
         found = memorization(
-            *(samples, images.train, images.held_out if len(images.held_out) else None), seed=subject.config.seed
+            *(samples, images.train, images.held_out if len(images.held_out) else None),
+            seed=subject.config.seed,
+            device=subject.device,
         )
         estimates = {"gl": found.gl, "gl_held_out": found.gl_held_out, "gl_relative": found.gl_relative}
         for quantity, estimate in {**estimates, "memorised_fraction": found.ratio_fraction}.items():

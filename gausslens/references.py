@@ -97,8 +97,8 @@ def gaussian_denoiser(images: RunImages) -> GaussianDenoiser | PerClassDenoiser:
 def multidelta_denoiser(images: RunImages) -> MultiDeltaDenoiser | PerClassDenoiser:
     """The exact posterior mean over the training images, or over each class's."""
     if images.train_labels is None:
-        return MultiDeltaDenoiser(images.train)
-    return MultiDeltaDenoiser.per_class(images.train, images.train_labels)
+        return MultiDeltaDenoiser(images.train, resident=True)
+    return MultiDeltaDenoiser.per_class(images.train, images.train_labels, resident=True)
 
 
 def linear_denoiser(
