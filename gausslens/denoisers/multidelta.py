@@ -54,7 +54,7 @@ _SMALL_PROBLEM = 1 << 31
 _PAIR_NUMBERS = {"cpu": 1 << 18, "cuda": 1 << 23}
 _MANY_PAIRS = {"cpu": 1 / 32, "cuda": 1 / 256}
 # Float64 numbers in the pairs that are added up again pairwise, at most.
-_SHARPENED_NUMBERS = 1 << 25
+_SHARPENED_NUMBERS = 1 << 22
 # Error of the answer, relative to the spread of the images, that float32 products may cause; well inside what is promised.
 _TOLERANCE = {"cpu": 2e-7, "cuda": 5e-6}
 
