@@ -32,7 +32,7 @@ _CIRCUMSTANCES = {
 }
 _TUPLES = ("value_range", "multipliers", "attention", "snapshots")
 _WHOLE = {"size": 1, "held_out": 0, "split_seed": 0, "width": 1, "blocks": 1, "batch": 1, "seed": 0}
-_POSITIVE = ("sigma", "learning_rate", "kimg")
+_POSITIVE = ("sigma", "level_spread", "learning_rate", "kimg")
 _NOT_NEGATIVE = ("ramp_kimg", "ema_kimg")
 _FRACTIONS = ("dropout", "augment")
 
@@ -45,6 +45,8 @@ class Recipe(NamedTuple):
     ramp_kimg: float
     ema_kimg: float
     kimg: float
+    level_mean: float = -1.2
+    level_spread: float = 1.2
 
 
 def _checks_itself(cls: type[T]) -> type[T]:
@@ -105,6 +107,10 @@ class TrainConfig:
     """How the network becomes a denoiser; None is "none" for one noise level and "edm" for all."""
     sigma: float | None = None
     """Train for this noise level only; None trains for all."""
+    level_mean: float | None = None
+    """Mean of ln σ over the noise levels trained on, for the preconditionings "edm" and "none"."""
+    level_spread: float | None = None
+    """Standard deviation of ln σ."""
     batch: int | None = None
     """Images per step, over all devices."""
     learning_rate: float | None = None
@@ -146,6 +152,7 @@ class TrainConfig:
         for name in _POSITIVE:
             value = getattr(self, name)
             _check(value is None or (_is_number(value) and value > 0), name, "a finite number above 0", self)
+        _check(self.level_mean is None or _is_number(self.level_mean), "level_mean", "a finite number", self)
         for name in _NOT_NEGATIVE:
             value = getattr(self, name)
             _check(value is None or (_is_number(value) and value >= 0), name, "a finite number, at least 0", self)
@@ -157,7 +164,7 @@ class TrainConfig:
             _check(value is None or all(_is_whole(v) and v > 0 for v in value), name, "integers above 0", self)
         _check(all(_is_number(v) and v >= 0 for v in self.snapshots), "snapshots", "numbers of kimg, at least 0", self)
         object.__setattr__(self, "snapshots", tuple(sorted({float(v) for v in self.snapshots})))
-        for name in (*_POSITIVE, *_NOT_NEGATIVE, *_FRACTIONS):  # 1 and 1.0 are the same run
+        for name in (*_POSITIVE, *_NOT_NEGATIVE, *_FRACTIONS, "level_mean"):  # 1 and 1.0 are the same run
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, float(value))
         _check(
@@ -172,7 +179,7 @@ class TrainConfig:
 
     def resolve(self, shape: tuple[int, int, int]) -> "TrainConfig":
         """This config with every choice left open made, for images of `shape` (c, h, w)."""
-        recipe = _recipe(self.network, shape[1])
+        recipe = _recipe(self.network, max(shape[1:]))
         chosen = {name: value for name, value in recipe._asdict().items() if getattr(self, name) is None}
         if self.preconditioning is None:
             chosen["preconditioning"] = "edm" if self.sigma is None else "none"
@@ -193,7 +200,7 @@ class TrainConfig:
 
     @property
     def recipe(self) -> Recipe:
-        """Batch, learning rate, ramp, average and length of a resolved config."""
+        """Batch, learning rate, ramp, average, length and noise levels of a resolved config."""
         return Recipe(*(_resolved(getattr(self, name), name) for name in Recipe._fields))
 
     @property
@@ -208,6 +215,10 @@ class TrainConfig:
 
 def _recipe(network: str, size: int) -> Recipe:
     """Defaults of training, by architecture and image size; the large networks' follow Karras et al. (2022)."""
+    if network == "unet" and size <= 8:
+        # Noise of the order of the image decides what so few pixels show, and little depends on their details.
+        levels = {"level_mean": -0.4, "level_spread": 0.75}
+        return Recipe(batch=256, learning_rate=4e-3, ramp_kimg=10, ema_kimg=50, kimg=450, **levels)
     if network == "unet":
         return Recipe(batch=128, learning_rate=5e-3, ramp_kimg=10, ema_kimg=50, kimg=180)
     if network in ("linear", "skipnet", "dit"):

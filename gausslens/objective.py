@@ -2,9 +2,10 @@
 
     E[λ(σ)·‖D(x0 + σ·eps; σ) − x0‖²],   Eq. (52) of arXiv:2410.24060,
 
-per pixel, with ln σ ~ N(−1.2, 1.2²) and λ(σ) = (σ² + σ_d²)/(σσ_d)² for the EDM preconditioning. The baselines "ve" and
-"vp" keep the levels they were published with: ln σ uniform between ln 0.02 and ln 100, and σ² = exp(½·19.9t² + 0.1t) − 1
-with t uniform in (10⁻⁵, 1). A network for one noise level minimises the plain error there.
+per pixel, with ln σ ~ N(level_mean, level_spread²), which is N(−1.2, 1.2²) in the paper, and λ(σ) = (σ² + σ_d²)/(σσ_d)²
+for the EDM preconditioning. The baselines "ve" and "vp" keep the levels they were published with: ln σ uniform between
+ln 0.02 and ln 100, and σ² = exp(½·19.9t² + 0.1t) − 1 with t uniform in (10⁻⁵, 1). A network for one noise level minimises
+the plain error there.
 """
 
 import math
@@ -37,7 +38,7 @@ def noise_levels(config: TrainConfig, normals: Float[Tensor, "b"]) -> Float[Tens
         t = 1e-5 + (1 - 1e-5) * torch.special.ndtr(normals)
         levels = (0.5 * 19.9 * t.square() + 0.1 * t).expm1().sqrt()
     else:
-        levels = (-1.2 + 1.2 * normals).exp()
+        levels = (config.recipe.level_mean + config.recipe.level_spread * normals).exp()
     return levels
 
 

@@ -83,7 +83,7 @@ def empirical_law(rows: Tensor) -> Callable[[Tensor, float], Tensor]:
 def network(kind: str, classes: int = 0) -> Preconditioned:
     """A small network with fixed random weights and outputs of the order of 0.1."""
     weights = torch.Generator().manual_seed(4)
-    module = build_network("unet", SHAPE, width=8, multipliers=(1, 2), classes=classes).double()
+    module = build_network("unet", SHAPE, width=8, multipliers=(1, 2), blocks=1, classes=classes).double()
     for name, parameter in module.named_parameters():
         nn.init.normal_(parameter, std=0.02 if name.startswith("output") else 0.1, generator=weights)
     return Preconditioned(module, kind).eval()

@@ -16,10 +16,14 @@ def resolved(**options):
     return TrainConfig("digits", **options).resolve((1, 8, 8))
 
 
-def test_the_levels_of_edm_are_log_normal():
-    logs = noise_levels(resolved(), NORMALS).log()
-    assert float(logs.mean()) == pytest.approx(-1.2, abs=0.01)
-    assert float(logs.std()) == pytest.approx(1.2, abs=0.01)
+@pytest.mark.parametrize(
+    ("options", "mean", "spread"),
+    [({"network": "ncsnpp"}, -1.2, 1.2), ({"level_mean": 0.5, "level_spread": 2.0}, 0.5, 2.0)],
+)
+def test_the_levels_of_edm_are_log_normal(options, mean, spread):
+    logs = noise_levels(resolved(**options), NORMALS).log()
+    assert float(logs.mean()) == pytest.approx(mean, abs=0.01)
+    assert float(logs.std()) == pytest.approx(spread, abs=0.01)
 
 
 def test_the_levels_of_ve_are_log_uniform():

@@ -6,6 +6,7 @@
 | ddpmpp | DDPM++, the network of EDM-VP | as ncsnpp |
 | adm | the U-Net of Dhariwal and Nichol | 192, (1, 2, 3, 4), 3, (32, 16, 8) |
 | unet | a small U-Net for a CPU | 24, (1,) up to 16 pixels, then (1, 2), above 32 (1, 2, 2), 1 |
+| | up to 8 pixels, a dense network | 128, () without convolutions, 5 |
 | linear | an affine map | |
 | skipnet | a convolutional autoencoder with thin skips | 128, as many 1s as the image can be halved, at most 5 |
 | dit | a diffusion transformer | 384, no multipliers, 12 |
@@ -24,7 +25,7 @@ from .dit import DiT
 from .linear import LinearNetwork
 from .published import ADM, DDPMPP, NCSNPP
 from .skipnet import SkipNet
-from .small import SmallUNet
+from .small import small_network
 from .unet import UNet
 
 __all__ = ["build_network", "default_options"]
@@ -33,7 +34,7 @@ _CLASSES: dict[str, Any] = {
     "ncsnpp": partial(UNet, architecture=NCSNPP),
     "ddpmpp": partial(UNet, architecture=DDPMPP),
     "adm": partial(UNet, architecture=ADM),
-    "unet": SmallUNet,
+    "unet": small_network,
     "linear": LinearNetwork,
     "skipnet": SkipNet,
     "dit": DiT,
@@ -91,7 +92,7 @@ def build_network(
             known = ", ".join(options) or "none"
             raise ConfigError(f"the network {name!r} has no option {option}; got {value}. Its options: {known}.")
         options[option] = value
-    _check_options(options)
+    _check_options(name, options)
     network: nn.Module = _CLASSES[name](image, **options)
     return network
 
@@ -106,6 +107,8 @@ def default_options(name: str, shape: tuple[int, int, int]) -> dict[str, Any]:
         return {"width": 128, "multipliers": multipliers, "blocks": 4, "attention": (16,), **conditions}
     if name == "adm":
         return {"width": 192, "multipliers": (1, 2, 3, 4), "blocks": 3, "attention": (32, 16, 8), **conditions}
+    if name == "unet" and side <= 8:
+        return {"width": 128, "multipliers": (), "blocks": 5, **conditions}
     if name == "unet":
         multipliers = (1, 2, 2) if side > 32 else (1, 2) if side > 16 else (1,)
         return {"width": 24, "multipliers": multipliers, "blocks": 1, **conditions}
@@ -124,12 +127,13 @@ def _checked_shape(shape: Sequence[int]) -> tuple[int, int, int]:
     return channels, height, width
 
 
-def _check_options(options: dict[str, Any]) -> None:
+def _check_options(name: str, options: dict[str, Any]) -> None:
     for option in ("width", "blocks"):
         if options.get(option, 1) < 1:
             raise ConfigError(f"{option} must be at least 1; got {options[option]}.")
-    if "multipliers" in options and (not options["multipliers"] or min(options["multipliers"]) < 1):
-        raise ConfigError(f"multipliers must be at least one number, each at least 1; got {options['multipliers']}.")
+    multipliers = options.get("multipliers", (1,))
+    if min(multipliers, default=1) < 1 or (not multipliers and name != "unet"):
+        raise ConfigError(f"multipliers must be at least one number, each at least 1; got {multipliers}.")
     if not 0 <= options.get("dropout", 0) < 1:
         raise ConfigError(f"dropout must be in [0, 1); got {options['dropout']}.")
     for option in ("classes", "augment_inputs"):

@@ -15,7 +15,7 @@ SMALL = {
     "ncsnpp": {"width": 8, "multipliers": (1, 2), "blocks": 1, "attention": (4,)},
     "ddpmpp": {"width": 8, "multipliers": (1, 2), "blocks": 1, "attention": (4,)},
     "adm": {"width": 16, "multipliers": (1, 2), "blocks": 1, "attention": (4,)},
-    "unet": {},
+    "unet": {"width": 24, "multipliers": (1,), "blocks": 1},
     "linear": {},
     "skipnet": {"width": 16},
     "dit": {"width": 32, "blocks": 2},
@@ -233,6 +233,66 @@ def test_the_small_unet_pads_below_and_right_and_crops():
     assert torch.equal(network(x, noise), larger(padded, noise)[..., :9, :7])
 
 
+def dense(**options):
+    network = build_network("unet", (1, 8, 8), **options)
+    for parameter in network.parameters():
+        nn.init.normal_(parameter, std=0.1)
+    return network.double().eval()
+
+
+def test_up_to_8_pixels_the_small_network_is_dense_and_ignores_the_noise():
+    x, noise = inputs()
+    network = dense()
+    assert not any(isinstance(module, nn.Conv2d) for module in network.modules())
+    assert sum(parameter.numel() for parameter in network.parameters()) <= 500_000
+    output = network(x, noise)
+    assert torch.equal(output, network(x, noise + 1))
+    assert (output.shape, output.dtype) == (x.shape, torch.float64)
+    assert any(isinstance(module, nn.Conv2d) for module in build_network("unet", (1, 9, 8)).modules())
+    with pytest.raises(ConfigError, match="neither labels"):
+        network(x, noise, torch.tensor([0, 1, 2]))
+
+
+def test_the_dense_network_is_its_formula():
+    x, noise = inputs()
+    network = dense(width=6, blocks=2)
+    vector = x.flatten(1) @ network.input.weight.T + network.input.bias
+    for block in network.blocks:
+        norm = F.layer_norm(vector, (6,), block.norm.weight, block.norm.bias)
+        hidden = F.silu(norm @ block.first.weight.T + block.first.bias)
+        assert hidden.shape == (3, 12)
+        vector = vector + hidden @ block.second.weight.T + block.second.bias
+    expected = vector @ network.output.weight.T + network.output.bias
+    torch.testing.assert_close(network(x, noise).flatten(1), expected)
+
+
+def test_labels_and_augmentation_matter_to_the_dense_network():
+    x, noise = inputs()
+    network = dense(classes=3, augment_inputs=2)
+    labels, augment = torch.tensor([0, 1, 2]), torch.ones(3, 2, dtype=torch.float64)
+    base = network(x, noise, labels)
+    assert torch.equal(network(x, noise + 0.3, labels), base)
+    assert not torch.allclose(network(x, noise, labels.flip(0))[0], base[0])
+    assert not torch.allclose(network(x, noise, labels, augment), base)
+    torch.testing.assert_close(network(x, noise, labels, 0 * augment), base)
+    network.train()(x, noise, labels, augment).square().sum().backward()
+    assert [key for key, p in network.named_parameters() if p.grad is None or not bool(p.grad.abs().sum() > 0)] == []
+
+
+def test_the_dense_network_drops_activations_only_in_training():
+    x, noise = inputs()
+    network = dense(dropout=0.5)
+    assert torch.equal(network(x, noise), network(x, noise))
+    assert not torch.equal(network.train()(x, noise), network(x, noise))
+
+
+def test_the_dense_network_is_float32_under_autocast():
+    network = dense().float()
+    x, noise = (tensor.float() for tensor in inputs())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert network(x, noise).dtype == torch.float32
+
+
 def test_linear_is_an_affine_map_of_all_pixels():
     x, noise = inputs(4)
     network = small("linear")
@@ -259,12 +319,12 @@ def test_a_new_transformer_is_zero_and_knows_positions():
         ("dit", (3, 9, 9), {}, "multiples of 2; got 9×9"),
         ("dit", (3, 8, 8), {"width": 130}, "multiple of 4"),
         ("unet", (8, 8), {}, r"\(channels, height, width\); got \(8, 8\)"),
-        ("unet", (1, 8, 8), {"width": 5}, "even"),
+        ("unet", (1, 16, 16), {"width": 5}, "even"),
         ("unet", (1, 8, 8), {"attention": (4,)}, "no option attention"),
         ("unet", (1, 8, 8), {"blocks": 0}, "blocks must be at least 1"),
         ("unet", (1, 8, 8), {"dropout": 1.0}, "dropout"),
         ("unet", (1, 8, 8), {"classes": -1}, "classes"),
-        ("unet", (1, 8, 8), {"multipliers": ()}, "multipliers"),
+        ("ncsnpp", (1, 8, 8), {"multipliers": ()}, "multipliers"),
         ("linear", (1, 8, 8), {"width": 3}, "no option width"),
     ],
 )
