@@ -21,6 +21,7 @@ EXCUSED = {
     "data/decoding.py": {"PIL"},
     "data/pictures.py": {"PIL"},
     "report/pictures.py": {"PIL"},
+    "report/rendering.py": {"jinja2", "markupsafe", "plotly"},
     "studies/executors.py": {"ray"},
 }
 

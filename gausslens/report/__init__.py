@@ -1,0 +1,32 @@
+"""Reports: figures as plain numbers and pictures, drawn on one self-contained page and, for papers, as SVG files."""
+
+from .figures import (
+    Axis,
+    ClaimRow,
+    CurveFigure,
+    Figure,
+    HeatMap,
+    ImageGrid,
+    NoiseSlider,
+    Series,
+    Table,
+    Threshold,
+)
+from .pages import Page, Section
+from .rendering import render
+
+__all__ = [
+    "Axis",
+    "ClaimRow",
+    "CurveFigure",
+    "Figure",
+    "HeatMap",
+    "ImageGrid",
+    "NoiseSlider",
+    "Page",
+    "Section",
+    "Series",
+    "Table",
+    "Threshold",
+    "render",
+]

@@ -1,0 +1,267 @@
+"""The figures of a report: what is shown, as plain numbers and pictures, and nothing of how it is drawn.
+
+    Figure         title, caption, the paper's figures that it redraws, the claims that it informs, the command that made it
+    ├── CurveFigure   lines with bands over one axis
+    ├── HeatMap       matrices with one colour scale
+    ├── ImageGrid     pictures in labelled rows and columns
+    ├── NoiseSlider   such a grid for every noise level, one of them shown at a time
+    └── Table         claims with their verdicts
+
+A figure holds no knowledge of the study that made it. It is checked when made, so that whatever draws it need not.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError
+
+Numbers: TypeAlias = Sequence[float | int | None] | NDArray[Any]
+VERDICTS = ("holds", "does not hold", "not enough evidence")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Figure:
+    """What every figure has.
+
+    Attributes:
+        title: a few words.
+        caption: what is seen, in sentences.
+        redraws: the numbers of the paper's figures that it redraws.
+        claims: the claims that it informs, such as "C11".
+        command: the command that made it; empty for none.
+    """
+
+    title: str
+    caption: str
+    redraws: tuple[int, ...] = ()
+    claims: tuple[str, ...] = ()
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What an axis measures.
+
+    Attributes:
+        label: its name.
+        unit: its unit; empty for none.
+        log: whether it is logarithmic; values that are not positive are then not drawn.
+    """
+
+    label: str
+    unit: str = ""
+    log: bool = False
+
+    @property
+    def text(self) -> str:
+        """Label and unit."""
+        return f"{self.label} ({self.unit})" if self.unit else self.label
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """One line of a `CurveFigure`.
+
+    Attributes:
+        name: what the legend says.
+        x: where.
+        y: how much; None or NaN leaves a gap.
+        low: the lower end of the interval at each x; None where there is none.
+        high: the upper end.
+        dashed: whether the line is broken, as for models that memorise, or controls.
+        markers: whether the points are marked.
+    """
+
+    name: str
+    x: Numbers
+    y: Numbers
+    low: Numbers | None = None
+    high: Numbers | None = None
+    dashed: bool = False
+    markers: bool = True
+
+    def __post_init__(self) -> None:
+        lengths = {len(part) for part in (self.x, self.y, self.low, self.high) if part is not None}
+        if len(lengths) > 1 or (self.low is None) != (self.high is None):
+            raise DataError(
+                f"the series {self.name!r} needs x, y and either both or neither of low and high, of one length; "
+                f"got lengths {sorted(lengths)}. Give one value for each x."
+            )
+
+    @property
+    def columns(self) -> NDArray[np.float64]:
+        """x, y, low and high as (4, n), with NaN for what is not there."""
+        missing = np.full(len(self.x), np.nan)
+        parts = (self.x, self.y, self.low, self.high)
+        return np.stack([missing if part is None else np.asarray(part, np.float64) for part in parts])
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A level on the y axis that a claim speaks of.
+
+    Attributes:
+        value: the level.
+        label: what it is.
+    """
+
+    value: float | int
+    label: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CurveFigure(Figure):
+    """Lines with bands over one axis.
+
+    Attributes:
+        x: the horizontal axis.
+        y: the vertical axis.
+        series: the lines.
+        thresholds: levels drawn across.
+    """
+
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...]
+    thresholds: tuple[Threshold, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeatMap(Figure):
+    """Matrices with one colour scale.
+
+    Attributes:
+        panels: a name for each matrix.
+        values: (panels, rows, columns).
+        x_label: what the columns are.
+        y_label: what the rows are.
+        value_label: what the colour is.
+        low: the value of the first colour; a scale from below to above zero is white at its middle.
+        high: the value of the last colour.
+    """
+
+    panels: tuple[str, ...]
+    values: NDArray[Any]
+    x_label: str
+    y_label: str
+    value_label: str
+    low: float | int = 0.0
+    high: float | int = 1.0
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 3 or len(self.values) != len(self.panels) or not self.low < self.high:
+            raise DataError(
+                f"the heat-map {self.title!r} needs values (panels, rows, columns) for {len(self.panels)} panels and "
+                f"low < high; got shape {self.values.shape}, low {self.low}, high {self.high}."
+            )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ImageGrid(Figure):
+    """Pictures in labelled rows and columns.
+
+    Attributes:
+        rows: a label for each row; may be empty texts.
+        columns: a label for each column.
+        images: uint8, (rows, columns, c, h, w), c = 1 or 3; None where they are withheld.
+        training: whether training images may be among them, copies by a model included.
+    """
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    images: NDArray[Any] | None
+    training: bool = True
+
+    def __post_init__(self) -> None:
+        _check_images(self.title, self.images, (len(self.rows), len(self.columns)))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NoiseSlider(Figure):
+    """Inputs and outputs side by side, at one noise level at a time.
+
+    Attributes:
+        sigmas: the noise levels.
+        rows: a label for each image.
+        columns: what is side by side, such as "input", "network", "linear", "Gaussian", "multi-delta".
+        images: uint8, (sigmas, rows, columns, c, h, w), c = 1 or 3; None where they are withheld.
+        training: whether training images may be among them.
+    """
+
+    sigmas: Sequence[float | int]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    images: NDArray[Any] | None
+    training: bool = True
+
+    def __post_init__(self) -> None:
+        _check_images(self.title, self.images, (len(self.sigmas), len(self.rows), len(self.columns)))
+
+    def at(self, level: int) -> ImageGrid:
+        """The grid at the noise level of that index."""
+        return ImageGrid(
+            title=f"{self.title}, σ = {self.sigmas[level]:.3g}",
+            caption=self.caption,
+            redraws=self.redraws,
+            claims=self.claims,
+            command=self.command,
+            rows=self.rows,
+            columns=self.columns,
+            images=None if self.images is None else self.images[level],
+            training=self.training,
+        )
+
+
+@dataclass(frozen=True)
+class ClaimRow:
+    """One claim, judged.
+
+    Attributes:
+        claim: its short name, such as "C11".
+        statement: what it says.
+        statistic: what was computed.
+        value: the statistic; None where it could not be.
+        low: the lower end of its interval.
+        high: the upper end.
+        threshold: what it is held against, such as "> 0".
+        source: where the threshold comes from.
+        verdict: one of `VERDICTS`.
+        note: what must be said beside the verdict.
+    """
+
+    claim: str
+    statement: str
+    statistic: str
+    value: float | int | None
+    low: float | int | None
+    high: float | int | None
+    threshold: str
+    source: str
+    verdict: Literal["holds", "does not hold", "not enough evidence"]
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Table(Figure):
+    """Claims with their verdicts.
+
+    Attributes:
+        rows: the claims.
+    """
+
+    rows: tuple[ClaimRow, ...]
+
+
+def _check_images(title: str, images: NDArray[Any] | None, places: tuple[int, ...]) -> None:
+    if images is None:
+        return
+    c_h_w = images.shape[len(places) :]
+    if images.dtype != np.uint8 or images.shape[: len(places)] != places or len(c_h_w) != 3 or c_h_w[0] not in (1, 3):
+        raise DataError(
+            f"{title!r} needs uint8 images of shape {places} + (c, h, w) with c = 1 or 3, as its labels say; "
+            f"got {images.dtype} of shape {images.shape}."
+        )

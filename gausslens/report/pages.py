@@ -1,0 +1,125 @@
+"""A page: a summary with the claims, then one section for each study, finished or not; and what of it may be told.
+
+`discreet` makes the page that may be shown from the page as it was made. It is the only way to a rendered report, and it
+goes through every text and every picture that a page holds: absolute paths become names, since a path tells who works
+where; and pictures stay, are blurred beyond recovery, or go.
+"""
+
+import re
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from .figures import Figure, ImageGrid, NoiseSlider, Table
+from .pictures import blurred
+
+Images: TypeAlias = Literal["shown", "blurred", "none"]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One study on the page.
+
+    Attributes:
+        title: its heading.
+        text: what it asks and finds; paragraphs are parted by empty lines.
+        figures: what it shows.
+        finished: whether the study is; if not, the section says so and shows what there is.
+    """
+
+    title: str
+    text: str = ""
+    figures: tuple[Figure, ...] = ()
+    finished: bool = True
+
+
+@dataclass(frozen=True)
+class Page:
+    """A report.
+
+    Attributes:
+        title: its heading.
+        summary: what was found, first of all; paragraphs are parted by empty lines.
+        claims: the claims with their verdicts; None while there are none.
+        sections: the studies.
+        made_by: the program and version, and other provenance, for the foot of the page.
+    """
+
+    title: str
+    summary: str
+    claims: Table | None = None
+    sections: tuple[Section, ...] = ()
+    made_by: str = ""
+
+    @property
+    def figures(self) -> list[Figure]:
+        """The figures of all sections in their order."""
+        return [figure for section in self.sections for figure in section.figures]
+
+    @property
+    def pictured(self) -> list[ImageGrid | NoiseSlider]:
+        """The figures that embed images."""
+        found = [figure for figure in self.figures if isinstance(figure, ImageGrid | NoiseSlider)]
+        return [figure for figure in found if figure.images is not None]
+
+
+def discreet(page: Page, images: Images = "shown") -> Page:
+    """The page with names for absolute paths and, as asked, images blurred or withheld.
+
+    Args:
+        page: as it was made.
+        images: "shown" as they are, "blurred" (see `pictures.blurred`), or "none".
+
+    Returns:
+        What may be rendered.
+    """
+    told: Page = _told(page, images)
+    return told
+
+
+_START = r"""(?<![^\s"'`(\[{=,;:<>|])"""
+_PATHS = re.compile(
+    rf"""{_START}(?:
+        (?P<quote>["'`])(?P<quoted>(?:file:/{{0,2}}|~|\.\.|[A-Za-z]:)?[/\\][^"'`\n]*)(?P=quote)
+      | (?:file://|~[\w.-]*|(?:\.\.(?=/))|)(?:/(?:\\.|[^\s/"'`()\[\]{{}}<>|,;:\\])+)+/?
+      | (?:[A-Za-z]:|\\(?=\\))(?:[\\/](?:[^\s\\/"'`()\[\]{{}}<>|,;:])+)+[\\/]?
+    )""",
+    re.VERBOSE,
+)
+
+
+def without_paths(text: str) -> str:
+    r"""The text with every absolute path replaced by its last part.
+
+    Also paths from a home or a parent folder, of Windows, and of file: addresses. A path with spaces is recognised in
+    quotes or with backslashes before them.
+
+    Args:
+        text: any.
+
+    Returns:
+        The text, in which relative paths, quotients and addresses of the web are as they were.
+
+    Examples:
+        >>> without_paths("trained on /home/ada/scans, 1/N of it; see https://arxiv.org/abs/2410.24060")
+        'trained on scans, 1/N of it; see https://arxiv.org/abs/2410.24060'
+    """
+
+    def name(match: re.Match[str]) -> str:
+        quote = match["quote"] or ""
+        path = match["quoted"] or match[0]
+        return quote + re.split(r"/|\\(?! )", path.rstrip("/\\"))[-1] + quote
+
+    return _PATHS.sub(name, text)
+
+
+def _told(part: Any, images: Images) -> Any:
+    if isinstance(part, str):
+        return without_paths(part)
+    if isinstance(part, tuple):
+        return tuple(_told(item, images) for item in part)
+    if is_dataclass(part) and not isinstance(part, type):
+        changes = {field.name: _told(getattr(part, field.name), images) for field in fields(part)}
+        if isinstance(part, ImageGrid | NoiseSlider) and part.images is not None and images != "shown":
+            changes["images"] = blurred(part.images) if images == "blurred" else None
+        return replace(part, **changes)
+    return part

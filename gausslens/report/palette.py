@@ -1,0 +1,42 @@
+"""Colours, dashes and marks that tell lines apart for every reader, in the page and in the SVG files alike.
+
+The colours are those of Okabe and Ito, which differ for every kind of colour blindness; the palest, yellow, is left out
+since it cannot be read on white. A second cue, the mark, goes with each; dashes are free to carry a meaning.
+"""
+
+from dataclasses import dataclass
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
+MARKS = (
+    "circle",
+    "square",
+    "diamond",
+    "cross",
+    "triangle-up",
+)  # plotly's names; the number is prime to that of the colours
+
+SEQUENTIAL = ("#00204D", "#414D6B", "#7C7B78", "#BCAF6F", "#FFEA46")  # cividis
+DIVERGING = ("#0072B2", "#F7F7F7", "#D55E00")
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a line looks.
+
+    Attributes:
+        colour: of line, marks and band.
+        mark: the shape at each point.
+    """
+
+    colour: str
+    mark: str
+
+
+def look(index: int) -> Look:
+    """How the line of that index looks; the first 35 all differ."""
+    return Look(COLOURS[index % len(COLOURS)], MARKS[index % len(MARKS)])
+
+
+def scale(low: float, high: float) -> tuple[str, ...]:
+    """The colours of a heat-map: white in the middle where values go from below to above zero."""
+    return DIVERGING if low < 0 < high else SEQUENTIAL

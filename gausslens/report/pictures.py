@@ -1,0 +1,88 @@
+"""Pictures as bytes: PNG, data addresses, blurring beyond recovery, matrices as colours."""
+
+import base64
+import io
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MOST_BLOCKS = 4
+_LEAST_BLOCK = 4  # pixels a side
+
+
+def png(image: NDArray[Any]) -> bytes:
+    """A PNG of a uint8 image (c, h, w) with c = 1 or 3, without loss."""
+    return _encoded(image, "png", optimize=True)
+
+
+def jpeg(image: NDArray[Any], quality: int) -> bytes:
+    """A JPEG of such an image, for where size matters more than pixels."""
+    return _encoded(image, "jpeg", quality=quality)
+
+
+def data_uri(content: bytes, kind: str) -> str:
+    """Bytes as an address that holds them.
+
+    Args:
+        content: the bytes.
+        kind: their media type, such as "image/png".
+
+    Returns:
+        A data: address.
+    """
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def blurred(images: NDArray[Any]) -> NDArray[np.uint8]:
+    """Means over at most 4 x 4 blocks in place of pixels.
+
+    Every block has at least 4 x 4 pixels where the image has as many, and its pixels all hold its mean, so that no more
+    than 16 numbers a channel are left of an image, whatever its size.
+
+    Args:
+        images: uint8, (..., h, w).
+
+    Returns:
+        Of the same shape.
+    """
+    for axis in (-2, -1):
+        size = images.shape[axis]
+        blocks = max(1, min(_MOST_BLOCKS, size // _LEAST_BLOCK))
+        of_block = np.arange(size) * blocks // size
+        starts = np.searchsorted(of_block, np.arange(blocks))
+        means = np.add.reduceat(images.astype(np.float64), starts, axis=axis)
+        shape = [1] * images.ndim
+        shape[axis] = blocks
+        images = (means / np.bincount(of_block).reshape(shape)).take(of_block, axis=axis)
+    blocky: NDArray[np.uint8] = np.rint(images).astype(np.uint8)
+    return blocky
+
+
+def coloured(values: NDArray[Any], low: float, high: float, colours: tuple[str, ...]) -> NDArray[np.uint8]:
+    """A matrix as an image.
+
+    Args:
+        values: (h, w); NaN becomes white.
+        low: the value of the first colour; smaller values have it too.
+        high: the value of the last colour.
+        colours: "#rrggbb" at equal steps.
+
+    Returns:
+        uint8, (3, h, w).
+    """
+    anchors = np.array([[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in colours], np.float64)
+    place = np.clip((values - low) / (high - low), 0.0, 1.0) * (len(colours) - 1)
+    channels = [np.interp(place, np.arange(len(colours)), channel) for channel in anchors.T]
+    image = np.where(np.isnan(values), 255.0, np.stack(channels))
+    return np.rint(image).astype(np.uint8)
+
+
+def _encoded(image: NDArray[Any], form: str, **options: Any) -> bytes:
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0))).save(
+        buffer, form, **options
+    )
+    return buffer.getvalue()

@@ -1,0 +1,187 @@
+"""Curves and heat-maps as the plain data that plotly's JavaScript draws."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .figures import Axis, CurveFigure, HeatMap, Series
+from .palette import look, scale
+from .spreadsheets import rounded
+
+_INK = "#222222"
+_FAINT = "#DDDDDD"
+
+
+def curve_plot(figure: CurveFigure) -> dict[str, Any]:
+    """The traces and the layout of a figure; a click on a legend entry hides a line with its band.
+
+    Args:
+        figure: curves.
+
+    Returns:
+        What JSON can hold: `data` and `layout`.
+    """
+    traces = [trace for index, series in enumerate(figure.series) for trace in _traces(index, series, figure)]
+    layout = _layout() | {
+        "xaxis": _axis(figure.x),
+        "yaxis": _axis(figure.y),
+        "shapes": [_line_across(threshold.value) for threshold in figure.thresholds],
+        "annotations": [_note(threshold.value, threshold.label, figure.y.log) for threshold in figure.thresholds],
+        "legend": {"orientation": "h", "y": -0.22, "yanchor": "top", "x": 0, "xanchor": "left"},
+        "showlegend": True,
+        "hovermode": "closest",
+    }
+    return {"data": traces, "layout": layout}
+
+
+def heat_plots(figure: HeatMap) -> list[dict[str, Any]]:
+    """One plot for each panel, with the same colours.
+
+    Args:
+        figure: heat-maps.
+
+    Returns:
+        `data` and `layout` of each.
+    """
+    colours = scale(figure.low, figure.high)
+    steps = [[index / (len(colours) - 1), colour] for index, colour in enumerate(colours)]
+    n_rows, n_columns = figure.values.shape[1:]
+    layout = _layout() | {
+        "xaxis": {"title": {"text": plain(figure.x_label), "standoff": 4}, "constrain": "domain", "ticks": "outside"},
+        "yaxis": {
+            "title": {"text": plain(figure.y_label), "standoff": 4},
+            "autorange": "reversed",
+            "scaleanchor": "x",
+            "constrain": "domain",
+            "ticks": "outside",
+        },
+        "margin": {"l": 48, "r": 8, "t": 8, "b": 44},
+    }
+    trace = {
+        "type": "heatmap",
+        "x": list(range(1, n_columns + 1)),
+        "y": list(range(1, n_rows + 1)),
+        "zmin": figure.low,
+        "zmax": figure.high,
+        "colorscale": steps,
+        "showscale": False,
+        "hovertemplate": f"{plain(figure.y_label)} %{{y}}, {plain(figure.x_label)} %{{x}}: %{{z}}<extra></extra>",
+    }
+    return [
+        {"data": [trace | {"z": [[_number(rounded(value)) for value in row] for row in matrix]}], "layout": layout}
+        for matrix in figure.values
+    ]
+
+
+def plain(text: str) -> str:
+    """A text that plotly shows as it is, rather than reading mark-up in it."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def drawable(series: Series, figure: CurveFigure) -> NDArray[np.float64]:
+    """x, y, low and high as (4, n), with NaN for what cannot be drawn, such as zero on a logarithmic axis."""
+    columns = series.columns.copy()
+    for log, rows in ((figure.x.log, columns[:1]), (figure.y.log, columns[1:])):
+        rows[~np.isfinite(rows) | (log & (rows <= 0))] = np.nan
+    return columns
+
+
+def bands(columns: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
+    """The stretches in which x, low and high are all there.
+
+    Yields:
+        x, low and high of each stretch, as (3, n).
+    """
+    band = columns[[0, 2, 3]]
+    there: NDArray[np.bool_] = np.isfinite(band.sum(0))
+    for stretch in np.split(np.arange(len(there)), np.flatnonzero(np.diff(there)) + 1):
+        if len(stretch) and there[stretch[0]]:
+            yield band[:, stretch]
+
+
+def _traces(index: int, series: Series, figure: CurveFigure) -> Iterator[dict[str, Any]]:
+    shown = look(index)
+    columns = drawable(series, figure)
+    for x, low, high in bands(columns):
+        yield {
+            "type": "scatter",
+            "mode": "lines",
+            "x": [*x.tolist(), *x[::-1].tolist()],
+            "y": [*low.tolist(), *high[::-1].tolist()],
+            "fill": "toself",
+            "fillcolor": _see_through(shown.colour),
+            "line": {"width": 0},
+            "hoverinfo": "skip",
+            "legendgroup": str(index),
+            "showlegend": False,
+        }
+    yield {
+        "type": "scatter",
+        "mode": "lines+markers" if series.markers else "lines",
+        "name": plain(series.name),
+        "x": [_number(value) for value in columns[0]],
+        "y": [_number(value) for value in columns[1]],
+        "line": {"color": shown.colour, "width": 2, "dash": "dash" if series.dashed else "solid"},
+        "marker": {"symbol": shown.mark, "size": 7},
+        "legendgroup": str(index),
+        "hovertemplate": f"{plain(series.name)}<br>{plain(figure.x.label)} %{{x:.4g}}: %{{y:.4g}}<extra></extra>",
+    }
+
+
+def _layout() -> dict[str, Any]:
+    return {
+        "font": {"family": "system-ui, sans-serif", "size": 13, "color": _INK},
+        "paper_bgcolor": "#FFFFFF",
+        "plot_bgcolor": "#FFFFFF",
+        "margin": {"l": 62, "r": 16, "t": 12, "b": 52},
+        "autosize": True,
+    }
+
+
+def _axis(axis: Axis) -> dict[str, Any]:
+    kind = {"type": "log", "tickformat": "~g", "minor": {"ticks": "outside"}} if axis.log else {"type": "linear"}
+    return kind | {
+        "title": {"text": plain(axis.text), "standoff": 8},
+        "gridcolor": _FAINT,
+        "linecolor": _INK,
+        "zeroline": False,
+        "ticks": "outside",
+        "automargin": True,
+    }
+
+
+def _line_across(value: float) -> dict[str, Any]:
+    return {
+        "type": "line",
+        "xref": "paper",
+        "x0": 0,
+        "x1": 1,
+        "y0": value,
+        "y1": value,
+        "line": {"color": "#555555", "width": 1, "dash": "dot"},
+    }
+
+
+def _note(value: float, label: str, log: bool) -> dict[str, Any]:
+    return {
+        "xref": "paper",
+        "x": 1,
+        "xanchor": "right",
+        "y": float(np.log10(value)) if log else value,  # plotly places annotations, unlike shapes, by the exponent
+        "yanchor": "bottom",
+        "text": plain(label),
+        "showarrow": False,
+        "font": {"size": 11, "color": "#555555"},
+        "bgcolor": "rgba(255,255,255,0.8)",
+    }
+
+
+def _see_through(colour: str) -> str:
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.18)"
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

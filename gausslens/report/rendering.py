@@ -1,0 +1,161 @@
+"""A page as one HTML file that holds all it needs: works from disk, without a network, and asks for nothing.
+
+Texts are escaped by the template; plotly's JavaScript is embedded once; images are PNG, except on a page that would pass
+15 MB, where they become JPEG and their pixels are no longer offered as numbers.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ..errors import ConfigError
+from .figures import CurveFigure, Figure, HeatMap, ImageGrid, NoiseSlider
+from .pages import Images, Page, discreet
+from .palette import scale
+from .pictures import data_uri, jpeg, png
+from .plots import curve_plot, heat_plots
+from .spreadsheets import as_csv
+
+LARGEST = 15_000_000  # bytes
+
+
+@dataclass(frozen=True)
+class _Encoding:
+    """How images are embedded.
+
+    Attributes:
+        kind: the media type.
+        encode: image (c, h, w) to bytes.
+        exact: whether pixels survive, and so may be offered as numbers.
+    """
+
+    kind: str
+    encode: Callable[[NDArray[Any]], bytes]
+    exact: bool
+
+    def uri(self, image: NDArray[Any]) -> str:
+        return data_uri(self.encode(image), self.kind)
+
+
+_ENCODINGS = (
+    _Encoding("image/png", png, exact=True),
+    _Encoding("image/jpeg", lambda image: jpeg(image, 85), exact=False),
+    _Encoding("image/jpeg", lambda image: jpeg(image, 50), exact=False),
+)
+
+
+def render(page: Page, *, images: Images = "shown") -> str:
+    """The page as HTML.
+
+    Args:
+        page: the report; sections may be missing or not yet finished.
+        images: whether images are "shown", "blurred" beyond recovery, or left out ("none").
+
+    Returns:
+        The text of one file of less than 15 MB.
+
+    Raises:
+        ConfigError: if the images do not fit into it.
+    """
+    told = discreet(page, images)
+    for encoding in _ENCODINGS:
+        text = _filled(told, images, encoding)
+        if len(text.encode()) < LARGEST:
+            return text
+    raise ConfigError(
+        f"a page has to stay under {LARGEST / 1e6:.0f} MB; {page.title!r} has {len(text) / 1e6:.1f} MB even with its "
+        "images compressed. Show fewer or smaller images, or leave them out (--no-images)."
+    )
+
+
+def _filled(page: Page, images: Images, encoding: _Encoding) -> str:
+    from jinja2 import Environment, PackageLoader
+    from markupsafe import Markup
+    from plotly.offline import get_plotlyjs
+
+    environment = Environment(
+        loader=PackageLoader("gausslens", "report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"number": _number, "slug": anchor}
+    numbers = {id(figure): number for number, figure in enumerate(page.figures, 1)}
+    informed = {
+        claim: [numbers[id(figure)] for figure in page.figures if claim in figure.claims] for claim in _claims(page)
+    }
+    plots = [plot for figure in page.figures for plot in _plots(figure)]
+    return environment.get_template("page.html").render(
+        page=page,
+        notice=notice(page, images),
+        compressed=bool(page.pictured) and not encoding.exact,
+        number_of=lambda figure: numbers[id(figure)],
+        informed=informed,
+        kind=lambda figure: type(figure).__name__,
+        csv_uri=lambda figure: _csv_uri(figure, encoding),
+        uri=encoding.uri,
+        colours=scale,
+        plots=Markup(_as_script(plots)) if plots else None,
+        plotly=Markup(get_plotlyjs()) if plots else None,
+        style=Markup(files(__package__).joinpath("style.css").read_text(encoding="utf-8")),
+        script=Markup(files(__package__).joinpath("page.js").read_text(encoding="utf-8")),
+    )
+
+
+def notice(page: Page, images: Images) -> str:
+    """What the top of the page says of the images in it.
+
+    Args:
+        page: as it is shown.
+        images: how its images were treated.
+
+    Returns:
+        One or two sentences.
+    """
+    if images == "none":
+        return "This page embeds no images: neither of the data nor made by models."
+    if not page.pictured:
+        return "This page embeds no images."
+    count = sum(_count(figure) for figure in page.pictured)
+    if images == "blurred":
+        return f"This page embeds {count:,} images, all blurred beyond recovery. It embeds no training image as it was."
+    if any(figure.training for figure in page.pictured):
+        return f"This page embeds training images, or copies that models made of them, among its {count:,} images."
+    return f"This page embeds {count:,} images; none of them is a training image."
+
+
+def anchor(text: str) -> str:
+    """A text as the name of a file or of a place on the page: lower case, letters and digits parted by hyphens."""
+    letters = "".join(letter if letter.isascii() and letter.isalnum() else " " for letter in text.lower())
+    return "-".join(letters.split()) or "untitled"
+
+
+def _count(figure: ImageGrid | NoiseSlider) -> int:
+    levels = len(figure.sigmas) if isinstance(figure, NoiseSlider) else 1
+    return levels * len(figure.rows) * len(figure.columns)
+
+
+def _claims(page: Page) -> list[str]:
+    return [row.claim for row in page.claims.rows] if page.claims else []
+
+
+def _plots(figure: Figure) -> list[dict[str, Any]]:
+    if isinstance(figure, CurveFigure):
+        return [curve_plot(figure)]
+    return heat_plots(figure) if isinstance(figure, HeatMap) else []
+
+
+def _csv_uri(figure: Figure, encoding: _Encoding) -> str | None:
+    of_images = isinstance(figure, ImageGrid | NoiseSlider)
+    text = None if of_images and not encoding.exact else as_csv(figure)
+    return None if text is None else data_uri(text.encode(), "text/csv;charset=utf-8")
+
+
+def _as_script(plots: list[dict[str, Any]]) -> str:
+    text = json.dumps(plots, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}".replace("-", "−")

@@ -1,0 +1,87 @@
+"""The numbers behind a figure, as comma-separated values: the very ones that are drawn."""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, fields
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+
+from .figures import ClaimRow, CurveFigure, Figure, HeatMap, ImageGrid, NoiseSlider, Table
+
+MOST_PIXELS = 200_000
+
+
+def as_csv(figure: Figure) -> str | None:
+    """The numbers of a figure.
+
+    Curves: series, x, y, low, high. Heat-maps: one line for each row of each panel. Image grids: one line for each
+    picture, its pixels in the order channel, row, column, parted by spaces. Tables: one line a claim.
+
+    Args:
+        figure: any.
+
+    Returns:
+        The text; None for images that are withheld or have more than 200,000 pixel values together.
+    """
+    lines = list(_lines(figure))
+    if not lines:
+        return None
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()
+
+
+def rounded(value: float) -> float:
+    """A value of a heat-map, as drawn and as written: with four significant digits."""
+    return float(f"{value:.4g}")
+
+
+@singledispatch
+def _lines(figure: Figure) -> Iterable[Iterable[Any]]:
+    raise TypeError(f"{type(figure).__name__} has no numbers")  # pragma: no cover
+
+
+@_lines.register
+def _(figure: CurveFigure) -> Iterator[Iterable[Any]]:
+    yield ("series", figure.x.text, figure.y.text, "low", "high")
+    for series in figure.series:
+        for point in series.columns.T:
+            yield (series.name, *("" if np.isnan(value) else repr(float(value)) for value in point))
+
+
+@_lines.register
+def _(figure: HeatMap) -> Iterator[Iterable[Any]]:
+    yield ("panel", figure.y_label, *(f"{figure.x_label} {column + 1}" for column in range(figure.values.shape[2])))
+    for panel, matrix in zip(figure.panels, figure.values, strict=True):
+        for index, row in enumerate(matrix):
+            yield (panel, index + 1, *(rounded(value) for value in row))
+
+
+@_lines.register
+def _(figure: ImageGrid) -> Iterator[Iterable[Any]]:
+    if figure.images is None or figure.images.size > MOST_PIXELS:
+        return
+    yield ("row", "column", "channels", "height", "width", "pixels")
+    for label, row in zip(figure.rows, figure.images, strict=True):
+        for column, image in zip(figure.columns, row, strict=True):
+            yield (label, column, *image.shape, " ".join(map(str, image.ravel())))
+
+
+@_lines.register
+def _(figure: NoiseSlider) -> Iterator[Iterable[Any]]:
+    if figure.images is None or figure.images.size > MOST_PIXELS:
+        return
+    for index, sigma in enumerate(figure.sigmas):
+        head, *lines = _lines(figure.at(index))
+        if index == 0:
+            yield ("sigma", *head)
+        yield from ((sigma, *line) for line in lines)
+
+
+@_lines.register
+def _(figure: Table) -> Iterator[Iterable[Any]]:
+    yield (field.name for field in fields(ClaimRow))
+    yield from (astuple(row) for row in figure.rows)
