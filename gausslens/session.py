@@ -7,7 +7,7 @@ was told to; nothing that is not finite is ever written.
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NoReturn
@@ -114,11 +114,12 @@ class Session:
         ramp = (self.step + 1) * self.batch / max(1000 * self.recipe.ramp_kimg, 1)
         return self.recipe.learning_rate * min(1.0, ramp)
 
-    def advance(self, *, progress: bool) -> None:
+    def advance(self, *, progress: bool, report: Callable[[float], None] | None = None) -> None:
         """Train to the end.
 
         Args:
             progress: show a progress bar.
+            report: is called after every step with the share of the training that is done.
         """
         total, writes = self.config.steps, self.accelerator.is_main_process
         if writes:
@@ -138,6 +139,8 @@ class Session:
                 if self.step % _INTERVAL == 0 or self.step == total:
                     words = self._record()
                 show(min(self.kimg, self.length), words)
+                if report is not None:
+                    report(self.step / total)
                 stopping = self._agree_to_stop(bool(interruption))
                 if writes and self.step in self.wanted:
                     self._snapshot()

@@ -6,7 +6,7 @@ is drawn on the device for each process's part of the batch, depends on the numb
 started by `torchrun` and share the file system.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -29,7 +29,7 @@ from .session import Session, TrainingData
 _SEARCHED_PIXELS = 50_000_000
 
 
-def train(config: TrainConfig, *, progress: bool = False) -> Run:
+def train(config: TrainConfig, *, progress: bool = False, report: Callable[[float], None] | None = None) -> Run:
     """Train a denoiser, or continue training it, or find it trained.
 
     The same config continues a run that was stopped and returns one that is finished; a larger `kimg` extends it. What
@@ -38,6 +38,7 @@ def train(config: TrainConfig, *, progress: bool = False) -> Run:
     Args:
         config: what to train, on what and for how long.
         progress: show a progress bar.
+        report: is called after every step with the share of the training that is done.
 
     Returns:
         The finished run; `load_denoiser` makes a denoiser of it.
@@ -83,7 +84,7 @@ def train(config: TrainConfig, *, progress: bool = False) -> Run:
             run.save_json("manifest.json", manifest(images, splits, [config.split]) | _repeats(run, data))
         accelerator.wait_for_everyone()
         if not finished:
-            Session(config, data, run, accelerator).advance(progress=progress and writes)
+            Session(config, data, run, accelerator).advance(progress=progress and writes, report=report)
             for tracker in accelerator.trackers:
                 tracker.finish()
         accelerator.wait_for_everyone()

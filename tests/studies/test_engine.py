@@ -172,7 +172,9 @@ def test_a_local_ray_with_two_workers_gives_the_same_records(tmp_path):
     pytest.importorskip("ray", reason="needs the extra 'cluster'")
     grid = _grid()
     outcome = run_cells([grid[-1]], tmp_path, on="ray", workers=2)
-    assert not (outcome.failed or outcome.skipped or outcome.left_out)
+    assert not (outcome.failed)
+    assert not (outcome.skipped)
+    assert not (outcome.left_out)
     assert _values(tmp_path, grid) == [2, 5, 7, 19]
     assert set(_log(tmp_path).values()) == {1}
     assert CellStore(tmp_path).result(grid[-1]).records[0]["threads"] == 1

@@ -1,0 +1,51 @@
+"""What cells do with models: what is trained is sampled and measured, and every record says of which model it is."""
+
+import pytest
+import torch
+
+from gausslens import load_denoiser
+from gausslens.studies.cells import Cell, CellStore
+from gausslens.studies.engine import run_cells
+from gausslens.studies.models import run_of
+
+CONFIG = {"data": "digits", "split": "64", "width": 4, "kimg": 1, "batch": 32, "snapshots": [0.5], "seed": 3}
+
+
+@pytest.fixture(name="grid", scope="module")
+def run_a_small_grid(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cells")
+    model = Cell("gausslens.studies.models:train_model", {"config": CONFIG, "content_hash": "any"})
+    samples = [
+        Cell("gausslens.studies.models:sample_model", {"count": 6, "steps": 4, "seed": 1, "kimg": kimg}, (model,))
+        for kimg in (0.5, None)
+    ]
+    options = {"only": ["linearity"], "sigmas": [1.0], "count": 8}
+    measured = Cell("gausslens.studies.models:measure_model", options, (model,))
+    outcome = run_cells([*samples, measured], folder, on="here")
+    assert not outcome.failed, outcome.failed
+    store = CellStore(folder)
+    return store.result(model), [store.result(cell) for cell in samples], store.result(measured)
+
+
+def test_the_trained_model_can_be_loaded(grid):
+    model, _, _ = grid
+    run = run_of(model)
+    assert run.snapshots == [0.5, 1.0]
+    assert load_denoiser(run)(torch.zeros(2, 1, 8, 8), 1.0).shape == (2, 1, 8, 8)
+
+
+def test_every_record_names_its_model(grid):
+    model, samples, measured = grid
+    for result, kimg in ((samples[0], 0.5), (samples[1], 1.0), (measured, 1.0)):
+        for record in result.records:
+            assert (record["data"], record["n"], record["seed"], record["width"]) == ("digits", 64, 3, 4)
+            assert record["kimg"] == kimg
+    assert {record["quantity"] for record in model.records} >= {"loss", "denoising_loss"}
+    assert {record["on"] for record in measured.records if record["quantity"] == "linearity_cosine"} >= {"held_out"}
+
+
+def test_samples_are_of_the_snapshot_asked_for(grid):
+    _, (early, late), _ = grid
+    assert early.arrays["samples"].shape == (6, 1, 8, 8)
+    assert early.arrays["samples"].dtype == torch.uint8
+    assert not torch.equal(early.arrays["samples"], late.arrays["samples"])
