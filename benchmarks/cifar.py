@@ -78,7 +78,7 @@ def frechet(args):
     )
     start = time.perf_counter()
     run = train(config)
-    seconds = [r["value"] for r in run.records if r["quantity"] == "seconds"][-1]
+    seconds = [r["value"] for r in run.records() if r["quantity"] == "seconds"][-1]
     images, held_out = (as_tensor(load_images(name).images)[: args.count] for name in (source, test))
     moments = Moments.fit(as_tensor(load_images(source).images), device=DEVICE)
     denoiser = FastDenoiser(load_denoiser(run), DEVICE)

@@ -59,7 +59,7 @@ def training(size):
         )  # fmt: skip
         with profiled_updates(range(110, 120)) as busy:
             run = train(config)
-        seconds = {r["step"]: r["value"] for r in run.records if r["quantity"] == "seconds"}
+        seconds = {r["step"]: r["value"] for r in run.records() if r["quantity"] == "seconds"}
         rate = 50 * BATCH[size] / (seconds[100] - seconds[50])
         return {"images_per_second": rate, "batch": BATCH[size], "busy": busy["share"]}
 

@@ -52,7 +52,7 @@ def measure(config: MeasureConfig, *, progress: bool = False) -> Run:
     images = load_run_images(trained, data=config.data, progress=progress)
     run = Run.create(str(config.out), "measure", images.name, identity(config, trained), asdict(config))
     with run.locked():
-        done = finished_measures(run.records)
+        done = finished_measures(run.records())
         missing = [name for name in config.only if name not in done]
         _drop_unfinished(run, done)
         if missing:
@@ -90,7 +90,7 @@ def finished_measures(records: Sequence[Record]) -> set[str]:
 
 
 def _drop_unfinished(run: Run, done: set[str]) -> None:
-    records = run.records
+    records = run.records()
     kept = [record for record in records if record["measure"] in done]
     if len(kept) < len(records):
         save_text(run.path / "records.jsonl", "".join(json.dumps(record) + "\n" for record in kept))

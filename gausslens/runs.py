@@ -141,7 +141,6 @@ class Run:
         """Each session's software, hardware, steps and seconds; empty before the first."""
         return self._json("provenance.json") if (self.path / "provenance.json").exists() else {"sessions": []}
 
-    @property
     def records(self) -> list[Record]:
         """All records, in the order they were made."""
         path = self.path / "records.jsonl"
@@ -249,7 +248,7 @@ class Run:
 
     def drop_records_after(self, kimg: float | int) -> None:
         """Forget the records made after `kimg`, which a resumed run will make again."""
-        kept = [record for record in self.records if record.get("kimg", 0) <= kimg]
+        kept = [record for record in self.records() if record.get("kimg", 0) <= kimg]
         save_text(self.path / "records.jsonl", "".join(json.dumps(record) + "\n" for record in kept))
 
     @contextmanager

@@ -42,7 +42,7 @@ def _own_cache(tmp_path, monkeypatch):
 
 def numbers(run):
     """The records that do not depend on the clock."""
-    return [record for record in run.records if record["quantity"] not in TIMES]
+    return [record for record in run.records() if record["quantity"] not in TIMES]
 
 
 def assert_same_weights(run, other):
@@ -66,14 +66,14 @@ def stop_at(monkeypatch, step, number=signal.SIGTERM):
 
 def test_the_loss_falls_and_everything_is_written_down(tmp_path):
     run = train(config(tmp_path, kimg=3.2, snapshots=(0, 1.6)))
-    losses = [record for record in run.records if record["quantity"] == "loss"]
+    losses = [record for record in run.records() if record["quantity"] == "loss"]
     assert [record["step"] for record in losses] == [50, 100, 150, 200]
     assert all(record["count"] == 800 and record["kimg"] == record["step"] * 16 / 1000 for record in losses)
     assert losses[-1]["value"] < 0.6 * losses[0]["value"]
-    rates = [record["value"] for record in run.records if record["quantity"] == "learning_rate"]
+    rates = [record["value"] for record in run.records() if record["quantity"] == "learning_rate"]
     assert rates[-1] == 0.01
     assert run.snapshots == [0, 1.6, 3.2]
-    validated = [record for record in run.records if record["quantity"] == "denoising_loss"]
+    validated = [record for record in run.records() if record["quantity"] == "denoising_loss"]
     assert [(record["on"], record["count"]) for record in validated] == [("train", 50), ("held_out", 10)] * 3
     assert validated[-1]["value"] < 0.6 * validated[1]["value"]
     assert run.manifest["splits"]["all"]["count"] == 50
@@ -256,7 +256,7 @@ def test_labels_are_learned_and_asked_for(tmp_path):
 def test_one_noise_level_is_trained_on_the_plain_error(tmp_path):
     run = train(config(tmp_path, network="linear", width=None, multipliers=None, blocks=None, sigma=0.5, kimg=6.4))
     assert run.config.preconditioning == "none"
-    losses = [record["value"] for record in run.records if record["quantity"] == "loss"]
+    losses = [record["value"] for record in run.records() if record["quantity"] == "loss"]
     denoiser = load_denoiser(run, ema=False)
     torch.testing.assert_close(denoiser(torch.ones(2, 1, 8, 8), 0.5)[0], denoiser(torch.ones(2, 1, 8, 8), 9.0)[0])
     # Copying the input costs σ² = 0.25, as a linear network does at first; that of Eq. (52) would begin at λ·0.25 = 2.
@@ -297,7 +297,7 @@ def test_trackers_are_told(tmp_path, monkeypatch):
     run = train(config(tmp_path, tracker="notes"))
     assert Notes.told[0]["batch"] == 16
     assert [told["step"] for told in Notes.told[1:]] == [50, 100]
-    assert Notes.told[-1]["loss"] == [r["value"] for r in run.records if r["quantity"] == "loss"][-1]
+    assert Notes.told[-1]["loss"] == [r["value"] for r in run.records() if r["quantity"] == "loss"][-1]
     assert Notes.finished
 
 
@@ -327,7 +327,7 @@ def test_two_processes_learn_what_one_does(tmp_path):
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    path, records = json.loads(ran.stdout.splitlines()[0])
+    path, records = json.loads(ran.stdout)
     assert Path(path).name == alone.path.name
     together = [(r["quantity"], r["step"], r["value"]) for r in records if r["quantity"] not in TIMES]
     expected = [(r["quantity"], r["step"], r["value"]) for r in numbers(alone)]

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -29,4 +30,5 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     options = {name: ast.literal_eval(value) for name, value in (word.split("=") for word in sys.argv[2:])}
     run = train(config(sys.argv[1], **options))
-    print(json.dumps([str(run.path), run.records]))
+    if os.environ.get("RANK", "0") == "0":  # two processes that print at once would share a line
+        print(json.dumps([str(run.path), run.records()]))

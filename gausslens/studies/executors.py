@@ -4,6 +4,7 @@ Each is an `Executor` of `concurrent.futures`, so that the engine need not know 
 everywhere, which makes two cells at once on two cores faster than one after the other, and its numbers the same.
 """
 
+import logging
 import multiprocessing
 import os
 import threading
@@ -113,7 +114,7 @@ class RayExecutor(Executor):
         self._ray = ray
         if not ray.is_initialized():
             there = {"address": "auto"} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers}
-            ray.init(**there, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+            ray.init(**there, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run it on a worker."""

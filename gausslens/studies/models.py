@@ -20,7 +20,7 @@ def train_model(task: Task) -> Iterator[Record]:
     from ..training import train
 
     run = train(TrainConfig(**task.options["config"], out=str(task.folder)), report=task.report)
-    for record in run.records:
+    for record in run.records():
         yield {**_tags(run), **record}
 
 
@@ -60,7 +60,7 @@ def measure_model(task: Task) -> Iterator[Record]:
         name: tuple(value) if isinstance(value, list) else value for name, value in task.options.items()
     }
     run = measure(MeasureConfig(run=str(trained.path), out=str(task.folder), **options))
-    for record in run.records:
+    for record in run.records():
         yield {**_tags(trained, task.options.get("kimg")), **record}
 
 

@@ -55,7 +55,7 @@ def perform(options: Options, how: Manner) -> None:
         print(json.dumps(asdict(resolve(options, trained)), indent=2))
         return
     run = measure(options, progress=sys.stderr.isatty() and not how.quiet)
-    records = run.records
+    records = run.records()
     print(summary(records))
     duplicates = [record for record in records if record["quantity"] == "duplicates"]
     if duplicates:

@@ -47,6 +47,6 @@ def perform(options: Options, how: Manner) -> None:
     run = train(config, progress=sys.stderr.isatty() and not how.quiet)
     if is_main:
         print(f"Duplicates: {run.manifest['duplicates']}.", file=sys.stderr)
-        losses = {r["on"]: r["value"] for r in run.records if r["quantity"] == "denoising_loss"}
+        losses = {r["on"]: r["value"] for r in run.records() if r["quantity"] == "denoising_loss"}
         print(", ".join(f"denoising loss {value:.4f} ({on.replace('_', '-')})" for on, value in losses.items()))
         print(f"Trained for {run.snapshots[-1]:g} kimg in {run.path}. Next: gausslens sample {run.path}")

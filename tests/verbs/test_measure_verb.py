@@ -32,16 +32,16 @@ def measured(trained):
 
 
 def chosen(run, quantity, **tags):
-    found = [record for record in run.records if {"quantity": quantity, **tags}.items() <= record.items()]
+    found = [record for record in run.records() if {"quantity": quantity, **tags}.items() <= record.items()]
     assert found, (quantity, tags)
     return found
 
 
 def test_every_measure_has_records(measured):
     assert tuple(TAKE) == MEASURES
-    taken = {record["measure"] for record in measured.records}
+    taken = {record["measure"] for record in measured.records()}
     assert taken == set(MEASURES)
-    assert all(record["value"] is None or math.isfinite(record["value"]) for record in measured.records)
+    assert all(record["value"] is None or math.isfinite(record["value"]) for record in measured.records())
     assert {record["on"] for record in chosen(measured, "linearity_cosine")} == {"train", "held_out", "surrogate"}
     assert {r["sigma"] for r in chosen(measured, "gap_rmse")} == {20.0, 1.0, 0.1}
 
@@ -86,13 +86,13 @@ def test_a_table_and_where_the_records_are(measured, trained, capsys, monkeypatc
     assert lines[0] == "affine linearity, least"
     assert "[" in lines[1]
     assert lines[-2] == "held-out images that repeat a training image: 0 exact, 0 near, of 359"
-    assert lines[-1] == f"{len(measured.records)} records of {trained} are in {measured.path}/records.jsonl"
+    assert lines[-1] == f"{len(measured.records())} records of {trained} are in {measured.path}/records.jsonl"
 
 
 def test_what_was_interrupted_is_taken_again_and_the_rest_is_not(measured, trained, tmp_path, capsys, monkeypatch):
     runs = shutil.copytree(trained.parent, tmp_path / "runs")
     path = runs / measured.path.name / "records.jsonl"
-    records = measured.records
+    records = measured.records()
     half = [r for r in records if r["measure"] != "gap"] + [r for r in records if r["measure"] == "gap"][:5]
     path.write_text("".join(json.dumps(record) + "\n" for record in half) + '{"quantity": "cut sh')
     for name in MEASURES:
@@ -103,7 +103,7 @@ def test_what_was_interrupted_is_taken_again_and_the_rest_is_not(measured, train
     def numbers(records):
         return sorted(json.dumps(record) for record in records if record["quantity"] != "seconds")
 
-    assert numbers(Run.open(path.parent).records) == numbers(records)
+    assert numbers(Run.open(path.parent).records()) == numbers(records)
 
 
 def test_only_some_and_other_options_are_other_results(trained, tmp_path, capsys):
@@ -112,7 +112,7 @@ def test_only_some_and_other_options_are_other_results(trained, tmp_path, capsys
     assert command(capsys, *words, "--seed", "1")[0] == 0
     runs = [Run.open(path) for path in tmp_path.iterdir()]
     assert len(runs) == 2
-    assert all({r["measure"] for r in run.records} == {"identity_gap", "duplicates"} for run in runs)
+    assert all({r["measure"] for r in run.records()} == {"identity_gap", "duplicates"} for run in runs)
 
 
 def test_labels_are_given_to_everyone(tmp_path, capsys):
@@ -130,7 +130,7 @@ def test_a_network_of_one_noise_level_is_measured_there(tmp_path, capsys):
     words = ("measure", run, "--count", 10, "--calls", 300, "--cpu")
     assert command(capsys, *words)[0] == 0
     (folder,) = tmp_path.glob("measure-*")
-    assert {record["sigma"] for record in Run.open(folder).records if "sigma" in record} == {0.5}
+    assert {record["sigma"] for record in Run.open(folder).records() if "sigma" in record} == {0.5}
     code, _, err = command(capsys, *words, "--sigmas", "1")
     assert code == 2
     assert "trained for sigma = 0.5 alone" in err
