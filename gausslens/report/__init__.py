@@ -14,6 +14,7 @@ from .figures import (
 )
 from .pages import Page, Section
 from .rendering import render
+from .saving import render_svgs, save_report
 
 __all__ = [
     "Axis",
@@ -29,4 +30,6 @@ __all__ = [
     "Table",
     "Threshold",
     "render",
+    "render_svgs",
+    "save_report",
 ]

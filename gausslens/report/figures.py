@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 
-Numbers: TypeAlias = Sequence[float | int | None] | NDArray[Any]
+Real: TypeAlias = float | int
+Numbers: TypeAlias = Sequence[Real | None] | NDArray[Any]
 VERDICTS = ("holds", "does not hold", "not enough evidence")
 
 
@@ -109,7 +110,7 @@ class Threshold:
         label: what it is.
     """
 
-    value: float | int
+    value: Real
     label: str
 
 
@@ -149,8 +150,8 @@ class HeatMap(Figure):
     x_label: str
     y_label: str
     value_label: str
-    low: float | int = 0.0
-    high: float | int = 1.0
+    low: Real = 0.0
+    high: Real = 1.0
 
     def __post_init__(self) -> None:
         if self.values.ndim != 3 or len(self.values) != len(self.panels) or not self.low < self.high:
@@ -192,7 +193,7 @@ class NoiseSlider(Figure):
         training: whether training images may be among them.
     """
 
-    sigmas: Sequence[float | int]
+    sigmas: Sequence[Real]
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     images: NDArray[Any] | None
@@ -236,9 +237,9 @@ class ClaimRow:
     claim: str
     statement: str
     statistic: str
-    value: float | int | None
-    low: float | int | None
-    high: float | int | None
+    value: Real | None
+    low: Real | None
+    high: Real | None
     threshold: str
     source: str
     verdict: Literal["holds", "does not hold", "not enough evidence"]

@@ -5,6 +5,7 @@
   const places = [...document.querySelectorAll("[data-plot]")];
   const draw = (place) => {
     const { data, layout } = plots[Number(place.dataset.plot)];
+    if (matchMedia("(pointer: coarse)").matches) layout.dragmode = false; // a finger scrolls the page
     return Plotly.newPlot(place, data, layout, { responsive: true, displaylogo: false, displayModeBar: false });
   };
   // One at a time, so that a page of many plots can be read and scrolled while it draws.

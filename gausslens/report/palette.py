@@ -6,6 +6,8 @@ since it cannot be read on white. A second cue, the mark, goes with each; dashes
 
 from dataclasses import dataclass
 
+from .figures import Real
+
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
 MARKS = (
     "circle",
@@ -37,6 +39,6 @@ def look(index: int) -> Look:
     return Look(COLOURS[index % len(COLOURS)], MARKS[index % len(MARKS)])
 
 
-def scale(low: float, high: float) -> tuple[str, ...]:
+def scale(low: Real, high: Real) -> tuple[str, ...]:
     """The colours of a heat-map: white in the middle where values go from below to above zero."""
     return DIVERGING if low < 0 < high else SEQUENTIAL

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .figures import Real
+
 _MOST_BLOCKS = 4
 _LEAST_BLOCK = 4  # pixels a side
 
@@ -59,7 +61,7 @@ def blurred(images: NDArray[Any]) -> NDArray[np.uint8]:
     return blocky
 
 
-def coloured(values: NDArray[Any], low: float, high: float, colours: tuple[str, ...]) -> NDArray[np.uint8]:
+def coloured(values: NDArray[Any], low: Real, high: Real, colours: tuple[str, ...]) -> NDArray[np.uint8]:
     """A matrix as an image.
 
     Args:

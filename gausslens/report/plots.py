@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .figures import Axis, CurveFigure, HeatMap, Series
+from .figures import Axis, CurveFigure, HeatMap, Series, Threshold
 from .palette import look, scale
 from .spreadsheets import rounded
 
@@ -27,8 +27,7 @@ def curve_plot(figure: CurveFigure) -> dict[str, Any]:
     layout = _layout() | {
         "xaxis": _axis(figure.x),
         "yaxis": _axis(figure.y),
-        "shapes": [_line_across(threshold.value) for threshold in figure.thresholds],
-        "annotations": [_note(threshold.value, threshold.label, figure.y.log) for threshold in figure.thresholds],
+        "shapes": [_line_across(threshold) for threshold in figure.thresholds],
         "legend": {"orientation": "h", "y": -0.22, "yanchor": "top", "x": 0, "xanchor": "left"},
         "showlegend": True,
         "hovermode": "closest",
@@ -70,7 +69,10 @@ def heat_plots(figure: HeatMap) -> list[dict[str, Any]]:
         "hovertemplate": f"{plain(figure.y_label)} %{{y}}, {plain(figure.x_label)} %{{x}}: %{{z}}<extra></extra>",
     }
     return [
-        {"data": [trace | {"z": [[_number(rounded(value)) for value in row] for row in matrix]}], "layout": layout}
+        {
+            "data": [trace | {"z": [[_number(rounded(value)) for value in row] for row in matrix.tolist()]}],
+            "layout": layout,
+        }
         for matrix in figure.values
     ]
 
@@ -152,29 +154,17 @@ def _axis(axis: Axis) -> dict[str, Any]:
     }
 
 
-def _line_across(value: float) -> dict[str, Any]:
+def _line_across(threshold: Threshold) -> dict[str, Any]:
     return {
         "type": "line",
         "xref": "paper",
         "x0": 0,
         "x1": 1,
-        "y0": value,
-        "y1": value,
-        "line": {"color": "#555555", "width": 1, "dash": "dot"},
-    }
-
-
-def _note(value: float, label: str, log: bool) -> dict[str, Any]:
-    return {
-        "xref": "paper",
-        "x": 1,
-        "xanchor": "right",
-        "y": float(np.log10(value)) if log else value,  # plotly places annotations, unlike shapes, by the exponent
-        "yanchor": "bottom",
-        "text": plain(label),
-        "showarrow": False,
-        "font": {"size": 11, "color": "#555555"},
-        "bgcolor": "rgba(255,255,255,0.8)",
+        "y0": threshold.value,
+        "y1": threshold.value,
+        "line": {"color": "#555555", "width": 1.5, "dash": "dot"},
+        "name": plain(threshold.label),
+        "showlegend": True,
     }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
-from .figures import CurveFigure, Figure, HeatMap, ImageGrid, NoiseSlider
+from .figures import CurveFigure, Figure, HeatMap, ImageGrid, NoiseSlider, Real
 from .pages import Images, Page, discreet
 from .palette import scale
 from .pictures import data_uri, jpeg, png
@@ -157,5 +157,5 @@ def _as_script(plots: list[dict[str, Any]]) -> str:
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def _number(value: float | None) -> str:
+def _number(value: Real | None) -> str:
     return "–" if value is None else f"{value:.3g}".replace("-", "−")

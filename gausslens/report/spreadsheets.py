@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .figures import ClaimRow, CurveFigure, Figure, HeatMap, ImageGrid, NoiseSlider, Table
+from .figures import ClaimRow, CurveFigure, Figure, HeatMap, ImageGrid, NoiseSlider, Real, Table
 
 MOST_PIXELS = 200_000
 
@@ -34,7 +34,7 @@ def as_csv(figure: Figure) -> str | None:
     return text.getvalue()
 
 
-def rounded(value: float) -> float:
+def rounded(value: Real) -> float:
     """A value of a heat-map, as drawn and as written: with four significant digits."""
     return float(f"{value:.4g}")
 
@@ -57,7 +57,7 @@ def _(figure: HeatMap) -> Iterator[Iterable[Any]]:
     yield ("panel", figure.y_label, *(f"{figure.x_label} {column + 1}" for column in range(figure.values.shape[2])))
     for panel, matrix in zip(figure.panels, figure.values, strict=True):
         for index, row in enumerate(matrix):
-            yield (panel, index + 1, *(rounded(value) for value in row))
+            yield (panel, index + 1, *(rounded(value) for value in row.tolist()))
 
 
 @_lines.register

@@ -1,0 +1,107 @@
+"""A drawing in SVG: lines, texts and pictures at places, put together as the text of a file that stands alone."""
+
+from collections.abc import Iterable
+from xml.sax.saxutils import escape, quoteattr
+
+FONT = 12.0
+INK = "#222222"
+FAINT = "#DDDDDD"
+GREY = "#555555"
+
+_LETTER = 0.56  # the mean width of a letter of the font, in its size
+
+
+def text_width(text: str, size: float = FONT) -> float:
+    """About how wide a text is; there is no font to ask."""
+    return len(text) * size * _LETTER
+
+
+class Canvas:
+    """Collects elements in the order in which they are painted."""
+
+    def __init__(self) -> None:
+        self._elements: list[str] = []
+
+    def add(self, element: str, content: str | None = None, /, **attributes: float | str) -> None:
+        """An element; underscores in the names of its attributes stand for hyphens."""
+        self._elements.append(_element(element, content, attributes))
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, **attributes: float | str) -> None:
+        """A straight line."""
+        self.add("line", x1=x1, y1=y1, x2=x2, y2=y2, **attributes)
+
+    def polyline(self, points: Iterable[tuple[float, float]], **attributes: float | str) -> None:
+        """A line through points."""
+        self.add("polyline", points=_joined(points), fill="none", **attributes)
+
+    def polygon(self, points: Iterable[tuple[float, float]], **attributes: float | str) -> None:
+        """A filled shape with these corners."""
+        self.add("polygon", points=_joined(points), stroke="none", **attributes)
+
+    def text(self, x: float, y: float, text: str, *, size: float = FONT, **attributes: float | str) -> None:
+        """A text whose baseline starts at (x, y), or as `text_anchor` says."""
+        self.add("text", text, x=x, y=y, font_size=size, **({"fill": INK} | attributes))
+
+    def picture(self, x: float, y: float, width: float, height: float, uri: str, label: str) -> None:
+        """A picture from a data address, its pixels kept apart."""
+        box = "".join(
+            f' {name}="{_written(value)}"' for name, value in (("x", x), ("y", y), ("width", width), ("height", height))
+        )
+        # Programs that came before SVG 2 know only the address with a prefix.
+        how = f'preserveAspectRatio="none" style="image-rendering: pixelated" xlink:href={quoteattr(uri)}'
+        self._elements.append(f"<image{box} {how}>{_element('title', label, {})}</image>")
+
+    def mark(self, x: float, y: float, shape: str, colour: str) -> None:
+        """A mark of one of the shapes of the palette, about 7 wide."""
+        corners = {
+            "square": ((-3, -3), (3, -3), (3, 3), (-3, 3)),
+            "diamond": ((0, -4.2), (4.2, 0), (0, 4.2), (-4.2, 0)),
+            "triangle-up": ((0, -4), (4, 3), (-4, 3)),
+            "cross": (
+                *((-1.2, -4), (1.2, -4), (1.2, -1.2), (4, -1.2), (4, 1.2), (1.2, 1.2)),
+                *((1.2, 4), (-1.2, 4), (-1.2, 1.2), (-4, 1.2), (-4, -1.2), (-1.2, -1.2)),
+            ),
+        }
+        if shape in corners:
+            self.polygon(((x + dx, y + dy) for dx, dy in corners[shape]), fill=colour)
+        else:
+            self.add("circle", cx=x, cy=y, r=3.4, fill=colour)
+
+    def document(self, width: float, height: float, title: str, description: str) -> str:
+        """The whole file.
+
+        Args:
+            width: of the drawing.
+            height: of the drawing.
+            title: read aloud and shown by viewers.
+            description: what is seen.
+
+        Returns:
+            The text of an SVG file.
+        """
+        head = (
+            '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+            f'width="{_written(width)}" height="{_written(height)}" viewBox="0 0 {_written(width)} {_written(height)}" '
+            'font-family="Helvetica, Arial, sans-serif" role="img">'
+        )
+        told = (_element("title", title, {}), _element("desc", description, {}))
+        paper = _element("rect", None, {"width": width, "height": height, "fill": "#FFFFFF"})
+        return "\n".join((head, *told, paper, *self._elements, "</svg>\n"))
+
+
+def _element(name: str, content: str | None, attributes: dict[str, float | str]) -> str:
+    written = "".join(f" {key.replace('_', '-')}={quoteattr(_written(value))}" for key, value in attributes.items())
+    return f"<{name}{written}/>" if content is None else f"<{name}{written}>{_printable(content)}</{name}>"
+
+
+def _joined(points: Iterable[tuple[float, float]]) -> str:
+    return " ".join(f"{_written(x)},{_written(y)}" for x, y in points)
+
+
+def _written(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def _printable(text: str) -> str:
+    # XML has no way to write most control characters.
+    return escape("".join(letter for letter in text if letter >= " " or letter in "\t\n"))
