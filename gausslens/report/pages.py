@@ -76,11 +76,12 @@ def discreet(page: Page, images: Images = "shown") -> Page:
     return told
 
 
+# A slash after "<" begins a path only if another follows: "</b>" is none.
 _START = r"""(?<![^\s"'`(\[{=,;:<>|])"""
 _PATHS = re.compile(
     rf"""{_START}(?:
         (?P<quote>["'`])(?P<quoted>(?:file:/{{0,2}}|~|\.\.|[A-Za-z]:)?[/\\][^"'`\n]*)(?P=quote)
-      | (?:file://|~[\w.-]*|(?:\.\.(?=/))|)(?:/(?:\\.|[^\s/"'`()\[\]{{}}<>|,;:\\])+)+/?
+      | (?:(?<!<)|(?=/[^/\s>]+/))(?:file://|~[\w.-]*|(?:\.\.(?=/))|)(?:/(?:\\.|[^\s/"'`()\[\]{{}}<>|,;:\\])+)+/?
       | (?:[A-Za-z]:|\\(?=\\))(?:[\\/](?:[^\s\\/"'`()\[\]{{}}<>|,;:])+)+[\\/]?
     )""",
     re.VERBOSE,

@@ -1,0 +1,135 @@
+"""The page in a real browser: nothing goes wrong, nothing goes out, and what can be touched answers."""
+
+import re
+import shutil
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect, sync_playwright
+from sample_page import curves, page, slider
+
+from gausslens.report import Section, save_report
+
+CHROMIUM = shutil.which("chromium")
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+PHONE = {"width": 360, "height": 740}
+
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="the page is not tested in a browser: Chromium is not installed (apt-get install chromium)"
+)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    long = "a-very-long-word-that-has-no-place-to-break-" * 4
+    wordy = Section(long, long, (type(curves())(**(vars(curves()) | {"title": long, "command": long})),))
+    told = page()
+    (path,) = save_report(tmp_path_factory.mktemp("report") / "page.html", page(sections=(*told.sections, wordy)))
+    return path
+
+
+class Visit:
+    """The page, opened, with what went wrong on it and what it asked for."""
+
+    def __init__(self, browser, report, **options):
+        self.address, self.wrongs, self.requests = report.as_uri(), [], []
+        self.page = browser.new_page(**options)
+        self.page.on(
+            "console", lambda told: self.wrongs.append(told.text) if told.type in ("error", "warning") else None
+        )
+        self.page.on("pageerror", lambda error: self.wrongs.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(self.address)
+        self.page.wait_for_selector("body[data-drawn]")
+
+    def check(self):
+        assert self.wrongs == []
+        assert [url for url in self.requests if not url.startswith(("data:", "blob:"))] == [self.address]
+
+
+@pytest.fixture(scope="module")
+def on_desktop(browser, report):
+    return Visit(browser, report, viewport={"width": 1200, "height": 900})
+
+
+@pytest.fixture
+def desktop(on_desktop):
+    """The page on a large screen; whatever a test does there, nothing goes wrong and nothing goes out."""
+    yield on_desktop.page
+    on_desktop.check()
+
+
+def test_every_plot_is_drawn_and_a_click_on_the_legend_hides_a_line_with_its_band(desktop):
+    expect(desktop.locator(".js-plotly-plot")).to_have_count(5)
+    plot = desktop.locator("#figure-1")
+    marks, fills = plot.locator(".scatterlayer .points:has(path)"), plot.locator(".scatterlayer .js-fill")
+    expect(marks).to_have_count(4)
+    expect(fills).to_have_count(4)
+    plot.locator(".legendtoggle").first.click()
+    expect(marks).to_have_count(3)
+    expect(fills).to_have_count(3)
+
+
+def test_the_slider_changes_the_images_shown(desktop):
+    images = desktop.locator("#figure-4 .level:not([hidden]) img")
+    before = [image.get_attribute("src") for image in images.all()]
+    handle = desktop.locator("#slider-4")
+    handle.focus()
+    handle.press("End")
+    after = [image.get_attribute("src") for image in images.all()]
+    assert len(before) == len(after) == 10
+    assert all(np.not_equal(before, after))
+    assert desktop.locator("#level-4").inner_text() == f"{slider().sigmas[-1]:.3g}" == "0.002"
+    assert handle.get_attribute("aria-valuetext") == "σ = 0.002"
+    assert all(image.is_visible() for image in images.all())
+
+
+def test_the_command_can_be_copied(desktop):
+    desktop.locator("#figure-1 button.copy").click()
+    expect(desktop.locator("#figure-1 button.copy")).to_have_text(re.compile("copied|selected"))
+
+
+def test_the_data_can_be_downloaded(desktop):
+    with desktop.expect_download() as download:
+        desktop.locator("#figure-1 a.csv").click()
+    assert download.value.suggested_filename == "linearity-over-noise-levels.csv"
+    assert (
+        download.value.path()
+        .read_text(encoding="utf-8")
+        .startswith("series,noise level σ,linearity (cosine),low,high\n")
+    )
+
+
+def test_print_leaves_out_what_paper_cannot_do_and_cuts_nothing_off(desktop):
+    desktop.emulate_media(media="print")
+    try:
+        assert not any(element.is_visible() for element in desktop.locator("button, .csv, nav, input").all())
+        assert desktop.locator("#figure-1 .js-line").first.is_visible()
+        desktop.set_viewport_size({"width": 680, "height": 960})  # what A4 leaves between its margins
+        expect(desktop.locator("#figure-1 .main-svg").first).to_have_attribute("width", "680")
+        assert desktop.evaluate("document.documentElement.scrollWidth") == 680
+        assert desktop.pdf(format="A4")[:5] == b"%PDF-"
+    finally:
+        desktop.emulate_media(media="screen")
+        desktop.set_viewport_size({"width": 1200, "height": 900})
+
+
+def test_a_phone_has_nothing_to_scroll_sideways_and_can_be_read(browser, report):
+    visit = Visit(browser, report, viewport=PHONE, is_mobile=True, has_touch=True)
+    widths = "[document.documentElement.scrollWidth, document.body.scrollWidth, window.innerWidth]"
+    assert visit.page.evaluate(widths) == [PHONE["width"]] * 3
+    sizes = "[...document.querySelectorAll('p, td, figcaption')].map(e => parseFloat(getComputedStyle(e).fontSize))"
+    assert min(visit.page.evaluate(sizes)) >= 13
+    assert visit.page.evaluate("document.querySelector('.js-plotly-plot').layout.dragmode") is False
+    visit.check()

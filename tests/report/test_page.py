@@ -1,0 +1,208 @@
+"""The page: one file, well-formed, with the very pictures and numbers it was given."""
+
+import csv
+import io
+import re
+
+import numpy as np
+import pytest
+from html_reader import Reader, content
+from PIL import Image
+from sample_page import claims, curves, grid, heat, page, slider
+
+from gausslens import ConfigError, DataError
+from gausslens.report import (
+    Axis,
+    CurveFigure,
+    ImageGrid,
+    NoiseSlider,
+    Page,
+    Section,
+    Series,
+    render,
+    rendering,
+    save_report,
+)
+from gausslens.report.plots import curve_plot, heat_plots
+from gausslens.report.spreadsheets import as_csv
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return render(page())
+
+
+@pytest.fixture(scope="module")
+def read(whole):
+    return Reader(whole)
+
+
+def test_every_element_closes_and_every_name_is_one_place(read):
+    assert read.open == []
+    names = [attributes["id"] for _, attributes in read.elements if "id" in attributes]
+    assert len(names) == len(set(names))
+    links = [attributes["href"] for attributes in read.all("a") if attributes["href"].startswith("#")]
+    assert len(links) == 5  # two claims and three sections
+    assert {link[1:] for link in links} <= set(names)
+
+
+def test_the_summary_and_its_claims_come_first_then_contents_then_studies(read):
+    places = [
+        read.text.index(words)
+        for words in (
+            "embeds training images",
+            "Summary",
+            "does not hold",
+            "Contents",
+            "How linear",
+            "Training-set size Figure 3",
+        )
+    ]
+    assert places == sorted(places)
+
+
+def test_plotly_is_embedded_once_and_only_where_it_is_needed(whole):
+    assert whole.count("plotly.js v") == 1
+    assert 4_000_000 < len(whole.encode()) < 15_000_000
+    assert len(render(page(sections=(Section("Pictures", "", (grid(),)),))).encode()) < 100_000
+
+
+def test_nothing_is_fetched(read):
+    addresses = [attributes.get("src") or attributes.get("href", "") for _, attributes in read.elements]
+    assert all(address.startswith(("data:", "#")) or not address for address in addresses)
+    (policy,) = read.all("meta", **{"http-equiv": "Content-Security-Policy"})
+    assert "default-src 'none'" in policy["content"]
+
+
+def test_pictures_are_the_ones_given(read):
+    shown = [np.asarray(Image.open(io.BytesIO(content(image["src"])))) for image in read.all("img")]
+    given = [*grid().images.reshape(-1, 8, 8), *slider().images.reshape(-1, 8, 8)]
+    assert len(shown) == len(given) == 85
+    assert all(np.array_equal(*pair) for pair in zip(shown, given, strict=True))
+    assert all(image["alt"] for image in read.all("img"))
+
+
+def test_colour_pictures_keep_their_channels():
+    images = np.random.default_rng(0).integers(0, 256, (1, 1, 3, 5, 4), np.uint8)
+    colour = ImageGrid(title="t", caption="c", rows=("r",), columns=("c",), images=images)
+    (image,) = Reader(render(Page("p", "s", sections=(Section("x", "", (colour,)),)))).all("img")
+    decoded = np.asarray(Image.open(io.BytesIO(content(image["src"]))))
+    assert np.array_equal(decoded.transpose(2, 0, 1), images[0, 0])
+
+
+def test_data_links_hold_the_numbers_that_are_drawn(read):
+    texts = [content(link["href"]).decode() for link in read.all("a", class_="csv")]
+    assert texts == [as_csv(figure) for figure in (claims(), curves(), heat(), grid(), slider())]
+
+
+def test_curves_are_written_to_the_last_digit():
+    lines = list(csv.reader(io.StringIO(as_csv(curves()))))
+    assert lines[0] == ["series", "noise level σ", "linearity (cosine)", "low", "high"]
+    for series in curves().series:
+        written = np.array([line[1:] for line in lines if line[0] == series.name], float)
+        assert np.array_equal(written.T, series.columns)
+
+
+def test_what_is_missing_is_empty_and_not_drawn():
+    figure = CurveFigure(
+        title="t", caption="c", x=Axis("σ", log=True), y=Axis("gap", log=True),
+        series=(Series("one", [0, 1, 2, 3], [1, None, 0.0, 4], [None, None, -1, 3], [None, None, 1, 5]),),
+    )  # fmt: skip
+    assert as_csv(figure).splitlines()[1:3] == ["one,0.0,1.0,,", "one,1.0,,,"]
+    band, line = curve_plot(figure)["data"]
+    assert (line["x"], line["y"]) == ([None, 1.0, 2.0, 3.0], [1.0, None, None, 4.0])
+    assert (band["x"], band["y"]) == ([3.0, 3.0], [3.0, 5.0])
+
+
+def test_heat_maps_draw_the_numbers_they_write():
+    lines = list(csv.reader(io.StringIO(as_csv(heat()))))[1:]
+    written = np.array([line[2:] for line in lines], float).reshape(heat().values.shape)
+    assert np.array_equal([plot["data"][0]["z"] for plot in heat_plots(heat())], written)
+    np.testing.assert_allclose(written, heat().values, rtol=5e-4)
+
+
+def test_pixels_are_numbers_too():
+    lines = list(csv.reader(io.StringIO(as_csv(slider()))))[1:]
+    pixels = np.array([line[-1].split() for line in lines], int)
+    assert np.array_equal(pixels, slider().images.reshape(len(lines), -1))
+    assert [float(line[0]) for line in lines[::10]] == slider().sigmas
+
+
+def test_a_figure_names_its_sources(read):
+    assert "Redraws figures 1, 13 of the paper. Informs C1, C14. data as CSV gausslens study digits" in read.text
+    assert "C1 Linearity rises with the number of training images. figure 1" in read.text
+    assert "0.0213 [0.018, 0.0246]" in read.text
+
+
+def test_texts_are_never_read_as_marks():
+    evil = "</script><script>alert('&')</script>"
+    series = Series(evil, [1, 2], [1, 2])
+    figure = CurveFigure(title=evil, caption=evil, command=evil, x=Axis(evil), y=Axis(evil), series=(series,))
+    told = Reader(render(Page(evil, evil, sections=(Section(evil, evil, (figure,)),))))
+    assert len(told.all("script")) == 3
+    # In the tab and the heading, the summary, the contents, the section and its text, the figure's title, caption, command.
+    assert told.text.count(evil) == 9
+    assert "<" not in curve_plot(figure)["data"][-1]["name"]
+
+
+def test_the_page_grows_as_studies_finish():
+    empty = Reader(render(Page("digits", "Nothing is finished yet.")))
+    assert empty.open == []
+    assert "Contents" not in empty.text
+    sections = (Section("Size", "", finished=False), Section("Time", "", (curves(),), finished=False))
+    told = Reader(render(page(claims=None, sections=sections)))
+    assert told.text.count("Not yet finished.") == 2
+    assert "Linearity over noise levels" in told.text
+
+
+def test_a_large_page_compresses_its_pictures_and_says_so(monkeypatch):
+    y, x = np.mgrid[:64, :64]
+    smooth = (127 + 60 * np.sin(x / 9) + 60 * np.cos(y / 7) + np.random.default_rng(0).normal(0, 3, (64, 64))).astype(
+        np.uint8
+    )
+    images = np.broadcast_to(smooth, (5, 5, 1, 64, 64))
+    large = Page("p", "s", sections=(Section("x", "", (ImageGrid(
+        title="t", caption="c", rows=("",) * 5, columns=("",) * 5, images=images
+    ),)),))  # fmt: skip
+    whole = render(large)
+    assert "compressed" not in Reader(whole).text
+    monkeypatch.setattr(rendering, "LARGEST", len(whole) // 2)
+    compressed = render(large)
+    assert len(compressed) < len(whole) // 2
+    assert "compressed with loss" in Reader(compressed).text
+    assert "image/png" not in compressed
+    assert not Reader(compressed).all("a", class_="csv")
+    monkeypatch.setattr(rendering, "LARGEST", 1000)
+    with pytest.raises(ConfigError, match="--no-images"):
+        render(large)
+
+
+def test_a_report_is_saved_with_its_figures_beside_it(tmp_path):
+    written = save_report(tmp_path / "new" / "digits.html", page(), svg=True)
+    assert [path.relative_to(tmp_path / "new").as_posix() for path in written] == [
+        "digits.html",
+        "digits/01-linearity-over-noise-levels.svg",
+        "digits/02-singular-vectors-against-principal-components.svg",
+        "digits/03-samples-and-their-nearest-neighbours.svg",
+        "digits/04-what-each-denoiser-makes-of-one-image.svg",
+    ]
+    assert written[0].read_text(encoding="utf-8") == render(page())
+
+
+def test_figures_that_cannot_be_drawn_are_refused_when_made():
+    with pytest.raises(DataError, match=r"lengths \[2, 3\]"):
+        Series("s", [1, 2], [1, 2, 3])
+    with pytest.raises(DataError, match="both or neither"):
+        Series("s", [1], [1], low=[0])
+    with pytest.raises(DataError, match=r"float64 of shape \(1, 1, 1, 2, 2\)"):
+        ImageGrid(title="t", caption="c", rows=("a",), columns=("b",), images=np.zeros((1, 1, 1, 2, 2)))
+    images = np.zeros((2, 1, 1, 1, 2, 2), np.uint8)
+    with pytest.raises(DataError, match="as its labels say"):
+        NoiseSlider(title="t", caption="c", sigmas=[1.0], rows=("a",), columns=("b",), images=images)
+    with pytest.raises(DataError, match="low < high"):
+        type(heat())(**(vars(heat()) | {"low": 1.0}))
+
+
+def test_print_and_phone_have_their_own_style(whole):
+    assert re.search(r"@media print \{", whole)
+    assert re.search(r"@media \(max-width: 42rem\)", whole)
