@@ -1,0 +1,129 @@
+"""C8–C10: the matrices of distilled networks against those of Gaussians, on training and on held-out images.
+
+All read the study `distillation`: fits without shrinkage, with at least ten calls per dimension (`count` of a record against
+`dim`, one record for the data); weight errors are against the Gaussian of the training images. The largest N
+generalises, the smallest memorises.
+"""
+
+from .evidence import Evidence, MissingError, Number, greatest, least, mean, mean_at
+from .findings import Finding, control, statistic
+from .references import AUTOMATIC
+from .thresholds import HIGH_NOISE, LOW_NOISE
+
+_CALLS = 10  # for each dimension: with fewer, the fit's own error hides what is compared
+# The paper excepts its largest and its smallest level, 80 and 0.002.
+_LEAST_SIGMA, _GREATEST_SIGMA = 0.01, 60.0
+
+
+def c8(evidence: Evidence) -> Finding:
+    """max over σ, the largest and the smallest excepted, of weight error − its floor; on held-out images.
+
+    | quantity | tags |
+    |---|---|
+    | weight_error | denoiser network (control: multidelta); on held_out (controls: train, surrogate); reference |
+    | | "gaussian of train"; n, sigma, seed; count (calls) |
+    | weight_error_floor | the same, without reference |
+    | dim | |
+    """
+    studied = evidence.where(study="distillation")
+
+    def worst(records: Evidence) -> Number:
+        return greatest(_excess(records.where(n=max(studied.by("n"))), evidence).values())
+
+    def on(inputs: str, denoiser: str = "network") -> Evidence:
+        return studied.where(on=inputs, denoiser=denoiser)
+
+    judged = statistic("largest weight error minus its floor", "C8 error", on("held_out"), worst)
+    controls = control("the same on training images", on("train"), worst)
+    controls += control("the same for the multi-delta denoiser", on("held_out", "multidelta"), worst)
+    controls += control("the same for the multi-delta denoiser, training images", on("train", "multidelta"), worst)
+    controls += control("the same on Gaussian surrogates", on("surrogate"), worst)
+    return Finding((judged,), controls, AUTOMATIC)
+
+
+def c9(evidence: Evidence) -> Finding:
+    """(overlap − chance)/(ceiling − chance), mean over k, the least over σ ≥ 0.1 (the largest excepted).
+
+    | quantity | tags |
+    |---|---|
+    | overlap, overlap_chance, overlap_ceiling | denoiser network (control: multidelta); on held_out (controls: train, |
+    | | surrogate); n, sigma, k, seed; separated False where near-equal eigenvalues forbid a cut after k |
+    """
+    studied = evidence.where(study="distillation").at(LOW_NOISE, _GREATEST_SIGMA)
+
+    def worst(records: Evidence) -> Number:
+        return least(_aligned(group) for group in records.where(n=max(studied.by("n"))).by("sigma").values())
+
+    def on(inputs: str, denoiser: str = "network") -> Evidence:
+        return studied.where(on=inputs, denoiser=denoiser)
+
+    judged = statistic("least overlap, as a share of the ceiling", "C9 overlap", on("held_out"), worst)
+    controls = control("the same on training images", on("train"), worst)
+    controls += control("the same for the multi-delta denoiser", on("held_out", "multidelta"), worst)
+    controls += control("the same on Gaussian surrogates", on("surrogate"), worst)
+    return Finding((judged,), controls, AUTOMATIC)
+
+
+def c10(evidence: Evidence) -> Finding:
+    """Weight error and FVU, smallest minus largest N, mean over 0.1 ≤ σ ≤ 20, held-out; and the former on training images.
+
+    | quantity | tags |
+    |---|---|
+    | weight_error, weight_error_floor, dim | as for C8; on held_out and train |
+    | fvu | denoiser network; on held_out; n, sigma, seed |
+    """
+    studied = evidence.where(study="distillation", denoiser="network").at(LOW_NOISE, HIGH_NOISE)
+    held_out, train = studied.where(on="held_out"), studied.where(on="train")
+
+    def sizes() -> tuple[float, float]:
+        found = studied.by("n")
+        if len(found) < 2:
+            raise MissingError("a memorising and a generalising model are needed, 1 size found")
+        return min(found), max(found)
+
+    def weight(records: Evidence) -> Number:
+        small, large = (mean(_excess(records.where(n=n), evidence).values()) for n in sizes())
+        return small - large
+
+    def unexplained(records: Evidence) -> Number:
+        small, large = (mean(records.where(quantity="fvu", n=n).curve().values()) for n in sizes())
+        return small - large
+
+    def orthogonality(records: Evidence) -> Number:
+        return mean(_excess(records.where(n=sizes()[0]), evidence).values())
+
+    return Finding(
+        (
+            statistic("weight error, memorising minus generalising", "C10 held-out", held_out, weight),
+            statistic("FVU, memorising minus generalising", "C10 held-out", held_out, unexplained),
+            statistic("weight error on training images, memorising", "C10 train", train, orthogonality),
+        )
+    )
+
+
+def _excess(records: Evidence, evidence: Evidence) -> dict[float, Number]:
+    """Weight error minus its floor at each noise level."""
+    dim = evidence.where(quantity="dim").one().value
+    errors = records.where(quantity="weight_error", reference="gaussian of train").at(_LEAST_SIGMA, _GREATEST_SIGMA)
+    curve = errors.curve()
+    floor = records.where(quantity="weight_error_floor").curve()
+    for number in curve.values():
+        if number.count is None or number.count < _CALLS * dim:
+            raise MissingError(f"{_CALLS * dim:.0f} calls are needed for an unshrunk fit, {number.count} were made")
+    return {sigma: number - mean_at(floor, [sigma]) for sigma, number in curve.items()}
+
+
+def _aligned(records: Evidence) -> Number:
+    """At one noise level: how far between chance and ceiling, mean over the subspaces where they differ."""
+    overlap, chance, ceiling = (
+        records.where(quantity=quantity, separated=(None, True)).over("k")
+        for quantity in ("overlap", "overlap_chance", "overlap_ceiling")
+    )
+    shares = [
+        (overlap[k] - chance[k]) / (ceiling[k] - chance[k])
+        for k in overlap
+        if k in chance and k in ceiling and ceiling[k].value - chance[k].value > 0.1
+    ]
+    if not shares:
+        raise MissingError("no subspace whose ceiling is above chance")
+    return mean(shares)

@@ -1,0 +1,245 @@
+"""Records as evidence: selecting them by tag, and computing with their values and errors.
+
+A `Number` is a value with its error over images, carried through sums, differences, logarithms and slopes to first order.
+Records of one study are measured on the same images: an image that is hard for one model is hard for all, so errors are
+taken to be positively correlated. Then the error of a sum is at most the sum of the errors, and that of a difference at most
+√(error² + error²): a Number keeps the two kinds of terms, those it rises with and those it falls with, apart.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeGuard
+
+from ..cells import Record
+
+_HALF_WIDTH = 1.959963984540054  # of a 95 % interval, in standard errors
+
+
+class MissingError(Exception):
+    """Says which records a claim would need."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A value and the sizes of its error's terms.
+
+    Attributes:
+        value: the value.
+        rising: sum of the errors of the numbers it rises with, each times its derivative.
+        falling: the same of those it falls with.
+        count: of images behind it, the least of all that went in; None where no record says.
+    """
+
+    value: float
+    rising: float = 0.0
+    falling: float = 0.0
+    count: int | None = None
+
+    @property
+    def variance(self) -> float:
+        """The variance over images."""
+        return self.rising**2 + self.falling**2
+
+    def __add__(self, other: "Number") -> "Number":
+        counts = [count for count in (self.count, other.count) if count is not None]
+        total, rising, falling = self.value + other.value, self.rising + other.rising, self.falling + other.falling
+        return Number(total, rising, falling, min(counts, default=None))
+
+    def __sub__(self, other: "Number") -> "Number":
+        return self + other * -1
+
+    def __mul__(self, factor: float | int) -> "Number":
+        rising, falling = self.rising * abs(factor), self.falling * abs(factor)
+        if factor < 0:
+            rising, falling = falling, rising
+        return Number(self.value * factor, rising, falling, self.count)
+
+    def __truediv__(self, other: "Number | float | int") -> "Number":
+        if not isinstance(other, Number):
+            return self * (1 / other)
+        if other.value == 0:
+            raise MissingError("a value that is divided by is 0")
+        ratio = self.value / other.value
+        return replace(self * (1 / other.value) - other * (ratio / other.value), value=ratio)
+
+    def log(self) -> "Number":
+        """The natural logarithm.
+
+        Raises:
+            MissingError: if the value is not positive.
+        """
+        if self.value <= 0:
+            raise MissingError("a value whose logarithm is needed is not positive")
+        return replace(self * (1 / self.value), value=math.log(self.value))
+
+
+def mean(numbers: Iterable[Number]) -> Number:
+    """The mean of one or more numbers."""
+    first, *others = numbers
+    total = first
+    for number in others:
+        total = total + number
+    return total / (1 + len(others))
+
+
+def least(numbers: Iterable[Number]) -> Number:
+    """The smallest."""
+    return min(numbers, key=lambda number: number.value)
+
+
+def greatest(numbers: Iterable[Number]) -> Number:
+    """The largest."""
+    return max(numbers, key=lambda number: number.value)
+
+
+def slope(points: Mapping[float, Number]) -> Number:
+    """The least-squares slope on the natural logarithm of a size.
+
+    Args:
+        points: the number at each size.
+
+    Returns:
+        The change per factor of e.
+
+    Raises:
+        MissingError: if there are fewer than two sizes.
+
+    >>> round(slope({math.e: Number(1.0), math.e**2: Number(3.0)}).value, 12)
+    2.0
+    """
+    if len(points) < 2:
+        raise MissingError(f"at least 2 sizes are needed for a slope, {len(points)} found")
+    logs = [math.log(size) for size in points]
+    centre = sum(logs) / len(logs)
+    scale = sum((x - centre) ** 2 for x in logs)
+    terms = [number * ((x - centre) / scale) for x, number in zip(logs, points.values(), strict=True)]
+    return mean(terms) * len(terms)
+
+
+class Evidence:
+    """Records, to be narrowed down by their tags.
+
+    Args:
+        records: plain dictionaries with a finite `value`.
+        told: what they were narrowed down to, for messages.
+    """
+
+    def __init__(self, records: Iterable[Record], told: tuple[str, ...] = ()) -> None:
+        self.records = list(records)
+        self._told = told
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def where(self, **tags: Any) -> "Evidence":
+        """Those with these tags; None also matches a tag that is not there, and a tuple any of its members."""
+        told = tuple(_words(key, value) for key, value in tags.items() if value is not None)
+        return Evidence((record for record in self.records if _matches(record, tags)), self._told + told)
+
+    def at(self, low: float = 0.0, high: float = math.inf) -> "Evidence":
+        """Those at noise levels low ≤ σ ≤ high."""
+        told = (f"σ ≥ {low:g}" if high == math.inf else f"{low:g} ≤ σ ≤ {high:g}",)
+        return Evidence(
+            (record for record in self.records if _has(record, "sigma") and low <= record["sigma"] <= high),
+            self._told + told,
+        )
+
+    def by(self, tag: str) -> dict[Any, "Evidence"]:
+        """Those that have the tag, apart by its values, in ascending order.
+
+        Raises:
+            MissingError: if no record has it.
+        """
+        groups: dict[Any, list[Record]] = {}
+        for record in self.records:
+            if _has(record, tag):
+                groups.setdefault(record[tag], []).append(record)
+        if not groups:
+            raise self._missing(f" with {tag}")
+        return {value: Evidence(groups[value], (*self._told, _words(tag, value))) for value in sorted(groups)}
+
+    def one(self) -> Number:
+        """The number, after the longest training where there are several.
+
+        Raises:
+            MissingError: if there is none.
+        """
+        if not self.records:
+            raise self._missing()
+        return _number(max(self.records, key=lambda record: record.get("kimg") or 0.0))
+
+    def curve(self) -> dict[float, Number]:
+        """The number at each noise level."""
+        return self.over("sigma")
+
+    def over(self, tag: str) -> dict[Any, Number]:
+        """The number at each value of a tag."""
+        return {value: group.one() for value, group in self.by(tag).items()}
+
+    def seeds(self) -> list["Evidence"]:
+        """Those of each training seed; what has no seed belongs to all."""
+        if not any(_has(record, "seed") for record in self.records):
+            return [self]
+        return [
+            Evidence((record for record in self.records if record.get("seed") in (seed, None)), self._told)
+            for seed in self.by("seed")
+        ]
+
+    def _missing(self, also: str = "") -> MissingError:
+        return MissingError(f"no record of {', '.join(self._told) or 'any kind'}{also}")
+
+
+def window(memory_to_gaussian: Mapping[float, Number]) -> list[float]:
+    """The noise levels at which the multi-delta and the Gaussian denoiser differ by more than half of the most they do.
+
+    It is fixed without looking at any network.
+    """
+    half = greatest(memory_to_gaussian.values()).value / 2
+    return [sigma for sigma, number in memory_to_gaussian.items() if number.value > half]
+
+
+def mean_at(curve: Mapping[float, Number], sigmas: Sequence[float]) -> Number:
+    """The mean of a curve over noise levels.
+
+    Raises:
+        MissingError: if the curve lacks one.
+    """
+    absent = [sigma for sigma in sigmas if sigma not in curve]
+    if absent or not sigmas:
+        raise MissingError(f"no record at sigma = {absent[0]:g}" if absent else "no noise level to average over")
+    return mean(curve[sigma] for sigma in sigmas)
+
+
+Measure = Callable[[Evidence], Number]
+"""A statistic of one seed's records."""
+
+
+def _number(record: Record) -> Number:
+    low, high, count = record.get("low"), record.get("high"), record.get("count")
+    error = (high - low) / (2 * _HALF_WIDTH) if is_finite(low) and is_finite(high) else 0.0
+    return Number(float(record["value"]), error, 0.0, int(count) if is_finite(count) else None)
+
+
+def _words(tag: str, value: object) -> str:
+    choices = (
+        " or ".join(str(choice) for choice in value if choice is not None) if isinstance(value, tuple) else str(value)
+    )
+    return choices if tag == "quantity" else f"{tag} {choices}"
+
+
+def _matches(record: Record, tags: Mapping[str, Any]) -> bool:
+    return all(
+        record.get(key) in wanted if isinstance(wanted, tuple) else record.get(key) == wanted
+        for key, wanted in tags.items()
+    )
+
+
+def _has(record: Record, tag: str) -> bool:
+    value = record.get(tag)
+    return value is not None and value == value
+
+
+def is_finite(value: object) -> TypeGuard[float]:
+    """Whether it is a number that can be computed with; records of what failed have None or NaN."""
+    return isinstance(value, int | float) and math.isfinite(value)
