@@ -42,8 +42,8 @@
     });
   }
 
-  // Plots keep the width of the window; paper has its own.
-  const fit = () => document.querySelectorAll(".js-plotly-plot").forEach((plot) => Plotly.Plots.resize(plot));
-  addEventListener("beforeprint", fit);
-  addEventListener("afterprint", fit);
+  // Plots have the width of the window, which paper cannot hold; by the time it is known, it is too late to draw.
+  const forAll = (change) => document.querySelectorAll(".js-plotly-plot").forEach((plot) => Plotly.relayout(plot, change(plot)));
+  addEventListener("beforeprint", () => forAll((plot) => ({ width: Math.min(plot.clientWidth, plot.matches(".heat") ? 330 : 660) })));
+  addEventListener("afterprint", () => forAll(() => ({ width: null, autosize: true })));
 })();

@@ -25,8 +25,8 @@ def curve_plot(figure: CurveFigure) -> dict[str, Any]:
     """
     traces = [trace for index, series in enumerate(figure.series) for trace in _traces(index, series, figure)]
     layout = _layout() | {
-        "xaxis": _axis(figure.x),
-        "yaxis": _axis(figure.y),
+        "xaxis": _axis(figure.x, [drawable(series, figure)[0] for series in figure.series]),
+        "yaxis": _axis(figure.y, [drawable(series, figure)[1] for series in figure.series]),
         "shapes": [_line_across(threshold) for threshold in figure.thresholds],
         "legend": {"orientation": "h", "y": -0.22, "yanchor": "top", "x": 0, "xanchor": "left"},
         "showlegend": True,
@@ -142,8 +142,14 @@ def _layout() -> dict[str, Any]:
     }
 
 
-def _axis(axis: Axis) -> dict[str, Any]:
-    kind = {"type": "log", "tickformat": "~g", "minor": {"ticks": "outside"}} if axis.log else {"type": "linear"}
+def _axis(axis: Axis, values: list[NDArray[np.float64]]) -> dict[str, Any]:
+    kind: dict[str, Any] = {"type": "linear"}
+    if axis.log:
+        kind = {"type": "log", "tickformat": "~g", "minor": {"ticks": "outside"}}
+        there = np.concatenate([*values, [np.nan]])
+        there = there[np.isfinite(there)]
+        if len(there) and there.max() >= 100 * there.min():
+            kind["dtick"] = 1  # one label for each power of ten; plotly's own choice collides on narrow screens
     return kind | {
         "title": {"text": plain(axis.text), "standoff": 8},
         "gridcolor": _FAINT,

@@ -15,6 +15,9 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
+PLOT_WIDTHS = (
+    "[...document.querySelectorAll('.js-plotly-plot .main-svg')].map(svg => svg.getBoundingClientRect().width)"
+)
 PHONE = {"width": 360, "height": 740}
 
 pytestmark = pytest.mark.skipif(
@@ -116,13 +119,15 @@ def test_print_leaves_out_what_paper_cannot_do_and_cuts_nothing_off(desktop):
     try:
         assert not any(element.is_visible() for element in desktop.locator("button, .csv, nav, input").all())
         assert desktop.locator("#figure-1 .js-line").first.is_visible()
-        desktop.set_viewport_size({"width": 680, "height": 960})  # what A4 leaves between its margins
-        expect(desktop.locator("#figure-1 .main-svg").first).to_have_attribute("width", "680")
-        assert desktop.evaluate("document.documentElement.scrollWidth") == 680
+        before = desktop.evaluate(PLOT_WIDTHS)
+        desktop.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert max(desktop.evaluate(PLOT_WIDTHS)) == 660 < max(before)  # A4 leaves 680 between its margins
+        desktop.emulate_media(media="screen")
+        desktop.evaluate("dispatchEvent(new Event('afterprint'))")
+        expect(desktop.locator("#figure-1 .main-svg").first).to_have_attribute("width", str(before[0]))
         assert desktop.pdf(format="A4")[:5] == b"%PDF-"
     finally:
         desktop.emulate_media(media="screen")
-        desktop.set_viewport_size({"width": 1200, "height": 900})
 
 
 def test_a_phone_has_nothing_to_scroll_sideways_and_can_be_read(browser, report):
