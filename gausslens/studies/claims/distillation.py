@@ -7,6 +7,7 @@ generalises, the smallest memorises.
 
 from .evidence import Evidence, MissingError, Number, greatest, least, mean, mean_at
 from .findings import Finding, control, statistic
+from .inference import Real
 from .references import AUTOMATIC
 from .thresholds import HIGH_NOISE, LOW_NOISE
 
@@ -75,7 +76,7 @@ def c10(evidence: Evidence) -> Finding:
     studied = evidence.where(study="distillation", denoiser="network").at(LOW_NOISE, HIGH_NOISE)
     held_out, train = studied.where(on="held_out"), studied.where(on="train")
 
-    def sizes() -> tuple[float, float]:
+    def sizes() -> tuple[Real, Real]:
         found = studied.by("n")
         if len(found) < 2:
             raise MissingError("a memorising and a generalising model are needed, 1 size found")
@@ -101,7 +102,7 @@ def c10(evidence: Evidence) -> Finding:
     )
 
 
-def _excess(records: Evidence, evidence: Evidence) -> dict[float, Number]:
+def _excess(records: Evidence, evidence: Evidence) -> dict[Real, Number]:
     """Weight error minus its floor at each noise level."""
     dim = evidence.where(quantity="dim").one().value
     errors = records.where(quantity="weight_error", reference="gaussian of train").at(_LEAST_SIGMA, _GREATEST_SIGMA)

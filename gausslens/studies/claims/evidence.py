@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
 from ..cells import Record
+from .inference import Real
 
 _HALF_WIDTH = 1.959963984540054  # of a 95 % interval, in standard errors
 
@@ -49,13 +50,13 @@ class Number:
     def __sub__(self, other: "Number") -> "Number":
         return self + other * -1
 
-    def __mul__(self, factor: float | int) -> "Number":
+    def __mul__(self, factor: Real) -> "Number":
         rising, falling = self.rising * abs(factor), self.falling * abs(factor)
         if factor < 0:
             rising, falling = falling, rising
         return Number(self.value * factor, rising, falling, self.count)
 
-    def __truediv__(self, other: "Number | float | int") -> "Number":
+    def __truediv__(self, other: "Number | Real") -> "Number":
         if not isinstance(other, Number):
             return self * (1 / other)
         if other.value == 0:
@@ -93,7 +94,7 @@ def greatest(numbers: Iterable[Number]) -> Number:
     return max(numbers, key=lambda number: number.value)
 
 
-def slope(points: Mapping[float, Number]) -> Number:
+def slope(points: Mapping[Real, Number]) -> Number:
     """The least-squares slope on the natural logarithm of a size.
 
     Args:
@@ -134,16 +135,18 @@ class Evidence:
 
     def where(self, **tags: Any) -> "Evidence":
         """Those with these tags; None also matches a tag that is not there, and a tuple any of its members."""
-        told = tuple(_words(key, value) for key, value in tags.items() if value is not None)
-        return Evidence((record for record in self.records if _matches(record, tags)), self._told + told)
+        kept = self.records
+        for tag, wanted in tags.items():
+            choices = wanted if isinstance(wanted, tuple) else (wanted,)
+            kept = [record for record in kept if record.get(tag) in choices]
+        told = tuple(_words(tag, wanted) for tag, wanted in tags.items() if wanted is not None)
+        return Evidence(kept, self._told + told)
 
-    def at(self, low: float = 0.0, high: float = math.inf) -> "Evidence":
+    def at(self, low: Real = 0.0, high: Real = math.inf) -> "Evidence":
         """Those at noise levels low ≤ σ ≤ high."""
         told = (f"σ ≥ {low:g}" if high == math.inf else f"{low:g} ≤ σ ≤ {high:g}",)
-        return Evidence(
-            (record for record in self.records if _has(record, "sigma") and low <= record["sigma"] <= high),
-            self._told + told,
-        )
+        kept = [record for record in self.records if record.get("sigma") is not None and low <= record["sigma"] <= high]
+        return Evidence(kept, self._told + told)
 
     def by(self, tag: str) -> dict[Any, "Evidence"]:
         """Those that have the tag, apart by its values, in ascending order.
@@ -153,7 +156,7 @@ class Evidence:
         """
         groups: dict[Any, list[Record]] = {}
         for record in self.records:
-            if _has(record, tag):
+            if record.get(tag) is not None:
                 groups.setdefault(record[tag], []).append(record)
         if not groups:
             raise self._missing(f" with {tag}")
@@ -169,7 +172,7 @@ class Evidence:
             raise self._missing()
         return _number(max(self.records, key=lambda record: record.get("kimg") or 0.0))
 
-    def curve(self) -> dict[float, Number]:
+    def curve(self) -> dict[Real, Number]:
         """The number at each noise level."""
         return self.over("sigma")
 
@@ -179,18 +182,15 @@ class Evidence:
 
     def seeds(self) -> list["Evidence"]:
         """Those of each training seed; what has no seed belongs to all."""
-        if not any(_has(record, "seed") for record in self.records):
+        if all(record.get("seed") is None for record in self.records):
             return [self]
-        return [
-            Evidence((record for record in self.records if record.get("seed") in (seed, None)), self._told)
-            for seed in self.by("seed")
-        ]
+        return [self.where(seed=(seed, None)) for seed in self.by("seed")]
 
     def _missing(self, also: str = "") -> MissingError:
         return MissingError(f"no record of {', '.join(self._told) or 'any kind'}{also}")
 
 
-def window(memory_to_gaussian: Mapping[float, Number]) -> list[float]:
+def window(memory_to_gaussian: Mapping[Real, Number]) -> list[Real]:
     """The noise levels at which the multi-delta and the Gaussian denoiser differ by more than half of the most they do.
 
     It is fixed without looking at any network.
@@ -199,7 +199,7 @@ def window(memory_to_gaussian: Mapping[float, Number]) -> list[float]:
     return [sigma for sigma, number in memory_to_gaussian.items() if number.value > half]
 
 
-def mean_at(curve: Mapping[float, Number], sigmas: Sequence[float]) -> Number:
+def mean_at(curve: Mapping[Real, Number], sigmas: Sequence[Real]) -> Number:
     """The mean of a curve over noise levels.
 
     Raises:
@@ -226,18 +226,6 @@ def _words(tag: str, value: object) -> str:
         " or ".join(str(choice) for choice in value if choice is not None) if isinstance(value, tuple) else str(value)
     )
     return choices if tag == "quantity" else f"{tag} {choices}"
-
-
-def _matches(record: Record, tags: Mapping[str, Any]) -> bool:
-    return all(
-        record.get(key) in wanted if isinstance(wanted, tuple) else record.get(key) == wanted
-        for key, wanted in tags.items()
-    )
-
-
-def _has(record: Record, tag: str) -> bool:
-    value = record.get(tag)
-    return value is not None and value == value
 
 
 def is_finite(value: object) -> TypeGuard[float]:

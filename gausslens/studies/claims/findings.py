@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from .evidence import Evidence, Measure, MissingError, Number
-from .inference import Combined, combine, spearman, spearman_tails
+from .inference import Combined, Real, combine, spearman, spearman_tails
 from .thresholds import CERTAIN_SEEDS, PIXEL_UNITS, THRESHOLDS, Threshold
 
 
@@ -103,7 +103,7 @@ def statistic(name: str, threshold: str, evidence: Evidence, measure: Measure) -
 
 
 def rank_statistic(
-    name: str, threshold: str, evidence: Evidence, pairs: Callable[[Evidence], tuple[list[float], list[float]]]
+    name: str, threshold: str, evidence: Evidence, pairs: Callable[[Evidence], tuple[list[Real], list[Real]]]
 ) -> Statistic:
     """Spearman's correlation of two quantities, over all seeds.
 
@@ -116,7 +116,7 @@ def rank_statistic(
     Returns:
         The statistic. Its p-values are at least those of random orders.
     """
-    found: list[tuple[list[float], list[float]]] = []
+    found: list[tuple[list[Real], list[Real]]] = []
 
     def measure(records: Evidence) -> Number:
         pair = pairs(records)

@@ -15,9 +15,13 @@ the interval's end would touch it, so intervals and p-values never disagree.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import NormalDist, fmean, variance
+from typing import TypeAlias
 
 import numpy as np
+
+Real: TypeAlias = float | int
 
 _NORMAL = NormalDist()
 _LEAST = 1e-15  # below, tails are lost in rounding
@@ -59,7 +63,7 @@ class Combined:
         return 1 - self.p_above(threshold)
 
 
-def combine(values: Sequence[float], variances: Sequence[float]) -> Combined:
+def combine(values: Sequence[Real], variances: Sequence[Real]) -> Combined:
     """The mean of one statistic over training seeds.
 
     Args:
@@ -99,7 +103,7 @@ def holm(p_values: Mapping[str, float], level: float = 0.05) -> set[str]:
     return rejected
 
 
-def spearman(x: Sequence[float], y: Sequence[float]) -> float:
+def spearman(x: Sequence[Real], y: Sequence[Real]) -> float:
     """Spearman's rank correlation, tied values sharing the mean of their ranks; 0 if either is constant.
 
     Args:
@@ -117,7 +121,7 @@ def spearman(x: Sequence[float], y: Sequence[float]) -> float:
     return float(a @ b) / scale if scale else 0.0
 
 
-def spearman_tails(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> tuple[float, float]:
+def spearman_tails(pairs: Sequence[tuple[Sequence[Real], Sequence[Real]]]) -> tuple[float, float]:
     """How likely a mean of rank correlations this high, or this low, is if the two quantities were unrelated.
 
     Few sizes in the same order at every seed leave no spread between seeds to test with; orders drawn at random do.
@@ -168,6 +172,7 @@ def student_tail(t: float, freedom: int) -> float:
     return (1 - (2 / math.pi * (angle + inside) if odd else inside)) / 2
 
 
+@cache
 def _student_quantile(tail: float, freedom: int) -> float:
     """The t ≥ 0 that has this upper tail."""
     return _bisect(lambda t: student_tail(t, freedom) < tail)
@@ -190,13 +195,13 @@ def _tail(distance: float, over_seeds: float, freedom: int, over_images: float) 
 def _bisect(beyond: Callable[[float], bool]) -> float:
     """The place between 0 and 10⁸ where a condition begins to hold."""
     low, high = 1e-8, 1e8
-    for _ in range(80):
+    for _ in range(60):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if beyond(middle) else (middle, high)
     return math.sqrt(low * high)
 
 
-def _centred_ranks(numbers: Sequence[float]) -> np.ndarray:
+def _centred_ranks(numbers: Sequence[Real]) -> np.ndarray:
     values = np.asarray(numbers, dtype=float)
     ranks = (values[:, None] > values).sum(1) + ((values[:, None] == values).sum(1) - 1) / 2
     return np.asarray(ranks - ranks.mean())

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 from .evidence import Evidence, Number, greatest, least, mean, mean_at, slope
 from .findings import Finding, Statistic, control, statistic
+from .inference import Real
 from .thresholds import HIGH_NOISE, PIXEL_UNITS
 
 
@@ -20,7 +21,7 @@ def c1(evidence: Evidence) -> Finding:
     """
     cosine = _linearity(evidence, "cosine", study="linearity")
 
-    def minima(records: Evidence, *, affine: bool) -> dict[float, Number]:
+    def minima(records: Evidence, *, affine: bool) -> dict[Real, Number]:
         return {n: least(group.curve().values()) for n, group in records.where(affine=affine).by("n").items()}
 
     judged = [
@@ -86,7 +87,7 @@ def c3(evidence: Evidence) -> Finding:
     paired = evidence.where(study="linearity", quantity="linearity_difference", denoiser="network", on="held_out")
     alphas = sorted({record["alpha"] for record in paired.records if record.get("alpha") is not None})
 
-    def difference(alpha: float | None) -> Statistic:
+    def difference(alpha: Real | None) -> Statistic:
         def average(records: Evidence) -> Number:
             return mean(records.where(n=max(paired.by("n")), alpha=alpha).curve().values())
 

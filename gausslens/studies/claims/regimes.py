@@ -5,9 +5,12 @@ exceeds half its maximum, on the average over the models of a study: it does not
 """
 
 import math
+from functools import cached_property
 
+from ..cells import Record
 from .evidence import Evidence, MissingError, Number, least, mean, mean_at, slope, window
 from .findings import Finding, control, rank_statistic, statistic
+from .inference import Real
 from .thresholds import HIGH_NOISE, LOW_NOISE, MEMORIZED, PAPER_GENERALIZATION
 
 _RANKED_SIZES = 5  # fewer sizes have too few orders
@@ -52,7 +55,7 @@ def c12(evidence: Evidence) -> Finding:
     """
     high = _gaps(evidence, "capacity").where(denoiser="network", reference="gaussian").at(HIGH_NOISE)
 
-    def trend(records: Evidence, kimg: float) -> Number:
+    def trend(records: Evidence, kimg: Real) -> Number:
         groups = records.where(kimg=kimg).by("width")
         return slope({width: mean(group.curve().values()) for width, group in groups.items()})
 
@@ -122,13 +125,13 @@ def c14(evidence: Evidence) -> Finding:
     )
     both = Evidence([*samples.records, *lines.where(affine=True, preconditioning=(None, "edm")).records])
 
-    def relative(records: Evidence) -> dict[float, Number]:
+    def relative(records: Evidence) -> dict[Real, Number]:
         found = records.where(study="size", quantity="gl_relative").over("n")
         if len(found) < _RANKED_SIZES:
             raise MissingError(f"{_RANKED_SIZES} sizes needed, {len(found)} found")
         return found
 
-    def ranked(records: Evidence) -> tuple[list[float], list[float]]:
+    def ranked(records: Evidence) -> tuple[list[Real], list[Real]]:
         scores, by_size = relative(records), records.where(quantity="linearity_cosine").by("n")
         sizes = [n for n in scores if n in by_size]
         if len(sizes) < _RANKED_SIZES:
@@ -158,23 +161,23 @@ class _InWindow:
         self._controls = gaps.where(denoiser="multidelta", reference="gaussian")
         self._network = {"denoiser": "network", "reference": reference}
         found = evidence.where(study=study, quantity=("gap_rmse", "memorised_fraction"), denoiser="network")
-        self.studied = Evidence(found.records, (f"study={study}", "gap_rmse"))
+        self.studied = Evidence(found.records, (f"study {study}",))
 
-    def gap(self, records: Evidence) -> Number:
+    @cached_property
+    def _sigmas(self) -> list[Real]:
         groups = self._controls.by("sigma")
-        sigmas = window({sigma: mean(map(_value, group.records)) for sigma, group in groups.items()})
-        return mean_at(records.where(quantity="gap_rmse", on="held_out", **self._network).curve(), sigmas)
+        return window({sigma: mean(map(_value, group.records)) for sigma, group in groups.items()})
 
-    def over(self, records: Evidence, tag: str) -> dict[float, Number]:
+    def over(self, records: Evidence, tag: str) -> dict[Real, Number]:
         groups = records.where(quantity="gap_rmse", on="held_out", **self._network).by(tag)
-        return {value: self.gap(group) for value, group in groups.items()}
+        return {value: mean_at(group.curve(), self._sigmas) for value, group in groups.items()}
 
 
 def _gaps(evidence: Evidence, study: str) -> Evidence:
     return evidence.where(study=study, quantity="gap_rmse", on="held_out")
 
 
-def _value(record: dict[str, float]) -> Number:
+def _value(record: Record) -> Number:
     return Number(float(record["value"]))
 
 

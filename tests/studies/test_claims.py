@@ -1,0 +1,276 @@
+"""Every claim gives each of its three verdicts on records made for it, and no verdict goes beyond its evidence."""
+
+import json
+import math
+
+import pytest
+from claim_records import BUILDERS, HELD_OUT, SIZES, c1, c7, c11, c14, c15, c16, c21, record
+
+from gausslens.studies.claims import SCHEMA, as_json, as_table, judge
+from gausslens.studies.claims.judging import CLAIMS
+from gausslens.studies.claims.thresholds import THRESHOLDS
+
+HOLDS, FAILS, UNCERTAIN = "holds", "does not hold", "not enough evidence"
+CLAIM_NAMES = [f"C{number}" for number in range(1, 22)]
+
+
+def verdict_on(claim, records):
+    return {verdict.claim: verdict for verdict in judge(records)}[claim]
+
+
+def widen(records):
+    """The same values with intervals over images that leave nothing certain."""
+    return [
+        {**found, "low": found["value"] - 3, "high": found["value"] + 3} if "low" in found else found
+        for found in records
+    ]
+
+
+@pytest.mark.parametrize("claim", CLAIM_NAMES)
+def test_a_true_claim_holds(claim):
+    verdict = verdict_on(claim, BUILDERS[claim](1))
+    assert verdict.verdict == HOLDS, (verdict.reason, verdict.statistic)
+    assert verdict.reason is None
+    for statistic in verdict.statistics:
+        if statistic.threshold.above is not None:
+            assert statistic.low > statistic.threshold.above
+        if statistic.threshold.below is not None:
+            assert statistic.high < statistic.threshold.below
+
+
+@pytest.mark.parametrize("claim", CLAIM_NAMES)
+def test_a_false_claim_does_not_hold(claim):
+    verdict = verdict_on(claim, BUILDERS[claim](-1))
+    assert verdict.verdict == FAILS, (verdict.reason, verdict.statistics)
+    limit = verdict.statistic.threshold
+    beyond = [limit.above is not None and verdict.statistic.high < limit.above]
+    beyond += [limit.below is not None and verdict.statistic.low > limit.below]
+    assert any(beyond)
+
+
+@pytest.mark.parametrize("claim", CLAIM_NAMES)
+def test_an_uncertain_claim_lacks_evidence(claim):
+    verdict = verdict_on(claim, BUILDERS[claim](1e-4) if claim != "C21" else c21(0))
+    if claim in ("C7", "C19"):  # there, halfway is not at the threshold
+        verdict = verdict_on(claim, widen(BUILDERS[claim](1)))
+    assert verdict.verdict == UNCERTAIN, verdict.statistics
+    assert verdict.reason
+
+
+@pytest.mark.parametrize("claim", [name for name in CLAIM_NAMES if name != "C21"])
+def test_wide_intervals_over_images_are_not_enough(claim):
+    verdict = verdict_on(claim, widen(BUILDERS[claim](1)))
+    assert verdict.verdict == UNCERTAIN
+    assert "reaches the threshold" in verdict.reason
+
+
+@pytest.mark.parametrize("claim", CLAIM_NAMES)
+@pytest.mark.parametrize("seeds", [(0,), (0, 1)])
+def test_fewer_than_three_seeds_never_hold(claim, seeds):
+    verdict = verdict_on(claim, BUILDERS[claim](1, seeds))
+    if claim == "C21":
+        assert verdict.verdict == HOLDS  # algebra, without training
+    else:
+        assert verdict.verdict == UNCERTAIN
+        assert verdict.reason == f"3 training seeds needed, {len(seeds)} found"
+
+
+@pytest.mark.parametrize("claim", CLAIM_NAMES)
+def test_missing_records_are_named(claim):
+    verdict = verdict_on(claim, [])
+    assert verdict.verdict == UNCERTAIN
+    assert verdict.reason.startswith("no record of")
+    assert verdict.statistic.value is None
+
+
+@pytest.mark.parametrize("claim", CLAIM_NAMES)
+def test_numbers_that_are_none_or_nan_count_as_missing(claim):
+    records = BUILDERS[claim](1)
+    broken = [{**found, "value": value} for found in records for value in (None, math.nan, math.inf)]
+    assert verdict_on(claim, records + broken).verdict == HOLDS
+    assert verdict_on(claim, broken).verdict == UNCERTAIN
+
+
+@pytest.mark.parametrize("claim", [name for name in CLAIM_NAMES if name != "C21"])
+def test_without_intervals_the_seeds_alone_decide(claim):
+    bare = [{key: value for key, value in found.items() if key not in ("low", "high")} for found in BUILDERS[claim](1)]
+    assert verdict_on(claim, bare).verdict == HOLDS
+    one = [found for found in bare if found.get("seed") in (0, None)]
+    assert verdict_on(claim, one).verdict == UNCERTAIN
+
+
+def test_one_seed_without_interval_refutes_nothing():
+    bare = [{**found, "low": None, "high": None} for found in c16(-1, seeds=(0,))]
+    verdict = verdict_on("C16", bare)
+    assert verdict.verdict == UNCERTAIN
+    assert verdict.statistic.value == pytest.approx(0.919)
+    assert verdict.statistic.low is None
+
+
+def test_a_false_claim_is_refuted_by_images_alone():
+    assert verdict_on("C16", c16(-1, seeds=(0,))).verdict == FAILS
+
+
+def test_disagreeing_seeds_are_not_enough():
+    tags = {"study": "strong", "denoiser": "gaussian", "reference": "gaussian_full", "noise": "same"}
+    records = [record("agreement_correlation", 0.98, spread=0.03, seed=seed, **tags) for seed in range(3)]
+    assert verdict_on("C16", records).verdict == UNCERTAIN
+
+
+def test_holm_takes_back_what_holds_alone():
+    tags = {"study": "strong", "denoiser": "gaussian", "reference": "gaussian_full", "noise": "same"}
+    weak = [record("agreement_correlation", 0.98, spread=0.012, seed=seed, **tags) for seed in range(3)]
+    alone = verdict_on("C16", weak)
+    assert alone.verdict == HOLDS
+    assert 0.01 < alone.statistic.p_holds < 0.025
+    others = [found for name in ("C1", "C7", "C11") for found in BUILDERS[name](1e-4)]
+    together = verdict_on("C16", weak + others)
+    assert together.verdict == UNCERTAIN
+    assert "Holm" in together.reason
+    assert (together.statistic.low, together.statistic.high) == (alone.statistic.low, alone.statistic.high)
+
+
+def test_claims_of_several_data_sets_are_judged_apart():
+    faces = [{**found, "data": "faces"} for found in c16(-1)]
+    verdicts = judge(c16(1) + faces)
+    assert [(v.data, v.verdict) for v in verdicts if v.claim == "C16"] == [("faces", FAILS), ("toy", HOLDS)]
+    assert len(verdicts) == 2 * len(CLAIMS)
+
+
+def test_gaps_are_relative_to_the_data_except_for_the_papers_images():
+    records = BUILDERS["C5"](1)
+    relative = verdict_on("C5", records)
+    pixels = verdict_on("C5", [{**found, "data": "cifar10"} for found in records])
+    assert relative.statistic.value == pytest.approx(2 * pixels.statistic.value)
+    without = verdict_on("C5", [found for found in records if found["quantity"] != "data_rms"])
+    assert without.verdict == UNCERTAIN
+    assert "data_rms" in without.reason
+
+
+def test_the_papers_linearity_is_judged_for_the_papers_images_alone():
+    names = {
+        data: [part.name for part in verdict_on("C1", [{**found, "data": data} for found in c1(1)]).statistics]
+        for data in ("toy", "cifar10")
+    }
+    assert len(names["toy"]) == 1
+    assert len(names["cifar10"]) == 3
+
+
+def test_slopes_are_those_of_the_records():
+    (statistic,) = verdict_on("C1", c1(1)).statistics
+    # bump(4.1) is the largest: linearity falls by bump·(.2 − .02·log n), which rises by .02·bump for each log n.
+    assert statistic.value == pytest.approx(0.02 * math.exp(-((math.log(4.1 / 4) / 1.5) ** 2)), rel=1e-9)
+    assert (statistic.seeds, statistic.images) == (3, 200)
+
+
+def test_the_window_is_fixed_without_the_network():
+    before = verdict_on("C7", c7(1))
+    # Outside the window, where RMSE(M, G) is small, the network may be anything.
+    moved = [
+        {**found, "value": 5.0} if found["denoiser"] == "network" and found["sigma"] in (80.0, 0.002) else found
+        for found in c7(1)
+    ]
+    assert verdict_on("C7", moved).statistics[0].value == before.statistics[0].value == pytest.approx(-1, abs=0.01)
+    assert before.note.startswith("much closer")
+
+
+def test_memorising_first_is_against_the_claim():
+    records = [{**found, "value": 0.9} if found["quantity"] == "memorised_fraction" else found for found in c11(1)]
+    verdict = verdict_on("C11", records)
+    assert verdict.verdict != HOLDS
+    assert verdict.statistics[3].value == pytest.approx(math.log(10 / 20))
+
+
+def test_a_late_rise_at_every_size_is_not_memorising():
+    small = {
+        (f["seed"], f["kimg"], f["sigma"], f["denoiser"]): f
+        for f in c11(1)
+        if f["study"] == "time" and "sigma" in f and f["n"] == 40
+    }
+    records = [
+        {**small[found["seed"], found["kimg"], found["sigma"], found["denoiser"]], "n": 1400}
+        if found["study"] == "time" and found["n"] == 1400
+        else found
+        for found in c11(1)
+    ]
+    verdict = verdict_on("C11", records)
+    assert verdict.verdict == UNCERTAIN
+    assert verdict.statistic.name.startswith("late rise")
+
+
+def test_ranks_need_five_sizes():
+    records = [found for found in c14(1) if found["n"] != SIZES[2]]
+    assert verdict_on("C14", records).reason == "5 sizes needed, 4 found"
+
+
+def test_small_models_that_agree_refute_strong_generalization():
+    records = [
+        {**found, "value": 0.2, "low": 0.19, "high": 0.21} if found["role"] == "small" else found for found in c15(1)
+    ]
+    verdict = verdict_on("C15", records)
+    assert verdict.verdict == FAILS
+    assert verdict.statistic.name == "excess agreement, small"
+
+
+def test_too_few_calls_are_no_evidence():
+    records = [{**found, "count": 199} if found["quantity"] == "weight_error" else found for found in BUILDERS["C8"](1)]
+    verdict = verdict_on("C8", records)
+    assert verdict.verdict == UNCERTAIN
+    assert verdict.reason == "200 calls are needed for an unshrunk fit, 199 were made"
+
+
+@pytest.mark.parametrize("claim", ["C6", "C8", "C9"])
+def test_almost_automatic_claims_say_so(claim):
+    verdict = verdict_on(claim, BUILDERS[claim](1))
+    assert "automatic" in verdict.caveat
+
+
+def test_controls_stand_beside_the_claim():
+    assert [control.name for control in verdict_on("C6", BUILDERS["C6"](1)).controls] == [
+        "the same for the multi-delta denoiser"
+    ]
+    assert [control.name for control in verdict_on("C8", BUILDERS["C8"](1)).controls] == ["the same on training images"]
+
+
+def test_json_has_a_schema_and_comes_back():
+    verdicts = judge([found for build in BUILDERS.values() for found in build(1)])
+    read = json.loads(as_json(verdicts))
+    assert read["schema"] == SCHEMA == 1
+    assert [row["claim"] for row in read["claims"]] == CLAIM_NAMES
+    keys = {"claim", "data", "text", "verdict", "statistic", "statistics", "reason", "caveat", "note", "controls"}
+    parts = {"name", "value", "low", "high", "images", "seeds", "threshold", "p_holds", "p_fails"}
+    for row, verdict in zip(read["claims"], verdicts, strict=True):
+        assert set(row) == keys
+        assert set(row["statistic"]) == parts
+        assert set(row["statistic"]["threshold"]) == {"source", "above", "below"}
+        assert row["statistic"] in row["statistics"]
+        assert row["statistic"]["value"] == verdict.statistic.value
+
+
+def test_true_claims_of_many_data_sets_hold_together():
+    worlds = [{**found, "data": name} for name in CLAIM_NAMES for found in BUILDERS[name](1)]
+    verdicts = {(verdict.data, verdict.claim): verdict.verdict for verdict in judge(worlds)}
+    assert [verdicts[name, name] for name in CLAIM_NAMES] == [HOLDS] * len(CLAIM_NAMES)
+
+
+def test_the_table_fits_a_terminal():
+    table = as_table(judge(c16(1) + c15(-1)))
+    lines = table.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert any(line.startswith("C16  holds ") and "> 0.95" in line for line in lines)
+    assert any(line.startswith("C15  does not hold ") for line in lines)
+
+
+def test_every_threshold_has_a_source_and_is_used():
+    used = {
+        part.threshold
+        for v in judge([{**f, "data": d} for b in BUILDERS.values() for f in b(1) for d in ("toy", "cifar10")])
+        for part in v.statistics
+    }
+    assert used == set(THRESHOLDS.values())
+    assert all(limit.source.startswith(("the paper, Fig", "our choice: ")) for limit in THRESHOLDS.values())
+
+
+def test_inputs_other_than_held_out_do_not_count():
+    elsewhere = [{**found, "on": "train"} if found.get("on") == HELD_OUT["on"] else found for found in c1(1)]
+    assert verdict_on("C1", elsewhere).verdict == UNCERTAIN
