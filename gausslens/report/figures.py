@@ -12,7 +12,7 @@ A figure holds no knowledge of the study that made it. It is checked when made, 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -242,8 +242,12 @@ class ClaimRow:
     high: Real | None
     threshold: str
     source: str
-    verdict: Literal["holds", "does not hold", "not enough evidence"]
+    verdict: str
     note: str = ""
+
+    def __post_init__(self) -> None:
+        if self.verdict not in VERDICTS:
+            raise DataError(f"the verdict on {self.claim} must be one of {', '.join(VERDICTS)}; got {self.verdict!r}.")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

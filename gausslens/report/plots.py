@@ -70,10 +70,10 @@ def heat_plots(figure: HeatMap) -> list[dict[str, Any]]:
     }
     return [
         {
-            "data": [trace | {"z": [[_number(rounded(value)) for value in row] for row in matrix.tolist()]}],
+            "data": [trace | {"z": [[_number(value) for value in row] for row in matrix]}],
             "layout": layout,
         }
-        for matrix in figure.values
+        for matrix in rounded(figure)
     ]
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, fields
 from functools import singledispatch
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .figures import ClaimRow, CurveFigure, Figure, HeatMap, ImageGrid, NoiseSlider, Real, Table
+from .figures import ClaimRow, CurveFigure, Figure, HeatMap, ImageGrid, NoiseSlider, Table
 
 MOST_PIXELS = 200_000
 
@@ -34,9 +35,11 @@ def as_csv(figure: Figure) -> str | None:
     return text.getvalue()
 
 
-def rounded(value: Real) -> float:
-    """A value of a heat-map, as drawn and as written: with four significant digits."""
-    return float(f"{value:.4g}")
+def rounded(figure: HeatMap) -> list[list[list[float]]]:
+    """The values of a heat-map as drawn and as written: to a thousandth of the colour range, or the next finer decimal."""
+    decimals = 3 - math.floor(math.log10(figure.high - figure.low))
+    values: list[list[list[float]]] = figure.values.astype(np.float64).round(decimals).tolist()
+    return values
 
 
 @singledispatch
@@ -55,9 +58,9 @@ def _(figure: CurveFigure) -> Iterator[Iterable[Any]]:
 @_lines.register
 def _(figure: HeatMap) -> Iterator[Iterable[Any]]:
     yield ("panel", figure.y_label, *(f"{figure.x_label} {column + 1}" for column in range(figure.values.shape[2])))
-    for panel, matrix in zip(figure.panels, figure.values, strict=True):
+    for panel, matrix in zip(figure.panels, rounded(figure), strict=True):
         for index, row in enumerate(matrix):
-            yield (panel, index + 1, *(rounded(value) for value in row.tolist()))
+            yield (panel, index + 1, *row)
 
 
 @_lines.register

@@ -13,6 +13,7 @@ from sample_page import claims, curves, grid, heat, page, slider
 from gausslens import ConfigError, DataError
 from gausslens.report import (
     Axis,
+    ClaimRow,
     CurveFigure,
     ImageGrid,
     NoiseSlider,
@@ -118,7 +119,7 @@ def test_heat_maps_draw_the_numbers_they_write():
     lines = list(csv.reader(io.StringIO(as_csv(heat()))))[1:]
     written = np.array([line[2:] for line in lines], float).reshape(heat().values.shape)
     assert np.array_equal([plot["data"][0]["z"] for plot in heat_plots(heat())], written)
-    np.testing.assert_allclose(written, heat().values, rtol=5e-4)
+    np.testing.assert_allclose(written, heat().values, atol=5e-4)
 
 
 def test_pixels_are_numbers_too():
@@ -199,6 +200,8 @@ def test_figures_that_cannot_be_drawn_are_refused_when_made():
     images = np.zeros((2, 1, 1, 1, 2, 2), np.uint8)
     with pytest.raises(DataError, match="as its labels say"):
         NoiseSlider(title="t", caption="c", sigmas=[1.0], rows=("a",), columns=("b",), images=images)
+    with pytest.raises(DataError, match="one of holds, does not hold, not enough evidence; got 'maybe'"):
+        ClaimRow("C1", "s", "s", None, None, None, "> 0", "", "maybe")
     with pytest.raises(DataError, match="low < high"):
         type(heat())(**(vars(heat()) | {"low": 1.0}))
 
