@@ -116,8 +116,8 @@ def without_paths(text: str) -> str:
 def _told(part: Any, images: Images) -> Any:
     if isinstance(part, str):
         return without_paths(part)
-    if isinstance(part, tuple):
-        return tuple(_told(item, images) for item in part)
+    if isinstance(part, tuple | list):
+        return type(part)(_told(item, images) for item in part)
     if is_dataclass(part) and not isinstance(part, type):
         changes = {field.name: _told(getattr(part, field.name), images) for field in fields(part)}
         if isinstance(part, ImageGrid | NoiseSlider) and part.images is not None and images != "shown":

@@ -128,7 +128,8 @@ def _traces(index: int, series: Series, figure: CurveFigure) -> Iterator[dict[st
         "line": {"color": shown.colour, "width": 2, "dash": "dash" if series.dashed else "solid"},
         "marker": {"symbol": shown.mark, "size": 7},
         "legendgroup": str(index),
-        "hovertemplate": f"{plain(series.name)}<br>{plain(figure.x.label)} %{{x:.4g}}: %{{y:.4g}}<extra></extra>",
+        "text": [_interval(low, high) for low, high in columns[2:].T],
+        "hovertemplate": f"{plain(series.name)}<br>{plain(figure.x.label)} %{{x:.4g}}: %{{y:.4g}}%{{text}}<extra></extra>",
     }
 
 
@@ -172,6 +173,10 @@ def _line_across(threshold: Threshold) -> dict[str, Any]:
         "name": plain(threshold.label),
         "showlegend": True,
     }
+
+
+def _interval(low: float, high: float) -> str:
+    return f" [{low:.4g}, {high:.4g}]" if np.isfinite([low, high]).all() else ""
 
 
 def _see_through(colour: str) -> str:

@@ -74,7 +74,12 @@ def desktop(on_desktop):
 
 
 def test_every_plot_is_drawn_and_a_click_on_the_legend_hides_a_line_with_its_band(desktop):
-    expect(desktop.locator(".js-plotly-plot")).to_have_count(5)
+    kinds = "[...document.querySelectorAll('.js-plotly-plot')].map(p => [p.closest('figure').id, p.data.at(-1).type])"
+    assert desktop.evaluate(kinds) == [
+        ["figure-1", "scatter"],
+        *[["figure-2", "heatmap"]] * 3,
+        ["figure-5", "scatter"],
+    ]
     plot = desktop.locator("#figure-1")
     marks, fills = plot.locator(".scatterlayer .points:has(path)"), plot.locator(".scatterlayer .js-fill")
     expect(marks).to_have_count(4)

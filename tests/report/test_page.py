@@ -113,6 +113,7 @@ def test_what_is_missing_is_empty_and_not_drawn():
     band, line = curve_plot(figure)["data"]
     assert (line["x"], line["y"]) == ([None, 1.0, 2.0, 3.0], [1.0, None, None, 4.0])
     assert (band["x"], band["y"]) == ([3.0, 3.0], [3.0, 5.0])
+    assert line["text"] == ["", "", "", " [3, 5]"]
 
 
 def test_heat_maps_draw_the_numbers_they_write():
@@ -154,6 +155,14 @@ def test_the_page_grows_as_studies_finish():
     told = Reader(render(page(claims=None, sections=sections)))
     assert told.text.count("Not yet finished.") == 2
     assert "Linearity over noise levels" in told.text
+
+
+def test_places_on_the_page_have_names_of_their_own_whatever_the_titles():
+    figures = (claims(), curves(), curves())
+    read = Reader(render(page(sections=(Section("Summary", "", figures), Section("Summary", "", figures)))))
+    names = [attributes["id"] for _, attributes in read.elements if "id" in attributes]
+    assert len(names) == len(set(names))
+    assert len(read.all("table", class_="claims")) == 3
 
 
 def test_a_large_page_compresses_its_pictures_and_says_so(monkeypatch):
