@@ -22,7 +22,7 @@ def test_without_image_error_the_interval_is_students():
     expected = stats.ttest_1samp(values, 0.05)
     assert found.interval() == pytest.approx(tuple(expected.confidence_interval(0.95)), rel=1e-6)
     assert found.p_above(0.05) == pytest.approx(expected.pvalue / 2, rel=1e-6)
-    assert found.p_below(0.05) == pytest.approx(1 - expected.pvalue / 2, rel=1e-6)
+    assert found.p_above(0.55) == pytest.approx(1 - stats.ttest_1samp(values, 0.55).pvalue / 2, rel=1e-6)
 
 
 def test_image_error_does_not_average_out_over_seeds():
@@ -36,8 +36,7 @@ def test_p_values_and_intervals_agree(threshold):
     found = Combined(0.3, 0.01, 0.02, 3)
     low, high = found.interval()
     assert found.p_above(low) == pytest.approx(0.025, rel=1e-6)
-    assert found.p_below(high) == pytest.approx(0.025, rel=1e-6)
-    assert found.p_above(threshold) + found.p_below(threshold) == pytest.approx(1.0)
+    assert found.p_above(high) == pytest.approx(0.975, rel=1e-6)
     assert (found.p_above(threshold) < 0.025) == (threshold < low)
 
 
@@ -46,9 +45,9 @@ def test_no_error_known_means_no_interval():
 
 
 @pytest.mark.parametrize("seeds", [3, 4, 5])
-@pytest.mark.parametrize("ratio", [0.0, 0.25, 1.0, 4.0, 16.0])
+@pytest.mark.parametrize("ratio", [0.25, 1.0, 16.0])
 def test_intervals_cover(seeds, ratio):
-    generator, trials, images = np.random.default_rng(seeds), 2000, 100
+    generator, trials, images = np.random.default_rng(seeds), 1500, 100
     common = generator.standard_normal(trials)  # the images' error, the same for every seed
     training = math.sqrt(seeds * ratio) * generator.standard_normal((trials, seeds))
     variances = generator.chisquare(images - 1, trials) / (images - 1)

@@ -43,9 +43,7 @@ class Number:
         return self.rising**2 + self.falling**2
 
     def __add__(self, other: "Number") -> "Number":
-        counts = [count for count in (self.count, other.count) if count is not None]
-        total, rising, falling = self.value + other.value, self.rising + other.rising, self.falling + other.falling
-        return Number(total, rising, falling, min(counts, default=None))
+        return total((self, other))
 
     def __sub__(self, other: "Number") -> "Number":
         return self + other * -1
@@ -75,13 +73,20 @@ class Number:
         return replace(self * (1 / self.value), value=math.log(self.value))
 
 
+def total(numbers: Iterable[Number]) -> Number:
+    """The sum."""
+    terms = tuple(numbers)
+    counts = [term.count for term in terms if term.count is not None]
+    value, rising, falling = (
+        sum(column) for column in zip(*((t.value, t.rising, t.falling) for t in terms), strict=True)
+    )
+    return Number(value, rising, falling, min(counts, default=None))
+
+
 def mean(numbers: Iterable[Number]) -> Number:
     """The mean of one or more numbers."""
-    first, *others = numbers
-    total = first
-    for number in others:
-        total = total + number
-    return total / (1 + len(others))
+    terms = tuple(numbers)
+    return total(terms) / len(terms)
 
 
 def least(numbers: Iterable[Number]) -> Number:
@@ -114,8 +119,7 @@ def slope(points: Mapping[Real, Number]) -> Number:
     logs = [math.log(size) for size in points]
     centre = sum(logs) / len(logs)
     scale = sum((x - centre) ** 2 for x in logs)
-    terms = [number * ((x - centre) / scale) for x, number in zip(logs, points.values(), strict=True)]
-    return mean(terms) * len(terms)
+    return total(number * ((x - centre) / scale) for x, number in zip(logs, points.values(), strict=True))
 
 
 class Evidence:

@@ -192,12 +192,8 @@ def _against(name: str, threshold: Threshold, combined: Combined, images: int | 
     interval = combined.interval()
     if interval is None:
         return Statistic(name, threshold, combined.value, images=images, seeds=combined.seeds)
-    holds, fails = [], []
-    if threshold.above is not None:
-        holds.append(combined.p_above(threshold.above))
-        fails.append(combined.p_below(threshold.above))
-    if threshold.below is not None:
-        holds.append(combined.p_below(threshold.below))
-        fails.append(combined.p_above(threshold.below))
+    holds = [combined.p_above(threshold.above)] if threshold.above is not None else []
+    holds += [1 - combined.p_above(threshold.below)] if threshold.below is not None else []
+    fails = [1 - p for p in holds]
     p_fails = min(1.0, len(fails) * min(fails))
     return Statistic(name, threshold, combined.value, *interval, images, combined.seeds, max(holds), p_fails)

@@ -53,14 +53,10 @@ class Combined:
         return self.value - reach, self.value + reach
 
     def p_above(self, threshold: float) -> float:
-        """The one-sided p-value of the hypothesis that the mean is not above the threshold."""
+        """The one-sided p-value of the hypothesis that the mean is not above the threshold; 1 − p that of not below."""
         distance = self.value - threshold
         tail = _tail(abs(distance), self.over_seeds, self.seeds - 1, self.over_images)
         return tail if distance > 0 else 1 - tail
-
-    def p_below(self, threshold: float) -> float:
-        """The one-sided p-value of the hypothesis that the mean is not below the threshold."""
-        return 1 - self.p_above(threshold)
 
 
 def combine(values: Sequence[Real], variances: Sequence[Real]) -> Combined:
@@ -195,7 +191,7 @@ def _tail(distance: float, over_seeds: float, freedom: int, over_images: float) 
 def _bisect(beyond: Callable[[float], bool]) -> float:
     """The place between 0 and 10⁸ where a condition begins to hold."""
     low, high = 1e-8, 1e8
-    for _ in range(60):
+    for _ in range(45):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if beyond(middle) else (middle, high)
     return math.sqrt(low * high)

@@ -6,8 +6,8 @@ exceeds half its maximum, on the average over the models of a study: it does not
 
 import math
 from functools import cached_property
+from statistics import fmean
 
-from ..cells import Record
 from .evidence import Evidence, MissingError, Number, least, mean, mean_at, slope, window
 from .findings import Finding, control, rank_statistic, statistic
 from .inference import Real
@@ -166,7 +166,8 @@ class _InWindow:
     @cached_property
     def _sigmas(self) -> list[Real]:
         groups = self._controls.by("sigma")
-        return window({sigma: mean(map(_value, group.records)) for sigma, group in groups.items()})
+        means = {sigma: fmean(record["value"] for record in group.records) for sigma, group in groups.items()}
+        return window({sigma: Number(value) for sigma, value in means.items()})
 
     def over(self, records: Evidence, tag: str) -> dict[Real, Number]:
         groups = records.where(quantity="gap_rmse", on="held_out", **self._network).by(tag)
@@ -175,10 +176,6 @@ class _InWindow:
 
 def _gaps(evidence: Evidence, study: str) -> Evidence:
     return evidence.where(study=study, quantity="gap_rmse", on="held_out")
-
-
-def _value(record: Record) -> Number:
-    return Number(float(record["value"]))
 
 
 def _extra_rise(time: _InWindow, records: Evidence) -> Number:
