@@ -243,7 +243,7 @@ def test_json_has_a_schema_and_comes_back():
     assert read["schema"] == SCHEMA == 1
     assert [row["claim"] for row in read["claims"]] == CLAIM_NAMES
     keys = {"claim", "data", "text", "verdict", "statistic", "statistics", "reason", "caveat", "note", "controls"}
-    parts = {"name", "value", "low", "high", "images", "seeds", "threshold", "p_holds", "p_fails"}
+    parts = {"name", "value", "low", "high", "images", "seeds", "threshold", "p_holds", "p_fails", "missing"}
     for row, verdict in zip(read["claims"], verdicts, strict=True):
         assert set(row) == keys
         assert set(row["statistic"]) == parts
@@ -279,3 +279,11 @@ def test_every_threshold_has_a_source_and_is_used():
 def test_inputs_other_than_held_out_do_not_count():
     elsewhere = [{**found, "on": "train"} if found.get("on") == HELD_OUT["on"] else found for found in c1(1)]
     assert verdict_on("C1", elsewhere).verdict == UNCERTAIN
+
+
+def test_noise_levels_that_lost_digits_are_the_same_levels():
+    rounded = [
+        {**found, "sigma": found["sigma"] * (1 + 3e-8)} if found.get("reference") == "multidelta" else found
+        for found in c7(1)
+    ]
+    assert verdict_on("C7", rounded).verdict == HOLDS

@@ -51,10 +51,16 @@ def judge(records: Iterable[Record]) -> list[Verdict]:
     >>> [verdict.verdict for verdict in judge([])] == ["not enough evidence"] * 21
     True
     """
-    given = [record for record in records if is_finite(record.get("value"))]
+    given = [_tidy(record) for record in records if is_finite(record.get("value"))]
     names = sorted({record["data"] for record in given if record.get("data") is not None})
     findings: dict[tuple[str, str | None], Finding] = {}
     for data in names or [None]:
         evidence = Evidence(record for record in given if record.get("data") in (data, None))
         findings |= {(claim, data): find(evidence) for claim, (_, find) in CLAIMS.items()}
     return decide(findings, {claim: text for claim, (text, _) in CLAIMS.items()})
+
+
+def _tidy(record: Record) -> Record:
+    """With σ to five digits: levels that passed through single precision are still the same levels."""
+    sigma = record.get("sigma")
+    return {**record, "sigma": float(f"{sigma:.5g}")} if is_finite(sigma) else record

@@ -30,7 +30,7 @@ class Verdict:
         data: the data set; None where there is no record at all.
         text: the claim in a sentence.
         verdict: "holds", "does not hold" or "not enough evidence".
-        statistic: the statistic that decided, or that comes closest to spoiling the claim.
+        statistic: the one to show: the first if the claim holds, what refutes it, or what leaves it open.
         statistics: all that the claim was judged by.
         reason: what is missing, where there is not enough evidence.
         caveat: what to keep in mind when the claim holds.
@@ -70,12 +70,9 @@ def decide(findings: Mapping[tuple[str, str | None], Finding], texts: Mapping[st
         p_holds, p_fails = holds[name], fails[name]
         reason = None
         if p_holds is not None and p_holds <= _ONE_SIDED and name in certain:
-            verdict, shown = HOLDS, max(finding.statistics, key=lambda part: part.p_holds or 0.0)
+            verdict, shown = HOLDS, finding.statistics[0]
         elif p_fails is not None and p_fails <= _ONE_SIDED and name in refuted:
-            verdict, shown = (
-                FAILS,
-                min(finding.statistics, key=lambda part: 1.0 if part.p_fails is None else part.p_fails),
-            )
+            verdict, shown = FAILS, min(finding.statistics, key=_refutation)
         else:
             verdict, shown = UNCERTAIN, max(finding.statistics, key=_doubt)
             alone = min(p for p in (p_holds, p_fails, 1.0) if p is not None)
@@ -97,7 +94,7 @@ def as_json(verdicts: Sequence[Verdict]) -> str:
     rows = [asdict(verdict) for verdict in verdicts]
     for row in rows:
         for part in (row["statistic"], *row["statistics"]):
-            del part["seeded"], part["missing"]
+            del part["seeded"]
     return json.dumps(
         {"schema": SCHEMA, "interval": 0.95, "family_level": 0.05, "claims": rows}, indent=1, allow_nan=False
     )
@@ -146,6 +143,11 @@ def _p_holds(finding: Finding) -> float | None:
 def _p_fails(finding: Finding) -> float | None:
     p_values = [part.p_fails for part in finding.statistics if part.p_fails is not None]
     return min(1.0, len(p_values) * min(p_values)) if p_values else None
+
+
+def _refutation(part: Statistic) -> float:
+    """Sorts what speaks most against the claim first."""
+    return 1.0 if part.p_fails is None else part.p_fails
 
 
 def _doubt(part: Statistic) -> tuple[bool, float]:
