@@ -46,9 +46,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Training time and samples of the small network on digits.")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--split-seed", type=int, default=0)
-    parser.add_argument("--kimg", type=float)
-    parser.add_argument("--level-mean", type=float)
-    parser.add_argument("--level-spread", type=float)
     options = parser.parse_args()
     torch.set_num_threads(1)
     digits = load_images("digits")
@@ -65,9 +62,6 @@ def main() -> None:
                 split=str(N_TRAIN),
                 split_seed=options.split_seed,
                 seed=seed,
-                kimg=options.kimg,
-                level_mean=options.level_mean,
-                level_spread=options.level_spread,
                 cpu=True,
                 out=folder,
             )

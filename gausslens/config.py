@@ -217,8 +217,8 @@ def _recipe(network: str, size: int) -> Recipe:
     """Defaults of training, by architecture and image size; the large networks' follow Karras et al. (2022)."""
     if network == "unet" and size <= 8:
         # Noise of the order of the image decides what so few pixels show, and little depends on their details.
-        levels = {"level_mean": -0.4, "level_spread": 0.75}
-        return Recipe(batch=256, learning_rate=4e-3, ramp_kimg=10, ema_kimg=50, kimg=450, **levels)
+        levels = {"level_mean": -0.3, "level_spread": 0.6}
+        return Recipe(batch=256, learning_rate=6e-3, ramp_kimg=10, ema_kimg=50, kimg=250, **levels)
     if network == "unet":
         return Recipe(batch=128, learning_rate=5e-3, ramp_kimg=10, ema_kimg=50, kimg=180)
     if network in ("linear", "skipnet", "dit"):

@@ -6,7 +6,7 @@
 | ddpmpp | DDPM++, the network of EDM-VP | as ncsnpp |
 | adm | the U-Net of Dhariwal and Nichol | 192, (1, 2, 3, 4), 3, (32, 16, 8) |
 | unet | a small U-Net for a CPU | 24, (1,) up to 16 pixels, then (1, 2), above 32 (1, 2, 2), 1 |
-| | up to 8 pixels, a dense network | 128, () without convolutions, 5 |
+| | up to 8 pixels, a dense network | 96, () without convolutions, 16 |
 | linear | an affine map | |
 | skipnet | a convolutional autoencoder with thin skips | 128, as many 1s as the image can be halved, at most 5 |
 | dit | a diffusion transformer | 384, no multipliers, 12 |
@@ -108,7 +108,7 @@ def default_options(name: str, shape: tuple[int, int, int]) -> dict[str, Any]:
     if name == "adm":
         return {"width": 192, "multipliers": (1, 2, 3, 4), "blocks": 3, "attention": (32, 16, 8), **conditions}
     if name == "unet" and side <= 8:
-        return {"width": 128, "multipliers": (), "blocks": 5, **conditions}
+        return {"width": 96, "multipliers": (), "blocks": 16, **conditions}
     if name == "unet":
         multipliers = (1, 2, 2) if side > 32 else (1, 2) if side > 16 else (1,)
         return {"width": 24, "multipliers": multipliers, "blocks": 1, **conditions}
