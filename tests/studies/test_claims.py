@@ -287,3 +287,61 @@ def test_noise_levels_that_lost_digits_are_the_same_levels():
         for found in c7(1)
     ]
     assert verdict_on("C7", rounded).verdict == HOLDS
+
+
+def scaled(records, factor, **tags):
+    """Records with these tags times a factor."""
+    return [
+        {**found, **{key: found[key] * factor for key in ("value", "low", "high")}}
+        if all(found.get(tag) == value for tag, value in tags.items())
+        else found
+        for found in records
+    ]
+
+
+@pytest.mark.parametrize(
+    ("claim", "factor", "tags", "spoiled"),
+    [
+        (
+            "C2",
+            0.5,
+            {"quantity": "linearity_nmse", "network": "unet", "n": 10},
+            "slope of the largest NMSE on log N, unet",
+        ),
+        ("C7", 0.5, {"reference": "linear"}, "mean log RMSE(L, θ)/RMSE(G, θ) in the window"),
+        ("C7", 2.0, {"reference": "linear"}, "mean log RMSE(L, θ)/RMSE(G, θ) in the window"),
+        ("C10", 0.1, {"quantity": "fvu", "n": 10}, "FVU, memorising minus generalising"),
+        (
+            "C10",
+            10.0,
+            {"quantity": "weight_error", "on": "train", "n": 10},
+            "weight error on training images, memorising",
+        ),
+        ("C11", 0.2, {"study": "capacity", "denoiser": "network", "width": 32}, "slope of RMSE(θ, G) on log width"),
+        (
+            "C11",
+            9.0,
+            {"study": "time", "n": 1400, "kimg": 320, "denoiser": "network"},
+            "late rise in time, smallest minus largest N",
+        ),
+        ("C12", 0.1, {"kimg": 800, "width": 32}, "what longer training adds to the slope"),
+        ("C13", 1.3, {"study": "capacity", "width": 4}, "RMSE(θ, G) at the least σ, narrowest over widest, minus 1"),
+        ("C13", 0.7, {"study": "capacity", "width": 4}, "RMSE(θ, G) at the least σ, narrowest over widest, minus 1"),
+        ("C17", 5.0, {"network": "linear"}, "largest RMSE of the linear autoencoder to G"),
+        ("C18", -1.0, {"reference": "gaussian"}, "excess agreement with the Gaussian, blurred, ncsnpp"),
+    ],
+)
+def test_one_statistic_that_fails_spoils_a_claim(claim, factor, tags, spoiled):
+    verdict = verdict_on(claim, scaled(BUILDERS[claim](1), factor, **tags))
+    assert (verdict.verdict, verdict.statistic.name) == (FAILS, spoiled)
+
+
+def test_longer_training_is_needed_to_say_what_it_removes():
+    records = [found for found in BUILDERS["C12"](1) if found["kimg"] == 100]
+    assert verdict_on("C12", records).reason == "two lengths of training are needed, 1 found"
+
+
+def test_overlap_that_does_not_fall_spoils_the_claim():
+    records = [{**found, "value": 0.95} if found["sigma"] < 10 else found for found in BUILDERS["C20"](1)]
+    verdict = verdict_on("C20", records)
+    assert (verdict.verdict, verdict.statistic.name) == (FAILS, "its fall below σ = 10")
