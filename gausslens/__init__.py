@@ -29,7 +29,7 @@ _HOME = {
     "jacobian_spectrum": "measures.jacobian",
     "Preconditioned": "denoisers.preconditioned",
     "TrainConfig": "config",
-    "train": "training",
+    "train": "training.running",
     "Run": "runs",
     "load_denoiser": "runs",
     "sample": "sampling",

@@ -27,7 +27,7 @@ from .runs import Run as Run
 from .runs import load_denoiser as load_denoiser
 from .sampling import Step as Step
 from .sampling import sample as sample
-from .training import train as train
+from .training.running import train as train
 
 __version__: str
 __all__: list[str]

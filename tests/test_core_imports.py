@@ -16,7 +16,7 @@ EXCUSED = {
     "parsing.py": {"tyro"},
     "progress.py": {"tqdm"},
     "verbs/training.py": {"tyro"},
-    "training.py": {"accelerate"},
+    "training/running.py": {"accelerate"},
     "galleries.py": {"PIL"},
     "data/decoding.py": {"PIL"},
     "data/pictures.py": {"PIL"},

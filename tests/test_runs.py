@@ -160,7 +160,10 @@ def test_one_process_writes_at_a_time(run):
 
 
 def test_what_a_killed_process_left_half_written_is_removed(run):
-    leftovers = [run.path / ".state.safetensors.1f.partial", run.path / "snapshots" / ".kimg-000001.safetensors.2e.partial"]
+    leftovers = [
+        run.path / ".state.safetensors.1f.partial",
+        run.path / "snapshots" / ".kimg-000001.safetensors.2e.partial",
+    ]
     for leftover in leftovers:
         leftover.touch()
     assert run.snapshots == []

@@ -32,7 +32,7 @@ _MOST_PRODUCTS = 132_104
 
 
 def kind_of(tensor: Tensor) -> str:
-    """"cuda" for a GPU whose units are known, "cpu" for everything else: the keys of limits that depend on it."""
+    """The key of limits that depend on the device: "cuda" for a GPU whose units are known, "cpu" for everything else."""
     return "cuda" if tensor.is_cuda else "cpu"
 
 

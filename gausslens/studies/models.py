@@ -17,7 +17,7 @@ def train_model(task: Task) -> Iterator[Record]:
         The training's records.
     """
     from ..config import TrainConfig
-    from ..training import train
+    from ..training.running import train
 
     run = train(TrainConfig(**task.options["config"], out=str(task.folder)), report=task.report)
     for record in run.records():
@@ -52,8 +52,8 @@ def measure_model(task: Task) -> Iterator[Record]:
     Yields:
         The records of `gausslens measure`.
     """
-    from ..measure_config import MeasureConfig
-    from ..measuring import measure
+    from ..measuring.config import MeasureConfig
+    from ..measuring.running import measure
 
     trained = run_of(task.inputs[0])
     options: dict[str, Any] = {

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ..measure_config import MeasureConfig as Options
+from ..measuring.config import MeasureConfig as Options
 from . import Manner, open_training_run
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ _ROWS: list[tuple[str, dict[str, Any], Callable[..., Any], str]] = [
 
 def perform(options: Options, how: Manner) -> None:
     """Measure, and show the most telling numbers."""
-    from ..measuring import measure, resolve
+    from ..measuring.running import measure, resolve
 
     trained, _ = open_training_run(options.run, options.kimg)
     if how.dry_run:

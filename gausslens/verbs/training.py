@@ -34,7 +34,7 @@ class Options(TrainConfig):
 def perform(options: Options, how: Manner) -> None:
     """Train."""
     from ..data.loading import load_images
-    from ..training import resolve, train
+    from ..training.running import resolve, train
 
     config = TrainConfig(**{field.name: getattr(options, field.name) for field in fields(TrainConfig)})
     is_main = int(os.environ.get("RANK", "0")) == 0

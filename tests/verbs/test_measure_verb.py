@@ -10,8 +10,8 @@ from tiny_command import command, train_tiny
 
 from gausslens import GaussianDenoiser, Moments, MultiDeltaDenoiser, Run, gap, linearity, load_denoiser
 from gausslens.data import Splits, load_images
-from gausslens.measure_config import MEASURES
-from gausslens.measurements import TAKE
+from gausslens.measuring.config import MEASURES
+from gausslens.measuring.measurements import TAKE
 
 FAST = ("--sigmas", "20,1,0.1", "--count", "10", "--samples", "24", "--steps", "4", "--calls", "300", "--cpu")
 
@@ -79,7 +79,7 @@ def test_controls_are_what_theory_says(measured):
 
 
 def test_a_table_and_where_the_records_are(measured, trained, capsys, monkeypatch):
-    monkeypatch.setattr("gausslens.measuring.Subject", None)  # all is there; nothing may be computed
+    monkeypatch.setattr("gausslens.measuring.running.Subject", None)  # all is there; nothing may be computed
     code, out, err = command(capsys, "measure", trained, *FAST)
     assert (code, err) == (0, "")
     lines = out.splitlines()

@@ -97,7 +97,7 @@ def test_the_linear_distillation_is_kept_in_the_run(run, capsys, monkeypatch):
     first = sampled(capsys, run, *common)
     linear = LinearDenoiser.load(run / "linear" / "kimg-1.6-ema-3.safetensors")
     assert_same(first, expected(linear, 4, steps=3))
-    monkeypatch.setattr("gausslens.references.distill", None)
+    monkeypatch.setattr("gausslens.measuring.references.distill", None)
     assert torch.equal(sampled(capsys, run, *common), first)
 
 

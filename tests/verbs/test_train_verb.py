@@ -82,9 +82,9 @@ def test_duplicates_are_reported_once_and_kept(tmp_path, capsys, monkeypatch):
     words = ("train", tmp_path / "twice.npy", *TINY, "--out", tmp_path / "runs", "--cpu")
     _, _, err = command(capsys, *words)
     assert "held-out images repeat one of 48 training images" in err
-    monkeypatch.setattr("gausslens.training.find_duplicates", None)
+    monkeypatch.setattr("gausslens.training.running.find_duplicates", None)
     assert command(capsys, *words)[2] == err
-    monkeypatch.setattr("gausslens.training._SEARCHED_PIXELS", 10)
+    monkeypatch.setattr("gausslens.training.running._SEARCHED_PIXELS", 10)
     assert "not looked for" in command(capsys, *words, "--seed", "1")[2]
 
 

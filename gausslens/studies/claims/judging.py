@@ -6,11 +6,11 @@ from ..cells import Record
 from .distillation import c8, c9, c10
 from .evidence import Evidence, is_finite
 from .findings import Finding
-from .linearity import c1, c2, c3, c4
 from .references import c5, c6, c7, c19
 from .regimes import c11, c12, c13, c14
 from .samples import c15, c16, c18
 from .structure import c17, c20, c21
+from .superposition import c1, c2, c3, c4
 from .verdicts import Verdict, decide
 
 CLAIMS: dict[str, tuple[str, Callable[[Evidence], Finding]]] = {

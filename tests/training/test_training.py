@@ -26,10 +26,10 @@ from gausslens import (
     MissingExtraError,
     load_denoiser,
     train,
-    training,
 )
-from gausslens import session as sessions
 from gausslens.storage import load_tensors
+from gausslens.training import running
+from gausslens.training import session as sessions
 
 SCRIPT = str(Path(__file__).with_name("tiny_training.py"))
 TIMES = ("seconds", "images_per_second")
@@ -293,7 +293,7 @@ def test_trackers_are_told(tmp_path, monkeypatch):
         def finish(self):
             type(self).finished = True
 
-    monkeypatch.setattr(training, "_accelerator", lambda config: Accelerator(log_with=Notes()))
+    monkeypatch.setattr(running, "_accelerator", lambda config: Accelerator(log_with=Notes()))
     run = train(config(tmp_path, tracker="notes"))
     assert Notes.told[0]["batch"] == 16
     assert [told["step"] for told in Notes.told[1:]] == [50, 100]
@@ -338,6 +338,6 @@ def test_two_processes_learn_what_one_does(tmp_path):
 
 def test_a_batch_that_processes_cannot_share_is_refused(tmp_path, monkeypatch):
     three = SimpleNamespace(num_processes=3, is_main_process=True, main_process_first=nullcontext)
-    monkeypatch.setattr(training, "_accelerator", lambda config: three)
+    monkeypatch.setattr(running, "_accelerator", lambda config: three)
     with pytest.raises(ConfigError, match="must divide evenly among 3 processes; got 16"):
         train(config(tmp_path))

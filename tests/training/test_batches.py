@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from gausslens import TrainConfig, batches
-from gausslens.batches import BatchStream
+from gausslens import TrainConfig
 from gausslens.images import dequantize
 from gausslens.noise import draw_noise, draw_order
+from gausslens.training import batches
+from gausslens.training.batches import BatchStream
 
 IMAGES = torch.randint(0, 256, (30, 2, 4, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(30) % 7

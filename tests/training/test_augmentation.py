@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from gausslens.augmentation import N_DRAWS, augment
 from gausslens.config import AUGMENT_INPUTS
+from gausslens.training.augmentation import N_DRAWS, augment
 
 IMAGES = torch.rand(1, 2, 8, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1
 NEVER, ALWAYS = 9.0, -9.0  # normal numbers whose distribution function is 1 and 0

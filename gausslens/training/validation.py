@@ -10,12 +10,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ._typing import Float
-from .config import TrainConfig
-from .denoisers.preconditioned import Preconditioned
-from .denoisers.protocol import evaluating, in_batches
-from .images import dequantize
-from .noise import draw_noise
+from .._typing import Float
+from ..config import TrainConfig
+from ..denoisers.preconditioned import Preconditioned
+from ..denoisers.protocol import evaluating, in_batches
+from ..images import dequantize
+from ..noise import draw_noise
 from .objective import loss_weights, noise_levels, squared_errors
 
 

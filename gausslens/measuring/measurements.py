@@ -11,21 +11,21 @@ from typing import Any
 
 from torch import Tensor
 
-from .data.duplicates import find_duplicates
-from .denoisers.moments import Moments
-from .images import dequantize
-from .measures.copying import memorization
-from .measures.curves import Curve
-from .measures.gaps import gap, identity_gap
-from .measures.intervals import Estimate, mean_estimate
-from .measures.jacobian import jacobian_spectrum
-from .measures.similarity import Similarity, agreement
-from .measures.spectrum import alignment
-from .measures.superposition import linearity
-from .noise import draw_noise, draw_order
-from .runs import Record
+from ..data.duplicates import find_duplicates
+from ..denoisers.moments import Moments
+from ..images import dequantize
+from ..measures.copying import memorization
+from ..measures.curves import Curve
+from ..measures.gaps import gap, identity_gap
+from ..measures.intervals import Estimate, mean_estimate
+from ..measures.jacobian import jacobian_spectrum
+from ..measures.similarity import Similarity, agreement
+from ..measures.spectrum import alignment
+from ..measures.superposition import linearity
+from ..noise import draw_noise, draw_order
+from ..runs import Record
+from ..training.validation import denoising_losses
 from .subject import Inputs, Subject
-from .validation import denoising_losses
 
 _OVERLAPS = (1, 2, 5, 10, 20, 50, 100)
 _JACOBIANS = 4  # images

@@ -13,9 +13,9 @@ import math
 import torch
 from torch import Tensor
 
-from ._typing import Float
-from .config import TrainConfig
-from .denoisers.preconditioned import Preconditioned
+from .._typing import Float
+from ..config import TrainConfig
+from ..denoisers.preconditioned import Preconditioned
 
 
 def noise_levels(config: TrainConfig, normals: Float[Tensor, "b"]) -> Float[Tensor, "b"]:

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from gausslens import Preconditioned
-from gausslens.acceleration import FastDenoiser, arithmetic, chosen_precision, prepare_network
 from gausslens.nn import build_network
+from gausslens.training.acceleration import FastDenoiser, arithmetic, chosen_precision, prepare_network
 
 CPU = torch.device("cpu")
 

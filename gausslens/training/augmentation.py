@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ._typing import Float
-from .config import AUGMENT_INPUTS
+from .._typing import Float
+from ..config import AUGMENT_INPUTS
 
 N_DRAWS = 13
 """Standard normal numbers per image: one each that decides whether, and seven parameters."""

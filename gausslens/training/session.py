@@ -15,17 +15,17 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
+from ..config import AUGMENT_INPUTS, TrainConfig
+from ..errors import CheckpointError, ConfigError, GausslensError
+from ..noise import generator
+from ..progress import measured
+from ..provenance import describe_machine
+from ..runs import Record, Run, build_denoiser, describe_denoiser
 from .acceleration import arithmetic, chosen_precision, prepare_network
 from .averaging import WeightAverage
 from .batches import Batch, BatchStream
 from .checkpoints import Checkpoints
-from .config import AUGMENT_INPUTS, TrainConfig
-from .errors import CheckpointError, ConfigError, GausslensError
 from .interruption import noting_signals
-from .noise import generator
-from .progress import measured
-from .provenance import describe_machine
-from .runs import Record, Run, build_denoiser, describe_denoiser
 from .updates import WeightUpdate, make_adam
 from .validation import denoising_losses
 

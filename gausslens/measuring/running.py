@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from .errors import ConfigError
-from .generation import best_device
-from .measure_config import MEASURES, MeasureConfig
+from ..errors import ConfigError
+from ..generation import best_device
+from ..progress import track
+from ..provenance import describe_machine
+from ..runs import Record, Run, load_denoiser
+from ..storage import save_text
+from .config import MEASURES, MeasureConfig
 from .measurements import TAKE
-from .progress import track
-from .provenance import describe_machine
 from .references import load_run_images
-from .runs import Record, Run, load_denoiser
-from .storage import save_text
 from .subject import Subject
 
 VERSION = 1

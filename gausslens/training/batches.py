@@ -17,11 +17,11 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from ._typing import Float, Int
+from .._typing import Float, Int
+from ..config import TrainConfig
+from ..images import dequantize
+from ..noise import draw_noise, draw_order
 from .augmentation import N_DRAWS, augment
-from .config import TrainConfig
-from .images import dequantize
-from .noise import draw_noise, draw_order
 from .objective import noise_levels
 
 T = TypeVar("T")

@@ -15,15 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .config import TrainConfig
-from .denoisers.distillation import distill
-from .denoisers.linear import LinearDenoiser
-from .denoisers.moments import Moments
-from .denoisers.preconditioned import Preconditioned
-from .generation import generate
-from .images import Bounds
-from .measure_config import MeasureConfig
-from .noise import as_sigmas, draw_noise, karras_sigmas
+from ..config import TrainConfig
+from ..denoisers.distillation import distill
+from ..denoisers.linear import LinearDenoiser
+from ..denoisers.moments import Moments
+from ..denoisers.preconditioned import Preconditioned
+from ..generation import generate
+from ..images import Bounds
+from ..noise import as_sigmas, draw_noise, karras_sigmas
+from .config import MeasureConfig
 from .references import RunImages, gaussian_denoiser, multidelta_denoiser
 from .remembering import Remembering
 

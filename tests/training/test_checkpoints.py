@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gausslens import CheckpointError, Run
-from gausslens.checkpoints import Checkpoints
+from gausslens.training.checkpoints import Checkpoints
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def run(tmp_path):
 
 def clock(monkeypatch, start=0.0):
     now = [start]
-    monkeypatch.setattr("gausslens.checkpoints.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("gausslens.training.checkpoints.time.perf_counter", lambda: now[0])
     return now
 
 
@@ -53,7 +53,7 @@ def test_slow_saving_waits_for_the_clock(run, monkeypatch):
     def slow(*args, **kwargs):
         now[0] += 2.0
 
-    monkeypatch.setattr("gausslens.checkpoints.save_tensors", slow)
+    monkeypatch.setattr("gausslens.training.checkpoints.save_tensors", slow)
     checkpoints.save(1, {}, {})
     checkpoints.wait()
     now[0] = 19.9  # ten times the cost is 20 seconds
@@ -66,7 +66,7 @@ def test_an_error_while_saving_is_not_lost(run, monkeypatch):
     def full(*args, **kwargs):
         raise CheckpointError("no room")
 
-    monkeypatch.setattr("gausslens.checkpoints.save_tensors", full)
+    monkeypatch.setattr("gausslens.training.checkpoints.save_tensors", full)
     checkpoints = Checkpoints(run, 100)
     checkpoints.save(1, {}, {})
     while not checkpoints._writing.done():

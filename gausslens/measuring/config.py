@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from .errors import ConfigError
+from ..errors import ConfigError
 
 MEASURES = (
     *("duplicates", "denoising_loss", "linearity", "gap", "identity_gap"),

@@ -12,8 +12,8 @@ from typing import Any
 
 from torch import Tensor
 
-from .runs import Run
-from .storage import load_tensors, save_tensors
+from ..runs import Run
+from ..storage import load_tensors, save_tensors
 
 _KIND = "gausslens training state"
 _NAME = "state.safetensors"

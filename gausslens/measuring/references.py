@@ -10,19 +10,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from .data.loading import load_images
-from .data.splits import Splits
-from .denoisers.conditional import PerClassDenoiser
-from .denoisers.distillation import distill
-from .denoisers.gaussian import GaussianDenoiser
-from .denoisers.linear import LinearDenoiser
-from .denoisers.moments import Moments
-from .denoisers.multidelta import MultiDeltaDenoiser
-from .denoisers.preconditioned import Preconditioned
-from .errors import ConfigError, DataError
-from .images import as_tensor
-from .noise import karras_sigmas
-from .runs import Run
+from ..data.loading import load_images
+from ..data.splits import Splits
+from ..denoisers.conditional import PerClassDenoiser
+from ..denoisers.distillation import distill
+from ..denoisers.gaussian import GaussianDenoiser
+from ..denoisers.linear import LinearDenoiser
+from ..denoisers.moments import Moments
+from ..denoisers.multidelta import MultiDeltaDenoiser
+from ..denoisers.preconditioned import Preconditioned
+from ..errors import ConfigError, DataError
+from ..images import as_tensor
+from ..noise import karras_sigmas
+from ..runs import Run
 
 
 @dataclass(frozen=True, eq=False)

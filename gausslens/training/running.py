@@ -14,15 +14,15 @@ from typing import Any
 
 import torch
 
-from .config import TrainConfig
-from .data.duplicates import find_duplicates
-from .data.loading import ImageSet, load_images
-from .data.manifests import manifest
-from .data.splits import Splits
-from .errors import ConfigError, DataError, GausslensError, MissingExtraError
-from .images import as_tensor
-from .nn import default_options
-from .runs import Run
+from ..config import TrainConfig
+from ..data.duplicates import find_duplicates
+from ..data.loading import ImageSet, load_images
+from ..data.manifests import manifest
+from ..data.splits import Splits
+from ..errors import ConfigError, DataError, GausslensError, MissingExtraError
+from ..images import as_tensor
+from ..nn import default_options
+from ..runs import Run
 from .session import Session, TrainingData
 
 # Up to here, looking for duplicates takes a few seconds on two cores.

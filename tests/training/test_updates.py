@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from gausslens import Preconditioned, TrainConfig
-from gausslens.batches import Batch
 from gausslens.nn import build_network
-from gausslens.updates import WeightUpdate, make_adam
+from gausslens.training.batches import Batch
+from gausslens.training.updates import WeightUpdate, make_adam
 
 SHAPE = (1, 8, 8)
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..config import TrainConfig
+from ..denoisers.preconditioned import Preconditioned
+from ..replay import Replay, recorded
 from .batches import Batch
-from .config import TrainConfig
-from .denoisers.preconditioned import Preconditioned
 from .objective import loss_weights, squared_errors
-from .replay import Replay, recorded
 
 # Steps that compile, choose algorithms and make the optimiser's state, none of which can be recorded.
 _WARM_UP = 3
