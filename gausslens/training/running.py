@@ -23,6 +23,7 @@ from ..errors import ConfigError, DataError, GausslensError, MissingExtraError
 from ..images import as_tensor
 from ..nn import default_options
 from ..runs import Run
+from .acceleration import fitting_threads
 from .session import Session, TrainingData
 
 # Up to here, looking for duplicates takes a few seconds on two cores.
@@ -78,7 +79,13 @@ def train(config: TrainConfig, *, progress: bool = False, report: Callable[[floa
     with accelerator.main_process_first():
         run = Run.create(config.out, "train", images.name, config.identity(images.content_hash), asdict(config))
     gpus = [accelerator.device] if accelerator.device.type == "cuda" else []
-    with run.locked() if writes else nullcontext(), torch.random.fork_rng(gpus), _clear_about_memory(config):
+    numbers = batch // accelerator.num_processes * data.images[0].numel()
+    with (
+        run.locked() if writes else nullcontext(),
+        torch.random.fork_rng(gpus),
+        fitting_threads(accelerator.device, numbers),
+        _clear_about_memory(config),
+    ):
         finished = {config.recipe.kimg, *config.snapshots} <= set(run.snapshots)
         if writes:
             run.save_json("manifest.json", manifest(images, splits, [config.split]) | _repeats(run, data))

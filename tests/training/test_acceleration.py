@@ -5,7 +5,13 @@ import torch
 
 from gausslens import Preconditioned
 from gausslens.nn import build_network
-from gausslens.training.acceleration import FastDenoiser, arithmetic, chosen_precision, prepare_network
+from gausslens.training.acceleration import (
+    FastDenoiser,
+    arithmetic,
+    chosen_precision,
+    fitting_threads,
+    prepare_network,
+)
 
 CPU = torch.device("cpu")
 
@@ -60,3 +66,11 @@ def test_replayed_calls_on_a_gpu_are_the_same_calls():
         torch.testing.assert_close(fast(x, sigma), expected, rtol=1e-3, atol=1e-3)
     assert fast._replay is not None
     assert fast(x[:2], 0.5).shape == (2, 3, 16, 16)
+
+
+@pytest.mark.parametrize(("numbers", "threads"), [(256 * 64, 1), (128 * 784, 2)])
+def test_small_steps_use_one_thread(numbers, threads):
+    torch.set_num_threads(2)
+    with fitting_threads(CPU, numbers):
+        assert torch.get_num_threads() == threads
+    assert torch.get_num_threads() == 2
