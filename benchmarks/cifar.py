@@ -81,7 +81,7 @@ def frechet(args):
     seconds = [r["value"] for r in run.records() if r["quantity"] == "seconds"][-1]
     images, held_out = (as_tensor(load_images(name).images)[: args.count] for name in (source, test))
     moments = Moments.fit(as_tensor(load_images(source).images), device=DEVICE)
-    denoiser = FastDenoiser(load_denoiser(run), DEVICE)
+    denoiser = FastDenoiser(load_denoiser(run), DEVICE, compile=DEVICE.type == "cuda")
     sampling = time.perf_counter()
     samples = sampled(denoiser, args.count, moments.shape)
     rates = {"training_s": seconds, "sampling_s": time.perf_counter() - sampling, "all_s": time.perf_counter() - start}

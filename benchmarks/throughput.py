@@ -55,7 +55,7 @@ def training(size):
         np.save(f"{folder}/images.npy", images)
         config = TrainConfig(
             f"{folder}/images.npy", network="ncsnpp", width=128, batch=BATCH[size], kimg=BATCH[size] * 125 / 1000,
-            held_out=0, out=folder,
+            held_out=0, compile=True, out=folder,
         )  # fmt: skip
         with profiled_updates(range(110, 120)) as busy:
             run = train(config)
@@ -100,7 +100,7 @@ def sampling(size, batches=2):
     """Rate of whole batches after one that compiles."""
     multipliers = (1, 2, 2, 2) if size == 64 else (2, 2, 2)
     network = build_network("ncsnpp", (3, size, size), width=128, multipliers=multipliers)
-    denoiser = FastDenoiser(Preconditioned(network), DEVICE)
+    denoiser = FastDenoiser(Preconditioned(network), DEVICE, compile=True)
     latents = torch.randn(BATCH[size], 3, size, size, device=DEVICE)
     sample(denoiser, latents, steps=18)
     torch.cuda.synchronize()

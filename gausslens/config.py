@@ -128,7 +128,7 @@ class TrainConfig:
     precision: Precision = "auto"
     """Arithmetic of the network: "auto" is bf16 on a GPU that has it and float32 elsewhere."""
     compile: bool | None = None
-    """Compile the network's blocks; None does so on a GPU."""
+    """Compile the network's blocks; None does so on a GPU, for runs that are long enough to gain from it."""
     cpu: bool = False
     """Train on the CPU even if there is a GPU."""
     tracker: str | None = None

@@ -21,7 +21,7 @@ from ..noise import generator
 from ..progress import measured
 from ..provenance import describe_machine
 from ..runs import Record, Run, build_denoiser, describe_denoiser
-from .acceleration import arithmetic, chosen_precision, prepare_network
+from .acceleration import arithmetic, chosen_precision, pays_to_compile, prepare_network
 from .averaging import WeightAverage
 from .batches import Batch, BatchStream
 from .checkpoints import Checkpoints
@@ -74,7 +74,8 @@ class Session:
         self.description = describe_denoiser(config, tuple(data.images.shape[1:]), classes, augment_inputs)
         torch.manual_seed(generator(config.seed, "initial weights").initial_seed())
         self.denoiser = build_denoiser(self.description).train()
-        compiled = prepare_network(self.denoiser, self.device, compile=config.compile)
+        compile = pays_to_compile(self.device, 3000 * self.length) if config.compile is None else config.compile
+        compiled = prepare_network(self.denoiser, self.device, compile=compile)
         self.average = WeightAverage(self.denoiser, 1000 * self.recipe.ema_kimg)
         self.adam = make_adam(self.denoiser, self.device)
         self.stream = BatchStream(

@@ -117,7 +117,7 @@ def _sample(run: "Run", options: Options, *, progress: bool) -> tuple["Tensor", 
     from ..generation import best_device, generate
     from ..measuring.references import gaussian_denoiser, linear_denoiser, load_run_images, multidelta_denoiser
     from ..runs import load_denoiser
-    from ..training.acceleration import FastDenoiser
+    from ..training.acceleration import FastDenoiser, pays_to_compile
 
     device = best_device(cpu=options.cpu)
     network = load_denoiser(run, kimg=options.kimg, ema=options.weights == "ema", device=device)
@@ -130,7 +130,9 @@ def _sample(run: "Run", options: Options, *, progress: bool) -> tuple["Tensor", 
         labels = turns[torch.arange(options.count) % len(turns)]
     denoiser: Any
     if options.denoiser == "network":
-        denoiser = FastDenoiser(network, device, run.config.precision)
+        calls = 2 * options.steps * options.count
+        compile = pays_to_compile(device, calls)
+        denoiser = FastDenoiser(network, device, run.config.precision, compile=compile)
     else:
         images = load_run_images(run, data=options.data, progress=progress)
         if options.denoiser == "linear":

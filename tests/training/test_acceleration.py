@@ -10,6 +10,7 @@ from gausslens.training.acceleration import (
     arithmetic,
     chosen_precision,
     fitting_threads,
+    pays_to_compile,
     prepare_network,
 )
 
@@ -31,11 +32,11 @@ def test_bf16_is_for_the_products_alone():
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # the compiler's own
-@pytest.mark.parametrize("compile", [None, False, True])
+@pytest.mark.parametrize("compile", [False, True])
 def test_preparing_keeps_the_names_of_the_weights(compile):
     denoiser = Preconditioned(build_network("ncsnpp", (1, 8, 8), width=4, multipliers=(1, 1), blocks=1))
     names = list(denoiser.state_dict())
-    assert prepare_network(denoiser, CPU, compile=compile) == bool(compile)
+    assert prepare_network(denoiser, CPU, compile=compile) == compile
     assert list(denoiser.state_dict()) == names
 
 
@@ -74,3 +75,10 @@ def test_small_steps_use_one_thread(numbers, threads):
     with fitting_threads(CPU, numbers):
         assert torch.get_num_threads() == threads
     assert torch.get_num_threads() == 2
+
+
+def test_compiling_is_for_long_work_on_a_gpu():
+    gpu = torch.device("cuda")
+    assert pays_to_compile(gpu, 1e6)
+    assert not pays_to_compile(gpu, 1000)
+    assert not pays_to_compile(CPU, 1e9)
