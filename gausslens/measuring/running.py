@@ -74,7 +74,8 @@ def resolve(config: MeasureConfig, trained: Run) -> MeasureConfig:
     folder = Path(config.run)
     beside = folder.parent if folder.name not in ("", "..") else folder.resolve().parent
     only = tuple(name for name in MEASURES if name in (config.only or MEASURES))
-    return replace(config, kimg=kimg, out=config.out or str(beside), only=only)
+    sigmas = tuple(sorted(set(config.sigmas), reverse=True))
+    return replace(config, kimg=kimg, out=config.out or str(beside), only=only, sigmas=sigmas)
 
 
 def identity(config: MeasureConfig, trained: Run) -> str:

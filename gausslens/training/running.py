@@ -51,6 +51,8 @@ def train(config: TrainConfig, *, progress: bool = False, report: Callable[[floa
         GausslensError: if training diverges or memory does not suffice.
         KeyboardInterrupt: after Ctrl-C, with the state saved; after SIGTERM the program exits with code 143.
     """
+    if not isinstance(config, TrainConfig):
+        raise ConfigError(f"expected a TrainConfig, such as TrainConfig('digits'); got {type(config).__name__}.")
     accelerator = _accelerator(config)
     writes = accelerator.is_main_process
     with accelerator.main_process_first():
@@ -68,6 +70,13 @@ def train(config: TrainConfig, *, progress: bool = False, report: Callable[[floa
         raise ConfigError(
             f"the batch must divide evenly among {accelerator.num_processes} processes; got {batch} images."
         )
+    if batch > 1000 * config.recipe.kimg:
+        raise ConfigError(
+            f"a batch of {batch} images is more than the whole run of {config.recipe.kimg:g} kimg; use a smaller batch, or "
+            "train for longer."
+        )
+    if config.split == "held-out":
+        raise ConfigError("the held-out images are what a network is tested on; train on another split, such as all.")
     if config.labels and images.labels is None:
         raise DataError(f"labels=True needs labelled images, and {config.data} has none. Leave labels out.")
     data = TrainingData(

@@ -280,8 +280,8 @@ class Session:
         passed = [kimg for step, kimg in self.wanted.items() if step < self.step and kimg not in self.run.snapshots]
         if passed:
             raise ConfigError(
-                f"{self.run.path} is at {self.kimg:g} kimg and has kept no snapshot at {passed[0]:g}. Ask for others, or "
-                "train it again in another folder."
+                f"{self.run.path} is at {self.kimg:g} kimg and has kept no snapshot at {passed[0]:g}. Ask for a "
+                "later one, or train again under another folder (out)."
             )
 
     def _configure(self) -> None:

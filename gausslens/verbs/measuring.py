@@ -56,7 +56,7 @@ def perform(options: Options, how: Manner) -> None:
         return
     run = measure(options, progress=sys.stderr.isatty() and not how.quiet)
     records = run.records()
-    print(summary(records))
+    print(summary(records) or "None of the numbers that are shown here was taken; those that were are in the records.")
     duplicates = [record for record in records if record["quantity"] == "duplicates"]
     if duplicates:
         counts = ", ".join(f"{record['value']} {record['kind']}" for record in duplicates)

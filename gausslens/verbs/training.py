@@ -31,6 +31,9 @@ class Options(TrainConfig):
     """The values that become -1 and 1, needed for 16-bit and float images."""
 
 
+_NAMED = 10  # broken files, at most
+
+
 def perform(options: Options, how: Manner) -> None:
     """Train."""
     from ..data.loading import load_images
@@ -46,6 +49,10 @@ def perform(options: Options, how: Manner) -> None:
         return
     run = train(config, progress=sys.stderr.isatty() and not how.quiet)
     if is_main:
+        skipped = run.manifest["skipped"]
+        if skipped:
+            more = ", …" if len(skipped) > _NAMED else ""
+            print(f"Left out {len(skipped)} broken: {', '.join(skipped[:_NAMED])}{more}.", file=sys.stderr)
         print(f"Duplicates: {run.manifest['duplicates']}.", file=sys.stderr)
         losses = {r["on"]: r["value"] for r in run.records() if r["quantity"] == "denoising_loss"}
         print(", ".join(f"denoising loss {value:.4f} ({on.replace('_', '-')})" for on, value in losses.items()))

@@ -341,3 +341,12 @@ def test_a_batch_that_processes_cannot_share_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(running, "_accelerator", lambda config: three)
     with pytest.raises(ConfigError, match="must divide evenly among 3 processes; got 16"):
         train(config(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"batch": 5000, "kimg": 1}, "more than the whole run"), ({"split": "held-out"}, "tested on")],
+)
+def test_what_cannot_be_meant_is_refused(options, message, tmp_path):
+    with pytest.raises(ConfigError, match=message):
+        train(config(tmp_path, **options))
