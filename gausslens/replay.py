@@ -48,3 +48,19 @@ def recorded(function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> Re
         return Replay(function, *inputs)
     except RuntimeError:
         return None
+
+
+class Later:
+    """A number that a GPU is still computing, read without waiting for what is queued after it."""
+
+    def __init__(self, value: Tensor) -> None:
+        self._value, self._ready = value, None
+        if value.is_cuda:
+            self._value = torch.empty_like(value, device="cpu", pin_memory=True).copy_(value, non_blocking=True)
+            self._ready = torch.cuda.Event()
+            self._ready.record()
+
+    def __float__(self) -> float:
+        if self._ready is not None:
+            self._ready.synchronize()
+        return float(self._value)
