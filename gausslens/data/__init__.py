@@ -17,8 +17,6 @@ _HOME = {
     "find_duplicates": "duplicates",
     "DuplicateReport": "duplicates",
     "manifest": "manifests",
-    "save_manifest": "manifests",
-    "read_manifest": "manifests",
 }
 
 __all__ = [*_HOME]

@@ -4,18 +4,14 @@ Two runs used the same images if and only if the hashes agree, whatever the file
 """
 
 import hashlib
-import json
-import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import CheckpointError, DataError
+from ..errors import DataError
 from ..images import as_tensor, content_hash
-from ..storage import save_text
 from .loading import ImageSet
 from .splits import Splits
 
@@ -59,32 +55,6 @@ def manifest(images: ImageSet, splits: Splits, names: Iterable[str] = ()) -> dic
         "seed": splits.seed,
         "splits": {name: _part(images.images, splits.named(name)) for name in used},
     }
-
-
-def save_manifest(path: str | os.PathLike[str], record: dict[str, Any]) -> None:
-    """Write a manifest as JSON, atomically; raises `CheckpointError` if the file cannot be written."""
-    save_text(path, json.dumps(record, indent=2) + "\n")
-
-
-def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a manifest that `save_manifest` wrote.
-
-    Args:
-        path: the file.
-
-    Returns:
-        The record.
-
-    Raises:
-        CheckpointError: if the file is missing, or is no manifest.
-    """
-    try:
-        record = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"expected a manifest at {path}; it cannot be read: {error}.") from None
-    if not isinstance(record, dict) or record.get("kind") != _KIND:
-        raise CheckpointError(f"expected a manifest at {path}; this file is something else.")
-    return record
 
 
 def _part(images: NDArray[np.uint8], indices: NDArray[np.int64]) -> dict[str, Any]:
