@@ -20,11 +20,11 @@ import numpy as np
 import torch
 
 from gausslens import GaussianDenoiser, Moments, TrainConfig, load_denoiser, sample, train
+from gausslens.acceleration import FastDenoiser
 from gausslens.data import Splits, load_images
 from gausslens.images import as_tensor
 from gausslens.measures.frechet import frechet_distance
 from gausslens.noise import draw_noise
-from gausslens.training.acceleration import FastDenoiser
 from gausslens.training.validation import denoising_losses
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

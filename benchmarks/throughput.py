@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 from gausslens import Preconditioned, TrainConfig, sample, train
+from gausslens.acceleration import FastDenoiser
 from gausslens.nn import build_network
-from gausslens.training.acceleration import FastDenoiser
 from gausslens.training.updates import WeightUpdate
 
 BATCH = {64: 256, 32: 512}

@@ -21,20 +21,29 @@ from typing import Any
 from torch import nn
 
 from ..errors import ConfigError
+from .dense import DenseNetwork
 from .dit import DiT
 from .linear import LinearNetwork
 from .published import ADM, DDPMPP, NCSNPP
 from .skipnet import SkipNet
-from .small import small_network
+from .small import SmallUNet
 from .unet import UNet
 
 __all__ = ["build_network", "default_options"]
+
+
+def _small_network(
+    shape: tuple[int, int, int], *, multipliers: tuple[int, ...], **options: Any
+) -> SmallUNet | DenseNetwork:
+    """The U-Net with these multipliers, or without any the dense network; `options` are theirs."""
+    return SmallUNet(shape, multipliers=multipliers, **options) if multipliers else DenseNetwork(shape, **options)
+
 
 _CLASSES: dict[str, Any] = {
     "ncsnpp": partial(UNet, architecture=NCSNPP),
     "ddpmpp": partial(UNet, architecture=DDPMPP),
     "adm": partial(UNet, architecture=ADM),
-    "unet": small_network,
+    "unet": _small_network,
     "linear": LinearNetwork,
     "skipnet": SkipNet,
     "dit": DiT,

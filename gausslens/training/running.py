@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from ..acceleration import fitting_threads
 from ..config import TrainConfig
 from ..data.duplicates import find_duplicates
 from ..data.loading import ImageSet, load_images
@@ -23,7 +24,6 @@ from ..errors import ConfigError, DataError, GausslensError, MissingExtraError
 from ..images import as_tensor
 from ..nn import default_options
 from ..runs import Run
-from .acceleration import fitting_threads
 from .session import Session, TrainingData
 
 # Up to here, looking for duplicates takes a few seconds on two cores.

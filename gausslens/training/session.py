@@ -15,13 +15,13 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
+from ..acceleration import arithmetic, chosen_precision, pays_to_compile, prepare_network
 from ..config import AUGMENT_INPUTS, TrainConfig
 from ..errors import CheckpointError, ConfigError, GausslensError
 from ..noise import generator
 from ..progress import measured
 from ..provenance import describe_machine
 from ..runs import Record, Run, build_denoiser, describe_denoiser
-from .acceleration import arithmetic, chosen_precision, pays_to_compile, prepare_network
 from .averaging import WeightAverage
 from .batches import Batch, BatchStream
 from .checkpoints import Checkpoints

@@ -114,10 +114,10 @@ def _sample(run: "Run", options: Options, *, progress: bool) -> tuple["Tensor", 
     """The images, and their labels if the network has any."""
     import torch
 
+    from ..acceleration import FastDenoiser, pays_to_compile
     from ..generation import best_device, generate
     from ..measuring.references import gaussian_denoiser, linear_denoiser, load_run_images, multidelta_denoiser
     from ..runs import load_denoiser
-    from ..training.acceleration import FastDenoiser, pays_to_compile
 
     device = best_device(cpu=options.cpu)
     network = load_denoiser(run, kimg=options.kimg, ema=options.weights == "ema", device=device)

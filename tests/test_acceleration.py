@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from gausslens import Preconditioned
-from gausslens.nn import build_network
-from gausslens.training.acceleration import (
+from gausslens.acceleration import (
     FastDenoiser,
     arithmetic,
     chosen_precision,
@@ -13,6 +12,7 @@ from gausslens.training.acceleration import (
     pays_to_compile,
     prepare_network,
 )
+from gausslens.nn import build_network
 
 CPU = torch.device("cpu")
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from .._typing import Sigma
-from ..denoisers.preconditioned import Preconditioned
-from ..denoisers.protocol import expand_sigma
-from ..nn.blocks import ResidualBlock
-from ..nn.unet import HalvedConv, Output
-from ..replay import Replay, recorded
+from ._typing import Sigma
+from .denoisers.preconditioned import Preconditioned
+from .denoisers.protocol import expand_sigma
+from .nn.blocks import ResidualBlock
+from .nn.unet import HalvedConv, Output
+from .replay import Replay, recorded
 
 # What is compiled on its own.
 _REGIONS = (ResidualBlock, HalvedConv, Output)

@@ -1,0 +1,98 @@
+"""A dense network for images of few pixels.
+
+    pixels → a vector → blocks x + W₂ silu(W₁ norm(x)) → pixels
+
+It is not told the noise level, which it reads off the image; so it has nothing to extrapolate at levels that training
+rarely draws. Reference: Sun, Jiang, Zhao, He (2025), arXiv:2502.13129.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .embedding import NoiseEmbedding, refuse_conditions
+
+
+class DenseBlock(nn.Module):
+    """x + W₂ silu(W₁ norm(x)), on vectors.
+
+    Args:
+        channels: of input and output; twice as many lie between the matrices.
+        dropout: probability of dropping an activation before W₂.
+    """
+
+    def __init__(self, channels: int, dropout: float) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.norm = nn.LayerNorm(channels)
+        self.first = nn.Linear(channels, 2 * channels)
+        self.second = nn.Linear(2 * channels, channels)
+        nn.init.zeros_(self.second.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The block's output, (b, channels) as x."""
+        hidden = F.silu(self.first(self.norm(x)))
+        y: Tensor = x + self.second(F.dropout(hidden, self.dropout, self.training))
+        return y
+
+
+class DenseNetwork(nn.Module):
+    """A network F(x, noise, labels, augment) of matrices that ignores the noise, for images of few pixels.
+
+    Args:
+        shape: of one image, (c, h, w); any size.
+        width: length of the vector; even.
+        blocks: residual blocks.
+        dropout: probability in every block.
+        classes: number of classes; 0 takes no labels.
+        augment_inputs: number of augmentation inputs; 0 takes none.
+
+    Raises:
+        ConfigError: if `width` is odd and there are classes or augmentation inputs.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        *,
+        width: int,
+        blocks: int,
+        dropout: float = 0.0,
+        classes: int = 0,
+        augment_inputs: int = 0,
+    ) -> None:
+        super().__init__()
+        self.shape, self.classes, self.augment_inputs = shape, classes, augment_inputs
+        self.conditions: nn.ModuleList | None = None
+        if classes or augment_inputs:
+            embedding = NoiseEmbedding(width, "sin_cos", classes, augment_inputs)
+            self.conditions = nn.ModuleList([embedding, nn.Linear(embedding.channels, width)])
+        self.input = nn.Linear(math.prod(shape), width)
+        self.blocks = nn.ModuleList(DenseBlock(width, dropout) for _ in range(blocks))
+        self.output = nn.Linear(width, math.prod(shape))
+        nn.init.zeros_(self.output.weight)
+
+    def forward(self, x: Tensor, noise: Tensor, labels: Tensor | None = None, augment: Tensor | None = None) -> Tensor:
+        """F(x).
+
+        Args:
+            x: scaled noisy images, (b, c, h, w).
+            noise: c_noise(σ), (b,); ignored.
+            labels: integers (b,), if the network has classes.
+            augment: augmentation inputs (b, augment_inputs), or None.
+
+        Returns:
+            The network's output in x's dtype, also under autocast, (b, c, h, w).
+        """
+        vector = self.input(x.flatten(1))
+        if self.conditions is None:
+            refuse_conditions(labels, augment)
+        else:
+            embedding, into_vector = self.conditions
+            vector = vector + into_vector(embedding(torch.zeros_like(noise), labels, augment))
+        for block in self.blocks:
+            vector = block(vector)
+        output: Tensor = self.output(vector).reshape(x.shape).to(x.dtype)
+        return output
