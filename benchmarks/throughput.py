@@ -40,7 +40,8 @@ def main():
             record = {"train": training, "sample": sampling}[work](size)
             record |= {
                 "work": work, "size": size, "hardware": torch.cuda.get_device_name(), "torch": torch.__version__,
-                "peak_gib": torch.cuda.max_memory_reserved() / 2**30, "all_s": time.perf_counter() - start,
+                "peak_gib": torch.cuda.max_memory_reserved() / 2**30,
+                "allocated_gib": torch.cuda.max_memory_allocated() / 2**30, "all_s": time.perf_counter() - start,
             }  # fmt: skip
             print(json.dumps(record), flush=True)
             if args.out:
