@@ -2,7 +2,8 @@
 
 A record is one number: `quantity`, `value`, `low`, `high` (its 95 % interval, None where there is none), `count` (of
 independent units), and what it is the number of: `sigma`, `on` (train, held_out or surrogate images), `denoiser`
-(network, gaussian, multidelta), `reference` (what it is compared with), and others.
+(network, gaussian, multidelta), `reference` (what it is compared with; gaussian_full is the Gaussian of all images that
+could have been trained on), and others.
 """
 
 import math
@@ -95,6 +96,8 @@ def take_gap(subject: Subject) -> Iterator[Record]:
             ("network", network, "multidelta", memory),
             ("multidelta", memory, "gaussian", gaussian),
         ]
+        if subject.full_gaussian is not None:
+            pairs.append(("network", network, "gaussian_full", subject.full_gaussian))
         if subject.calls is not None:
             pairs.append(("network", network, "linear", subject.linear("network", subject.inputs[0])))
         for name, denoiser, against, reference in pairs:

@@ -31,6 +31,7 @@ class RunImages:
 
     Attributes:
         train: what the network was trained on, uint8 (n, c, h, w).
+        available: all of the source but what is held out, uint8 (m, c, h, w); what the training images are a part of.
         held_out: what no training set of the source touches, uint8 (m, c, h, w); m may be 0.
         train_labels: integers (n,) for a network with labels, else None.
         held_out_labels: integers (m,) for a network with labels, else None.
@@ -38,6 +39,7 @@ class RunImages:
     """
 
     train: Tensor
+    available: Tensor
     held_out: Tensor
     train_labels: Tensor | None
     held_out_labels: Tensor | None
@@ -80,11 +82,14 @@ def load_run_images(run: Run, *, data: str | os.PathLike[str] | None = None, pro
     chosen, rest = as_tensor(splits.named(config.split)), as_tensor(splits.held_out)
     pixels = as_tensor(images.images)
     labels = None if not config.labels or images.labels is None else as_tensor(images.labels)
+    everything = as_tensor(splits.named("all"))
     train, train_labels = pixels[chosen], None if labels is None else labels[chosen]
+    available = train if len(chosen) == len(everything) else pixels[everything]
     if config.flip:
         train = torch.cat([train, train.flip(3)])
         train_labels = None if train_labels is None else train_labels.repeat(2)
-    return RunImages(train, pixels[rest], train_labels, None if labels is None else labels[rest], images.name)
+    held_out_labels = None if labels is None else labels[rest]
+    return RunImages(train, available, pixels[rest], train_labels, held_out_labels, images.name)
 
 
 def gaussian_denoiser(images: RunImages) -> GaussianDenoiser | PerClassDenoiser:

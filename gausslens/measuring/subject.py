@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ..config import TrainConfig
 from ..denoisers.distillation import distill
+from ..denoisers.gaussian import GaussianDenoiser
 from ..denoisers.linear import LinearDenoiser
 from ..denoisers.moments import Moments
 from ..denoisers.preconditioned import Preconditioned
@@ -95,6 +96,14 @@ class Subject:
         """The closed-form denoisers of the training images, by name."""
         made = {"gaussian": gaussian_denoiser(self.images), "multidelta": multidelta_denoiser(self.images)}
         return {name: denoiser.to(self.device, torch.float32) for name, denoiser in made.items()}
+
+    @cached_property
+    def full_gaussian(self) -> GaussianDenoiser | None:
+        """The Gaussian denoiser of all images that could have been trained on; None where all were, or with labels."""
+        if self.images.train_labels is not None or len(self.images.train) >= len(self.images.available):
+            return None
+        moments = Moments.fit(self.images.available, device=self.device)
+        return GaussianDenoiser(moments).to(self.device, torch.float32)
 
     @property
     def denoisers(self) -> dict[str, nn.Module]:

@@ -12,7 +12,7 @@ from .figures import (
     Table,
     Threshold,
 )
-from .pages import Page, Section
+from .pages import Images, Page, Section
 from .rendering import render
 from .saving import render_svgs, save_report
 
@@ -23,6 +23,7 @@ __all__ = [
     "Figure",
     "HeatMap",
     "ImageGrid",
+    "Images",
     "NoiseSlider",
     "Page",
     "Section",

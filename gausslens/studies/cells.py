@@ -52,12 +52,15 @@ class Cell:
             `Task` and returns records.
         options: what it is told, as JSON can hold it; part of the identity.
         needs: the cells whose results it uses, in the order it will find them.
+        circumstances: what it is told beside the options and changes no number, such as where the data lies; not part of the
+            identity.
         cost: the seconds it is expected to take; not part of the identity.
     """
 
     work: str
     options: dict[str, Any] = field(default_factory=dict, hash=False)
     needs: tuple["Cell", ...] = ()
+    circumstances: dict[str, Any] = field(default_factory=dict, compare=False)
     cost: float | int = field(default=1.0, compare=False)
 
     @cached_property
@@ -85,7 +88,7 @@ class Task:
     """What a cell's function works with.
 
     Attributes:
-        options: the cell's options.
+        options: the cell's options and circumstances.
         inputs: the results of the cells it needs.
         folder: where it may keep what it needs to go on from after a stop; other files there survive.
         report: to be called now and then with the share of the work that is done, in [0, 1].
@@ -175,7 +178,9 @@ class CellStore:
         with _locked(folder):
             if not self.is_done(cell):
                 start = time.perf_counter()
-                task = Task(cell.options, tuple(self.result(need) for need in cell.needs), folder, report)
+                task = Task(
+                    cell.options | cell.circumstances, tuple(self.result(need) for need in cell.needs), folder, report
+                )
                 records = list(cell.function(task) or ())
                 save_text(folder / "records.jsonl", "".join(json.dumps(record) + "\n" for record in records))
                 told = {"work": cell.work, "options": cell.options, "needs": [need.name for need in cell.needs]}

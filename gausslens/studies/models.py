@@ -1,17 +1,22 @@
-"""What cells do: train a model, sample it, measure it. Every record says which model it is of."""
+"""What cells do with models: train, measure, sample beside controls. Every record says which model it is of."""
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .cells import Record, Result, Task, versioned
 
-_SAID_BY_RECORDS = ("data", "network", "width", "preconditioning", "split", "seed", "labels", "sigma")
+if TYPE_CHECKING:
+    from ..measuring.subject import Subject
+    from ..runs import Run
+
+_SAID_BY_RECORDS = ("network", "width", "preconditioning", "split", "seed", "labels", "sigma")
+_MEASURED_WITH = ("sigmas", "count", "samples", "steps", "calls", "kimg")
 
 
 @versioned(1)
 def train_model(task: Task) -> Iterator[Record]:
-    """Train. Options: `config`, the fields of a `TrainConfig` but for `out`, and the images' `content_hash`.
+    """Train. Options: `config`, the fields of a `TrainConfig` but for data, cpu and out; and the images' `content_hash`.
 
     Yields:
         The training's records.
@@ -19,52 +24,74 @@ def train_model(task: Task) -> Iterator[Record]:
     from ..config import TrainConfig
     from ..training.running import train
 
-    run = train(TrainConfig(**task.options["config"], out=str(task.folder)), report=task.report)
+    where = {"data": task.options["data"], "cpu": task.options.get("cpu", False), "out": str(task.folder)}
+    run = train(TrainConfig(**task.options["config"], **where), report=task.report)
     for record in run.records():
-        yield {**_tags(run), **record}
-
-
-@versioned(1)
-def sample_model(task: Task) -> Iterator[Record]:
-    """Sample the model of the first input. Options: count, seed, steps, and kimg or None for the last snapshot.
-
-    Its arrays hold the `samples`, uint8 (count, c, h, w); latent i is the same for every model.
-
-    Yields:
-        How many there are.
-    """
-    from ..generation import best_device, generate
-    from ..runs import load_denoiser
-
-    run = run_of(task.inputs[0])
-    kimg, seed, count = (task.options.get(name) for name in ("kimg", "seed", "count"))
-    denoiser = load_denoiser(run, kimg=kimg, device=best_device(cpu=run.config.cpu))
-    shape = tuple(denoiser.network.shape)  # type: ignore[arg-type]
-    samples = generate(denoiser, shape, int(count or 256), steps=task.options.get("steps", 18), seed=seed or 0)
-    task.save_arrays(samples=samples)
-    yield {**_tags(run, kimg), "quantity": "samples", "value": len(samples)}
+        yield {**tags_of(run), **record}
 
 
 @versioned(1)
 def measure_model(task: Task) -> Iterator[Record]:
-    """Measure the model of the first input. Options: those of a `MeasureConfig` but for `run` and `out`.
+    """Measure the model of the first input. Options: `measures`, their names; and those that `subject_of` reads.
 
     Yields:
         The records of `gausslens measure`.
     """
+    from ..measuring.measurements import TAKE
+
+    subject, tags = subject_of(task)
+    for done, name in enumerate(task.options["measures"]):
+        task.report(done / len(task.options["measures"]))
+        for record in TAKE[name](subject):
+            yield {**tags, **record}
+
+
+@versioned(1)
+def sample_model(task: Task) -> Iterator[Record]:
+    """Sample the model of the first input and its controls from the same noise, and look for copies.
+
+    Options are those that `subject_of` reads. Its arrays hold, uint8 (samples, c, h, w), `network`, `gaussian`, `multidelta`
+    and `nearest`, the training image nearest to each of the network's samples.
+
+    Yields:
+        The records of the measure `memorization`.
+    """
+    from ..measures.neighbors import nearest
+    from ..measuring.measurements import take_memorization
+
+    subject, tags = subject_of(task)
+    samples = subject.samples
+    _, indices = nearest(samples["network"], subject.images.train)
+    task.save_arrays(**samples, nearest=subject.images.train[indices[:, 0]])
+    for record in take_memorization(subject):
+        yield {**tags, **record}
+
+
+def subject_of(task: Task) -> "tuple[Subject, Record]":
+    """The model that a cell works on, with its images and references, and the tags of its records.
+
+    Args:
+        task: whose first input is of `train_model`; its options may set the fields sigmas, count, samples, steps, calls and
+            kimg of a `MeasureConfig`.
+
+    Returns:
+        The subject, and which model it is.
+    """
+    from ..generation import best_device
     from ..measuring.config import MeasureConfig
-    from ..measuring.running import measure
+    from ..measuring.references import load_run_images
+    from ..measuring.subject import Subject
+    from ..runs import load_denoiser
 
-    trained = run_of(task.inputs[0])
-    options: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in task.options.items()
-    }
-    run = measure(MeasureConfig(run=str(trained.path), out=str(task.folder), **options))
-    for record in run.records():
-        yield {**_tags(trained, task.options.get("kimg")), **record}
+    run = run_of(task.inputs[0])
+    given = {name: _tupled(task.options[name]) for name in _MEASURED_WITH if name in task.options}
+    config = MeasureConfig(run=str(run.path), **given)
+    network = load_denoiser(run, kimg=config.kimg, device=best_device(cpu=task.options.get("cpu", False)))
+    images = load_run_images(run, data=task.options.get("data"))
+    return Subject(network, run.config, images, config, task.folder), tags_of(run, config.kimg)
 
 
-def run_of(result: Result) -> Any:
+def run_of(result: Result) -> "Run":
     """The training run in the folder of a finished `train_model`."""
     from ..runs import Run
 
@@ -72,8 +99,12 @@ def run_of(result: Result) -> Any:
     return Run.open(folder)
 
 
-def _tags(run: Any, kimg: float | int | None = None) -> Record:
+def tags_of(run: "Run", kimg: float | int | None = None) -> Record:
     """Which model it is: what was trained, on how many images, for how long."""
     config = run.config
     said = {name: getattr(config, name) for name in _SAID_BY_RECORDS if getattr(config, name) not in (None, False)}
     return {**said, "n": run.manifest["splits"][config.split]["count"], "kimg": kimg or run.snapshots[-1]}
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -1,50 +1,111 @@
-"""`gausslens study`: until the studies are here, what this version can do."""
+"""`gausslens study`: train the models, take the measurements, judge the claims, and write the page."""
 
-from dataclasses import dataclass
-from typing import Literal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-import gausslens
-
+from ..errors import GausslensError
+from ..studies.config import StudyConfig as Options
 from . import Manner
 
+if TYPE_CHECKING:
+    from ..studies.engine import Outcome, Progress
+    from ..studies.plans import Plan
+
 DESCRIPTION = """\
-Studies of the paper. They are not part of this version yet; until they are, this says what it can do.
+Study a set of images as the paper does: train models on more and more of them, on disjoint halves, narrow and wide, for
+short and for long; measure them beside their controls; judge the paper's claims; and write one page with every figure.
+Stopped at any moment, the same command goes on. What was done before is not done again.
 
 examples:
-  gausslens study digits"""
+  gausslens study digits
+  gausslens study digits --full
+  gausslens study digits --only size,time --seeds 5
+  gausslens study scans/ --size 64 --model ncsnpp --width 64 --kimg 2000 --no-images
+  gausslens study photos.zip --budget 60 --dry-run"""
 
-EXAMPLE = """\
-import torch
-import gausslens as gl
-
-def discs(n, seed):  # 16 x 16 images of one soft disc each, in [-1, 1]
-    x, y, size = torch.rand(3, n, 1, 1, 1, generator=torch.Generator().manual_seed(seed))
-    distance = torch.hypot(torch.linspace(0, 1, 16) - x, torch.linspace(0, 1, 16)[:, None] - y)
-    return torch.tanh(20 * (0.1 + 0.2 * size - distance))
-
-train, held_out, latents = discs(500, seed=0), discs(500, seed=1), torch.randn(200, 1, 16, 16)
-gaussian = gl.GaussianDenoiser(gl.Moments.fit(train))  # a model that generalises comes close to this
-memory = gl.MultiDeltaDenoiser(train)  # a model that memorises comes close to this
-for model in (gaussian, memory):  # your own D(x, sigma) can stand here
-    print("least linearity:", gl.linearity(model, held_out, gl.karras_sigmas(10), affine=True).minimum())
-    print("furthest from the Gaussian:", gl.gap(gaussian, model, held_out, gl.karras_sigmas(10)).maximum())
-    print(gl.memorization(gl.sample(model, latents), train, held_out))
-"""
-
-
-@dataclass(frozen=True)
-class Options:
-    """What to study."""
-
-    data: Literal["digits"]
-    """The data set to study."""
+__all__ = ["DESCRIPTION", "Options", "perform"]
 
 
 def perform(options: Options, how: Manner) -> None:
-    """Print what this version can do: every public function and class, and an example to run."""
-    print(f"Studies are not part of gausslens {gausslens.__version__} yet; they come with a later version.")
-    print("What this version can do, from Python:\n")
-    for name in gausslens.__all__:
-        if not name.startswith("__") and not name.endswith("Error"):
-            print(f"  {name:20}{getattr(gausslens, name).__doc__.splitlines()[0]}")
-    print(f"\nAn example that runs as it is:\n\n{EXAMPLE}", end="")
+    """Do the studies, say where the page is, and what is missing from it."""
+    from ..studies.claims import as_table, judge
+    from ..studies.running import plan_study, study
+
+    visible = sys.stderr.isatty() and not how.quiet
+    plan = plan_study(options, progress=visible)
+    if how.dry_run:
+        print(listing(plan, options))
+        return
+    with _bars(visible) as show:
+        done = study(options, plan=plan, progress=show, tell=lambda words: print(words, file=sys.stderr))
+    print(as_table(judge(done.run.records())))
+    print(f"{len(done.run.records())} records are in {done.run.path / 'records.jsonl'}, the page is {done.page}")
+    if done.outcome.left_out:
+        print(f"left out for lack of time: {_counted(done.outcome.left_out)}; a longer --budget goes on from here.")
+    if done.outcome.failed:
+        raise GausslensError(_failures(done.outcome))
+
+
+def listing(plan: "Plan", options: Options) -> str:
+    """The cells of a plan with what each is expected to take, and the whole."""
+    from pathlib import Path
+
+    from ..studies.cells import CellStore
+    from ..studies.running import cells_of
+
+    store, lines, left = CellStore(Path(options.out) / "cells"), [], 0.0
+    for cell in cells_of(plan):
+        done = store.is_done(cell)
+        left += 0 if done else cell.cost
+        lines.append(f"{'done' if done else f'{cell.cost:6.1f} s':>9}  {cell.name:32} {_told(cell.options)}")
+    return "\n".join([*lines, f"{len(lines)} cells, about {left / 60:.1f} minutes of one worker left."])
+
+
+@contextmanager
+def _bars(visible: bool) -> "Iterator[Callable[[Progress], None] | None]":
+    """One progress bar for the study and one for what is being done, if visible.
+
+    Yields:
+        What is to be told of progress.
+    """
+    if not visible:
+        yield None
+        return
+    from tqdm import tqdm
+
+    layout = "{l_bar}{bar}| {elapsed}<{remaining}"
+    with (
+        tqdm(total=1.0, desc="study", bar_format=layout, leave=False) as whole,
+        tqdm(total=1.0, desc="cell", bar_format="{l_bar}{bar}| {postfix}", leave=False, position=1) as part,
+    ):
+
+        def show(progress: "Progress") -> None:
+            whole.total, whole.n = max(progress.total, 1e-9), min(progress.done, progress.total)
+            whole.refresh()
+            if progress.running:
+                cell, share = max(progress.running.items(), key=lambda item: item[1])
+                part.n = share
+                part.set_description_str(cell.work.split(":")[1].replace("_", " "), refresh=False)
+                part.set_postfix_str(_told(cell.options), refresh=False)
+                part.refresh()
+
+        yield show
+
+
+def _told(options: dict[str, object]) -> str:
+    """What tells a cell from others, in a few words."""
+    config = options.get("config")
+    fields = config if isinstance(config, dict) else options
+    wanted = ("split", "width", "network", "sigma", "kimg", "seed", "measures")
+    return " ".join(f"{name}={fields[name]}" for name in wanted if fields.get(name) is not None)
+
+
+def _counted(cells: Sequence[object]) -> str:
+    return f"{len(cells)} cell{'s' if len(cells) > 1 else ''}"
+
+
+def _failures(outcome: "Outcome") -> str:
+    lines = [f"{cell.name} ({_told(cell.options)}): {error}" for cell, error in outcome.failed.items()]
+    return f"{_counted([*outcome.failed])} failed, {len(outcome.skipped)} more need them:\n  " + "\n  ".join(lines)

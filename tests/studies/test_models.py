@@ -8,18 +8,19 @@ from gausslens.studies.cells import Cell, CellStore
 from gausslens.studies.engine import run_cells
 from gausslens.studies.models import run_of
 
-CONFIG = {"data": "digits", "split": "64", "width": 4, "kimg": 1, "batch": 32, "snapshots": [0.5], "seed": 3}
+CONFIG = {"split": "64", "width": 4, "kimg": 1, "batch": 32, "snapshots": [0.5], "seed": 3}
+WHERE = {"data": "digits"}
 
 
 @pytest.fixture(name="grid", scope="module")
 def run_a_small_grid(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cells")
-    model = Cell("gausslens.studies.models:train_model", {"config": CONFIG, "content_hash": "any"})
+    model = Cell("gausslens.studies.models:train_model", {"config": CONFIG, "content_hash": "any"}, circumstances=WHERE)
     samples = [
-        Cell("gausslens.studies.models:sample_model", {"count": 6, "steps": 4, "seed": 1, "kimg": kimg}, (model,))
-        for kimg in (0.5, None)
+        Cell("gausslens.studies.models:sample_model", {"samples": 6, "steps": 4} | kimg, (model,))
+        for kimg in ({"kimg": 0.5}, {})
     ]
-    options = {"only": ["linearity"], "sigmas": [1.0], "count": 8}
+    options = {"measures": ["linearity"], "sigmas": [1.0], "count": 8}
     measured = Cell("gausslens.studies.models:measure_model", options, (model,))
     outcome = run_cells([*samples, measured], folder, on="here")
     assert not outcome.failed, outcome.failed
@@ -38,7 +39,7 @@ def test_every_record_names_its_model(grid):
     model, samples, measured = grid
     for result, kimg in ((samples[0], 0.5), (samples[1], 1.0), (measured, 1.0)):
         for record in result.records:
-            assert (record["data"], record["n"], record["seed"], record["width"]) == ("digits", 64, 3, 4)
+            assert (record["n"], record["seed"], record["width"]) == (64, 3, 4)
             assert record["kimg"] == kimg
     assert {record["quantity"] for record in model.records} >= {"loss", "denoising_loss"}
     assert {record["on"] for record in measured.records if record["quantity"] == "linearity_cosine"} >= {"held_out"}
@@ -46,6 +47,6 @@ def test_every_record_names_its_model(grid):
 
 def test_samples_are_of_the_snapshot_asked_for(grid):
     _, (early, late), _ = grid
-    assert early.arrays["samples"].shape == (6, 1, 8, 8)
-    assert early.arrays["samples"].dtype == torch.uint8
-    assert not torch.equal(early.arrays["samples"], late.arrays["samples"])
+    assert early.arrays["network"].shape == early.arrays["nearest"].shape == (6, 1, 8, 8)
+    assert early.arrays["network"].dtype == torch.uint8
+    assert not torch.equal(early.arrays["network"], late.arrays["network"])

@@ -11,7 +11,7 @@ HERE = "toy_cells"
 
 
 def add(number, *needs, cost=1.0, **options):
-    return Cell(f"{HERE}:add_up", {"number": number, **options}, tuple(needs), cost)
+    return Cell(f"{HERE}:add_up", {"number": number, **options}, tuple(needs), cost=cost)
 
 
 @versioned(1)

@@ -1,0 +1,98 @@
+"""From records to the figures of a report: lines with intervals over seeds and images, and grids of images."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..report import Axis, ImageGrid, Series
+from .claims.evidence import Evidence
+from .claims.inference import combine
+from .study import Findings
+
+NOISE = Axis("noise level σ", "pixel range [−1, 1]", log=True)
+RMSE = Axis("RMSE", "pixel range [−1, 1]")
+
+
+def line(name: str, evidence: Evidence, *, x: str = "sigma", dashed: bool = False) -> Series:
+    """One line: at each x the mean over training seeds, with its 95 % interval over seeds and images.
+
+    Args:
+        name: what the legend says.
+        evidence: the records, which differ in x, seed and (the longest counts) kimg alone.
+        x: the tag along the axis.
+        dashed: whether the line is broken, as for models that memorise, or controls.
+
+    Returns:
+        The line; without points if there is no record.
+    """
+    points = []
+    for place, group in evidence.by(x).items() if len(evidence) else ():
+        numbers = [of_seed.one() for of_seed in group.seeds()]
+        combined = combine([number.value for number in numbers], [number.variance for number in numbers])
+        low, high = combined.interval() or (None, None)
+        points.append((place, combined.value, low, high))
+    columns = list(zip(*points, strict=True)) or [(), (), (), ()]
+    return Series(name, columns[0], columns[1], columns[2], columns[3], dashed=dashed)
+
+
+def lines(
+    evidence: Evidence,
+    by: str,
+    name: Callable[[Any], str],
+    *,
+    x: str = "sigma",
+    dashed: Callable[[Any], bool] | None = None,
+) -> tuple[Series, ...]:
+    """A line for each value of a tag.
+
+    Args:
+        evidence: the records.
+        by: the tag that tells lines apart.
+        name: what the legend says, by its value.
+        x: the tag along the axis.
+        dashed: whether a line is broken, by its value.
+
+    Returns:
+        The lines, in ascending order of the tag; none without records.
+    """
+    groups = evidence.by(by) if len(evidence) else {}
+    return tuple(
+        line(name(value), group, x=x, dashed=dashed is not None and dashed(value)) for value, group in groups.items()
+    )
+
+
+def shown(*figures: Any) -> list[Any]:
+    """Those figures that have something to show: at least one point or picture."""
+    return [figure for figure in figures if figure is not None and getattr(figure, "series", True) != ()]
+
+
+def sample_grid(
+    findings: Findings, rows: Sequence[tuple[str, str, str]], *, columns: int = 10, **words: Any
+) -> ImageGrid | None:
+    """Samples of several models from the same noise, a row for each.
+
+    Args:
+        findings: of the study.
+        rows: label, key of the part, and name of its array (n, c, h, w) of uint8 images.
+        columns: how many samples to show.
+        words: title, caption and the like of an `ImageGrid`.
+
+    Returns:
+        The grid of those rows whose parts are finished; None if none is.
+    """
+    found = [(label, findings.array(key, name)) for label, key, name in rows]
+    there = [(label, images[:columns]) for label, images in found if images is not None]
+    if not there:
+        return None
+    width = min(len(images) for _, images in there)
+    pictures: NDArray[Any] = np.stack([images[:width] for _, images in there])
+    labels = tuple(f"noise {index + 1}" for index in range(width))
+    return ImageGrid(
+        rows=tuple(label for label, _ in there),
+        columns=labels,
+        images=pictures,
+        command=findings.command,
+        **words,
+    )

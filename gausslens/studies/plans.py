@@ -1,0 +1,278 @@
+"""A plan: what a study trains and measures, with every number decided, and the cells that do it.
+
+All studies take their models from here, so that two that need the same model name the same cell and it is trained once.
+By default, of `available` training images (all but those held out), models are trained on
+
+    sizes  the least that make sense · a few · between · half · all
+    few    a 64th of them, at least 64: small for the network, for the studies of width and time
+
+as the paper does with 70,000/2ᵏ and 50,000/2ᵏ images. Subsets of at most half are the first of two disjoint sets ("s1:64"),
+so that models for the study of strong generalisation are the same ones.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..config import TrainConfig
+from ..data.loading import ImageSet
+from ..data.splits import Splits
+from ..errors import ConfigError
+from ..nn import default_options
+from .cells import Cell
+from .config import StudyConfig
+from .costs import seconds_to_call, seconds_to_train
+
+_MODELS = "gausslens.studies.models"
+_OTHER_HALF = 1000  # added to the seed of a model on the second of two disjoint sets: the two share nothing
+_TIMES = (1 / 48, 1 / 32, 1 / 24, 1 / 16, 1 / 12, 1 / 8, 1 / 6, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
+# Images of few pixels: a network that two cores train in a quarter of a minute, and that can memorise in that time.
+_QUICK_PIXELS = 16
+_QUICK = {"width": 24, "multipliers": (1,), "blocks": 1, "batch": 64, "learning_rate": 6e-3, "kimg": 96.0}
+_QUICK_TRAINING = {"ramp_kimg": 2.0, "ema_kimg": 10.0, "level_mean": -1.2, "level_spread": 1.2}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a study trains and measures.
+
+    Attributes:
+        data: where the images are.
+        name: of the data.
+        content_hash: of the images.
+        shape: of one image, (c, h, w).
+        available: images that may be trained on.
+        studies: names of the studies to do.
+        full: whether all figures and claims are asked for.
+        training: fields of the `TrainConfig` that all models share.
+        sizes: numbers of training images, ascending.
+        few: the number for the studies of width and time.
+        widths: channels to compare at `few`, ascending; the model's own is among them.
+        kimg: how long every model is trained.
+        early: when training is stopped early.
+        seeds: how often every model is trained.
+        count: images behind every number.
+        samples: generated images of each model.
+        cpu: whether a GPU is left alone.
+    """
+
+    data: str
+    name: str
+    content_hash: str
+    shape: tuple[int, int, int]
+    available: int
+    studies: tuple[str, ...]
+    full: bool
+    training: Mapping[str, Any]
+    sizes: tuple[int, ...]
+    few: int
+    widths: tuple[int, ...]
+    kimg: float
+    early: float
+    seeds: int
+    count: int
+    samples: int
+    cpu: bool
+
+    @property
+    def width(self) -> int:
+        """Channels of the models that are studied."""
+        return int(self.training["width"])
+
+    @property
+    def dim(self) -> int:
+        """Pixels of an image times its channels."""
+        return math.prod(self.shape)
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """When the study of time looks, in kimg; the end is the last."""
+        return (*(_rounded(share * self.kimg) for share in _TIMES), self.kimg)
+
+    @property
+    def short(self) -> float:
+        """A shorter training, to compare widths after."""
+        return _rounded(self.kimg / 4)
+
+    def split(self, n: int, half: int = 1) -> str:
+        """The name of a training set: of one of two disjoint sets while there are enough images for two."""
+        return f"s{half}:{n}" if 2 * n <= self.available else str(n)
+
+    def model(self, n: int, seed: int, *, half: int = 1, width: int | None = None, **changes: Any) -> Cell:
+        """The cell that trains a model.
+
+        Args:
+            n: number of training images.
+            seed: of training; models on the second half are trained with another.
+            half: on which of two disjoint sets.
+            width: channels; None is the plan's.
+            changes: other fields of its `TrainConfig`.
+
+        Returns:
+            The cell; equal for equal arguments.
+        """
+        width = width or self.width
+        fields = {**self.training, "split": self.split(n, half), "width": width, "kimg": self.kimg}
+        fields |= {"seed": seed + (_OTHER_HALF if half == 2 else 0), **changes}
+        fields.setdefault("snapshots", self._snapshots(n, fields) if not changes else ())
+        config = TrainConfig(data=self.data, **fields)
+        said = {name: _listed(value) for name, value in fields.items()}
+        return Cell(
+            f"{_MODELS}:train_model",
+            {"config": said, "content_hash": self.content_hash},
+            circumstances={"data": self.data, "cpu": self.cpu},
+            cost=seconds_to_train(config, self.shape, cpu=self.cpu),
+        )
+
+    def measured(self, model: Cell, *measures: str, kimg: float | None = None, **options: Any) -> Cell:
+        """The cell that takes measures of `gausslens measure` on a model.
+
+        Args:
+            model: the cell that trains it.
+            measures: their names.
+            kimg: which snapshot; None is the last.
+            options: other fields of a `MeasureConfig`.
+
+        Returns:
+            The cell.
+        """
+        return self.on_model("measure_model", model, kimg=kimg, measures=list(measures), **options)
+
+    def sampled(self, model: Cell, *, kimg: float | None = None) -> Cell:
+        """The cell that samples a model and its controls, finds nearest training images and counts copies."""
+        return self.on_model("sample_model", model, kimg=kimg, samples=self.samples)
+
+    def on_model(
+        self, work: str, *needs: Cell, module: str = _MODELS, calls: int | None = None, **options: Any
+    ) -> Cell:
+        """A cell that works on models.
+
+        Args:
+            work: the name of its function.
+            needs: the cells that it needs, the first that of a model.
+            module: where the function is.
+            calls: of the network, to estimate the cost by; None is those of a few curves.
+            options: what it is told, besides how many images stand behind a number.
+
+        Returns:
+            The cell.
+        """
+        config = TrainConfig(data=self.data, **needs[0].options["config"]) if "config" in needs[0].options else None
+        given = {name: _listed(value) for name, value in options.items() if value is not None}
+        return Cell(
+            f"{module}:{work}",
+            {"count": self.count, **given},
+            needs,
+            circumstances={"data": self.data, "cpu": self.cpu},
+            cost=seconds_to_call(config, self.shape, calls or 300 * self.count, cpu=self.cpu) if config else 1.0,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan as JSON can hold it; `Plan.from_json` reads it back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Plan":
+        """The plan that `as_json` wrote down."""
+        return cls(**{name: _tupled(part) for name, part in value.items()})
+
+    def _snapshots(self, n: int, fields: Mapping[str, Any]) -> tuple[float, ...]:
+        """What other studies look at of the same model."""
+        kept: set[float] = set()
+        if fields["width"] == self.width and n in (self.few, self.sizes[-1]):
+            kept |= set(self.times)
+        if n == self.few:
+            kept.add(self.short)
+        if n == self.sizes[0]:
+            kept.add(self.early)
+        return tuple(sorted(kept - {self.kimg}))
+
+
+def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
+    """Decide every number of a study.
+
+    Args:
+        config: what was asked for.
+        images: the images.
+
+    Returns:
+        The plan.
+
+    Raises:
+        ConfigError: if the images do not suffice for the sizes.
+    """
+    splits = Splits(len(images), held_out=config.held_out)
+    available, side = splits.available, max(images.shape[1:])
+    if available < 64 or len(splits.held_out) < 20:
+        raise ConfigError(
+            f"a study needs 64 images to train on and 20 held out; {images.name} has {available} and {len(splits.held_out)}."
+        )
+    quick = config.model == "unet" and side <= _QUICK_PIXELS
+    own: dict[str, Any] = {
+        **default_options(config.model, images.shape),
+        **_recipe(config, images),
+        **(_QUICK if quick else {}),
+    }
+    asked = {name: getattr(config, name) for name in ("width", "batch", "learning_rate", "kimg")}
+    own |= {name: value for name, value in asked.items() if value is not None}
+    few = config.few or max(64, available // 64)
+    half = available // 2
+    sizes = config.sizes or (max(16, available // 512), few, round(math.sqrt(few * half)), half, available)
+    sizes = tuple(sorted(n for n in set(sizes)))
+    if sizes[-1] > available or 2 * sizes[0] > available or few > half:
+        raise ConfigError(f"expected sizes up to {available} and --few up to {half}; got {sizes} and {few}.")
+    training: dict[str, Any] = {"network": config.model, "width": own["width"]}
+    if quick:
+        training |= {"multipliers": own["multipliers"], "blocks": own["blocks"]}
+    training |= {"batch": own["batch"], "learning_rate": own["learning_rate"], **(_QUICK_TRAINING if quick else {})}
+    training |= {"held_out": len(splits.held_out), "size": config.size, "value_range": config.value_range}
+    training["skip_broken"] = config.skip_broken
+    kimg = float(own["kimg"])
+    early = config.early or _rounded(kimg / 16)
+    if early >= kimg:
+        raise ConfigError(f"--early must be below --kimg, which is {kimg:g}; got {early:g}.")
+    return Plan(
+        data=config.data,
+        name=images.name,
+        content_hash=images.content_hash,
+        shape=images.shape,
+        available=available,
+        studies=config.studies,
+        full=config.full,
+        training=training,
+        sizes=sizes,
+        few=few,
+        widths=tuple(sorted({*(config.widths or _widths(own["width"], full=config.full)), own["width"]})),
+        kimg=kimg,
+        early=early,
+        seeds=config.seeds,
+        count=config.count,
+        samples=config.samples,
+        cpu=config.cpu,
+    )
+
+
+def _recipe(config: StudyConfig, images: ImageSet) -> dict[str, Any]:
+    resolved = TrainConfig(data=config.data, network=config.model).resolve(images.shape)
+    return resolved.recipe._asdict()
+
+
+def _widths(width: int, *, full: bool) -> tuple[int, ...]:
+    """Narrower networks, down to a sixth; even, as the networks ask for."""
+    shares = (1 / 6, 1 / 3, 1 / 2, 1) if full else (1 / 6, 1 / 3, 1)
+    return tuple(max(2, 2 * round(share * width / 2)) for share in shares)
+
+
+def _rounded(kimg: float) -> float:
+    return float(f"{kimg:.3g}")
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _tupled(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _tupled(part) for name, part in value.items()}
+    return tuple(_tupled(part) for part in value) if isinstance(value, list | tuple) else value

@@ -1,0 +1,185 @@
+"""Doing studies: plan, run the cells, judge the claims and write the page, again whenever a study is finished.
+
+    <out>/cells/                     every cell of every study, finished or not; shared by all
+    <out>/study-<data>-<identity>/   the study's Run: config.json (its plan), records.jsonl, report.html
+
+The identity is that of the plan's numbers and of the images' content. Which of its studies are asked for is not part of it,
+so that a later `--only` adds to the same page.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..data.loading import load_images
+from ..errors import GausslensError
+from ..generation import best_device
+from ..provenance import describe_machine
+from ..report import Images, save_report
+from ..runs import Record, Run
+from ..storage import save_text
+from .catalogue import find_study
+from .cells import Cell, CellStore
+from .config import STUDIES, StudyConfig
+from .engine import Outcome, Progress, in_order, run_cells
+from .plans import Plan, make_plan
+from .study import Findings
+from .telling import make_page
+
+_CIRCUMSTANCES = ("data", "studies", "cpu")
+REPORT = "report.html"
+
+
+@dataclass(frozen=True)
+class Studied:
+    """What came of a study.
+
+    Attributes:
+        run: its Run.
+        page: the page; None where there is nothing to show yet.
+        outcome: which cells failed, were skipped or left out.
+    """
+
+    run: Run
+    page: Path | None
+    outcome: Outcome
+
+
+def plan_study(config: StudyConfig, *, progress: bool = False) -> Plan:
+    """Look at the images and decide every number.
+
+    Args:
+        config: what was asked for.
+        progress: show a progress bar while images are read.
+
+    Returns:
+        The plan.
+    """
+    images = load_images(
+        config.data,
+        size=config.size,
+        value_range=config.value_range,
+        skip_broken=config.skip_broken,
+        progress=progress,
+    )
+    return make_plan(config, images)
+
+
+def cells_of(plan: Plan) -> list[Cell]:
+    """All cells of a plan, and what they need, in the order they are done."""
+    return in_order(part.cell for name in plan.studies for part in find_study(name).parts(plan))
+
+
+def study(
+    config: StudyConfig,
+    *,
+    plan: Plan | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> Studied:
+    """Do studies, or go on with them, or find them done.
+
+    Args:
+        config: what to study, and how.
+        plan: as `plan_study` makes it; None makes it.
+        progress: is told now and then how far it is.
+        tell: is told, in words, of each study that is finished.
+
+    Returns:
+        The run, its page, and what failed or was left out.
+
+    Raises:
+        ConfigError: on options that do not fit the images.
+        DataError: on images that cannot be used.
+    """
+    plan = plan or plan_study(config)
+    folder = Path(config.out)
+    run = Run.create(folder, "study", plan.name, identity(plan), plan.as_json())
+    asked = {*Plan.from_json(run.settings).studies, *plan.studies}
+    run.save_config(replace(plan, studies=tuple(name for name in STUDIES if name in asked)).as_json())
+    provenance = {"sessions": [*run.provenance["sessions"], describe_machine(best_device(cpu=plan.cpu))]}
+    run.save_json("provenance.json", provenance)
+    store = CellStore(folder / "cells")
+    told = {name for name in plan.studies if _is_finished(plan, name, store)}
+    pictures: Images = "none" if config.no_images else "blurred" if config.blur else "shown"
+
+    def look(cell: Cell) -> None:
+        fresh = [name for name in plan.studies if name not in told and _is_finished(plan, name, store)]
+        for name in fresh:
+            told.add(name)
+        if fresh:
+            page = write_report(run, images=pictures, svg=config.svg)
+            if tell is not None:
+                tell(f"finished {', '.join(fresh)}; see {page}")
+
+    cells = [part.cell for name in plan.studies for part in find_study(name).parts(plan)]
+    outcome = run_cells(
+        cells,
+        store.path,
+        on=config.on,
+        workers=config.workers or _cores(plan),
+        budget=None if config.budget is None else 60 * config.budget,
+        finished=look,
+        progress=progress,
+    )
+    return Studied(run, write_report(run, images=pictures, svg=config.svg), outcome)
+
+
+def write_report(run: Run, *, images: Images = "shown", svg: bool = False, page: Path | None = None) -> Path:
+    """Collect the records of a study's run and write its page, from whatever is finished.
+
+    Args:
+        run: the study's run, beside its folder of cells.
+        images: whether images are shown, blurred or left out.
+        svg: whether to write figures as SVG files too.
+        page: the file; None is report.html in the run's folder.
+
+    Returns:
+        The page.
+    """
+    found = findings_of(run)
+    records = [record for of_study in found for record in of_study.records]
+    save_text(run.path / "records.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    target = page or run.path / REPORT
+    save_report(target, make_page(Plan.from_json(run.settings), found, run.provenance), images=images, svg=svg)
+    return target
+
+
+def findings_of(run: Run) -> list[Findings]:
+    """What came out of each study of a run so far.
+
+    Raises:
+        GausslensError: if its folder of cells is not beside it.
+    """
+    plan, cells = Plan.from_json(run.settings), run.path.parent / "cells"
+    if not cells.is_dir():
+        raise GausslensError(
+            f"the cells of {run.path} are not beside it, in {cells}; its records are there, but its figures need them."
+        )
+    store = CellStore(cells)
+    return [Findings(plan, name, find_study(name).parts(plan), store) for name in plan.studies]
+
+
+def identity(plan: Plan) -> str:
+    """Eight hexadecimal digits that name what is studied."""
+    semantic = {name: value for name, value in plan.as_json().items() if name not in _CIRCUMSTANCES}
+    return hashlib.sha256(json.dumps(semantic, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def collect(runs: Iterable[Run]) -> list[Record]:
+    """The records of several runs together."""
+    return [record for run in runs for record in run.records()]
+
+
+def _is_finished(plan: Plan, name: str, store: CellStore) -> bool:
+    return all(store.is_done(part.cell) for part in find_study(name).parts(plan))
+
+
+def _cores(plan: Plan) -> int:
+    """One worker for each core, or one for a GPU."""
+    if best_device(cpu=plan.cpu).type != "cpu":
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,103 @@
+"""What a study is: the cells that it needs, and the figures it draws from what came out of them.
+
+Each study is a file that defines one `Study`. Cells are shared: the records of a cell become those of every study that names
+it, tagged with the study's name.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from ..report import Figure
+from .cells import Cell, CellStore, Record, Result
+from .claims.evidence import Evidence
+from .plans import Plan
+
+
+@dataclass(frozen=True)
+class Part:
+    """A cell as a study uses it.
+
+    Attributes:
+        key: what the study calls it, to find its arrays by.
+        cell: the cell.
+        tags: added to its records.
+    """
+
+    key: str
+    cell: Cell
+    tags: Record = field(default_factory=dict)
+
+
+class Findings:
+    """What has come out of a study's cells so far.
+
+    Args:
+        plan: what was to be done.
+        study: name of the study.
+        parts: all that the study asked for.
+        store: where finished cells are.
+    """
+
+    def __init__(self, plan: Plan, study: str, parts: Iterable[Part], store: CellStore) -> None:
+        self.plan, self.study, self.parts = plan, study, list(parts)
+        self._results = {part.key: store.result(part.cell) for part in self.parts if store.is_done(part.cell)}
+
+    @property
+    def finished(self) -> bool:
+        """Whether all parts are there."""
+        return len(self._results) == len(self.parts)
+
+    @property
+    def command(self) -> str:
+        """What a reader would type to make the same."""
+        return f"gausslens study {self.plan.data} --only {self.study}"
+
+    @cached_property
+    def records(self) -> list[Record]:
+        """All records, tagged with study and data."""
+        shared = {"study": self.study, "data": self.plan.name}
+        return [
+            {**record, **part.tags, **shared}
+            for part in self.parts
+            if part.key in self._results
+            for record in self._results[part.key].records
+        ]
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """The records that have a value, to be narrowed down by their tags."""
+        return Evidence(record for record in self.records if record.get("value") is not None)
+
+    def result(self, key: str) -> Result | None:
+        """What came out of the part of this name; None if it is not finished."""
+        return self._results.get(key)
+
+    def array(self, key: str, name: str) -> Any:
+        """One of a part's arrays as numpy's; None if the part is not finished."""
+        found = self.result(key)
+        return None if found is None else found.arrays[name].numpy()
+
+
+@dataclass(frozen=True)
+class Study:
+    """One study of the paper.
+
+    Attributes:
+        name: as the command line knows it.
+        title: its heading.
+        question: what it asks, and how to read the answer; paragraphs are parted by empty lines.
+        figures: the paper's figures that it redraws.
+        claims: the claims that it bears on.
+        parts: the cells it needs, the most telling first.
+        draw: its figures, from whatever is finished; none for what is not.
+    """
+
+    name: str
+    title: str
+    question: str
+    figures: tuple[int, ...]
+    claims: tuple[str, ...]
+    parts: Callable[[Plan], list[Part]]
+    draw: Callable[[Findings], list[Figure]]

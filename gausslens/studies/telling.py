@@ -1,0 +1,94 @@
+"""The page of a study: what was found, the claims with their verdicts, then one section for each study."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gausslens
+
+from ..report import ClaimRow, Page, Section, Table
+from .catalogue import find_study
+from .claims import Verdict, judge
+from .plans import Plan
+from .study import Findings
+
+_HOLDS = "holds"
+
+
+def make_page(plan: Plan, found: Sequence[Findings], provenance: Mapping[str, Any]) -> Page:
+    """The page, from whatever is finished.
+
+    Args:
+        plan: what was to be done.
+        found: what came out of each study so far.
+        provenance: of the study's run.
+
+    Returns:
+        The page.
+    """
+    verdicts = judge(record for findings in found for record in findings.records)
+    sections = []
+    for findings in found:
+        study = find_study(findings.study)
+        sections.append(Section(study.title, study.question, tuple(study.draw(findings)), findings.finished))
+    table = Table(
+        title="The claims of the paper",
+        caption="What each claim says, the number it is judged by with its 95 % interval over images and training seeds, "
+        "and the verdict. Holm's procedure guards against passing by chance.",
+        command=f"gausslens study {plan.data}" + (" --full" if plan.full else ""),
+        rows=tuple(claim_row(verdict) for verdict in verdicts),
+    )
+    return Page(
+        title=f"Does it generalise? {plan.name}",
+        summary=_summary(plan, found, verdicts),
+        claims=table,
+        sections=tuple(sections),
+        made_by=f"gausslens {gausslens.__version__}. {_machines(provenance)}",
+    )
+
+
+def claim_row(verdict: Verdict) -> ClaimRow:
+    """A verdict as a row of the page's table."""
+    statistic = verdict.statistic
+    notes = [note for note in (verdict.reason, verdict.caveat, verdict.note) if note]
+    notes += [f"{control.name}: {control.value:.3g}" for control in verdict.controls]
+    return ClaimRow(
+        claim=verdict.claim,
+        statement=verdict.text,
+        statistic=statistic.name,
+        value=statistic.value,
+        low=statistic.low,
+        high=statistic.high,
+        threshold=str(statistic.threshold),
+        source=statistic.threshold.source,
+        verdict=verdict.verdict,
+        note="; ".join(notes),
+    )
+
+
+def _summary(plan: Plan, found: Sequence[Findings], verdicts: Sequence[Verdict]) -> str:
+    held = [verdict.claim for verdict in verdicts if verdict.verdict == _HOLDS]
+    refuted = [verdict.claim for verdict in verdicts if verdict.verdict == "does not hold"]
+    sides = "×".join(str(side) for side in plan.shape[1:])
+    sizes = ", ".join(f"{n:,}" for n in plan.sizes)
+    parts = [
+        f"{plan.name}: {plan.available:,} images of {sides} pixels to train on, the others held out. Networks of type "
+        f"{plan.training['network']} with {plan.width} channels, on {sizes} images, {plan.kimg:g} thousand images long, "
+        f"{plan.seeds} times each.",
+        f"Of the paper's 21 claims, {len(held)} hold here" + (f" ({', '.join(held)})" if held else "") + ", "
+        f"{len(refuted)} do not"
+        + (f" ({', '.join(refuted)})" if refuted else "")
+        + "; for the others there is not enough "
+        "evidence.",
+    ]
+    unfinished = [findings.study for findings in found if not findings.finished]
+    if unfinished:
+        parts.append(f"Not finished yet: {', '.join(unfinished)}.")
+    return "\n\n".join(parts)
+
+
+def _machines(provenance: Mapping[str, Any]) -> str:
+    sessions = provenance.get("sessions", [])
+    if not sessions:
+        return ""
+    last = sessions[-1]
+    return ", ".join(f"{key} {value}" for key, value in last.items() if isinstance(value, str | int | float))
