@@ -1,13 +1,15 @@
 """What training on CIFAR-10 gives on one GPU: bf16 against float32, and the Fréchet distance of samples.
 
-    python benchmarks/cifar.py --data FOLDER --runs FOLDER [--only precision,frechet] [--width 64] [--kimg 2000] [--out FILE]
+    python benchmarks/cifar.py --data FOLDER --runs FOLDER [--only precision,frechet] [--width 64] [--kimg 2000]
+        [--no-compile] [--out FILE]
 
 FOLDER holds `cifar10-train-a.npz` and `cifar10-test.npz` (`images`, uint8 NHWC). Runs resume: the same command goes on where
 it was stopped.
 
-precision: NCSN++ of width 32, 100 kimg, three seeds, each in bf16 and float32 with the same data order and noise. The loss
-is Eq. (52) of the averaged weights on 5,000 held-out images, all evaluated in float32 with the same noise.
-frechet: NCSN++ of the given width; 10,000 samples of 18 Heun steps against the training images, in 256 principal components,
+precision: NCSN++ of width 32, 100 kimg, three seeds, each on the fast path (bf16, compiled) and in float32 (not compiled,
+TF32 off) with the same data order and noise. The loss is Eq. (52) of the averaged weights on 5,000 held-out images, all
+evaluated in float32 with the same noise.
+frechet: NCSN++ of the given width; 10,000 samples of 18 Heun steps against the training set, in 256 principal components,
 beside 10,000 test images and beside as many samples of the training set's own Gaussian.
 """
 
@@ -20,7 +22,7 @@ import numpy as np
 import torch
 
 from gausslens import GaussianDenoiser, Moments, TrainConfig, load_denoiser, sample, train
-from gausslens.acceleration import FastDenoiser
+from gausslens.acceleration import FastDenoiser, pays_to_compile
 from gausslens.data import Splits, load_images
 from gausslens.images import as_tensor
 from gausslens.measures.frechet import frechet_distance
@@ -40,6 +42,7 @@ def main():
     parser.add_argument("--kimg", type=float, default=2000)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--count", type=int, default=10_000)
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, help="for frechet; if long enough")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     for name in args.only.split(","):
@@ -53,35 +56,41 @@ def main():
 
 
 def precision(args):
-    source = str(args.data / "cifar10-train-a.npz")
-    data = load_images(source)
+    torch.backends.cudnn.allow_tf32 = False
+    data = load_images(str(args.data / "cifar10-train-a.npz"))
     images = as_tensor(data.images)[as_tensor(Splits(len(data), held_out=HELD_OUT).held_out)]
     for seed in range(args.seeds):
         losses = {}
         for arithmetic in ("bf16", "float32"):
-            config = TrainConfig(
-                source, network="ncsnpp", width=32, batch=128, learning_rate=1e-3, ramp_kimg=10, ema_kimg=20,
-                kimg=min(args.kimg, 100), held_out=HELD_OUT, seed=seed, precision=arithmetic, out=str(args.runs),
-            )  # fmt: skip
-            run = train(config)
+            run = train(precision_config(args, seed, arithmetic))
             denoiser = load_denoiser(run, device=DEVICE)
             per_image = denoising_losses(denoiser, images, run.config).double()
             losses[arithmetic] = float(per_image.mean())
         ratio = losses["bf16"] / losses["float32"]
-        yield {"seed": seed, **losses, "ratio": ratio, "count": len(images), "kimg": config.kimg}
+        yield {"seed": seed, **losses, "ratio": ratio, "count": len(images), "kimg": run.config.kimg}
+
+
+def precision_config(args, seed, arithmetic):
+    return TrainConfig(
+        str(args.data / "cifar10-train-a.npz"), network="ncsnpp", width=32, batch=128, learning_rate=1e-3, ramp_kimg=10,
+        ema_kimg=20, kimg=min(args.kimg, 100), held_out=HELD_OUT, seed=seed, precision=arithmetic,
+        compile=arithmetic == "bf16" and DEVICE.type == "cuda", out=str(args.runs),
+    )  # fmt: skip
 
 
 def frechet(args):
     source, test = (str(args.data / f"cifar10-{name}.npz") for name in ("train-a", "test"))
     config = TrainConfig(
-        source, network="ncsnpp", width=args.width, kimg=args.kimg, ramp_kimg=100, held_out=0, out=str(args.runs)
-    )
+        source, network="ncsnpp", width=args.width, kimg=args.kimg, ramp_kimg=100, held_out=0, compile=args.compile,
+        out=str(args.runs),
+    )  # fmt: skip
     start = time.perf_counter()
     run = train(config)
     seconds = [r["value"] for r in run.records() if r["quantity"] == "seconds"][-1]
-    images, held_out = (as_tensor(load_images(name).images)[: args.count] for name in (source, test))
-    moments = Moments.fit(as_tensor(load_images(source).images), device=DEVICE)
-    denoiser = FastDenoiser(load_denoiser(run), DEVICE, compile=DEVICE.type == "cuda")
+    images, held_out = as_tensor(load_images(source).images), as_tensor(load_images(test).images)[: args.count]
+    moments = Moments.fit(images, device=DEVICE)
+    compile = pays_to_compile(DEVICE, 35 * args.count) if args.compile is None else args.compile
+    denoiser = FastDenoiser(load_denoiser(run), DEVICE, compile=compile)
     sampling = time.perf_counter()
     samples = sampled(denoiser, args.count, moments.shape)
     rates = {"training_s": seconds, "sampling_s": time.perf_counter() - sampling, "all_s": time.perf_counter() - start}
@@ -103,7 +112,7 @@ def frechet(args):
 def sampled(denoiser, count, shape):
     """Samples from the latents 0 … count − 1 of seed 0, on the CPU."""
     parts = []
-    for indices in torch.arange(count).split(512):
+    for indices in torch.arange(count).split(500):  # equal batches: another size would be compiled again
         latents = draw_noise(0, indices, shape, stream="latents").to(DEVICE)
         parts.append(sample(denoiser, latents, steps=18, batch_size=len(indices)).float().cpu())
     return torch.cat(parts)

@@ -6,7 +6,6 @@ as it is.
 """
 
 import contextlib
-import os
 from collections.abc import Iterator
 
 import torch
@@ -26,8 +25,6 @@ _SHAPES = 64
 # Calls that earn back the minutes of compiling. NCSN++ of width 128 at 64×64 trained on an H200 at 388 images per second as
 # it is and at 1,340 compiled, which took 200 s: earned back after 110,000 images.
 _CALLS_TO_COMPILE = 300_000
-# What a convolution's algorithm may use, in MiB.
-_SEARCH_MIB = "4096"
 # Numbers in a batch up to which one thread of a CPU is the fastest: 1,024 images of 8×8 pixels.
 _FEW_NUMBERS = 1 << 16
 # Calls with inputs of one shape after which a recording pays.
@@ -65,8 +62,6 @@ def prepare_network(denoiser: Preconditioned, device: torch.device, *, compile: 
     denoiser.to(device)
     if device.type == "cuda":
         denoiser.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        # The fastest convolutions need little memory; looking for them among all could take tens of GiB for a moment.
-        os.environ.setdefault("CUDNN_CONV_WSCAP_DBG", _SEARCH_MIB)
         torch.backends.cudnn.benchmark = True
     regions = [module for module in denoiser.modules() if isinstance(module, _REGIONS)] if compile else []
     if regions:

@@ -271,10 +271,8 @@ class Session:
                 "it, or train again in another folder."
             ) from None
         for name, parameter in self.denoiser.named_parameters():
-            state = self.adam.state[parameter]
-            state["step"] = tensors[f"adam.step.{name}"].to(self.device)
-            for key in ("exp_avg", "exp_avg_sq"):
-                state[key] = torch.empty_like(parameter.detach()).copy_(tensors[f"adam.{key}.{name}"])
+            for key, value in self.adam.state[parameter].items():
+                value.copy_(tensors[f"adam.{key}.{name}"])
         self.step, self.seconds_before = metadata["step"], metadata["seconds"]
         self.losses = [torch.tensor(loss, device=self.device) for loss in metadata["losses"]]
         passed = [kimg for step, kimg in self.wanted.items() if step < self.step and kimg not in self.run.snapshots]

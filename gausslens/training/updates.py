@@ -22,10 +22,18 @@ _WARM_UP = 3
 
 
 def make_adam(denoiser: Preconditioned, device: torch.device) -> torch.optim.Adam:
-    """Adam over the denoiser's weights, whose learning rate is a tensor on a GPU, where a recording reads it."""
+    """Adam over the denoiser's weights, whose learning rate is a tensor on a GPU, where a recording reads it.
+
+    Its state is made here, not in the first step: there it would lie scattered over the memory of activations, none of which
+    could be given back to a recording.
+    """
     on_gpu = device.type == "cuda"
     rate = torch.zeros((), device=device) if on_gpu else 0.0
-    return torch.optim.Adam(denoiser.parameters(), lr=rate, fused=True, capturable=on_gpu)
+    adam = torch.optim.Adam(denoiser.parameters(), lr=rate, fused=True, capturable=on_gpu)
+    for weight in denoiser.parameters():
+        moments = {name: torch.zeros_like(weight.detach()) for name in ("exp_avg", "exp_avg_sq")}
+        adam.state[weight] = {"step": torch.zeros((), device=device), **moments}
+    return adam
 
 
 class WeightUpdate:

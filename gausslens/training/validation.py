@@ -18,6 +18,9 @@ from ..images import dequantize
 from ..noise import draw_noise
 from .objective import loss_weights, noise_levels, squared_errors
 
+# Images at once: few, since the memory of a recorded training step stays reserved beside them.
+_AT_ONCE = 64
+
 
 def denoising_losses(
     denoiser: Preconditioned,
@@ -52,4 +55,4 @@ def denoising_losses(
         return (loss_weights(config, denoiser, sigma) * squared_errors(denoised, x0)).cpu()
 
     with evaluating(denoiser):
-        return torch.cat(list(in_batches(losses, len(images))))
+        return torch.cat(list(in_batches(losses, len(images), _AT_ONCE)))

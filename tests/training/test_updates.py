@@ -60,3 +60,17 @@ def test_recorded_updates_on_a_gpu_learn_the_same(labels):
     assert update._replay is not None
     torch.testing.assert_close(replayed, plain, rtol=1e-3, atol=1e-4)
     assert all(parameter.isfinite().all() for parameter in denoiser.parameters())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_all_that_adam_remembers_is_there_before_the_first_step(device):
+    denoiser = Preconditioned(build_network("unet", SHAPE)).to(device)
+    adam = make_adam(denoiser, torch.device(device))
+    before = {name: value for state in adam.state.values() for name, value in state.items()}
+    for parameter in denoiser.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    adam.step()
+    after = {name: value for state in adam.state.values() for name, value in state.items()}
+    assert before.keys() == {"step", "exp_avg", "exp_avg_sq"}
+    assert all(after[name] is before[name] for name in after)
+    assert before["step"] == 1
