@@ -102,7 +102,8 @@ def run_of(result: Result) -> "Run":
 def tags_of(run: "Run", kimg: float | int | None = None) -> Record:
     """Which model it is: what was trained, on how many images, for how long."""
     config = run.config
-    said = {name: getattr(config, name) for name in _SAID_BY_RECORDS if getattr(config, name) not in (None, False)}
+    values = {name: getattr(config, name) for name in _SAID_BY_RECORDS}
+    said = {name: value for name, value in values.items() if value is not None and value is not False}  # seed 0 is said
     return {**said, "n": run.manifest["splits"][config.split]["count"], "kimg": kimg or run.snapshots[-1]}
 
 

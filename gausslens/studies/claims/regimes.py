@@ -132,7 +132,7 @@ def c14(evidence: Evidence) -> Finding:
         return found
 
     def ranked(records: Evidence) -> tuple[list[Real], list[Real]]:
-        scores, by_size = relative(records), records.where(quantity="linearity_cosine").by("n")
+        scores, by_size = relative(records), records.where(study="linearity", quantity="linearity_cosine").by("n")
         sizes = [n for n in scores if n in by_size]
         if len(sizes) < _RANKED_SIZES:
             raise MissingError(f"linearity at {_RANKED_SIZES} sizes needed, {len(sizes)} found")
