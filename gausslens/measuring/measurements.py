@@ -196,8 +196,7 @@ def take_agreement(subject: Subject) -> Iterator[Record]:
     for reference, others in samples.items():
         found = agreement(generated, others, seed=subject.config.seed)
         for noise, likeness in (("same", found.same_noise), ("shuffled", found.shuffled)):
-            for quantity, estimate in _similarities(likeness):
-                yield of_estimate(quantity, estimate, denoiser="network", reference=reference, noise=noise)
+            yield from of_similarity(likeness, denoiser="network", reference=reference, noise=noise)
 
 
 def take_jacobian(subject: Subject) -> Iterator[Record]:
@@ -256,6 +255,16 @@ def of_curve(quantity: str, curve: Curve, **tags: Any) -> Iterator[Record]:
         yield of_estimate(quantity, Estimate(value, low, high, curve.count), sigma=sigma, **tags)
 
 
+def of_similarity(likeness: Similarity, **tags: Any) -> Iterator[Record]:
+    """The records of how alike pairs of images are, one for each measure.
+
+    Yields:
+        The records.
+    """
+    for name in ("rmse", "nmse", "correlation", "ssim"):
+        yield of_estimate(f"agreement_{name}", getattr(likeness, name), **tags)
+
+
 def _record(quantity: str, value: float | int, **tags: Any) -> Record:
     return {"quantity": quantity, "value": _finite(value), **tags}
 
@@ -291,8 +300,3 @@ def _distilled(subject: Subject) -> list[str]:
 def _halves(subject: Subject) -> tuple[Tensor, ...]:
     order = draw_order(subject.config.seed, len(subject.images.train), stream="halves")
     return tuple(subject.images.train[half.sort().values] for half in order.chunk(2)) if len(order) > 3 else ()
-
-
-def _similarities(likeness: Similarity) -> Iterator[tuple[str, Estimate]]:
-    for name in ("rmse", "nmse", "correlation", "ssim"):
-        yield f"agreement_{name}", getattr(likeness, name)

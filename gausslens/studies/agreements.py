@@ -1,0 +1,43 @@
+"""Whether two models make the same images from the same noise, beside what their controls make of it."""
+
+from collections.abc import Iterator
+
+from .cells import Record, Result, Task, versioned
+
+_CONTROLS = ("multidelta", "gaussian")
+
+
+@versioned(1)
+def compare_samples(task: Task) -> Iterator[Record]:
+    """Compare the samples of two models, and of their controls, noise by noise.
+
+    Its inputs are two of `sample_model`, with as many samples each: their noises are then the same. Records carry the
+    tags that both models have in common; which pair it is, the study adds.
+
+    Yields:
+        agreement_rmse, agreement_nmse, agreement_correlation and agreement_ssim, with `noise` same, shuffled (between
+        samples of different noises) and excess (minus that of the multi-delta denoisers, paired by noise) for the
+        `denoiser` network, and with `noise` same for multidelta and gaussian.
+    """
+    from ..measures.similarity import agreement
+    from ..measuring.measurements import of_similarity
+
+    first, second = task.inputs
+    tags = _in_common(first, second)
+    copies = first.arrays["multidelta"], second.arrays["multidelta"]
+    found = agreement(first.arrays["network"], second.arrays["network"], multi_delta=copies)
+    for noise, likeness in (("same", found.same_noise), ("shuffled", found.shuffled), ("excess", found.excess)):
+        assert likeness is not None
+        yield from of_similarity(likeness, denoiser="network", noise=noise, **tags)
+    for control in _CONTROLS:
+        alike = agreement(first.arrays[control], second.arrays[control]).same_noise
+        yield from of_similarity(alike, denoiser=control, noise="same", **tags)
+
+
+def _in_common(first: Result, second: Result) -> Record:
+    """What the records of both say alike of their models."""
+    models = [
+        {tag: result.records[0].get(tag) for tag in ("network", "width", "n", "kimg", "preconditioning")}
+        for result in (first, second)
+    ]
+    return {tag: value for tag, value in models[0].items() if value is not None and models[1][tag] == value}

@@ -1,0 +1,61 @@
+"""Agreement of two models' samples: the numbers are those of the measure, and the tags those of both models."""
+
+import pytest
+import torch
+
+from gausslens.measures.similarity import agreement
+from gausslens.studies.agreements import compare_samples
+from gausslens.studies.cells import Cell, CellStore, Task, versioned
+from gausslens.studies.engine import run_cells
+
+DENOISERS = ("network", "multidelta", "gaussian")
+
+
+@versioned(1)
+def pretend_samples(task: Task):
+    """Samples of a model that nobody trained."""
+    seed = task.options["seed"]
+    generator = torch.Generator().manual_seed(seed)
+    task.save_arrays(**{name: torch.randint(256, (9, 1, 8, 8), generator=generator).byte() for name in DENOISERS})
+    yield {"quantity": "gl", "value": 1.0, "n": 16, "seed": seed, "network": "unet", "kimg": 4.0 + seed}
+
+
+@pytest.fixture(name="pair", scope="module")
+def compare_a_pair(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cells")
+    sides = tuple(Cell(f"{__name__}:pretend_samples", {"seed": seed}) for seed in (0, 1))
+    pair = Cell("gausslens.studies.agreements:compare_samples", {}, sides)
+    outcome = run_cells([pair], folder, on="here")
+    assert not outcome.failed, outcome.failed
+    store = CellStore(folder)
+    return [store.result(side).arrays for side in sides], store.result(pair).records
+
+
+def test_the_numbers_are_those_of_the_measure(pair):
+    (first, second), records = pair
+    found = {(r["denoiser"], r["noise"], r["quantity"]): r for r in records}
+    copies = first["multidelta"], second["multidelta"]
+    expected = agreement(first["network"], second["network"], multi_delta=copies)
+    for noise, likeness in (
+        ("same", expected.same_noise),
+        ("shuffled", expected.shuffled),
+        ("excess", expected.excess),
+    ):
+        for name in ("rmse", "nmse", "correlation", "ssim"):
+            record = found["network", noise, f"agreement_{name}"]
+            estimate = getattr(likeness, name)
+            assert (record["value"], record["low"], record["high"]) == (estimate.value, estimate.low, estimate.high)
+            assert record["count"] == 9
+    excess = found["network", "same", "agreement_correlation"]["value"]
+    excess -= found["multidelta", "same", "agreement_correlation"]["value"]
+    assert found["network", "excess", "agreement_correlation"]["value"] == pytest.approx(excess)
+    layout = agreement(first["gaussian"], second["gaussian"]).same_noise.correlation.value
+    assert found["gaussian", "same", "agreement_correlation"]["value"] == layout
+
+
+def test_records_say_what_the_models_have_in_common(pair):
+    _, records = pair
+    assert compare_samples.version == 1
+    for record in records:
+        assert (record["n"], record["network"]) == (16, "unet")
+        assert not {"kimg", "seed"} & set(record)  # these differ
