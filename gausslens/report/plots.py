@@ -149,8 +149,9 @@ def _axis(axis: Axis, values: list[NDArray[np.float64]]) -> dict[str, Any]:
         kind = {"type": "log", "tickformat": "~g", "minor": {"ticks": "outside"}}
         there = np.concatenate([*values, [np.nan]])
         there = there[np.isfinite(there)]
-        if len(there) and there.max() >= 100 * there.min():
-            kind["dtick"] = 1  # one label for each power of ten; plotly's own choice collides on narrow screens
+        wide = len(there) and there.max() >= 100 * there.min()
+        # One label for each power of ten, or at 1, 2 and 5; plotly's own choice collides on narrow screens.
+        kind["dtick"] = 1 if wide else "D2"
     return kind | {
         "title": {"text": plain(axis.text), "standoff": 8},
         "gridcolor": _FAINT,

@@ -53,8 +53,8 @@ class StudyConfig:
     """Adam's step size."""
     seeds: int = 3
     """How many times to train each model; a claim needs three to hold."""
-    count: int = 100
-    """Images, or pairs of images, behind every number."""
+    count: int | None = None
+    """Images, or pairs of images, behind every number; None is half of those held out, at most 200."""
     samples: int = 256
     """Generated images of each model."""
     size: int | None = None

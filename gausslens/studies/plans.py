@@ -29,6 +29,7 @@ _OTHER_HALF = 1000  # added to the seed of a model on the second of two disjoint
 _TIMES = (1 / 48, 1 / 32, 1 / 24, 1 / 16, 1 / 12, 1 / 8, 1 / 6, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
 # Images of few pixels: a network that two cores train in a quarter of a minute, and that can memorise in that time.
 _QUICK_PIXELS = 16
+_COUNT = 200  # images behind a number
 _QUICK = {"width": 24, "multipliers": (1,), "blocks": 1, "batch": 64, "learning_rate": 6e-3, "kimg": 96.0}
 _QUICK_TRAINING = {"ramp_kimg": 2.0, "ema_kimg": 10.0, "level_mean": -1.2, "level_spread": 1.2}
 
@@ -247,7 +248,7 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
         kimg=kimg,
         early=early,
         seeds=config.seeds,
-        count=config.count,
+        count=config.count or min(len(splits.held_out) // 2, _COUNT),
         samples=config.samples,
         cpu=config.cpu,
     )

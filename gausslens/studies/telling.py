@@ -7,7 +7,7 @@ import gausslens
 
 from ..report import ClaimRow, Page, Section, Table
 from .catalogue import find_study
-from .claims import Verdict, judge
+from .claims import Verdict, as_table, judge
 from .plans import Plan
 from .study import Findings
 
@@ -26,6 +26,7 @@ def make_page(plan: Plan, found: Sequence[Findings], provenance: Mapping[str, An
         The page.
     """
     verdicts = judge(record for findings in found for record in findings.records)
+    studied = {claim for findings in found for claim in find_study(findings.study).claims}
     sections = []
     for findings in found:
         study = find_study(findings.study)
@@ -35,7 +36,7 @@ def make_page(plan: Plan, found: Sequence[Findings], provenance: Mapping[str, An
         caption="What each claim says, the number it is judged by with its 95 % interval over images and training seeds, "
         "and the verdict. Holm's procedure guards against passing by chance.",
         command=f"gausslens study {plan.data}" + (" --full" if plan.full else ""),
-        rows=tuple(claim_row(verdict) for verdict in verdicts),
+        rows=tuple(claim_row(verdict) for verdict in verdicts if verdict.claim in studied),
     )
     return Page(
         title=f"Does it generalise? {plan.name}",
@@ -44,6 +45,13 @@ def make_page(plan: Plan, found: Sequence[Findings], provenance: Mapping[str, An
         sections=tuple(sections),
         made_by=f"gausslens {gausslens.__version__}. {_machines(provenance)}",
     )
+
+
+def spoken(verdicts: Sequence[Verdict]) -> str:
+    """Verdicts as a text table, with a line on the claims that too little was measured for."""
+    silent = [verdict.claim for verdict in verdicts if verdict.statistic.value is None]
+    table = as_table([verdict for verdict in verdicts if verdict.claim not in silent])
+    return table + (f"Too little was measured to judge {', '.join(silent)}.\n" if silent else "")
 
 
 def claim_row(verdict: Verdict) -> ClaimRow:
@@ -71,19 +79,20 @@ def _summary(plan: Plan, found: Sequence[Findings], verdicts: Sequence[Verdict])
     sides = "×".join(str(side) for side in plan.shape[1:])
     sizes = ", ".join(f"{n:,}" for n in plan.sizes)
     parts = [
-        f"{plan.name}: {plan.available:,} images of {sides} pixels to train on, the others held out. Networks of type "
-        f"{plan.training['network']} with {plan.width} channels, on {sizes} images, {plan.kimg:g} thousand images long, "
-        f"{plan.seeds} times each.",
-        f"Of the paper's 21 claims, {len(held)} hold here" + (f" ({', '.join(held)})" if held else "") + ", "
-        f"{len(refuted)} do not"
-        + (f" ({', '.join(refuted)})" if refuted else "")
-        + "; for the others there is not enough "
-        "evidence.",
+        f"{plan.name}: {plan.available:,} images of {sides} pixels to train on, and others held out. Networks "
+        f"({plan.training['network']}, {plan.width} channels) were trained on {sizes} of them, for {plan.kimg:g} thousand "
+        f"images, {plan.seeds} times each.",
+        f"Of the paper's 21 claims, {len(held)} hold here{_among(held)}, {len(refuted)} do not{_among(refuted)}, and for "
+        "the others there is not enough evidence.",
     ]
     unfinished = [findings.study for findings in found if not findings.finished]
     if unfinished:
         parts.append(f"Not finished yet: {', '.join(unfinished)}.")
     return "\n\n".join(parts)
+
+
+def _among(claims: Sequence[str]) -> str:
+    return f" ({', '.join(claims)})" if claims else ""
 
 
 def _machines(provenance: Mapping[str, Any]) -> str:
