@@ -75,9 +75,9 @@ class Findings:
         return self._results.get(key)
 
     def array(self, key: str, name: str) -> Any:
-        """One of a part's arrays as numpy's; None if the part is not finished."""
+        """One of a part's arrays as numpy's; None if the part is not finished or has no such array."""
         found = self.result(key)
-        return None if found is None else found.arrays[name].numpy()
+        return None if found is None or name not in found.arrays else found.arrays[name].numpy()
 
 
 @dataclass(frozen=True)

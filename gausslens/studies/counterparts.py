@@ -1,0 +1,74 @@
+"""A network and its counterparts, which are given the same inputs: what pictures of several denoisers are made with.
+
+network     the trained model
+gaussian    the Wiener filter of its training images
+multidelta  the exact posterior mean over its training images, which retrieves them
+linear      the affine map closest to the network, distilled on its training images; it knows the ten levels of the
+            measures only, and is left out where images have too many pixels to distil by default
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .cells import Cell, Record, Task
+from .models import subject_of
+from .plans import Plan
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from ..measuring.subject import Subject
+
+COUNTERPARTS = ("network", "multidelta", "gaussian", "linear")
+"""Names of all, in the order of the paper's figures."""
+
+LABELS = {"network": "network", "multidelta": "multi-delta", "gaussian": "Gaussian", "linear": "linear"}
+"""What figures call them."""
+
+
+def on_counterparts(
+    plan: Plan,
+    work: str,
+    model: Cell,
+    *,
+    module: str,
+    denoisers: Sequence[str] = COUNTERPARTS,
+    kimg: float | None = None,
+    **options: Any,
+) -> Cell:
+    """A cell that works on a model and its counterparts.
+
+    Args:
+        plan: the study's.
+        work: the name of its function, which calls `counterparts_of`.
+        model: the cell that trains the model.
+        module: where the function is.
+        denoisers: which of `COUNTERPARTS`. With "linear", the cell also needs the measures of the model, which distil it.
+        kimg: which snapshot; None is the last.
+        options: what else `Plan.on_model` takes.
+
+    Returns:
+        The cell.
+    """
+    measured = (plan.measured(model, "gap", "linearity", kimg=kimg),) if "linear" in denoisers else ()
+    return plan.on_model(work, model, *measured, module=module, kimg=kimg, denoisers=tuple(denoisers), **options)
+
+
+def counterparts_of(task: Task) -> "tuple[Subject, Record, dict[str, nn.Module]]":
+    """What a cell made by `on_counterparts` works on.
+
+    Args:
+        task: the cell's.
+
+    Returns:
+        The subject, the tags of its records, and the denoisers by name.
+    """
+    subject, tags = subject_of(task)
+    names = task.options["denoisers"]
+    found = {
+        name: subject.network if name == "network" else subject.controls[name] for name in names if name != "linear"
+    }
+    if "linear" in names and subject.calls is not None:
+        subject.folder = task.inputs[1].folder  # where the measures keep what they distilled
+        found["linear"] = subject.linear("network", subject.inputs[0])
+    return subject, tags, found

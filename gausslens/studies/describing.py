@@ -1,0 +1,49 @@
+"""What is known of the images themselves, before any model: numbers that claims are measured by."""
+
+from collections.abc import Iterator
+
+from .cells import Cell, Record, Task, versioned
+from .plans import Plan
+
+_LOADING = ("size", "value_range", "skip_broken", "held_out")
+
+
+def described(plan: Plan) -> Cell:
+    """The cell that describes the images that may be trained on; it needs no model."""
+    loading = {name: plan.training.get(name) for name in _LOADING}
+    options = {name: list(value) if isinstance(value, tuple) else value for name, value in loading.items()}
+    return Cell(
+        f"{__name__}:describe_images",
+        {"content_hash": plan.content_hash, **options},
+        circumstances={"data": plan.data},
+    )
+
+
+@versioned(1)
+def describe_images(task: Task) -> Iterator[Record]:
+    """Describe the images that may be trained on. Options: the images' `content_hash`, and how they are loaded and split.
+
+    Yields:
+        `data_rms`, the root mean square of their pixels in [-1, 1], with its interval over images; and `dim`, pixels times
+        channels.
+    """
+    import torch
+
+    from ..data.loading import load_images
+    from ..data.splits import Splits
+    from ..images import as_tensor, dequantize
+    from ..measures.intervals import mean_estimate
+
+    size, value_range, skip_broken, held_out = (task.options[name] for name in _LOADING)
+    images = load_images(
+        task.options["data"],
+        size=size,
+        value_range=None if value_range is None else (value_range[0], value_range[1]),
+        skip_broken=skip_broken,
+    )
+    chosen = as_tensor(images.images)[as_tensor(Splits(len(images), held_out=held_out).named("all"))]
+    squares = [dequantize(part, torch.float64).square().flatten(1).mean(1) for part in chosen.split(1024)]
+    found = mean_estimate(torch.cat(squares))
+    low, value, high = (max(number, 0.0) ** 0.5 for number in (found.low, found.value, found.high))
+    yield {"quantity": "data_rms", "value": value, "low": low, "high": high, "count": found.count}
+    yield {"quantity": "dim", "value": chosen[0].numel()}
