@@ -217,6 +217,21 @@ def test_small_models_that_agree_refute_strong_generalization():
     assert verdict.statistic.name == "excess agreement, small"
 
 
+@pytest.mark.parametrize(("excess", "expected"), [(0.01, HOLDS), (0.05, UNCERTAIN), (0.09, FAILS)])
+def test_small_models_may_agree_by_the_margin_more_than_copies(excess, expected):
+    records = [
+        {**found, "value": excess, "low": excess - 0.01, "high": excess + 0.01} if found["role"] == "small" else found
+        for found in c15(1)
+    ]
+    assert verdict_on("C15", records).verdict == expected
+
+
+def test_other_subsets_than_the_small_one_do_not_judge_the_gaussian():
+    others = [{**found, "value": 0.1, "low": 0.09, "high": 0.11, "role": "curve"} for found in c16(1)]
+    assert verdict_on("C16", c16(1) + others).verdict == HOLDS
+    assert verdict_on("C16", others).statistic.value is None
+
+
 def test_too_few_calls_are_no_evidence():
     records = [{**found, "count": 199} if found["quantity"] == "weight_error" else found for found in BUILDERS["C8"](1)]
     verdict = verdict_on("C8", records)

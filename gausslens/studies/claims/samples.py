@@ -47,11 +47,11 @@ def c16(evidence: Evidence) -> Finding:
 
     | quantity | tags |
     |---|---|
-    | agreement_correlation | study strong; denoiser gaussian, reference gaussian_full; noise same; seed (of the subset) |
+    | agreement_correlation | study strong; denoiser gaussian, reference gaussian_full; no role; noise same; seed |
     | the same as control | noise shuffled |
     """
     pairs = evidence.where(
-        study="strong", quantity="agreement_correlation", denoiser="gaussian", reference="gaussian_full"
+        study="strong", quantity="agreement_correlation", denoiser="gaussian", reference="gaussian_full", role=None
     )
     judged = statistic("correlation of Gaussian samples", "C16 correlation", pairs.where(noise="same"), Evidence.one)
     return Finding((judged,), control("the same, noises exchanged", pairs.where(noise="shuffled"), Evidence.one))
