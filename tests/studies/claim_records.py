@@ -275,7 +275,7 @@ def c20(effect, seeds=SEEDS):
 
 
 def c21(effect, seeds=SEEDS):
-    tags = {"quantity": "theorem_residual", "study": "autoencoders", "data": "toy"}
+    tags = {"quantity": "theorem_residual", "study": "distillation", "data": "toy"}
     return [{**tags, "value": 1e-14}, {**tags, "value": 1e-14 if effect > 0 else 1e-6 if effect < 0 else math.nan}][
         effect == 0 :
     ]

@@ -75,7 +75,7 @@ def c21(evidence: Evidence) -> Finding:
 
     | quantity | tags |
     |---|---|
-    | theorem_residual | study autoencoders; relative distances of the optimum and of gradient descent to the Wiener filter |
+    | theorem_residual | any study; relative distances of the optimum and of gradient descent to the Wiener filter |
     """
-    residuals = evidence.where(study="autoencoders", quantity="theorem_residual")
+    residuals = evidence.where(quantity="theorem_residual")
     return Finding((bound("largest relative residual", "C21 residual", residuals),))
