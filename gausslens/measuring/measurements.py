@@ -84,7 +84,7 @@ def take_linearity(subject: Subject) -> Iterator[Record]:
 
 
 def take_gap(subject: Subject) -> Iterator[Record]:
-    """How far the network is from each reference, and, as a control, the multi-delta denoiser from the Gaussian.
+    """How far the network is from each reference, and the multi-delta denoiser (a control) and linear one from the Gaussian.
 
     Yields:
         The records.
@@ -99,7 +99,8 @@ def take_gap(subject: Subject) -> Iterator[Record]:
         if subject.full_gaussian is not None:
             pairs.append(("network", network, "gaussian_full", subject.full_gaussian))
         if subject.calls is not None:
-            pairs.append(("network", network, "linear", subject.linear("network", subject.inputs[0])))
+            linear = subject.linear("network", subject.inputs[0])
+            pairs += [("network", network, "linear", linear), ("linear", linear, "gaussian", gaussian)]
         for name, denoiser, against, reference in pairs:
             for metric in ("rmse", "nmse", "ev"):
                 curve = gap(denoiser, reference, inputs.images, subject.sigmas, metric=metric, **_how(subject, inputs))
