@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..report import Axis, ImageGrid, Series
-from .claims.evidence import Evidence
+from .claims.evidence import Evidence, Measure
 from .claims.inference import combine
 from .study import Findings
 
@@ -15,7 +15,9 @@ NOISE = Axis("noise level σ", "pixel range [−1, 1]", log=True)
 RMSE = Axis("RMSE", "pixel range [−1, 1]")
 
 
-def line(name: str, evidence: Evidence, *, x: str = "sigma", dashed: bool = False) -> Series:
+def line(
+    name: str, evidence: Evidence, *, x: str = "sigma", dashed: bool = False, number: Measure = Evidence.one
+) -> Series:
     """One line: at each x the mean over training seeds, with its 95 % interval over seeds and images.
 
     Args:
@@ -23,14 +25,15 @@ def line(name: str, evidence: Evidence, *, x: str = "sigma", dashed: bool = Fals
         evidence: the records, which differ in x, seed and (the longest counts) kimg alone.
         x: the tag along the axis.
         dashed: whether the line is broken, as for models that memorise, or controls.
+        number: what is drawn of the records at one x and seed, where there are several, such as an extreme over σ.
 
     Returns:
         The line; without points if there is no record.
     """
     points = []
     for place, group in evidence.by(x).items() if len(evidence) else ():
-        numbers = [of_seed.one() for of_seed in group.seeds()]
-        combined = combine([number.value for number in numbers], [number.variance for number in numbers])
+        numbers = [number(of_seed) for of_seed in group.seeds()]
+        combined = combine([found.value for found in numbers], [found.variance for found in numbers])
         low, high = combined.interval() or (None, None)
         points.append((place, combined.value, low, high))
     columns = list(zip(*points, strict=True)) or [(), (), (), ()]
@@ -61,6 +64,11 @@ def lines(
     return tuple(
         line(name(value), group, x=x, dashed=dashed is not None and dashed(value)) for value, group in groups.items()
     )
+
+
+def drawn(*series: Series) -> tuple[Series, ...]:
+    """Those lines that have points."""
+    return tuple(one for one in series if len(one.x))
 
 
 def shown(*figures: Any) -> list[Any]:
