@@ -103,6 +103,7 @@ def study(
     provenance = {"sessions": [*run.provenance["sessions"], describe_machine(best_device(cpu=plan.cpu))]}
     run.save_json("provenance.json", provenance)
     store = CellStore(folder / "cells")
+    store.path.mkdir(exist_ok=True)
     told = {name for name in plan.studies if _is_finished(plan, name, store)}
     pictures: Images = "none" if config.no_images else "blurred" if config.blur else "shown"
 

@@ -1,0 +1,106 @@
+"""Plans: numbers that follow from the images, and cells that are shared."""
+
+import json
+
+import pytest
+
+from gausslens.data.loading import load_images
+from gausslens.errors import ConfigError
+from gausslens.studies.config import DEFAULT_STUDIES, STUDIES, StudyConfig
+from gausslens.studies.plans import Plan, make_plan
+
+
+def plan(**options):
+    return make_plan(StudyConfig("digits", **options), load_images("digits"))
+
+
+def test_sizes_reach_from_few_images_to_all_with_half_of_them_among():
+    made = plan()
+    assert made.sizes == (16, 64, 215, 719, 1438)
+    assert made.available == 1438
+    assert made.few in made.sizes
+    assert made.width in made.widths
+
+
+def test_training_sets_of_at_most_half_are_the_first_of_two_disjoint_ones():
+    made = plan()
+    assert [made.split(n) for n in made.sizes] == ["s1:16", "s1:64", "s1:215", "s1:719", "1438"]
+    assert made.split(64, half=2) == "s2:64"
+
+
+def test_the_same_model_is_the_same_cell():
+    made, again = plan(), plan()
+    assert made.model(64, 0).identity == again.model(64, 0).identity
+    others = [made.model(64, 1), made.model(64, 0, half=2), made.model(64, 0, width=4), made.model(16, 0)]
+    others += [made.model(64, 0, preconditioning="ve")]
+    assert len({cell.identity for cell in (made.model(64, 0), *others)}) == 6
+
+
+def test_models_of_the_two_halves_do_not_share_a_seed():
+    made = plan()
+    first, second = (made.model(16, seed, half=half).options["config"]["seed"] for seed, half in ((2, 1), (2, 2)))
+    assert first != second
+
+
+def test_where_the_data_lies_does_not_change_a_cell():
+    made = plan()
+    moved = Plan.from_json(made.as_json() | {"data": "/elsewhere/digits.npz", "cpu": True})
+    assert moved.model(64, 0).identity == made.model(64, 0).identity
+    assert moved.measured(moved.model(64, 0), "gap").identity == made.measured(made.model(64, 0), "gap").identity
+    assert moved.model(64, 0).circumstances["data"] == "/elsewhere/digits.npz"
+
+
+def test_other_content_changes_every_cell():
+    made = plan()
+    other = Plan.from_json(made.as_json() | {"content_hash": "another"})
+    assert other.model(64, 0).identity != made.model(64, 0).identity
+
+
+def test_how_many_images_are_measured_does_not_change_what_is_trained():
+    few, many = plan(count=10), plan(count=20)
+    assert few.model(64, 0).identity == many.model(64, 0).identity
+    assert few.sampled(few.model(64, 0)).identity != many.sampled(many.model(64, 0)).identity
+
+
+def test_snapshots_are_kept_for_the_studies_that_look_at_them():
+    made = plan()
+    kept = {n: made.model(n, 0).options["config"]["snapshots"] for n in made.sizes}
+    assert set(made.times[:-1]) <= set(kept[made.few])
+    assert set(made.times[:-1]) <= set(kept[made.sizes[-1]])
+    assert kept[made.sizes[0]] == [made.early]
+    assert made.short in made.model(made.few, 0, width=4).options["config"]["snapshots"]
+
+
+def test_a_plan_survives_json():
+    made = plan(sizes=(20, 100, 1000), few=50)
+    assert Plan.from_json(json.loads(json.dumps(made.as_json()))) == made
+
+
+def test_studies_asked_for_come_in_their_order():
+    assert plan().studies == DEFAULT_STUDIES
+    assert plan(full=True).studies == STUDIES
+    assert plan(only=("strong", "size")).studies == ("size", "strong")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"only": ("sise",)}, "only must name some of references"),
+        ({"sizes": (16, 5000)}, "sizes up to 1438"),
+        ({"few": 1000}, "--few up to 719"),
+        ({"early": 200.0}, "--early must be below --kimg"),
+        ({"no_images": True, "blur": True}, "not both"),
+        ({"seeds": 0}, "seeds must be at least 1"),
+        ({"held_out": 1790}, "needs 64 images to train on"),
+        ({"widths": (4,)}, "two or more different"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_in_words(options, words):
+    with pytest.raises(ConfigError, match=words):
+        plan(**options)
+
+
+def test_a_wider_network_is_expected_to_take_longer():
+    made = plan()
+    assert made.model(64, 0, width=48).cost > 1.3 * made.model(64, 0).cost
+    assert made.model(64, 0, kimg=192.0, snapshots=()).cost == pytest.approx(2 * made.model(64, 0).cost, rel=0.1)
