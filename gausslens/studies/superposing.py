@@ -1,0 +1,59 @@
+"""Superposing two noisy inputs with other weights than equal ones, and inputs of noise alone.
+
+In a study's file, `plan.on_model("vary_weights", model, module="gausslens.studies.superposing")` is the cell.
+"""
+
+import math
+from collections.abc import Iterator
+
+from .cells import Record, Task, versioned
+from .models import subject_of
+
+_SQUARES = (0.5, 0.6225, 0.745, 0.8675, 0.99)  # α² as in the paper; the others are held against the first
+
+
+@versioned(1)
+def vary_weights(task: Task) -> Iterator[Record]:
+    """Linearity with other weights α and β = √(1 − α²), on noisy held-out images and on pure noise.
+
+    Options are those that `subject_of` reads.
+
+    Yields:
+        `linearity_cosine` and `linearity_nmse` with `alpha`, and `linearity_difference`: the cosine at α² = ½ minus that at
+        `alpha`, pair by pair. `on` is held_out, or noise for inputs σ·eps.
+    """
+    from ..measures.superposition import linearity
+    from ..measuring.measurements import of_curve
+
+    subject, tags = subject_of(task)
+    (held_out,) = (inputs for inputs in subject.inputs if inputs.name == "held_out")
+    how = {"count": subject.config.count, "seed": subject.config.seed, "device": subject.device, **held_out.options}
+    asked = [
+        (name, metric, inputs, affine)
+        for name in subject.denoisers
+        for metric, inputs, affine in (
+            *(("cosine", "images", False), ("cosine", "noise", False), ("cosine", "images", True)),
+            *(("nmse", "images", False), ("nmse", "noise", False)),
+        )
+    ]
+    for done, (name, metric, inputs, affine) in enumerate(asked):
+        task.report(done / len(asked))
+        said = {**tags, "denoiser": name, "on": "held_out" if inputs == "images" else inputs, "affine": affine}
+        curves = {
+            math.sqrt(square): linearity(
+                *(subject.remembering[name], held_out.images, subject.sigmas),
+                metric=metric,
+                affine=affine,
+                inputs=inputs,
+                alpha=math.sqrt(square),
+                **how,
+            )
+            for square in _SQUARES
+        }
+        equal = curves[math.sqrt(_SQUARES[0])]
+        for alpha, curve in curves.items():
+            for record in of_curve(f"linearity_{metric}", curve, alpha=alpha):
+                yield {**said, **record}
+            if metric == "cosine" and not affine and curve is not equal:
+                for record in of_curve("linearity_difference", equal - curve, alpha=alpha):
+                    yield {**said, **record}
