@@ -17,13 +17,14 @@ from typing import NoReturn
 import gausslens
 
 from .errors import ConfigError, DataError, GausslensError
-from .parsing import parse, refuse
+from .parsing import as_typed, parse, refuse
 
 _VERBS = {  # its module, and what it does
     "train": ("training", "train a denoiser on a set of images"),
     "sample": ("sampling", "sample images from a trained denoiser, or from one in closed form"),
     "measure": ("measuring", "take every measure of a trained denoiser, beside its controls"),
-    "study": ("studying", "studies of the paper; until they are here, what this version can do"),
+    "study": ("studying", "the paper's studies on a set of images, from training to one page with every figure"),
+    "report": ("reporting", "verdicts on the paper's claims, and the page, from studies that were done"),
 }
 
 _HELP = """\
@@ -44,7 +45,15 @@ examples:
   gausslens measure runs/train-digits-1a2b3c4d
   gausslens measure --help
   gausslens study digits
+  gausslens report runs
 """
+
+
+_STOPPED = "stopped; the same command continues with what is not finished."
+
+
+class _Terminated(BaseException):
+    """SIGTERM has come."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,21 +67,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Raises:
         Exception: with `--debug`, whatever went wrong.
-        SystemExit: after `--help`, `--version`, bad usage or SIGTERM.
+        SystemExit: after `--help`, bad usage, or SIGTERM during training.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     try:
         with _ending_on_sigterm():
             _obey(words)
-    except KeyboardInterrupt as stopped:
-        print(f"\ngausslens: {str(stopped) or 'stopped; the same command starts again.'}", file=sys.stderr)
-        return 128 + signal.SIGINT
+    except (KeyboardInterrupt, _Terminated) as stopped:
+        print(f"\ngausslens: {str(stopped) or _STOPPED}", file=sys.stderr)
+        return 128 + (signal.SIGTERM if isinstance(stopped, _Terminated) else signal.SIGINT)
     except GausslensError as error:
         if debug:
             raise
-        print(f"gausslens: {error}", file=sys.stderr)
+        print(f"gausslens: {_as_typed(str(error), words)}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError | DataError) else 1
+    except BrokenPipeError:  # whoever was reading, such as `head`, has read enough
+        sys.stderr.close()
+        return 1
     except Exception as error:
         if debug:
             raise
@@ -97,16 +109,22 @@ def _obey(words: list[str]) -> None:
         module.perform(options, how)
 
 
+def _as_typed(message: str, words: list[str]) -> str:
+    """An error's message in the words of the command line."""
+    module = next((_VERBS[word][0] for word in words[:2] if word in _VERBS), None)
+    return message if module is None else as_typed(message, import_module(f".verbs.{module}", __package__).Options)
+
+
 @contextmanager
 def _ending_on_sigterm() -> Iterator[None]:
-    """Inside, SIGTERM ends the program with code 143, after temporary files are removed.
+    """Inside, SIGTERM ends the program as Ctrl-C does, after temporary files are removed.
 
     Yields:
         Nothing.
     """
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
-        raise SystemExit(128 + number)
+        raise _Terminated
 
     if threading.current_thread() is not threading.main_thread():  # Python allows handlers there alone
         yield

@@ -74,21 +74,21 @@ class TrainConfig:
     data: str
     """Where the images are: an embedded set ("digits", "fashion"), a folder, a file, or "hf:NAME"."""
     size: int | None = None
-    """Resize and centre-crop the images to this height and width; None keeps them as they are."""
+    """Resize and centre-crop the images to this height and width; by default they stay as they are."""
     value_range: tuple[float, float] | None = None
-    """The values that become -1 and 1, needed for 16-bit and float images."""
+    """The values that become black and white, 0 and 255; needed for 16-bit and float images."""
     skip_broken: bool = False
     """Leave files that cannot be decoded out, instead of stopping."""
     split: str = "all"
     """Which images to train on: "all" but the held-out ones, "1400" of them, or "s1:700" or "s2:700", disjoint sets."""
     held_out: int | None = None
-    """How many images no training set touches; None is a fifth."""
+    """How many images no training set touches; by default a fifth."""
     split_seed: int = 0
     """Which images fall in which split."""
     network: NetworkName = "unet"
     """The architecture."""
     width: int | None = None
-    """Channels at full resolution; None is the architecture's own, as for the next three."""
+    """Channels at full resolution; by default the architecture's own, as for the next three."""
     multipliers: tuple[int, ...] | None = None
     """Channels at each resolution, as multiples of `width`."""
     blocks: int | None = None
@@ -104,11 +104,12 @@ class TrainConfig:
     labels: bool = False
     """Tell the network each image's label."""
     preconditioning: Preconditioning | None = None
-    """How the network becomes a denoiser; None is "none" for one noise level and "edm" for all."""
+    """How the network becomes a denoiser; by default "none" for one noise level and "edm" for all."""
     sigma: float | None = None
-    """Train for this noise level only; None trains for all."""
+    """Train for this noise level only; by default for all."""
     level_mean: float | None = None
-    """Mean of ln σ over the noise levels trained on, for the preconditionings "edm" and "none"."""
+    """Mean of ln σ over the noise levels trained on, for the preconditionings "edm" and "none"; by default, as for the next
+    six, it depends on network and image size."""
     level_spread: float | None = None
     """Standard deviation of ln σ."""
     batch: int | None = None
@@ -128,7 +129,7 @@ class TrainConfig:
     precision: Precision = "auto"
     """Arithmetic of the network: "auto" is bf16 on a GPU that has it and float32 elsewhere."""
     compile: bool | None = None
-    """Compile the network's blocks; None does so on a GPU, for runs that are long enough to gain from it."""
+    """Compile the network's blocks; by default on a GPU, for runs that are long enough to gain from it."""
     cpu: bool = False
     """Train on the CPU even if there is a GPU."""
     tracker: str | None = None

@@ -1,7 +1,8 @@
 """From the words of a command to a dataclass of options, by tyro; bad usage is one line and exit code 2.
 
 Fields without a default are given by position, the others as `--name VALUE`. A tuple takes its values one by one or
-joined by commas: `--multipliers 1 2 2` or `--multipliers 1,2,2`. A field that may be None is None if it is not given.
+joined by commas: `--multipliers 1 2 2` or `--multipliers 1,2,2`. A field that may be None is None if it is not given, which
+nobody has to type or read: help calls it unset.
 """
 
 import io
@@ -9,15 +10,16 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from types import NoneType, UnionType
-from typing import Any, Generic, NoReturn, TypeVar, Union, get_args, get_origin
+from typing import Any, Generic, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .verbs import Manner
 
 T = TypeVar("T")
 
 _KINDS = {int: "a whole number", float: "a number", str: "a text"}
+_NOT_SET = "unset"
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def parse(kind: type[T], words: Sequence[str], *, program: str, description: str
             )
     except SystemExit as end:
         if end.code:
-            refuse(program, _sentence(complaint.getvalue(), program))
+            refuse(program, as_typed(_sentence(complaint.getvalue(), program), kind))
         raise
     return command.what, command.how
 
@@ -75,6 +77,29 @@ def refuse(program: str, message: str) -> NoReturn:
     stop = "" if message.endswith((".", "?")) else "."
     print(f"{program}: {message}{stop} See {program} --help.", file=sys.stderr)
     raise SystemExit(2)
+
+
+def as_typed(message: str, kind: type[Any]) -> str:
+    """A message with the names of fields as the options that a user types.
+
+    Args:
+        message: from the package, which speaks to Python users: "held_out must be …", "--size S (size=S)".
+        kind: the dataclass of the verb's options.
+
+    Returns:
+        "--held-out must be …", "--size S".
+    """
+    hints = get_type_hints(kind, include_extras=True)
+    for field in fields(kind):
+        renamed = [part.name for part in getattr(hints[field.name], "__metadata__", ()) if getattr(part, "name", None)]
+        option = "--" + (renamed or [field.name])[0].replace("_", "-")
+        if field.default is MISSING:
+            option = field.name.upper()
+        message = re.sub(rf" \({field.name}=(?:[^()]|\([^()]*\))*\)", "", message)
+        message = re.sub(rf"(?<![\w-]){field.name}(=True\b|(?= must | needs ))", option, message)
+        if "_" in field.name:
+            message = re.sub(rf"(?<![\w/.-]){field.name}(?![\w/.=])", option, message)
+    return message
 
 
 def _sentence(boxed: str, program: str) -> str:
@@ -105,7 +130,7 @@ def _rule(kind: Any) -> Any:
             metavar=f"{name},…" if listed else " ".join([name] * len(members)),
             instance_from_str=lambda words: tuple(one(part) for word in words for part in word.split(",") if part),
             is_instance=lambda value: value is None or isinstance(value, tuple),
-            str_from_instance=lambda value: [str(value)] if value is None else [f"{part}" for part in value],
+            str_from_instance=lambda value: [_NOT_SET] if value is None else [f"{part}" for part in value],
         )
     if optional and plain in _KINDS:
         return PrimitiveConstructorSpec(
@@ -113,7 +138,17 @@ def _rule(kind: Any) -> Any:
             metavar=plain.__name__.upper(),
             instance_from_str=lambda words: _reader(plain)(words[0]),
             is_instance=lambda value: value is None or isinstance(value, plain),
-            str_from_instance=lambda value: [str(value)],
+            str_from_instance=lambda value: [_NOT_SET if value is None else str(value)],
+        )
+    if optional and (plain is bool or get_origin(plain) is Literal):
+        choices = {str(choice): choice for choice in (get_args(plain) or (True, False))}
+        return PrimitiveConstructorSpec(
+            nargs=1,
+            metavar=f"{{{','.join(choices)}}}",
+            instance_from_str=lambda words: choices[words[0]],
+            is_instance=lambda value: value is None or value in choices.values(),
+            str_from_instance=lambda value: [_NOT_SET if value is None else str(value)],
+            choices=tuple(choices),
         )
     return None
 

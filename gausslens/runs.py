@@ -91,7 +91,7 @@ class Run:
         name = re.sub(r"[^A-Za-z0-9]+", "-", data).strip("-")[:40] or "images"
         run = cls(Path(out) / f"{verb}-{name}-{identity}")
         try:
-            (run.path / "snapshots").mkdir(parents=True, exist_ok=True)
+            run.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CheckpointError(
                 f"could not make the directory {run.path}: {error}. Choose another folder."
@@ -209,6 +209,7 @@ class Run:
             ema: their moving average, by name.
             denoiser: what `build_denoiser` needs.
         """
+        (self.path / "snapshots").mkdir(exist_ok=True)
         tensors = {f"raw.{name}": tensor for name, tensor in raw.items()}
         tensors |= {f"ema.{name}": tensor for name, tensor in ema.items()}
         save_tensors(

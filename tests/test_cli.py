@@ -1,6 +1,7 @@
 """The command answers quickly and readably, and what it shows is true."""
 
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -78,7 +79,7 @@ def test_the_example_runs_as_it_is():
         (["train"], "gausslens train: missing: DATA"),
         (["train", "digits", "--widht", "3"], "did you mean --width?"),
         (["train", "digits", "--width", "wide"], "--width: expected a whole number, got 'wide'"),
-        (["train", "digits", "--width", "0"], "gausslens train: width must be an integer from 1 on; got 0."),
+        (["train", "digits", "--width", "0"], "gausslens train: --width must be an integer from 1 on; got 0."),
         (["train", "digits", "--multipliers", "1,x"], "--multipliers: expected a whole number, got 'x'"),
         (["train", "digits", "--network", "gan"], "Expected one of ('unet', "),
         (["train", "digits", "--range", "1"], "Missing value for argument '--range'. Expected 2 values."),
@@ -107,3 +108,13 @@ def test_errors_are_one_message_unless_debugging(error, code, monkeypatch, capsy
     for words in (["--debug", "study", "digits"], ["study", "digits", "--debug"]):
         with pytest.raises(error):
             cli.main(words)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_stopped_in_either_way_it_says_the_same(number, code, monkeypatch, capsys):
+    def stop(options, how):
+        signal.raise_signal(number)
+
+    monkeypatch.setattr(studying, "perform", stop)
+    assert cli.main(["study", "digits"]) == code
+    assert capsys.readouterr().err == "\ngausslens: stopped; the same command continues with what is not finished.\n"

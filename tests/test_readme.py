@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from gausslens import TrainConfig
+from gausslens.data import load_images
+from gausslens.training.running import resolve
 from gausslens.verbs.studying import EXAMPLE
 
 ROOT = Path(__file__).parents[1]
@@ -31,6 +34,14 @@ def test_the_code_is_the_example_that_the_command_shows():
     (block,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     assert block == EXAMPLE
     assert len(block.splitlines()) <= 15
+
+
+def test_the_folder_that_training_makes_has_the_name_that_is_shown():
+    digits = load_images("digits")
+    config = resolve(TrainConfig("digits", split="1400"), digits)
+    assert f"gausslens train digits --split {config.split}\n" in README
+    shown = set(re.findall(r"runs/train-digits-(\S+)", README + (ROOT / "docs" / "commands.md").read_text("utf-8")))
+    assert {name.split("/")[0].rstrip(".") for name in shown} == {config.identity(digits.content_hash)}
 
 
 def test_links_lead_somewhere():

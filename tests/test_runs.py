@@ -165,6 +165,7 @@ def test_what_a_killed_process_left_half_written_is_removed(run):
         run.path / "snapshots" / ".kimg-000001.safetensors.2e.partial",
     ]
     for leftover in leftovers:
+        leftover.parent.mkdir(exist_ok=True)
         leftover.touch()
     assert run.snapshots == []
     with run.locked():

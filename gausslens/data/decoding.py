@@ -79,6 +79,7 @@ def decode_pictures(
         DataError: if two images differ in size or depth, or a range is missing or exceeded.
     """
     first: tuple[str, _Decoded] | None = None
+    unlike: DataError | None = None  # raised at the end, when all that is broken is known
     indices = range(len(pictures.names))
     tasks = [indices[start : start + _TASK] for start in range(0, len(indices), _TASK)]
     parts = _in_threads(partial(_decode_task, pictures, options), tasks, workers)
@@ -89,8 +90,11 @@ def decode_pictures(
             continue
         name = pictures.names[index]
         first = first or (name, outcome)
-        _check_alike(first, (name, outcome))
-        yield outcome.image[None]
+        unlike = unlike or _difference(first, (name, outcome))
+        if unlike is None:
+            yield outcome.image[None]
+    if unlike is not None:
+        raise unlike
 
 
 def fit(image: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
@@ -185,16 +189,18 @@ def _planes_first(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
 
 
-def _check_alike(first: tuple[str, _Decoded], later: tuple[str, _Decoded]) -> None:
+def _difference(first: tuple[str, _Decoded], later: tuple[str, _Decoded]) -> DataError | None:
+    """What to say if two images cannot be in one set."""
     (name, decoded), (other, other_decoded) = first, later
     (height, width), (other_height, other_width) = decoded.image.shape[1:], other_decoded.image.shape[1:]
     if (height, width) != (other_height, other_width):
-        raise DataError(
+        return DataError(
             f"all images must have one size; {name} is {width}×{height}, {other} is {other_width}×{other_height}. "
             "Pass --size S (size=S) to crop and resize them."
         )
     if decoded.stored_as != other_decoded.stored_as:
-        raise DataError(
+        return DataError(
             f"all images must have one depth; {name} is {decoded.stored_as}, {other} is {other_decoded.stored_as}. "
             "Convert them to one depth, since one --range cannot serve both."
         )
+    return None

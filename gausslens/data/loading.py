@@ -129,13 +129,18 @@ def _decode(folder: Path, source: Source, options: Options, skip_broken: bool, w
             images = channels_first(content.images, source.address)
             return writer.finish(content.labels, _info(source, options, images, {}), mapped=source.address)
         broken: dict[int, str] = {}
-        for batch in _batches(content, options, source.address, broken, workers=workers, progress=progress):
-            writer.append(batch)
-        skipped = (
-            {content.names[index]: reason for index, reason in broken.items()} if isinstance(content, Pictures) else {}
-        )
+        problems: list[DataError] = []
+        try:
+            for batch in _batches(content, options, source.address, broken, workers=workers, progress=progress):
+                writer.append(batch)
+        except DataError as error:
+            problems.append(error)
+        names = content.names if isinstance(content, Pictures) else ()
+        skipped = {names[index]: reason for index, reason in broken.items()}
         if skipped and (not skip_broken or writer.count == 0):
-            raise _broken_error(source, skipped)
+            problems.append(_broken_error(source, skipped))
+        if problems:
+            raise DataError("\n".join(map(str, problems)))
         labels = None if content.labels is None else np.delete(content.labels, list(broken))
         return writer.finish(labels, _info(source, options, writer.images(), skipped))
 

@@ -5,6 +5,7 @@ Two runs used the same images if and only if the hashes agree, whatever the file
 
 import hashlib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,9 +29,9 @@ def manifest(images: ImageSet, splits: Splits, names: Iterable[str] = ()) -> dic
         names: the splits that were used, as `Splits.named` knows them.
 
     Returns:
-        A dict that JSON can hold: kind, version, source, name, options, count, shape, labelled, content_hash, skipped,
-        seed, and by name for each split its count, indices_hash (of the indices in order) and content_hash (of the
-        images in that order).
+        A dict that JSON can hold: kind, version, source (of a path its last part), name, options, count, shape, labelled,
+        content_hash, skipped, seed, and by name for each split its count, indices_hash (of the indices in order) and
+        content_hash (of the images in that order).
 
     Raises:
         DataError: if the splits are of another number of images.
@@ -44,7 +45,7 @@ def manifest(images: ImageSet, splits: Splits, names: Iterable[str] = ()) -> dic
     return {
         "kind": _KIND,
         "version": _VERSION,
-        "source": images.source,
+        "source": Path(images.source).name if Path(images.source).is_absolute() else images.source,
         "name": images.name,
         "options": {key: list(value) if isinstance(value, tuple) else value for key, value in images.options.items()},
         "count": len(images),

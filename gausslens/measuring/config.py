@@ -34,17 +34,17 @@ class MeasureConfig:
     steps: int = 18
     """Noise levels of the sampler, Heun's."""
     calls: int | None = None
-    """Network calls for each distilled level; None is ten a dimension, up to 3072 dimensions, and none above."""
+    """Network calls for each distilled level; by default ten a dimension, up to 3072 dimensions, and none above."""
     seed: int = 0
     """Decides images and noise."""
     kimg: float | None = None
-    """Which snapshot of the network; None is the last."""
+    """Which snapshot of the network; by default the last."""
     weights: Literal["ema", "raw"] = "ema"
     """The moving average of the weights, or the weights themselves."""
     data: str | None = None
     """Where the images are now, if they have moved."""
     out: str | None = None
-    """The folder that holds the folder of results; None is the one that holds the run."""
+    """The folder that holds the folder of results; by default the one that holds the run."""
     cpu: bool = False
     """Measure on the CPU even if there is a GPU."""
 

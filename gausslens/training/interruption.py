@@ -30,7 +30,7 @@ class Interruption:
         """
         if self.number != signal.SIGTERM:
             raise KeyboardInterrupt(message)
-        print(message, file=sys.stderr)
+        print(f"\ngausslens: {message}", file=sys.stderr)
         raise SystemExit(128 + signal.SIGTERM)
 
 

@@ -61,6 +61,17 @@ def perform(options: Options, how: Manner) -> None:
     if duplicates:
         counts = ", ".join(f"{record['value']} {record['kind']}" for record in duplicates)
         print(f"held-out images that repeat a training image: {counts}, of {duplicates[0]['count']}")
+    few = [
+        f"{part['count']} ({name})"
+        for name, part in trained.manifest["splits"].items()
+        if part["count"] < options.count
+    ]
+    if few:
+        print(
+            f"There are fewer images than --count {options.count}: {', '.join(few)}. Each meets several noises; `count` in "
+            "the records is the number of images.",
+            file=sys.stderr,
+        )
     print(f"{len(records)} records of {trained.path} are in {run.path / 'records.jsonl'}")
 
 

@@ -44,7 +44,7 @@ class Options:
     seed: int = 0
     """Of the noise that sampling starts from."""
     kimg: float | None = None
-    """Which snapshot of the network; None is the last."""
+    """Which snapshot of the network; by default the last."""
     weights: Literal["ema", "raw"] = "ema"
     """The moving average of the weights, or the weights themselves."""
     labels: tuple[int, ...] = ()
@@ -52,7 +52,7 @@ class Options:
     format: tuple[str, ...] = _FORMATS
     """What to write: png (a grid of the first 256), npz (`images`, uint8, n × h × w × c) and zip (a PNG per image)."""
     out: str | None = None
-    """The folder to write into; None is `samples` in the run."""
+    """The folder to write into; by default `samples` in the run."""
     batch: int = 256
     """Images at a time."""
     data: str | None = None

@@ -28,7 +28,7 @@ class Options(TrainConfig):
     """What to train, on what and for how long."""
 
     value_range: Annotated[tuple[float, float] | None, tyro.conf.arg(name="range", metavar="LOW HIGH")] = None
-    """The values that become -1 and 1, needed for 16-bit and float images."""
+    """The values that become black and white, 0 and 255; needed for 16-bit and float images."""
 
 
 _NAMED = 10  # broken files, at most

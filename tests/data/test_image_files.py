@@ -196,6 +196,16 @@ def test_mixed_sizes_name_two_files_and_the_way_out(tmp_path):
     assert load_images(folder, size=8).shape == (3, 8, 8)
 
 
+def test_mixed_sizes_and_broken_files_are_told_at_once(tmp_path):
+    sizes = {"a.png": encode(colours(1)[0]), "b.png": encode(colours(1, 10, 12)[0])}
+    folder = fill(tmp_path / "set", sizes | {"z.png": b"hello"})
+    with pytest.raises(DataError, match=r"(?s)a\.png is 9×9, b\.png is 12×10.*1 broken files.*z\.png"):
+        load_images(folder)
+    with pytest.raises(DataError, match=r"b\.png is 12×10") as caught:
+        load_images(folder, skip_broken=True)
+    assert "z.png" not in str(caught.value)
+
+
 @pytest.mark.parametrize("put", [fill, pack])
 def test_size_crops_the_centre_square_before_resizing(tmp_path, put):
     image = colours(1, 16, 25)[0]

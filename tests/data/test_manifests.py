@@ -49,6 +49,8 @@ def test_json_can_hold_a_manifest(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros((5, 4, 6), np.uint16))
     images = load_images(tmp_path / "a.npy", value_range=(0, 9), cache=tmp_path / "cache")
     record = manifest(images, Splits(5), ["2"])
+    assert record["source"] == "a.npy"
+    assert str(tmp_path) not in json.dumps(record)
     assert json.loads(json.dumps(record)) == record
     assert record["options"]["value_range"] == [0, 9]
 

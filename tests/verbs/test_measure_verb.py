@@ -115,6 +115,17 @@ def test_only_some_and_other_options_are_other_results(trained, tmp_path, capsys
     assert all({r["measure"] for r in run.records()} == {"identity_gap", "duplicates"} for run in runs)
 
 
+def test_fewer_images_than_asked_for_are_told(trained, tmp_path, capsys):
+    words = ("measure", trained, "--only", "gap", "--out", tmp_path, *FAST, "--sigmas", "1", "--count")
+    assert command(capsys, *words, 200)[2] == ""
+    _, _, err = command(capsys, *words, 300)
+    assert err.startswith("There are fewer images than --count 300: 200 (200). Each meets several noises;")
+    (run,) = [run for run in map(Run.open, tmp_path.iterdir()) if run.settings["count"] == 300]
+    assert {record["count"] for record in chosen(run, "gap_rmse", on="train")} == {200}
+    assert {record["count"] for record in chosen(run, "gap_rmse", on="held_out")} == {300}
+    assert not (run.path / "snapshots").exists()
+
+
 def test_labels_are_given_to_everyone(tmp_path, capsys):
     run = train_tiny(tmp_path, "--labels")
     code, _, err = command(capsys, "measure", run, *FAST, "--sigmas", "1")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -57,7 +58,7 @@ def test_options_become_the_config(tmp_path, capsys):
         (["nowhere"], "no such source: 'nowhere'"),
         (["digits", "--split", "2000"], "a subset can have 1 … 1438 images here"),
         (["digits", "--split", "half"], "no such split: 'half'"),
-        (["digits", "--held-out", "1797"], "held_out must leave something to train on"),
+        (["digits", "--held-out", "1797"], "--held-out must leave something to train on"),
         (["digits", "--tracker", "paper"], "tracker must be one of"),
     ],
 )
@@ -88,7 +89,7 @@ def test_duplicates_are_reported_once_and_kept(tmp_path, capsys, monkeypatch):
     assert "not looked for" in command(capsys, *words, "--seed", "1")[2]
 
 
-LONG = [sys.executable, "-m", "gausslens", "train", "digits", "--cpu", "--batch", "32", "--width", "8", "--kimg", "40"]
+LONG = [sys.executable, "-m", "gausslens", "train", "digits", "--cpu", "--batch", "32", "--width", "8", "--kimg", "15"]
 
 
 def started(folder, *words):
@@ -101,28 +102,36 @@ def started(folder, *words):
     )
 
 
-def wait_for_records(folder, process):
-    while not list(folder.glob("*/records.jsonl")):
+def wait_for_snapshots(folder, process, count):
+    while len(list(folder.glob("*/snapshots/kimg-*.safetensors"))) < count:
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.05)
 
 
+@pytest.fixture(scope="module")
+def never_stopped(tmp_path_factory):
+    """The weights of the same training in one go."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("whole")
+    return train(TrainConfig("digits", cpu=True, batch=32, width=8, kimg=15, out=str(folder))).weights()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_stopped_and_started_again_it_ends_with_the_same_weights(number, code, tmp_path):
-    process = started(tmp_path / "stopped")
-    wait_for_records(tmp_path / "stopped", process)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_stopped_and_started_again_it_ends_with_the_same_weights(number, code, tmp_path, never_stopped):
+    words = ("--snapshots", "3,6,9,12")  # the state is saved at each
+    process = started(tmp_path / "stopped", *words)
+    wait_for_snapshots(tmp_path / "stopped", process, 2)
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == code
-    assert "of 40 kimg; the same command continues from there." in err
-    assert "Traceback" not in err
-    again = started(tmp_path / "stopped")
+    if number != signal.SIGKILL:
+        assert re.fullmatch(r"\ngausslens: stopped at \S+ of 15 kimg; the same command continues from there\.\n", err)
+    again = started(tmp_path / "stopped", *words)
     out, err = again.communicate(timeout=120)
     assert again.returncode == 0, err
     stopped = Run.open(out.split()[-1])
-    assert len(stopped.provenance["sessions"]) == 2
-    torch.set_num_threads(1)
-    whole = train(TrainConfig("digits", cpu=True, batch=32, width=8, kimg=40, out=str(tmp_path / "whole")))
-    weights = whole.weights()
-    assert all(torch.equal(weights[name], tensor) for name, tensor in stopped.weights().items())
+    sessions = stopped.provenance["sessions"]
+    assert (len(sessions), sessions[-1]["last_step"]) == (2, 469)
+    assert sessions[-1]["first_step"] >= 94  # the state of the first snapshot, or a later one
+    assert all(torch.equal(never_stopped[name], tensor) for name, tensor in stopped.weights().items())
