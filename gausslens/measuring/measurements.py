@@ -167,23 +167,8 @@ def take_memorization(subject: Subject) -> Iterator[Record]:
     Yields:
         The records.
     """
-    images = subject.images
     for name, samples in subject.samples.items():
-        found = memorization(
-            *(samples, images.train, images.held_out if len(images.held_out) else None),
-            seed=subject.config.seed,
-            device=subject.device,
-        )
-        estimates = {"gl": found.gl, "gl_held_out": found.gl_held_out, "gl_relative": found.gl_relative}
-        for quantity, estimate in {**estimates, "memorised_fraction": found.ratio_fraction}.items():
-            if estimate is not None:
-                yield of_estimate(quantity, estimate, denoiser=name)
-        if found.copy_test is not None:
-            tested = found.copy_test
-            numbers = {"copy_test_p": tested.p_value, "nearer_train": tested.nearer_train}
-            numbers |= {"nearer_held_out": tested.nearer_held_out, "copies_named": len(tested.copies)}
-            for quantity, value in numbers.items():
-                yield _record(quantity, value, count=len(samples), denoiser=name)
+        yield from of_samples(subject, name, samples)
 
 
 def take_agreement(subject: Subject) -> Iterator[Record]:
@@ -254,6 +239,35 @@ def of_curve(quantity: str, curve: Curve, **tags: Any) -> Iterator[Record]:
     columns = (column.tolist() for column in (curve.sigmas, curve.values, curve.low, curve.high))
     for sigma, value, low, high in zip(*columns, strict=True):
         yield of_estimate(quantity, Estimate(value, low, high, curve.count), sigma=sigma, **tags)
+
+
+def of_samples(subject: Subject, name: str, samples: Tensor) -> Iterator[Record]:
+    """The records of whether samples are copies of the training images.
+
+    Args:
+        subject: whose images.
+        name: of the denoiser that made the samples.
+        samples: (n, c, h, w).
+
+    Yields:
+        The records.
+    """
+    images = subject.images
+    found = memorization(
+        *(samples, images.train, images.held_out if len(images.held_out) else None),
+        seed=subject.config.seed,
+        device=subject.device,
+    )
+    estimates = {"gl": found.gl, "gl_held_out": found.gl_held_out, "gl_relative": found.gl_relative}
+    for quantity, estimate in {**estimates, "memorised_fraction": found.ratio_fraction}.items():
+        if estimate is not None:
+            yield of_estimate(quantity, estimate, denoiser=name)
+    if found.copy_test is not None:
+        tested = found.copy_test
+        numbers = {"copy_test_p": tested.p_value, "nearer_train": tested.nearer_train}
+        numbers |= {"nearer_held_out": tested.nearer_held_out, "copies_named": len(tested.copies)}
+        for quantity, value in numbers.items():
+            yield _record(quantity, value, count=len(samples), denoiser=name)
 
 
 def of_similarity(likeness: Similarity, **tags: Any) -> Iterator[Record]:

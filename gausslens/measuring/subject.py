@@ -132,14 +132,14 @@ class Subject:
         Returns:
             The linear denoiser, on the network's device.
         """
-        path = self.folder / f"distilled-{name}-{inputs.name}.safetensors"
+        path, unseen = self.folder / f"distilled-{name}-{inputs.name}.safetensors", self.images.held_out
         if not path.exists():
             fit = distill(
                 self.denoisers[name],
                 inputs.images,
                 self.sigmas,
                 train=self.moments,
-                held_out=self.images.held_out if len(self.images.held_out) > 1 else None,
+                held_out=unseen if len(unseen) > 1 and inputs.name != "held_out" else None,
                 calls=self.calls,
                 seed=self.config.seed,
                 bounds=inputs.options["bounds"],
@@ -153,25 +153,24 @@ class Subject:
     @cached_property
     def samples(self) -> dict[str, Tensor]:
         """Images of each denoiser from the same noise, uint8, by name; none for a network of one noise level."""
-        if self.training.sigma is not None:
-            return {}
+        return {} if self.training.sigma is not None else {name: self.sampled(name) for name in self.denoisers}
+
+    def sampled(self, name: str) -> Tensor:
+        """Images of one of the denoisers, uint8; from the same noise for all."""
         count, labels = self.config.samples, None
         if self.images.train_labels is not None:
             known = self.images.train_labels.unique()
             labels = known[torch.arange(count) % len(known)]
-        return {
-            name: generate(
-                denoiser,
-                self.images.shape,
-                count,
-                steps=self.config.steps,
-                seed=self.config.seed,
-                labels=labels,
-                device=self.device,
-                dtype=torch.float32,
-            )
-            for name, denoiser in self.denoisers.items()
-        }
+        return generate(
+            self.denoisers[name],
+            self.images.shape,
+            count,
+            steps=self.config.steps,
+            seed=self.config.seed,
+            labels=labels,
+            device=self.device,
+            dtype=torch.float32,
+        )
 
     def _surrogates(self) -> Tensor:
         """Draws from the Gaussian of the training images, μ + U √λ z, as many as there are held out."""

@@ -203,6 +203,16 @@ def test_a_late_rise_at_every_size_is_not_memorising():
     assert verdict.statistic.name.startswith("late rise")
 
 
+def test_models_to_compare_with_are_not_judged():
+    records = BUILDERS["C13"](1) + c11(1) + BUILDERS["C12"](1)
+    apart = {"role": "reference", "n": 9999, "width": 16, "value": 7.0, "low": 6.9, "high": 7.1}
+    others = [{**found, **apart} for found in records if found["study"] == "capacity"]
+    for claim in ("C11", "C12", "C13"):
+        alone, beside = verdict_on(claim, records), verdict_on(claim, others + records)
+        assert [s.value for s in alone.statistics] == [s.value for s in beside.statistics]
+        assert None not in [s.value for s in alone.statistics]
+
+
 def test_ranks_need_five_sizes():
     records = [found for found in c14(1) if found["n"] != SIZES[2]]
     assert verdict_on("C14", records).reason == "5 sizes needed, 4 found"

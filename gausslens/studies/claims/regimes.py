@@ -1,17 +1,16 @@
 """C11–C14: what number of images, width and time of training do to a network.
 
-On held-out images, `denoiser` network, `reference` gaussian (of the model's own subset). The window is where RMSE(M, G)
-exceeds half its maximum, on the average over the models of a study: it does not depend on any network.
+On held-out images, `denoiser` network, `reference` gaussian (of the model's own subset), in the window of `windows`. Records
+with a `role`, of models to compare with, are not read.
 """
 
 import math
-from functools import cached_property
-from statistics import fmean
 
-from .evidence import Evidence, MissingError, Number, least, mean, mean_at, slope, window
+from .evidence import Evidence, MissingError, Number, least, mean, slope
 from .findings import Finding, control, rank_statistic, statistic
 from .inference import Real
 from .thresholds import HIGH_NOISE, LOW_NOISE, MEMORIZED, PAPER_GENERALIZATION
+from .windows import InWindow, gaps_of
 
 _RANKED_SIZES = 5  # fewer sizes have too few orders
 
@@ -26,8 +25,8 @@ def c11(evidence: Evidence) -> Finding:
     | gap_rmse, as control | study size; reference gaussian_full |
     | memorised_fraction | study time, smallest n; denoiser network; kimg, seed |
     """
-    size, width, time = (_InWindow(evidence, study) for study in ("size", "capacity", "time"))
-    full = _InWindow(evidence, "size", reference="gaussian_full")
+    size, width, time = (InWindow(evidence, study) for study in ("size", "capacity", "time"))
+    full = InWindow(evidence, "size", reference="gaussian_full")
     return Finding(
         (
             statistic("slope of RMSE(θ, G) on log N", "C11 size", size.studied, lambda r: slope(size.over(r, "n"))),
@@ -53,7 +52,7 @@ def c12(evidence: Evidence) -> Finding:
     |---|---|
     | gap_rmse | study capacity; width, kimg (two or more), sigma, seed |
     """
-    high = _gaps(evidence, "capacity").where(denoiser="network", reference="gaussian").at(HIGH_NOISE)
+    high = gaps_of(evidence, "capacity").where(denoiser="network", reference="gaussian").at(HIGH_NOISE)
 
     def trend(records: Evidence, kimg: Real) -> Number:
         groups = records.where(kimg=kimg).by("width")
@@ -83,7 +82,7 @@ def c13(evidence: Evidence) -> Finding:
     | gap_rmse | study size: n; study capacity: width; sigma (the smallest at most 0.1), seed |
     """
     size, capacity = (
-        _gaps(evidence, study).where(denoiser="network", reference="gaussian").at(0.0, LOW_NOISE)
+        gaps_of(evidence, study).where(denoiser="network", reference="gaussian").at(0.0, LOW_NOISE)
         for study in ("size", "capacity")
     )
 
@@ -153,32 +152,7 @@ def c14(evidence: Evidence) -> Finding:
     )
 
 
-class _InWindow:
-    """RMSE(θ, G) in the window of a study, for groups of models."""
-
-    def __init__(self, evidence: Evidence, study: str, reference: str = "gaussian") -> None:
-        gaps = _gaps(evidence, study)
-        self._controls = gaps.where(denoiser="multidelta", reference="gaussian")
-        self._network = {"denoiser": "network", "reference": reference}
-        found = evidence.where(study=study, quantity=("gap_rmse", "memorised_fraction"), denoiser="network")
-        self.studied = Evidence(found.records, (f"study {study}",))
-
-    @cached_property
-    def _sigmas(self) -> list[Real]:
-        groups = self._controls.by("sigma")
-        means = {sigma: fmean(record["value"] for record in group.records) for sigma, group in groups.items()}
-        return window({sigma: Number(value) for sigma, value in means.items()})
-
-    def over(self, records: Evidence, tag: str) -> dict[Real, Number]:
-        groups = records.where(quantity="gap_rmse", on="held_out", **self._network).by(tag)
-        return {value: mean_at(group.curve(), self._sigmas) for value, group in groups.items()}
-
-
-def _gaps(evidence: Evidence, study: str) -> Evidence:
-    return evidence.where(study=study, quantity="gap_rmse", on="held_out")
-
-
-def _extra_rise(time: _InWindow, records: Evidence) -> Number:
+def _extra_rise(time: InWindow, records: Evidence) -> Number:
     sizes = [*time.studied.where(quantity="gap_rmse").by("n")]
     if len(sizes) < 2:
         raise MissingError("a large N beside the small one is needed in time, 1 size found")
@@ -189,7 +163,7 @@ def _extra_rise(time: _InWindow, records: Evidence) -> Number:
     return rises[0] - rises[1]
 
 
-def _lead(time: _InWindow, records: Evidence) -> Number:
+def _lead(time: InWindow, records: Evidence) -> Number:
     """log of the time of memorising over the time of the minimum, each known to a step between snapshots."""
     small = records.where(n=min(time.studied.where(quantity="gap_rmse").by("n")))
     gaps = {kimg: gap for kimg, gap in time.over(small, "kimg").items() if kimg > 0}
