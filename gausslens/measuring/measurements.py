@@ -126,18 +126,9 @@ def take_distillation(subject: Subject) -> Iterator[Record]:
     Yields:
         The records.
     """
-    for name in _distilled(subject):
+    for name in distilled(subject):
         for inputs in _real(subject):
-            fit = subject.linear(name, inputs)
-            columns = {"fvu": fit.fvu, "fvu_floor": fit.fvu_floor, "fvu_held_out": fit.fvu_held_out}
-            columns |= {"weight_error_floor": fit.weight_error_floor, "shrinkage": fit.shrinkage}
-            tags = {"on": inputs.name, "denoiser": name, "count": fit.calls}
-            for quantity, values in columns.items():
-                yield from _per_level(subject, quantity, values, **tags)
-            for reference, values in fit.weight_error.items():
-                of_inputs = inputs.name if reference == "distillation" else reference
-                if reference == "distillation" or reference != inputs.name:
-                    yield from _per_level(subject, "weight_error", values, reference=f"gaussian of {of_inputs}", **tags)
+            yield from of_distillation(subject, name, inputs)
 
 
 def take_alignment(subject: Subject) -> Iterator[Record]:
@@ -146,19 +137,10 @@ def take_alignment(subject: Subject) -> Iterator[Record]:
     Yields:
         The records.
     """
-    halves = [Moments.fit(half, device=subject.device) for half in _halves(subject)]
-    for name in _distilled(subject):
+    halves = half_moments(subject)
+    for name in distilled(subject):
         for inputs in _real(subject):
-            fit = subject.linear(name, inputs)
-            for sigma in subject.sigmas.tolist():
-                found = alignment(fit, subject.moments, sigma, halves=(halves[0], halves[1]) if halves else None)
-                tags = {"sigma": sigma, "on": inputs.name, "denoiser": name, "count": fit.calls}
-                yield _record("asymmetry", found.asymmetry, **tags)
-                for k in (k for k in _OVERLAPS if k <= len(found.overlap)):
-                    yield _record("overlap", float(found.overlap[k - 1]), k=k, **tags)
-                    yield _record("overlap_chance", float(found.chance[k - 1]), k=k, **tags)
-                    if found.ceiling is not None:
-                        yield _record("overlap_ceiling", float(found.ceiling[k - 1]), k=k, **tags)
+            yield from of_alignment(subject, name, inputs, halves)
 
 
 def take_memorization(subject: Subject) -> Iterator[Record]:
@@ -280,6 +262,68 @@ def of_similarity(likeness: Similarity, **tags: Any) -> Iterator[Record]:
         yield of_estimate(f"agreement_{name}", getattr(likeness, name), **tags)
 
 
+def of_distillation(subject: Subject, name: str, inputs: Inputs) -> Iterator[Record]:
+    """The records of one denoiser distilled on one set of images.
+
+    Yields:
+        The records.
+    """
+    fit = subject.linear(name, inputs)
+    columns = {"fvu": fit.fvu, "fvu_floor": fit.fvu_floor, "fvu_held_out": fit.fvu_held_out}
+    columns |= {"weight_error_floor": fit.weight_error_floor, "shrinkage": fit.shrinkage}
+    tags = {"on": inputs.name, "denoiser": name, "count": fit.calls}
+    for quantity, values in columns.items():
+        yield from _per_level(subject, quantity, values, **tags)
+    for reference, values in fit.weight_error.items():
+        of_inputs = inputs.name if reference == "distillation" else reference
+        if reference == "distillation" or reference != inputs.name:
+            yield from _per_level(subject, "weight_error", values, reference=f"gaussian of {of_inputs}", **tags)
+
+
+def of_alignment(
+    subject: Subject, name: str, inputs: Inputs, halves: tuple[Moments, Moments] | None
+) -> Iterator[Record]:
+    """The records of how one distilled denoiser lines up with principal components.
+
+    Args:
+        subject: whose images.
+        name: of the denoiser.
+        inputs: what it is distilled on.
+        halves: of `half_moments`.
+
+    Yields:
+        The records; `separated` says whether the Gaussian's gains part the first `k` components from the others.
+    """
+    fit = subject.linear(name, inputs)
+    for sigma in subject.sigmas.tolist():
+        found = alignment(fit, subject.moments, sigma, halves=halves)
+        tags = {"sigma": sigma, "on": inputs.name, "denoiser": name, "count": fit.calls}
+        yield _record("asymmetry", found.asymmetry, **tags)
+        for k in (k for k in _OVERLAPS if k <= len(found.overlap)):
+            cut = {**tags, "k": k, "separated": bool(found.separated[k - 1])}
+            yield _record("overlap", float(found.overlap[k - 1]), **cut)
+            yield _record("overlap_chance", float(found.chance[k - 1]), **cut)
+            if found.ceiling is not None:
+                yield _record("overlap_ceiling", float(found.ceiling[k - 1]), **cut)
+
+
+def distilled(subject: Subject) -> list[str]:
+    """Which denoisers are distilled: the network, and the control that retrieves where that is not too much work."""
+    if subject.calls is None:
+        return []
+    affordable = subject.calls * subject.dim * len(subject.images.train) <= _CONTROL_COST
+    return ["network", "multidelta"] if affordable else ["network"]
+
+
+def half_moments(subject: Subject) -> tuple[Moments, Moments] | None:
+    """The moments of two random halves of the training images; None if there are too few."""
+    order = draw_order(subject.config.seed, len(subject.images.train), stream="halves")
+    if len(order) <= 3:
+        return None
+    first, second = (subject.images.train[half.sort().values] for half in order.chunk(2))
+    return Moments.fit(first, device=subject.device), Moments.fit(second, device=subject.device)
+
+
 def _record(quantity: str, value: float | int, **tags: Any) -> Record:
     return {"quantity": quantity, "value": _finite(value), **tags}
 
@@ -302,16 +346,3 @@ def _how(subject: Subject, inputs: Inputs) -> dict[str, Any]:
 
 def _real(subject: Subject) -> list[Inputs]:
     return [inputs for inputs in subject.inputs if inputs.name != "surrogate"]
-
-
-def _distilled(subject: Subject) -> list[str]:
-    """Which denoisers are distilled: the network, and the control that retrieves where that is not too much work."""
-    if subject.calls is None:
-        return []
-    affordable = subject.calls * subject.dim * len(subject.images.train) <= _CONTROL_COST
-    return ["network", "multidelta"] if affordable else ["network"]
-
-
-def _halves(subject: Subject) -> tuple[Tensor, ...]:
-    order = draw_order(subject.config.seed, len(subject.images.train), stream="halves")
-    return tuple(subject.images.train[half.sort().values] for half in order.chunk(2)) if len(order) > 3 else ()
