@@ -29,12 +29,9 @@ def vary_weights(task: Task) -> Iterator[Record]:
     (held_out,) = (inputs for inputs in subject.inputs if inputs.name == "held_out")
     how = {"count": subject.config.count, "seed": subject.config.seed, "device": subject.device, **held_out.options}
     asked = [
-        (name, metric, inputs, affine)
-        for name in subject.denoisers
-        for metric, inputs, affine in (
-            *(("cosine", "images", False), ("cosine", "noise", False), ("cosine", "images", True)),
-            *(("nmse", "images", False), ("nmse", "noise", False)),
-        )
+        *(("network", metric, inputs, False) for metric in ("cosine", "nmse") for inputs in ("images", "noise")),
+        ("network", "cosine", "images", True),
+        *((name, "cosine", "images", False) for name in subject.controls),
     ]
     for done, (name, metric, inputs, affine) in enumerate(asked):
         task.report(done / len(asked))

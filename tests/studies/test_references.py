@@ -1,0 +1,131 @@
+"""The study of references: its claims find their numbers, and trajectories and outputs are what they are said to be."""
+
+import pytest
+import torch
+from small_studies import check_drawing, missing, run_small
+
+from gausslens import GaussianDenoiser, Moments, MultiDeltaDenoiser, karras_sigmas, load_denoiser
+from gausslens.images import dequantize, quantize
+from gausslens.measuring.references import load_run_images
+from gausslens.noise import draw_noise, draw_order
+from gausslens.report import ImageGrid, NoiseSlider
+from gausslens.studies.cells import CellStore
+from gausslens.studies.claims import judge
+from gausslens.studies.counterparts import COUNTERPARTS
+from gausslens.studies.models import run_of
+from gausslens.studies.outputs import denoised
+from gausslens.studies.plans import Plan
+from gausslens.studies.trajectories import follow, followed
+
+SIGMAS = karras_sigmas(10)
+
+
+@pytest.fixture(name="folder", scope="module")
+def make_folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("cells")
+
+
+@pytest.fixture(name="findings", scope="module")
+def run_the_study(folder):
+    return run_small("references", folder, seeds=1)
+
+
+@pytest.fixture(name="model", scope="module")
+def load_the_model(findings, folder):
+    run = run_of(CellStore(folder).result(findings.plan.model(64, 0)))
+    images = load_run_images(run)
+    return {
+        "network": load_denoiser(run),
+        "gaussian": GaussianDenoiser(Moments.fit(images.train)).float(),
+        "multidelta": MultiDeltaDenoiser(images.train).float(),
+    }, images
+
+
+def test_no_claim_lacks_a_record(findings):
+    found = missing(findings, "C5", "C7")
+    assert len(found) == 3
+    assert set(found.values()) == {None}
+
+
+def test_every_figure_is_drawn_and_none_from_nothing(findings, tmp_path):
+    figures = check_drawing("references", findings, tmp_path)
+    distances = figures["Distance of the network to its counterparts"]
+    assert len(distances.series) == 6
+    assert len(distances.thresholds) == 1
+    assert sum(isinstance(figure, ImageGrid) for figure in figures.values()) == 2
+    (slider,) = (figure for figure in figures.values() if isinstance(figure, NoiseSlider))
+    assert slider.images.shape == (10, 6, 5, 1, 8, 8)
+    assert slider.columns == ("input", "network", "linear", "Gaussian", "multi-delta")
+
+
+def test_the_limit_is_the_papers_times_the_contrast_of_the_data(findings, model):
+    _, images = model
+    contrast = float(dequantize(images.available, torch.float64).square().mean().sqrt())
+    (rms,) = findings.evidence.where(quantity="data_rms").records
+    assert rms["value"] == pytest.approx(contrast, rel=1e-12)
+    assert rms["low"] < rms["value"] < rms["high"]
+    assert findings.evidence.where(quantity="dim").one().value == 64
+
+
+def test_trajectories_are_eulers_from_one_noise(findings, model):
+    denoisers, _ = model
+    latents = draw_noise(0, torch.arange(10), (1, 8, 8), stream="latents").double()
+    for name, denoiser in denoisers.items():
+        x, expected = 80 * latents, []
+        for sigma, after in zip(SIGMAS.tolist(), [*SIGMAS.tolist()[1:], 0.0], strict=True):
+            with torch.no_grad():
+                expected.append(denoiser(x.float(), sigma).double())
+            x = x + (after - sigma) / sigma * (x - expected[-1])
+        torch.testing.assert_close(x, expected[-1], atol=1e-9, rtol=0)
+        found = findings.array("trajectories, seed 0", name)
+        wanted = quantize(torch.stack(expected, 1)).numpy()
+        assert abs(found.astype(int) - wanted.astype(int)).max() <= 1
+
+
+def test_likeness_along_the_way_is_of_the_paths_and_falls_with_other_noises(findings, model):
+    denoisers, _ = model
+    latents = draw_noise(0, torch.arange(10), (1, 8, 8), stream="latents")
+    network, gaussian = (follow(denoisers[name], latents, SIGMAS).flatten(2) for name in ("network", "gaussian"))
+    expected = [
+        sum(float(torch.corrcoef(torch.stack(pair))[0, 1]) for pair in zip(network[:, k], gaussian[:, k], strict=True))
+        / 10
+        for k in range(10)
+    ]
+    pairs = findings.evidence.where(quantity="trajectory_correlation", reference="gaussian")
+    found = pairs.where(noise="same").curve()
+    assert [found[sigma].value for sigma in SIGMAS.tolist()] == pytest.approx(expected, abs=1e-4)
+    assert pairs.where(noise="shuffled").curve()[0.002].value < found[0.002].value
+
+
+def test_outputs_are_of_held_out_images_with_the_noise_of_the_gaps(findings, model):
+    denoisers, images = model
+    chosen = images.held_out[draw_order(0, len(images.held_out))[:6]]
+    assert (findings.array("outputs", "clean") == chosen.numpy()).all()
+    noise = draw_noise(0, torch.arange(6), (1, 8, 8)).double()
+    for level, sigma in enumerate(SIGMAS.tolist()):
+        x = dequantize(chosen, torch.float64) + sigma * noise
+        assert (findings.array("outputs", "inputs")[level] == quantize(x / (1 + 2 * sigma)).numpy()).all()
+        for name, denoiser in denoisers.items():
+            with torch.no_grad():
+                wanted = quantize(denoiser(x.float(), sigma)).numpy()
+            assert abs(findings.array("outputs", name)[level].astype(int) - wanted.astype(int)).max() <= 1
+
+
+def test_pictures_need_the_measures_for_the_linear_denoiser_alone(findings):
+    plan: Plan = findings.plan
+    model = plan.model(64, 0)
+    measured = plan.measured(model, "gap", "linearity")
+    for cell in (followed(plan, model), denoised(plan, model)):
+        assert cell.needs == (model, measured)
+    for cell in (
+        followed(plan, model, denoisers=COUNTERPARTS[:3]),
+        denoised(plan, model, denoisers=("network",), sigmas=(4.0,), inputs="noise"),
+    ):
+        assert cell.needs == (model,)
+
+
+@pytest.mark.slow
+def test_three_seeds_are_enough_to_judge(tmp_path):
+    findings = run_small("references", tmp_path, seeds=3)
+    judged = {verdict.claim: verdict for verdict in judge(findings.records)}
+    assert [statistic.lacks for claim in ("C5", "C7") for statistic in judged[claim].statistics] == [None] * 3
