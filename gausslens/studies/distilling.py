@@ -1,0 +1,175 @@
+"""Distilling models for studies: affine maps of a network and of a control on several sets of images, beside the Gaussian.
+
+Everything here rests on fits without shrinkage, since shrinkage toward the Gaussian assumes what is to be shown. The arrays
+of a cell are of the network's map on held-out images: `sigmas` (s,); `correlation`, |U_Wᵀ U| of its left singular vectors
+and the principal components, (s, k, k); `singular_values` and `gains`, the Gaussian's, (s, k); `vectors` and
+`components`, uint8 (m, c, h, w), at the level nearest to σ = 4, each with the sign of its principal component.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from .cells import Cell, Record, Task, versioned
+from .models import subject_of
+from .plans import Plan
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..denoisers.linear import LinearDenoiser
+    from ..denoisers.protocol import Denoiser
+    from ..measuring.subject import Inputs, Subject
+
+_LARGEST_MAP = 100
+_PICTURED_SIGMA = 4.0
+_PICTURED = 25
+_LEVELS = 10
+# By Adam: images and calls at each level, so that it costs no more than the closed form, or seconds.
+_ADAM_IMAGES, _ADAM_EPOCHS, _ADAM_CALLS = 2048, 60, 24_000
+_TRAVEL = 3.0  # how far Adam could move a weight in all its steps, in units of the Gaussian's largest
+
+
+def distilled_model(plan: Plan, model: Cell, *, denoisers: Sequence[str], images: Sequence[str]) -> Cell:
+    """The cell that distils a model.
+
+    Args:
+        plan: the study's.
+        model: the cell that trains it.
+        denoisers: "network", and "multidelta" as a control.
+        images: what to distil on: "held_out", "train", "surrogate".
+
+    Returns:
+        The cell; without records where images have too many pixels to distil by default.
+    """
+    calls = 10 * plan.dim * _LEVELS * len(denoisers) * len(images)
+    return plan.on_model(
+        "distill_model", model, module=__name__, calls=calls, denoisers=tuple(denoisers), images=tuple(images)
+    )
+
+
+def distilled_by_adam(plan: Plan, model: Cell) -> Cell:
+    """The cell that distils a model on held-out images as the paper does, by Adam."""
+    return plan.on_model("distill_by_adam", model, module=__name__, calls=_ADAM_CALLS * _LEVELS)
+
+
+@versioned(1)
+def distill_model(task: Task) -> Iterator[Record]:
+    """Distil in closed form. Options: `denoisers` and `images`, names; and those that `subject_of` reads.
+
+    Yields:
+        The records of the measures `distillation` and `alignment`; and `gap_rmse` with `shrunk` False: of the linear map
+        from the Gaussian (denoiser linear, `of` what was distilled) and of what was distilled from both.
+    """
+    from ..measuring.measurements import distilled, half_moments, of_alignment, of_distillation
+
+    subject, tags = subject_of(task)
+    names = [name for name in distilled(subject) if name in task.options["denoisers"]]
+    sets = [inputs for inputs in subject.inputs if inputs.name in task.options["images"]]
+    halves = half_moments(subject) if names else None
+    pairs = [(name, inputs) for inputs in sets for name in names]
+    for done, (name, inputs) in enumerate(pairs):
+        task.report(done / len(pairs))
+        for found in (
+            of_distillation(subject, name, inputs),
+            of_alignment(subject, name, inputs, halves),
+            _gaps(subject, name, inputs),
+        ):
+            for record in found:
+                yield {**tags, **record}
+        if (name, inputs.name) == ("network", "held_out"):
+            task.save_arrays(**_pictures(subject, subject.linear(name, inputs)))
+
+
+@versioned(1)
+def distill_by_adam(task: Task) -> Iterator[Record]:
+    """Distil the network on held-out images by Adam. Options are those that `subject_of` reads.
+
+    Yields:
+        `weight_error`, from the Gaussian of the same images, and `asymmetry` by `epoch`, with `method` adam; `count` is of
+        images, `step_size` Adam's.
+    """
+    from ..denoisers.adam import BATCH
+    from ..denoisers.distillation import distill
+    from ..denoisers.gaussian import GaussianDenoiser
+    from ..denoisers.moments import Moments
+
+    subject, tags = subject_of(task)
+    if subject.calls is None:
+        return
+    images = subject.images.held_out[:_ADAM_IMAGES]
+    epochs = max(2, min(_ADAM_EPOCHS, _ADAM_CALLS // len(images)))
+    steps = epochs * -(-len(images) // BATCH)
+    gaussian = GaussianDenoiser(Moments.fit(images, device=subject.device)).to(subject.device)
+    for done, sigma in enumerate(subject.sigmas.tolist()):
+        task.report(done / _LEVELS)
+        # Inputs are divided by √d, so weights are √d times the matrix that they stand for.
+        step_size = _TRAVEL * float(gaussian.weight(sigma).abs().max()) * subject.dim**0.5 / steps
+        fit = distill(
+            *(subject.network, images, [sigma]),
+            method="adam",
+            calls=epochs * len(images),
+            seed=subject.config.seed,
+            learning_rate=step_size,
+        )
+        said = {**tags, "sigma": sigma, "on": "held_out", "denoiser": "network", "method": "adam"}
+        said |= {"count": len(images), "step_size": step_size}
+        for epoch in fit.history[0]:
+            for quantity, more in (("weight_error", {"reference": "gaussian of held_out"}), ("asymmetry", {})):
+                yield {"quantity": quantity, "value": epoch[quantity], "epoch": int(epoch["epoch"]), **more, **said}
+
+
+def unshrunk(fit: "LinearDenoiser") -> "Denoiser":
+    """D(x; σ) = Wx + b of the fit without shrinkage, for inputs of one noise level."""
+
+    def denoise(x: "Tensor", sigma: "Tensor", *labels: "Tensor") -> "Tensor":
+        weight, bias = (part.to(x) for part in (fit.weight(sigma[0]), fit.bias(sigma[0])))
+        return (x.flatten(1) @ weight.T + bias).reshape(x.shape)
+
+    return denoise
+
+
+def _gaps(subject: "Subject", name: str, inputs: "Inputs") -> Iterator[Record]:
+    """Between what was distilled, its linear map and the Gaussian, on the images that it was distilled on.
+
+    Yields:
+        The records.
+    """
+    from ..measures.gaps import gap
+    from ..measuring.measurements import of_curve
+
+    denoiser, gaussian = subject.remembering[name], subject.remembering["gaussian"]
+    linear = unshrunk(subject.linear(name, inputs))
+    for a, b, said in (
+        (linear, gaussian, {"denoiser": "linear", "reference": "gaussian", "of": name, "shrunk": False}),
+        (denoiser, linear, {"denoiser": name, "reference": "linear", "shrunk": False}),
+        (denoiser, gaussian, {"denoiser": name, "reference": "gaussian"}),
+    ):
+        curve = gap(
+            *(a, b, inputs.images, subject.sigmas),
+            count=subject.config.count,
+            seed=subject.config.seed,
+            bounds=inputs.options["bounds"],
+            device=subject.device,
+        )
+        yield from of_curve("gap_rmse", curve, on=inputs.name, **said)
+
+
+def _pictures(subject: "Subject", fit: "LinearDenoiser") -> "dict[str, Tensor]":
+    """The arrays of a cell."""
+    import torch
+
+    from ..measures.spectrum import alignment
+    from .directions import as_pictures, signed_like
+
+    k = min(subject.dim, _LARGEST_MAP)
+    found = [alignment(fit, subject.moments, sigma, k) for sigma in subject.sigmas.tolist()]
+    level = int((subject.sigmas.log() - torch.tensor(_PICTURED_SIGMA).log()).abs().argmin())
+    vectors, components = found[level].left[:, :_PICTURED], subject.moments.eigvecs[:, :_PICTURED]
+    return {
+        "sigmas": subject.sigmas,
+        "correlation": torch.stack([level.correlation for level in found]).float().cpu(),
+        "singular_values": torch.stack([level.singular_values for level in found]).cpu(),
+        "gains": torch.stack([level.gaussian_singular_values for level in found]).cpu(),
+        "vectors": as_pictures(signed_like(vectors, components), subject.images.shape),
+        "components": as_pictures(components, subject.images.shape),
+    }
