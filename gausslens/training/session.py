@@ -83,7 +83,9 @@ class Session:
             process=accelerator.process_index,
             processes=accelerator.num_processes,
         )
-        self.wanted = {config.step_at(kimg): kimg for kimg in (*config.snapshots, self.length)}
+        self.wanted: dict[int, list[float]] = {}  # several may fall into one step of a large batch
+        for kimg in sorted({*config.snapshots, self.length}):
+            self.wanted.setdefault(config.step_at(kimg), []).append(kimg)
         self.checkpoints = Checkpoints(run, config.steps)
         self.step, self.seconds_before = 0, 0.0
         self.losses: list[Tensor] = []  # since the last record
@@ -226,7 +228,8 @@ class Session:
     def _snapshot(self) -> None:
         self._check_weights()
         raw, ema = self.denoiser.state_dict(), self.average.module.state_dict()
-        self.run.save_snapshot(self.wanted[self.step], raw, ema, self.description)
+        for kimg in self.wanted[self.step]:
+            self.run.save_snapshot(kimg, raw, ema, self.description)
         self.run.append(self._validate())
 
     def _validate(self) -> list[Record]:
@@ -275,7 +278,12 @@ class Session:
                 value.copy_(tensors[f"adam.{key}.{name}"])
         self.step, self.seconds_before = metadata["step"], metadata["seconds"]
         self.losses = [torch.tensor(loss, device=self.device) for loss in metadata["losses"]]
-        passed = [kimg for step, kimg in self.wanted.items() if step < self.step and kimg not in self.run.snapshots]
+        passed = [
+            kimg
+            for step, lengths in self.wanted.items()
+            for kimg in lengths
+            if step < self.step and kimg not in self.run.snapshots
+        ]
         if passed:
             raise ConfigError(
                 f"{self.run.path} is at {self.kimg:g} kimg and has kept no snapshot at {passed[0]:g}. Ask for a "

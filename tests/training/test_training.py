@@ -84,6 +84,13 @@ def test_the_loss_falls_and_everything_is_written_down(tmp_path):
     assert run.is_finished
 
 
+def test_snapshots_of_one_step_are_all_kept(tmp_path):
+    run = train(config(tmp_path, kimg=0.32, snapshots=(0.01, 0.016)))  # steps of 16 images
+    assert run.snapshots == [0.01, 0.016, 0.32]
+    first, second = (load_denoiser(run, kimg=kimg).state_dict() for kimg in (0.01, 0.016))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
 def test_the_first_snapshot_holds_the_initial_weights(tmp_path):
     run = train(config(tmp_path, kimg=0.16, snapshots=(0,)))
     raw, ema = run.weights(0, ema=False), run.weights(0)
