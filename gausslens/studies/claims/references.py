@@ -5,7 +5,7 @@ the paper's images.
 """
 
 from .evidence import Evidence, Number, greatest, mean, mean_at, window
-from .findings import Control, Finding, control, pixel_scale, statistic
+from .findings import Control, Finding, Statistic, control, pixel_scale, statistic
 from .thresholds import HIGH_NOISE, LOW_NOISE, MUCH_CLOSER
 
 AUTOMATIC = (
@@ -91,11 +91,11 @@ def c7(evidence: Evidence) -> Finding:
 
 
 def c19(evidence: Evidence) -> Finding:
-    """Identity gap (NMSE) of the network minus that of the Wiener filter, mean over σ ≤ 0.1.
+    """Identity gap (NMSE) of a network minus that of the Wiener filter, mean over σ ≤ 0.1; for each architecture.
 
     | quantity | tags |
     |---|---|
-    | identity_nmse | study identity; denoiser network, and gaussian; n, sigma, seed |
+    | identity_nmse | study identity; denoiser network, and gaussian; network (the architecture), n, sigma, seed |
     """
     gaps = evidence.where(study="identity", quantity="identity_nmse", on="held_out").at(0.0, LOW_NOISE)
 
@@ -107,5 +107,10 @@ def c19(evidence: Evidence) -> Finding:
     def of(name: str) -> tuple[Control, ...]:
         return control(f"identity gap, {name}", gaps.where(denoiser=name), lambda r: mean(r.curve().values()))
 
-    judged = statistic("identity gap minus the Wiener filter's, σ ≤ 0.1", "C19 difference", gaps, difference)
-    return Finding((judged,), of("network") + of("gaussian"))
+    def compare(name: str | None) -> Statistic:
+        words = f", {name}" if len(names) > 1 else ""
+        said = f"identity gap minus the Wiener filter's, σ ≤ 0.1{words}"
+        return statistic(said, "C19 difference", gaps.where(network=name), difference)
+
+    names = sorted({record.get("network") for record in gaps.records}, key=str) or [None]
+    return Finding(tuple(compare(name) for name in names), of("network") + of("gaussian"))
