@@ -60,8 +60,8 @@ def draw(findings: Findings) -> list[Figure]:
             caption=f"RMSE between two denoisers, {on}. Solid: from the network to the Gaussian, the linear and the "
             "multi-delta denoiser. Dashed: from the linear to the Gaussian one and, a control, from the multi-delta to the "
             "Gaussian one, which says where the two can be told apart. Look whether the network is closer to the Gaussian "
-            "there. The linear denoiser is distilled on training images; that it is near the Gaussian is almost automatic."
-            + known,
+            "there. The linear denoiser is distilled on training images, and left out for very many pixels; that "
+            "it is near the Gaussian is almost automatic." + known,
             redraws=(2, 27),
             claims=("C5", "C6", "C7"),
             command=command,
@@ -159,7 +159,7 @@ def _samples(findings: Findings) -> ImageGrid | None:
         return None
     images = np.stack([*there.values()])
     return ImageGrid(
-        title="Samples of all four from the same noises",
+        title="Samples from the same noises",
         caption="Where the trajectories end: Euler's method on ten levels, as in the paper, for all denoisers. Samples of "
         "the multi-delta denoiser are training images. Look whether those of the network resemble the Gaussian's and the "
         "linear one's.",
