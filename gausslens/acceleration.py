@@ -1,8 +1,7 @@
 """How a network is made fast: its arithmetic, memory layout and compilation.
 
-On a GPU: bf16 autocast (weights, optimiser and preconditioning stay float32), channels last, and, for work that is long
-enough, each residual block compiled on its own, so that blocks of one shape are compiled once. On a CPU the network runs
-as it is.
+Everywhere: channels last. On a GPU: bf16 autocast (weights, optimiser and preconditioning stay float32) and, for work that
+is long enough, each residual block compiled on its own, so that blocks of one shape are compiled once.
 """
 
 import contextlib
@@ -60,8 +59,8 @@ def prepare_network(denoiser: Preconditioned, device: torch.device, *, compile: 
         Whether there are blocks that were compiled.
     """
     denoiser.to(device)
+    denoiser.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if device.type == "cuda":
-        denoiser.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         torch.backends.cudnn.benchmark = True
     regions = [module for module in denoiser.modules() if isinstance(module, _REGIONS)] if compile else []
     if regions:

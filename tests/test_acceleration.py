@@ -38,6 +38,9 @@ def test_preparing_keeps_the_names_of_the_weights(compile):
     names = list(denoiser.state_dict())
     assert prepare_network(denoiser, CPU, compile=compile) == compile
     assert list(denoiser.state_dict()) == names
+    filters = [weight for weight in denoiser.parameters() if weight.ndim == 4 and min(weight.shape[1:]) > 1]
+    assert filters
+    assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in filters)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
