@@ -61,7 +61,7 @@ def draw(findings: Findings) -> list[Figure]:
             "multi-delta denoiser. Dashed: from the linear to the Gaussian one and, a control, from the multi-delta to the "
             "Gaussian one, which says where the two can be told apart. Look whether the network is closer to the Gaussian "
             "there. The linear denoiser is distilled on training images, and left out for very many pixels; that "
-            "it is near the Gaussian is almost automatic." + known,
+            "it is near the Gaussian is almost automatic where the network is well trained." + known,
             redraws=(2, 27),
             claims=("C5", "C6", "C7"),
             command=command,
