@@ -1,22 +1,57 @@
 """What is known of the images themselves, before any model: numbers that claims are measured by."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from .cells import Cell, Record, Task, versioned
 from .plans import Plan
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _LOADING = ("size", "value_range", "skip_broken", "held_out")
 
 
 def described(plan: Plan) -> Cell:
     """The cell that describes the images that may be trained on; it needs no model."""
-    loading = {name: plan.training.get(name) for name in _LOADING}
-    options = {name: list(value) if isinstance(value, tuple) else value for name, value in loading.items()}
+    return on_images(plan, "describe_images", {}, module=__name__)
+
+
+def on_images(plan: Plan, work: str, options: Mapping[str, Any], *, module: str) -> Cell:
+    """A cell that works on images alone.
+
+    Args:
+        plan: the study's.
+        work: the name of its function, which calls `available_images`.
+        options: what it is told besides.
+        module: where the function is.
+
+    Returns:
+        The cell.
+    """
+    told = {**{name: plan.training.get(name) for name in _LOADING}, **options}
+    listed = {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
     return Cell(
-        f"{__name__}:describe_images",
-        {"content_hash": plan.content_hash, **options},
-        circumstances={"data": plan.data},
+        f"{module}:{work}",
+        {"content_hash": plan.content_hash, **listed},
+        circumstances={"data": plan.data, "cpu": plan.cpu},
     )
+
+
+def available_images(task: Task) -> "Tensor":
+    """The images that may be trained on, uint8 (n, c, h, w), of a cell made by `on_images`."""
+    from ..data.loading import load_images
+    from ..data.splits import Splits
+    from ..images import as_tensor
+
+    size, value_range, skip_broken, held_out = (task.options[name] for name in _LOADING)
+    images = load_images(
+        task.options["data"],
+        size=size,
+        value_range=None if value_range is None else (value_range[0], value_range[1]),
+        skip_broken=skip_broken,
+    )
+    return as_tensor(images.images)[as_tensor(Splits(len(images), held_out=held_out).named("all"))]
 
 
 @versioned(1)
@@ -29,19 +64,10 @@ def describe_images(task: Task) -> Iterator[Record]:
     """
     import torch
 
-    from ..data.loading import load_images
-    from ..data.splits import Splits
-    from ..images import as_tensor, dequantize
+    from ..images import dequantize
     from ..measures.intervals import mean_estimate
 
-    size, value_range, skip_broken, held_out = (task.options[name] for name in _LOADING)
-    images = load_images(
-        task.options["data"],
-        size=size,
-        value_range=None if value_range is None else (value_range[0], value_range[1]),
-        skip_broken=skip_broken,
-    )
-    chosen = as_tensor(images.images)[as_tensor(Splits(len(images), held_out=held_out).named("all"))]
+    chosen = available_images(task)
     squares = [dequantize(part, torch.float64).square().flatten(1).mean(1) for part in chosen.split(1024)]
     found = mean_estimate(torch.cat(squares))
     low, value, high = (max(number, 0.0) ** 0.5 for number in (found.low, found.value, found.high))

@@ -1,0 +1,229 @@
+"""Do models agree? Pairs that share no training image, from the same noise."""
+
+from typing import NamedTuple
+
+from ..report import Axis, CurveFigure, Figure, ImageGrid, Series, Threshold
+from .claims.evidence import Evidence
+from .claims.thresholds import MEMORIZED, THRESHOLDS
+from .drawing import drawn, line, sample_grid, shown
+from .plans import Plan
+from .study import Findings, Part, Study
+from .subsets import gaussians_compared
+
+_SHOWN = 8  # noises of each pair
+_ROLES = ("large", "early", "narrow", "small")
+
+
+class Pair(NamedTuple):
+    """Two models on disjoint sets of images.
+
+    Attributes:
+        n: images of each.
+        width: channels.
+        kimg: when training is stopped; None is its end.
+    """
+
+    n: int
+    width: int
+    kimg: float | None = None
+
+
+def pairs(plan: Plan) -> dict[str, Pair]:
+    """The pairs by their roles: on many images, and on few of them stopped early, narrow, and neither."""
+    least = plan.sizes[0]
+    return {
+        "large": Pair(plan.available // 2, plan.width),
+        "small": Pair(least, plan.width),
+        "early": Pair(least, plan.width, plan.early),
+        "narrow": Pair(least, plan.widths[0]),
+    }
+
+
+def parts(plan: Plan) -> list[Part]:
+    """Every pair at every seed: samples of both from the same noise, and how alike they are; then Gaussians of subsets."""
+    found = []
+    for seed in range(plan.seeds):
+        for role, (n, width, kimg) in pairs(plan).items():
+            both = [plan.sampled(plan.model(n, seed, half=half, width=width), kimg=kimg) for half in (1, 2)]
+            found += [Part(_key(role, seed, half), cell, {"role": role}) for half, cell in enumerate(both, 1)]
+            compared = plan.on_model("compare_samples", *both, module="gausslens.studies.agreements")
+            found.append(Part(f"{role}, seed {seed}", compared, {"role": role, "n": n, "seed": seed}))
+    for seed in range(plan.seeds):
+        found.append(Part(f"subsets, seed {seed}", gaussians_compared(plan, seed, _subsets(plan))))
+    return found
+
+
+def draw(findings: Findings) -> list[Figure]:
+    """Figs. 9 and 26 of the paper."""
+    plan, evidence, command = findings.plan, findings.evidence, findings.command
+    alike = evidence.where(quantity="agreement_correlation")
+    subsets = alike.where(denoiser="gaussian", reference="gaussian_full")
+    figures: list[Figure | None] = [
+        CurveFigure(
+            title="Agreement of models that share no training image",
+            caption=f"Correlation of the pixels of two models' samples from the same noise, over {plan.samples} noises "
+            f"and {plan.seeds} training seeds. {_told(plan)} Controls: the same models with noises exchanged, which "
+            "shows how alike any two images are; the multi-delta denoisers of the two sets, which shows how alike "
+            "retrieved training images are; and their Gaussians. Look how far the models exceed the multi-delta "
+            "denoisers: beating exchanged noises proves nothing, since retrieval does so too.",
+            redraws=(9, 26),
+            claims=("C15",),
+            command=command,
+            x=_roles_axis(),
+            y=Axis("correlation of pixels"),
+            series=_agreements(alike),
+        ),
+        CurveFigure(
+            title="Agreement beyond retrieval",
+            caption="The models' agreement minus that of the multi-delta denoisers of the same images, paired by noise. "
+            f"{_told(plan)} The paper says that the first three agree, and the last does not: two models that retrieve "
+            "their training images have 0.",
+            redraws=(9, 26),
+            claims=("C15",),
+            command=command,
+            x=_roles_axis(),
+            y=Axis("excess correlation"),
+            series=_by_role("networks", alike.where(denoiser="network", noise="excess")),
+            thresholds=(
+                Threshold(THRESHOLDS["C15 agree"].above or 0.0, "agreement lies above"),
+                Threshold(THRESHOLDS["C15 small"].below or 0.0, "retrieval lies below"),
+            ),
+        ),
+        CurveFigure(
+            title="Copies among samples of the pairs",
+            caption=f"Share of {plan.samples} samples whose nearest training image is less than a third as far as the "
+            f"second nearest, over both models of a pair. {_told(plan)} Controls: samples of the multi-delta and the "
+            "Gaussian denoiser of the same images.",
+            redraws=(9, 26),
+            claims=("C15",),
+            command=command,
+            x=_roles_axis(),
+            y=Axis("memorised fraction"),
+            series=_copies(evidence.where(quantity="memorised_fraction")),
+            thresholds=(Threshold(MEMORIZED, "memorising"),),
+        ),
+        *(_grid(findings, role) for role in _ROLES),
+        CurveFigure(
+            title="How many images make a Gaussian?",
+            caption="Correlation of samples of the Gaussian of a random subset with those of the Gaussian of all "
+            f"{plan.available:,} images, from the same noise, over {plan.samples} noises and {plan.seeds} subsets of "
+            f"each size. The claim is judged at {plan.few:,} images. Control: noises exchanged.",
+            redraws=(9,),
+            claims=("C16",),
+            command=command,
+            x=Axis("images in the subset", log=True),
+            y=Axis("correlation of pixels"),
+            series=drawn(
+                line("same noise", subsets.where(noise="same"), x="n"),
+                line("control: noises exchanged", subsets.where(noise="shuffled"), x="n", dashed=True),
+            ),
+            thresholds=(Threshold(THRESHOLDS["C16 correlation"].above or 0.0, "nearly the same"),),
+        ),
+        sample_grid(
+            findings,
+            [
+                *((f"Gaussian of {n:,} images", "subsets, seed 0", str(n)) for n in _subsets(plan)),
+                (f"Gaussian of all {plan.available:,}", "subsets, seed 0", "all"),
+            ],
+            title="Samples of the Gaussians of subsets",
+            caption="From the same noises. Look how many images it takes until the samples are those of the Gaussian of "
+            "all.",
+            redraws=(9,),
+            claims=("C16",),
+            training=False,
+        ),
+    ]
+    return shown(*figures)
+
+
+def _agreements(alike: Evidence) -> tuple[Series, ...]:
+    network = alike.where(denoiser="network")
+    return (
+        *_by_role("networks", network.where(noise="same")),
+        *_by_role("control: networks, noises exchanged", network.where(noise="shuffled"), dashed=True),
+        *_by_role("control: multi-delta", alike.where(denoiser="multidelta", noise="same"), dashed=True),
+        *_by_role("Gaussians", alike.where(denoiser="gaussian", reference=None, noise="same"), dashed=True),
+    )
+
+
+def _copies(records: Evidence) -> tuple[Series, ...]:
+    return (
+        *_by_role("networks", records.where(denoiser="network")),
+        *_by_role("control: multi-delta", records.where(denoiser="multidelta"), dashed=True),
+        *_by_role("control: Gaussian", records.where(denoiser="gaussian"), dashed=True),
+    )
+
+
+def _by_role(name: str, records: Evidence, *, dashed: bool = False) -> tuple[Series, ...]:
+    """A point for each role that there is; the places are those of `_roles_axis`."""
+    placed = [
+        {**record, "place": _ROLES.index(record["role"]) + 1} for record in records.records if record["role"] in _ROLES
+    ]
+    return drawn(line(name, Evidence(placed), x="place", dashed=dashed))
+
+
+def _roles_axis() -> Axis:
+    return Axis("pair: " + ", ".join(f"{place} {role}" for place, role in enumerate(_ROLES, 1)))
+
+
+def _told(plan: Plan) -> str:
+    """What the roles are, in numbers."""
+    large, early, narrow, small = (pairs(plan)[role] for role in _ROLES)
+    return (
+        f"Large: {large.n:,} images each, {large.width} channels. Early: {early.n:,} images, stopped after "
+        f"{early.kimg:g} thousand. Narrow: {narrow.n:,} images, {narrow.width} channels. Small: {small.n:,} images, "
+        f"{small.width} channels."
+    )
+
+
+def _grid(findings: Findings, role: str) -> ImageGrid | None:
+    n, width, kimg = pairs(findings.plan)[role]
+    first, second = (_key(role, 0, half) for half in (1, 2))
+    length = f"{kimg or findings.plan.kimg:g} thousand"
+    return sample_grid(
+        findings,
+        [
+            ("Gaussian of S1", first, "gaussian"),
+            ("Gaussian of S2", second, "gaussian"),
+            ("nearest in S1", first, "nearest"),
+            ("network of S1", first, "network"),
+            ("network of S2", second, "network"),
+            ("nearest in S2", second, "nearest"),
+            ("multi-delta of S1", first, "multidelta"),
+            ("multi-delta of S2", second, "multidelta"),
+        ],
+        columns=_SHOWN,
+        title=f"Two models on disjoint images: {role}",
+        caption=f"Samples from the same noises of two models of {width} channels, trained for {length} images on "
+        f"disjoint sets S1 and S2 of {n:,} images each, with the images of the own set that are nearest to them, and "
+        "samples of each set's Gaussian and multi-delta denoiser. Look whether the two networks' rows are alike, more "
+        "than the multi-delta rows are, and whether each copies its nearest images.",
+        redraws=(9, 26),
+        claims=("C15",),
+    )
+
+
+def _key(role: str, seed: int, half: int) -> str:
+    return f"{role}, seed {seed}, half {half}"
+
+
+def _subsets(plan: Plan) -> list[int]:
+    """Doubling sizes on both sides of the one that is judged, up to half of the images."""
+    sizes = {plan.few * 2**power for power in range(10)} | {plan.few // 2**power for power in range(1, 4)}
+    return sorted(n for n in sizes if 2 <= n <= plan.available // 2)
+
+
+STUDY = Study(
+    name="strong",
+    title="Do models agree?",
+    question="Two models are trained on images that they do not share, and sampled from the same noise. If both have "
+    "learned the law of the images, they make like images; if both retrieve their own training images, they cannot, but "
+    "for what any two such sets have in common. That is measured with the multi-delta denoisers of the two sets, and "
+    "taken off.\n\nThe paper says that models of many images agree, that models of few do not, and that these agree "
+    "again if training is stopped early or the network is narrow; and that the Gaussian of few images is nearly that of "
+    "many.",
+    figures=(9, 26),
+    claims=("C15", "C16"),
+    parts=parts,
+    draw=draw,
+)
