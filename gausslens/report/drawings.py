@@ -43,6 +43,10 @@ def _(figure: CurveFigure) -> str:
         canvas.line(x.start, y(threshold.value), x.end, y(threshold.value), stroke=GREY, stroke_dasharray="2 3")
     for index, columns in enumerate(lines):
         for at, low, high in bands(columns):
+            if figure.x.names:
+                for place, bottom, top in zip(at, low, high, strict=True):
+                    canvas.line(x(place), y(bottom), x(place), y(top), stroke=look(index).colour, stroke_width=1.5)
+                continue
             there, back = zip(at, low, strict=True), zip(at[::-1], high[::-1], strict=True)
             corners = [(x(value), y(end)) for part in (there, back) for value, end in part]
             canvas.polygon(corners, fill=look(index).colour, fill_opacity=0.18)
@@ -50,11 +54,12 @@ def _(figure: CurveFigure) -> str:
         shown = look(index)
         for stretch in _stretches(columns[:2]):
             points = [(x(value), y(height)) for value, height in stretch.T]
-            canvas.polyline(
-                points, stroke=shown.colour, stroke_width=1.8, stroke_dasharray="6 4" if series.dashed else "none"
-            )
-            for place in points if series.markers else ():
-                canvas.mark(*place, shown.mark, shown.colour)
+            if not figure.x.names:
+                canvas.polyline(
+                    points, stroke=shown.colour, stroke_width=1.8, stroke_dasharray="6 4" if series.dashed else "none"
+                )
+            for point in points if series.markers or figure.x.names else ():
+                canvas.mark(*point, shown.mark, shown.colour)
     bottom = _legend(canvas, figure)
     return canvas.document(_WIDTH, bottom, figure.title, figure.caption)
 
@@ -134,6 +139,8 @@ def curve_scales(figure: CurveFigure, lines: list[NDArray[np.float64]]) -> tuple
         From values to places across and, from below upward, down the drawing.
     """
     across = np.concatenate([columns[0] for columns in lines] or [np.empty(0)])
+    if figure.x.names:
+        across = np.array([0.5, len(figure.x.names) + 0.5])
     up = np.concatenate([*(columns[1:].ravel() for columns in lines), [line.value for line in figure.thresholds]])
     return (
         fitted(across, _LEFT, _WIDTH - _RIGHT, log=figure.x.log),
@@ -142,9 +149,10 @@ def curve_scales(figure: CurveFigure, lines: list[NDArray[np.float64]]) -> tuple
 
 
 def _frame(canvas: Canvas, figure: CurveFigure, x: Scale, y: Scale) -> None:
-    for tick in x.ticks():
+    named = {float(place): name for place, name in enumerate(figure.x.names, 1)}
+    for tick, text in (named or {tick: tick_text(tick) for tick in x.ticks()}).items():
         canvas.line(x(tick), y.start, x(tick), y.end, stroke=FAINT)
-        canvas.text(x(tick), y.start + 17, tick_text(tick), text_anchor="middle")
+        canvas.text(x(tick), y.start + 17, text, text_anchor="middle")
     for tick in y.ticks():
         canvas.line(x.start, y(tick), x.end, y(tick), stroke=FAINT)
         canvas.text(x.start - 7, y(tick) + FONT / 3, tick_text(tick), text_anchor="end")
@@ -165,8 +173,9 @@ def _legend(canvas: Canvas, figure: CurveFigure) -> float:
         if index < len(figure.series):
             series, shown = figure.series[index], look(index)
             dashes = "6 4" if series.dashed else "none"
-            canvas.line(left, top, left + 28, top, stroke=shown.colour, stroke_width=1.8, stroke_dasharray=dashes)
-            if series.markers:
+            if not figure.x.names:
+                canvas.line(left, top, left + 28, top, stroke=shown.colour, stroke_width=1.8, stroke_dasharray=dashes)
+            if series.markers or figure.x.names:
                 canvas.mark(left + 14, top, shown.mark, shown.colour)
         else:
             canvas.line(left, top, left + 28, top, stroke=GREY, stroke_dasharray="2 3")

@@ -51,11 +51,14 @@ class Axis:
         label: its name.
         unit: its unit; empty for none.
         log: whether it is logarithmic; values that are not positive are then not drawn.
+        names: for an x axis of things rather than numbers: what stands at 1, 2, …. Points are then not joined, and series
+            stand beside each other.
     """
 
     label: str
     unit: str = ""
     log: bool = False
+    names: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:

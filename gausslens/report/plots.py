@@ -12,6 +12,7 @@ from .spreadsheets import rounded
 
 _INK = "#222222"
 _FAINT = "#DDDDDD"
+_APART = 0.08  # between series, where the x axis has names; its places are 1 apart
 
 
 def curve_plot(figure: CurveFigure) -> dict[str, Any]:
@@ -83,8 +84,13 @@ def plain(text: str) -> str:
 
 
 def drawable(series: Series, figure: CurveFigure) -> NDArray[np.float64]:
-    """x, y, low and high as (4, n), with NaN for what cannot be drawn, such as zero on a logarithmic axis."""
+    """x, y, low and high as (4, n), with NaN for what cannot be drawn, such as zero on a logarithmic axis.
+
+    Where the x axis has names, series are moved apart, so that none hides another.
+    """
     columns = series.columns.copy()
+    if figure.x.names:
+        columns[0] += _APART * (figure.series.index(series) - (len(figure.series) - 1) / 2)
     for log, rows in ((figure.x.log, columns[:1]), (figure.y.log, columns[1:])):
         rows[~np.isfinite(rows) | (log & (rows <= 0))] = np.nan
     return columns
@@ -106,7 +112,11 @@ def bands(columns: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
 def _traces(index: int, series: Series, figure: CurveFigure) -> Iterator[dict[str, Any]]:
     shown = look(index)
     columns = drawable(series, figure)
-    for x, low, high in bands(columns):
+    where, bars = f"{plain(figure.x.label)} %{{x:.4g}}", {}
+    if figure.x.names:
+        named = [plain(figure.x.names[round(place) - 1]) for place in series.columns[0]]
+        where, bars = "%{customdata}", {"error_y": _bars(columns, shown.colour), "customdata": named}
+    for x, low, high in bands(columns) if not figure.x.names else ():
         yield {
             "type": "scatter",
             "mode": "lines",
@@ -121,16 +131,23 @@ def _traces(index: int, series: Series, figure: CurveFigure) -> Iterator[dict[st
         }
     yield {
         "type": "scatter",
-        "mode": "lines+markers" if series.markers else "lines",
+        "mode": "markers" if figure.x.names else "lines+markers" if series.markers else "lines",
         "name": plain(series.name),
         "x": [_number(value) for value in columns[0]],
         "y": [_number(value) for value in columns[1]],
         "line": {"color": shown.colour, "width": 2, "dash": "dash" if series.dashed else "solid"},
-        "marker": {"symbol": shown.mark, "size": 7},
+        "marker": {"symbol": shown.mark, "size": 7, "color": shown.colour},
         "legendgroup": str(index),
         "text": [_interval(low, high) for low, high in columns[2:].T],
-        "hovertemplate": f"{plain(series.name)}<br>{plain(figure.x.label)} %{{x:.4g}}: %{{y:.4g}}%{{text}}<extra></extra>",
-    }
+        "hovertemplate": f"{plain(series.name)}<br>{where}: %{{y:.4g}}%{{text}}<extra></extra>",
+    } | bars
+
+
+def _bars(columns: NDArray[np.float64], colour: str) -> dict[str, Any]:
+    """Intervals as bars around points; none where there is no interval."""
+    _, y, low, high = columns
+    up, down = ([_number(length) for length in lengths] for lengths in (high - y, y - low))
+    return {"type": "data", "symmetric": False, "array": up, "arrayminus": down, "color": colour, "thickness": 1.5}
 
 
 def _layout() -> dict[str, Any]:
@@ -145,6 +162,10 @@ def _layout() -> dict[str, Any]:
 
 def _axis(axis: Axis, values: list[NDArray[np.float64]]) -> dict[str, Any]:
     kind: dict[str, Any] = {"type": "linear"}
+    if axis.names:
+        places = range(1, len(axis.names) + 1)
+        kind |= {"tickvals": [*places], "ticktext": [plain(name) for name in axis.names]}
+        kind["range"] = [0.5, len(axis.names) + 0.5]
     if axis.log:
         kind = {"type": "log", "tickformat": "~g", "minor": {"ticks": "outside"}}
         there = np.concatenate([*values, [np.nan]])

@@ -51,8 +51,9 @@ def _lines(figure: Figure) -> Iterable[Iterable[Any]]:
 def _(figure: CurveFigure) -> Iterator[Iterable[Any]]:
     yield ("series", figure.x.text, figure.y.text, "low", "high")
     for series in figure.series:
-        for point in series.columns.T:
-            yield (series.name, *("" if np.isnan(value) else repr(float(value)) for value in point))
+        for place, *point in series.columns.T:
+            where = figure.x.names[round(place) - 1] if figure.x.names else _written(place)
+            yield (series.name, where, *(_written(value) for value in point))
 
 
 @_lines.register
@@ -88,3 +89,7 @@ def _(figure: NoiseSlider) -> Iterator[Iterable[Any]]:
 def _(figure: Table) -> Iterator[Iterable[Any]]:
     yield (field.name for field in fields(ClaimRow))
     yield from (astuple(row) for row in figure.rows)
+
+
+def _written(value: float) -> str:
+    return "" if np.isnan(value) else repr(float(value))

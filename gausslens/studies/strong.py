@@ -12,6 +12,7 @@ from .subsets import gaussians_compared
 
 _SHOWN = 8  # noises of each pair
 _ROLES = ("large", "early", "narrow", "small")
+_PAIR = Axis("pair of models", names=_ROLES)
 
 
 class Pair(NamedTuple):
@@ -69,7 +70,7 @@ def draw(findings: Findings) -> list[Figure]:
             redraws=(9, 26),
             claims=("C15",),
             command=command,
-            x=_roles_axis(),
+            x=_PAIR,
             y=Axis("correlation of pixels"),
             series=_agreements(alike),
         ),
@@ -81,7 +82,7 @@ def draw(findings: Findings) -> list[Figure]:
             redraws=(9, 26),
             claims=("C15",),
             command=command,
-            x=_roles_axis(),
+            x=_PAIR,
             y=Axis("excess correlation"),
             series=_by_role("networks", alike.where(denoiser="network", noise="excess")),
             thresholds=(
@@ -97,7 +98,7 @@ def draw(findings: Findings) -> list[Figure]:
             redraws=(9, 26),
             claims=("C15",),
             command=command,
-            x=_roles_axis(),
+            x=_PAIR,
             y=Axis("memorised fraction"),
             series=_copies(evidence.where(quantity="memorised_fraction")),
             thresholds=(Threshold(MEMORIZED, "memorising"),),
@@ -155,15 +156,11 @@ def _copies(records: Evidence) -> tuple[Series, ...]:
 
 
 def _by_role(name: str, records: Evidence, *, dashed: bool = False) -> tuple[Series, ...]:
-    """A point for each role that there is; the places are those of `_roles_axis`."""
+    """A point for each role that there is; the places are those of `_PAIR`."""
     placed = [
         {**record, "place": _ROLES.index(record["role"]) + 1} for record in records.records if record["role"] in _ROLES
     ]
     return drawn(line(name, Evidence(placed), x="place", dashed=dashed))
-
-
-def _roles_axis() -> Axis:
-    return Axis("pair: " + ", ".join(f"{place} {role}" for place, role in enumerate(_ROLES, 1)))
 
 
 def _told(plan: Plan) -> str:

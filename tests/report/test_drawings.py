@@ -80,6 +80,23 @@ def test_a_band_is_the_interval_around_its_line():
     assert (band[:3, 1] > band[:2:-1, 1]).all()
 
 
+def test_things_stand_under_their_names_and_are_not_joined():
+    series = (Series("a", [1, 2], [0.2, 0.4], [0.1, 0.3], [0.3, 0.5]), Series("b", [1, 2], [0.2, 0.6]))
+    root = parsed(line_figure(x=Axis("pair", names=("large", "small")), series=series))
+    assert not [line for line in root.iter(f"{SVG}polyline") if line.get("stroke") in COLOURS]
+    assert not [band for band in root.iter(f"{SVG}polygon") if band.get("fill-opacity")]
+    at = {text.text: float(text.get("x")) for text in root.iter(f"{SVG}text") if text.text in ("large", "small")}
+    bars = [line for line in root.iter(f"{SVG}line") if line.get("stroke") == COLOURS[0]]
+    assert [line.get("x1") == line.get("x2") for line in bars] == [True, True]
+    dots = [(float(dot.get("cx")), float(dot.get("cy"))) for dot in root.iter(f"{SVG}circle")][:2]
+    for bar, (x, y), name in zip(bars, dots, at, strict=True):
+        assert float(bar.get("x1")) == x
+        assert float(bar.get("y1")) + float(bar.get("y2")) == pytest.approx(2 * y, abs=0.02)
+        assert (
+            0 < at[name] - x < (at["small"] - at["large"]) / 4
+        )  # beside its name, since the other series is there too
+
+
 def test_gaps_part_a_line_and_everything_stays_in_the_drawing():
     series = Series("s", [1, 2, 3, 4, 5], [1, 2, np.nan, 4, 5])
     root = parsed(line_figure(series=(series,), thresholds=(Threshold(9, "nine"),)))

@@ -116,6 +116,20 @@ def test_what_is_missing_is_empty_and_not_drawn():
     assert line["text"] == ["", "", "", " [3, 5]"]
 
 
+def test_things_are_written_and_drawn_with_their_names():
+    axis = Axis("pair", names=("large", "<small>"))
+    series = (Series("a", [1, 2], [0.5, 0.25], [0.25, None], [1.0, None]), Series("b", [2], [0.5]))
+    figure = CurveFigure(title="t", caption="c", x=axis, y=Axis("gap"), series=series)
+    assert as_csv(figure).splitlines()[1:] == ["a,large,0.5,0.25,1.0", "a,<small>,0.25,,", "b,<small>,0.5,,"]
+    plot = curve_plot(figure)
+    first, second = plot["data"]
+    assert (first["mode"], first["customdata"]) == ("markers", ["large", "&lt;small&gt;"])
+    assert (first["error_y"]["array"], first["error_y"]["arrayminus"]) == ([0.5, None], [0.25, None])
+    assert first["x"][1] < 2 < second["x"][0]
+    assert plot["layout"]["xaxis"]["ticktext"] == ["large", "&lt;small&gt;"]
+    assert plot["layout"]["xaxis"]["tickvals"] == [1, 2]
+
+
 def test_heat_maps_draw_the_numbers_they_write():
     lines = list(csv.reader(io.StringIO(as_csv(heat()))))[1:]
     written = np.array([line[2:] for line in lines], float).reshape(heat().values.shape)
