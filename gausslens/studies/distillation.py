@@ -74,8 +74,8 @@ def _weights(findings: Findings, large: Evidence, adam: Evidence) -> list[Figure
             title="How far the matrix of the linear map is from the Gaussian's",
             caption="The affine map closest to a network on the most training images, by least squares without "
             "shrinkage from ten calls for each dimension, against the Wiener filter W_G of the training images. A fit "
-            "of finitely many calls cannot do better than the floor. On training images, the multi-delta denoiser only "
-            "retrieves, and its error is small all the same: a small error there says little about how a denoiser "
+            "of finitely many calls cannot do better than the floor. The multi-delta denoiser only retrieves training "
+            "images, and must be near W_G on them all the same: a small error there says little about how a denoiser "
             "works.",
             redraws=(4,),
             claims=("C8",),

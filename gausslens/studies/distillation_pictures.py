@@ -11,6 +11,7 @@ SHOWN_SIGMA = karras_sigmas(10)[4].item()
 
 _MAPS = (0, 3, 5, 7, 9)  # which of ten levels
 _SPECTRA = (1, 3, 4, 6)
+_LEAST_GAIN = 1e-5  # of the largest; what is below is not drawn
 _ROW = 5  # singular vectors side by side
 
 
@@ -54,10 +55,12 @@ def _spectra(findings: Findings, key: str) -> CurveFigure | None:
         index = np.arange(1, found.shape[1] + 1)
         name = f"σ = {sigmas[level]:.3g}"
         series.append(Series(f"linear, {name}", index, found[level], markers=False))
-        series.append(Series(f"Gaussian, {name}", index, gains[level], dashed=True, markers=False))
+        seen = np.where(gains[level] > _LEAST_GAIN * gains[level].max(), gains[level], np.nan)
+        series.append(Series(f"Gaussian, {name}", index, seen, dashed=True, markers=False))
     return CurveFigure(
         title="Singular values of the linear map and of the Gaussian",
-        caption="Of the same map, and the gains λ/(λ+σ²) of the Wiener filter (dashed). One training, held-out images.",
+        caption="Of the same map, and the gains λ/(λ+σ²) of the Wiener filter (dashed), as long as they are more than "
+        "1e-5 of the largest. One training, held-out images.",
         redraws=(14,),
         claims=("C9",),
         command=findings.command,

@@ -42,7 +42,7 @@ def draw(findings: Findings) -> list[Figure]:
             x=NOISE,
             y=Axis("overlap"),
             series=lines(network, "k", lambda k: f"k = {k}"),
-            thresholds=(Threshold(THRESHOLDS["C20 overlap"].above or 0.0, "the same subspace"),),
+            thresholds=(Threshold(THRESHOLDS["C20 overlap"].above or 0.0, "four fifths"),),
         ),
         CurveFigure(
             title=f"The same with controls, k = {k}",
@@ -117,15 +117,15 @@ def _response(findings: Findings, count: int) -> CurveFigure:
     moved = findings.evidence.where(quantity="steering_response")
     return CurveFigure(
         title="How far a sample moves when its trajectory is moved",
-        caption=f"‖Δx_0‖/‖Δx_t‖ for steps x_t ± 3σ_t·v of {count} trajectories of the network, v the first singular "
-        "vector of the Jacobian there or a random direction. Dashed: the same steps from the same x_t when the "
-        "Gaussian goes on. A value of 1 means that the step is kept as it is; a step itself is the smaller the lower "
-        "the noise.",
+        caption=f"Distance of samples over distance of states, ‖Δx₀‖/‖Δx_t‖, for steps x_t ± 3σ_t·v of {count} "
+        "trajectories of the network, v the first singular vector of the Jacobian there or a random direction. Dashed: "
+        "the same steps from the same x_t when the Gaussian goes on. A value of 1 means that the step is kept as it "
+        "is; a step itself is the smaller the lower the noise.",
         redraws=(30,),
         claims=("C20",),
         command=findings.command,
         x=NOISE,
-        y=Axis("distance of samples, per distance of x_t"),
+        y=Axis("‖Δx₀‖/‖Δx_t‖"),
         series=drawn(
             *(
                 line(

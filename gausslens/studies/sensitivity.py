@@ -11,6 +11,7 @@ c, h, w); `steered`, for three noises the samples after each of `STEERS`, uint8 
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from .cells import Cell, Record, Task, versioned
@@ -111,8 +112,8 @@ def follow_jacobians(task: Task) -> Iterator[Record]:
 def separated_cuts(moments: "Moments") -> list[int]:
     """Numbers of leading principal components that are told apart from those that follow.
 
-    By North's rule, the eigenvalues of N images are known to a relative error of √(2/N), and two that are closer do
-    not determine which subspace leads.
+    An eigenvalue λ of N images has a standard error of about λ√(2/N), and the difference of two neighbours √2 times that.
+    Where it is less than twice its standard error, the images do not say which of the two leads, and no network can know.
 
     Args:
         moments: of the images.
@@ -120,10 +121,11 @@ def separated_cuts(moments: "Moments") -> list[int]:
     Returns:
         Those out of 1, 2, 3, 5, 10, 20; if none, where the relative gap is largest.
     """
-    values = moments.eigvals
-    gaps = (1 - values[1:] / values[:-1])[: _CUTS[-1]]
-    clear = [k for k in _CUTS if k <= len(gaps) and float(gaps[k - 1]) > (2 / moments.count) ** 0.5]
-    return clear or [int(gaps.argmax()) + 1]
+    carrying = moments.eigvals[moments.eigvals > 1e-9 * moments.eigvals[0]].tolist()
+    values = [*carrying, 0.0][: moments.dim]  # there is nothing to part all dimensions from
+    gaps = [1 - following / value for value, following in pairwise(values)]
+    clear = [k for k in _CUTS if k <= len(gaps) and gaps[k - 1] > 4 / moments.count**0.5]
+    return clear or [gaps.index(max(gaps[: _CUTS[-1]])) + 1]
 
 
 def overlaps_at(left: "Tensor", components: "Tensor", cuts: Sequence[int]) -> "dict[int, Tensor]":

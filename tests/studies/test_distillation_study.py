@@ -1,0 +1,102 @@
+"""The study of distillation: its claims find their numbers, and its maps and pictures are what they are said to be."""
+
+import numpy as np
+import pytest
+import torch
+from small_studies import check_drawing, missing, run_small
+
+from gausslens import GaussianDenoiser, LinearDenoiser, Moments, load_denoiser
+from gausslens.denoisers import fitting
+from gausslens.measuring.references import load_run_images
+from gausslens.noise import draw_noise, draw_order
+from gausslens.report import HeatMap, ImageGrid
+from gausslens.studies import distilling, theorem
+from gausslens.studies.cells import CellStore
+from gausslens.studies.directions import as_pictures, signed_like
+from gausslens.studies.models import run_of
+
+LARGE = "distilled 64, seed 0"
+
+
+@pytest.fixture(name="folder", scope="module")
+def make_folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("cells")
+
+
+@pytest.fixture(name="findings", scope="module")
+def run_the_study(folder):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distilling, "_ADAM_EPOCHS", 3)
+        patch.setattr(fitting, "_EVALUATION_CALLS", 64)
+        patch.setattr(theorem, "_STEPS", 5000)
+        return run_small("distillation", folder, seeds=1)
+
+
+def test_no_claim_lacks_a_record(findings):
+    found = missing(findings, "C6", "C8", "C9", "C10", "C21")
+    assert len(found) == 7
+    assert set(found.values()) == {None}
+
+
+def test_controls_stand_beside_what_is_almost_automatic(findings):
+    from gausslens.studies.claims import judge
+
+    controls = {verdict.claim: len(verdict.controls) for verdict in judge(findings.records)}
+    assert (controls["C6"], controls["C8"], controls["C9"]) == (2, 4, 3)
+
+
+def test_every_figure_is_drawn_and_none_from_nothing(findings, tmp_path):
+    figures = check_drawing("distillation", findings, tmp_path)
+    (heat_map,) = (figure for figure in figures.values() if isinstance(figure, HeatMap))
+    assert heat_map.values.shape == (5, 51, 51)
+    vectors, outputs = (figure for figure in figures.values() if isinstance(figure, ImageGrid))
+    assert vectors.images.shape == (10, 5, 1, 8, 8)
+    assert outputs.images.shape == (6, 4, 1, 8, 8)
+    epochs = figures["The same while Adam learns the map"]
+    assert len(epochs.series) == 10
+    assert list(epochs.series[0].x) == [1, 2, 3]
+
+
+def test_the_gap_of_the_linear_map_is_that_of_its_matrix(findings, folder):
+    """Against Wx + b at the same inputs, with W and b fitted here."""
+    store = CellStore(folder)
+    run = run_of(store.result(findings.plan.model(64, 0)))
+    images, network = load_run_images(run), load_denoiser(run)
+    part = next(part for part in findings.parts if part.key == LARGE)
+    sigma = float(findings.array(LARGE, "sigmas")[4])
+    fit = distilling.unshrunk(
+        LinearDenoiser.load(store.result(part.cell).folder / "distilled-network-held_out.safetensors")
+    )
+    chosen = images.held_out[draw_order(0, len(images.held_out))[: findings.plan.count]]
+    x = (chosen.double() / 127.5 - 1) + sigma * draw_noise(0, torch.arange(len(chosen)), (1, 8, 8)).double()
+    gaussian = GaussianDenoiser(Moments.fit(images.train))
+    answers = {"linear": fit(x.float(), torch.tensor([sigma])), "gaussian": gaussian(x, sigma)}
+    with torch.no_grad():
+        answers["network"] = network(x.float(), torch.full((len(x),), sigma))
+    for a, b in (("linear", "gaussian"), ("network", "linear"), ("network", "gaussian")):
+        records = findings.evidence.where(quantity="gap_rmse", on="held_out", denoiser=a, reference=b, n=64)
+        found = records.where(of=(None, "network")).at(sigma * 0.999, sigma * 1.001).one().value
+        apart = (answers[a].double() - answers[b].double()).flatten(1).square().mean(1).sqrt().mean()
+        assert found == pytest.approx(float(apart), rel=1e-4)
+
+
+def test_singular_values_and_vectors_are_of_the_unshrunk_matrix(findings, folder):
+    part = next(part for part in findings.parts if part.key == LARGE)
+    stored = CellStore(folder).result(part.cell).folder / "distilled-network-held_out.safetensors"
+    sigmas = findings.array(LARGE, "sigmas")
+    weight = LinearDenoiser.load(stored).weight(sigmas[4]).double()
+    left, values, _ = torch.linalg.svd(weight)
+    assert np.allclose(findings.array(LARGE, "singular_values")[4], values[:51], rtol=1e-5, atol=1e-7)
+    run = run_of(CellStore(folder).result(findings.plan.model(64, 0)))
+    components = Moments.fit(load_run_images(run).train).eigvecs
+    map_here = (left[:, :5].T @ components[:, :5]).abs().numpy()
+    assert np.allclose(findings.array(LARGE, "correlation")[4][:5, :5], map_here, atol=1e-3)
+    pictures = as_pictures(signed_like(left[:, :3], components[:, :3]), (1, 8, 8)).numpy().astype(int)
+    assert np.abs(findings.array(LARGE, "vectors")[:3].astype(int) - pictures).max() <= 1
+
+
+def test_directions_are_grey_where_they_are_zero_and_take_the_sign_of_others():
+    directions = torch.tensor([[0.0, -0.6], [0.5, 0.8]]).double()
+    pictures = as_pictures(directions, (1, 1, 2))
+    assert pictures.flatten(1).tolist() == [[128, 255], [32, 255]]
+    assert torch.equal(signed_like(-directions, directions), directions)
