@@ -370,3 +370,24 @@ def test_overlap_that_does_not_fall_spoils_the_claim():
     records = [{**found, "value": 0.95} if found["sigma"] < 10 else found for found in BUILDERS["C20"](1)]
     verdict = verdict_on("C20", records)
     assert (verdict.verdict, verdict.statistic.name) == (FAILS, "its fall below σ = 10")
+
+
+def test_subspaces_that_near_equal_eigenvalues_do_not_determine_are_left_out():
+    records = BUILDERS["C9"](1)
+    for found in records:
+        if found["quantity"] == "overlap" and (found["k"] == 5 or found["sigma"] == 0.47):
+            found["value"] = 0.1
+    assert verdict_on("C9", records).verdict == FAILS
+    said = [{**found, "separated": found["k"] != 5 and found["sigma"] != 0.47} for found in records]
+    assert verdict_on("C9", said).verdict == HOLDS
+    none = [{**found, "separated": False} for found in records]
+    assert verdict_on("C9", none).reason == "no subspace whose ceiling is above chance"
+
+
+def test_every_architecture_must_do_nothing_at_low_noise():
+    idle, busy = (
+        [{**found, "network": name} for found in BUILDERS["C19"](effect)] for name, effect in (("unet", 1), ("adm", -1))
+    )
+    assert verdict_on("C19", idle).verdict == HOLDS
+    verdict = verdict_on("C19", idle + busy)
+    assert (verdict.verdict, verdict.statistic.name) == (FAILS, "identity gap minus the Wiener filter's, σ ≤ 0.1, adm")

@@ -45,6 +45,8 @@ def c8(evidence: Evidence) -> Finding:
 def c9(evidence: Evidence) -> Finding:
     """(overlap − chance)/(ceiling − chance), mean over k, the least over σ ≥ 0.1 (the largest excepted).
 
+    A level at which the Gaussian's gains are too alike to cut after any k says nothing and is left out.
+
     | quantity | tags |
     |---|---|
     | overlap, overlap_chance, overlap_ceiling | denoiser network (control: multidelta); on held_out (controls: train, |
@@ -53,7 +55,11 @@ def c9(evidence: Evidence) -> Finding:
     studied = evidence.where(study="distillation").at(LOW_NOISE, _GREATEST_SIGMA)
 
     def worst(records: Evidence) -> Number:
-        return least(_aligned(group) for group in records.where(n=max(studied.by("n"))).by("sigma").values())
+        levels = records.where(n=max(studied.by("n"))).by("sigma").values()
+        shares = [share for share in map(_aligned, levels) if share is not None]
+        if not shares:
+            raise MissingError("no subspace whose ceiling is above chance")
+        return least(shares)
 
     def on(inputs: str, denoiser: str = "network") -> Evidence:
         return studied.where(on=inputs, denoiser=denoiser)
@@ -114,17 +120,16 @@ def _excess(records: Evidence, evidence: Evidence) -> dict[Real, Number]:
     return {sigma: number - mean_at(floor, [sigma]) for sigma, number in curve.items()}
 
 
-def _aligned(records: Evidence) -> Number:
-    """At one noise level: how far between chance and ceiling, mean over the subspaces where they differ."""
-    overlap, chance, ceiling = (
-        records.where(quantity=quantity, separated=(None, True)).over("k")
-        for quantity in ("overlap", "overlap_chance", "overlap_ceiling")
-    )
+def _aligned(records: Evidence) -> Number | None:
+    """How far between chance and ceiling at one noise level, mean over subspaces where they differ; None without any."""
+    cuts = records.where(separated=(None, True))
+    found = [cuts.where(quantity=quantity) for quantity in ("overlap", "overlap_chance", "overlap_ceiling")]
+    if not all(map(len, found)):
+        return None
+    overlap, chance, ceiling = (one.over("k") for one in found)
     shares = [
         (overlap[k] - chance[k]) / (ceiling[k] - chance[k])
         for k in overlap
         if k in chance and k in ceiling and ceiling[k].value - chance[k].value > 0.1
     ]
-    if not shares:
-        raise MissingError("no subspace whose ceiling is above chance")
-    return mean(shares)
+    return mean(shares) if shares else None
