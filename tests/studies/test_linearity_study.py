@@ -68,6 +68,14 @@ def test_the_gaussian_is_affine_and_its_raw_score_shows_it(findings):
     assert min(raw["control: Gaussian"].y) < 0.999
 
 
+def test_relative_errors_without_a_bound_are_not_drawn(findings):
+    figures = {figure.title: figure for figure in find_study("linearity").draw(findings)}
+    for title in ("Error of affine linearity, by number of images", "Error of linearity, by number of images"):
+        assert any("multi-delta" in series.name for series in figures[title].series) == ("affine" not in title)
+    largest = figures["Largest error of linearity over all noise levels, against number of images"]
+    assert [series.name for series in largest.series if "multi-delta" in series.name] == ["control: multi-delta, raw"]
+
+
 def test_the_least_is_over_noise_levels(findings):
     figures = {figure.title: figure for figure in find_study("linearity").draw(findings)}
     curve = findings.evidence.where(
