@@ -1,6 +1,5 @@
 """The command answers quickly and readably, and what it shows is true."""
 
-import re
 import signal
 import subprocess
 import sys
@@ -12,7 +11,6 @@ import gausslens
 from gausslens import cli
 from gausslens.errors import CheckpointError, ConfigError, DataError
 from gausslens.verbs import studying
-from gausslens.verbs.studying import EXAMPLE
 
 
 def run(*words, module="gausslens"):
@@ -49,32 +47,14 @@ def test_help_imports_neither_torch_nor_numpy(words):
     assert answer.stdout.endswith("imported: []\n")
 
 
-def test_study_says_what_this_version_can_do():
-    answer = run("study", "digits")
-    assert answer.returncode == 0
-    assert answer.stderr == ""
-    assert "Studies are not part of gausslens" in answer.stdout
-    listed = {line.split()[0] for line in answer.stdout.splitlines() if line.startswith("  ") and line.split()}
-    assert {"Moments", "MultiDeltaDenoiser", "distill", "linearity", "gap", "memorization", "sample"} <= listed
-    assert answer.stdout.endswith(EXAMPLE)
-
-
-def test_the_example_runs_as_it_is():
-    answer = subprocess.run([sys.executable, "-W", "error", "-"], input=EXAMPLE, capture_output=True, text=True)
-    assert answer.stderr == ""
-    linearity = [float(value) for value in re.findall(r"least linearity: ([\d.]+)", answer.stdout)]
-    distance = [float(value) for value in re.findall(r"furthest from the Gaussian: ([\d.]+)", answer.stdout)]
-    assert linearity[0] == 1 > linearity[1]  # the Gaussian denoiser is affine, memory is not
-    assert distance[0] == 0 < distance[1]
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         ([], "gausslens: expected a verb, one of train, "),
         (["trian"], "got trian. See gausslens --help."),
         (["study"], "gausslens study: missing: DATA"),
-        (["study", "cats"], "gausslens study: invalid choice 'cats'"),
+        (["study", "digits", "--only", "sise"], "gausslens study: --only must name some of references"),
+        (["report"], "gausslens report: expected the folder of a study"),
         (["study", "digits", "--fast"], "Unrecognized options: --fast"),
         (["train"], "gausslens train: missing: DATA"),
         (["train", "digits", "--widht", "3"], "did you mean --width?"),

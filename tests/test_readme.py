@@ -1,6 +1,8 @@
 """What the README says is what happens."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,6 @@ import pytest
 from gausslens import TrainConfig
 from gausslens.data import load_images
 from gausslens.training.running import resolve
-from gausslens.verbs.studying import EXAMPLE
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -29,11 +30,15 @@ def test_the_continuous_checks_run_both_commands_as_written():
     assert matched == [[command] for command in COMMANDS]
 
 
-def test_the_code_is_the_example_that_the_command_shows():
-    """`test_cli` runs it."""
+def test_the_example_runs_as_it_is():
     (block,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    assert block == EXAMPLE
     assert len(block.splitlines()) <= 15
+    answer = subprocess.run([sys.executable, "-W", "error", "-"], input=block, capture_output=True, text=True)
+    assert answer.stderr == ""
+    linearity = [float(value) for value in re.findall(r"least linearity: ([\d.]+)", answer.stdout)]
+    distance = [float(value) for value in re.findall(r"furthest from the Gaussian: ([\d.]+)", answer.stdout)]
+    assert linearity[0] == 1 > linearity[1]  # the Gaussian denoiser is affine, memory is not
+    assert distance[0] == 0 < distance[1]
 
 
 def test_the_folder_that_training_makes_has_the_name_that_is_shown():

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ..errors import GausslensError
+from ..progress import measured
 from ..studies.config import StudyConfig as Options
 from . import Manner
 
@@ -71,28 +72,18 @@ def _bars(visible: bool) -> "Iterator[Callable[[Progress], None] | None]":
     Yields:
         What is to be told of progress.
     """
-    if not visible:
-        yield None
-        return
-    from tqdm import tqdm
-
-    layout = "{l_bar}{bar}| {elapsed}<{remaining}"
     with (
-        tqdm(total=1.0, desc="study", bar_format=layout, leave=False) as whole,
-        tqdm(total=1.0, desc="cell", bar_format="{l_bar}{bar}| {postfix}", leave=False, position=1) as part,
+        measured(100, unit="%", label="study", enabled=visible) as whole,
+        measured(100, unit="%", label="cell", enabled=visible) as part,
     ):
 
         def show(progress: "Progress") -> None:
-            whole.total, whole.n = max(progress.total, 1e-9), min(progress.done, progress.total)
-            whole.refresh()
+            whole(100 * min(progress.done / max(progress.total, 1e-9), 1.0), "")
             if progress.running:
                 cell, share = max(progress.running.items(), key=lambda item: item[1])
-                part.n = share
-                part.set_description_str(cell.work.split(":")[1].replace("_", " "), refresh=False)
-                part.set_postfix_str(_told(cell.options), refresh=False)
-                part.refresh()
+                part(100 * share, f"{cell.work.split(':')[1].replace('_', ' ')} {_told(cell.options)}")
 
-        yield show
+        yield show if visible else None
 
 
 def _told(options: dict[str, object]) -> str:
