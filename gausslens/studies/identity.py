@@ -1,10 +1,10 @@
 """Does it do nothing where there is no noise? The gap between a denoiser's output and its noisy input."""
 
 from ..report import Axis, CurveFigure, Figure, Series
+from .architectures import PUBLISHED, model_of
 from .claims.evidence import Evidence
 from .claims.thresholds import LOW_NOISE
 from .drawing import NOISE, drawn, line, shown
-from .networks import PUBLISHED, model_of
 from .plans import Plan
 from .study import Findings, Part, Study
 

@@ -1,72 +1,230 @@
 """Does the architecture matter? NCSN++, DDPM++ and ADM, the networks of EDM-VE, EDM-VP and EDM-ADM, from one noise."""
 
+from collections.abc import Mapping
+from itertools import combinations
 from typing import Any
 
-from ..nn import default_options
+from ..report import Axis, CurveFigure, Figure, ImageGrid, Series, Threshold
+from .architectures import PUBLISHED, label, model_of, sizes_told
 from .cells import Cell
+from .claims.evidence import Evidence
+from .claims.thresholds import THRESHOLDS
+from .drawing import NOISE, RMSE, drawn, line, sample_grid, shown
+from .layouts import layouts_compared
 from .plans import Plan
+from .study import Findings, Part, Study
 
-PUBLISHED = ("ncsnpp", "ddpmpp", "adm")
-"""The architectures that are compared, beside the plan's own."""
-
-_SMALL_PIXELS = 16  # longest side of images that a reduced network suffices for
-_REDUCED: dict[str, Any] = {"width": 16, "multipliers": (1, 2), "blocks": 1, "attention": ()}
-# On 8×8 digits, an eighth of the small U-Net's training in smaller batches brings each of the three as far as that: a
-# held-out loss of 0.55 to 0.56 after 12 kimg, beside 0.55 after 96.
-_REDUCED_TRAINING: dict[str, Any] = {"batch": 32, "learning_rate": 6e-3}
-_REDUCED_SHARE = 1 / 8
-_LARGEST_RATE = 1e-3  # Adam's step size that networks of all widths bear without reduced depth
-_SETTLING = 1 / 10  # share of training over which the step size rises, and half-life of the average, as published
+_SHOWN = 8  # samples of each model
+_COUNT = 100  # images behind a number, at most: these networks are slow for their size
 
 
-def architecture(plan: Plan, name: str) -> dict[str, Any]:
-    """What to change in a plan's model to make it one of another architecture, in a size that fits the images.
+def parts(plan: Plan) -> list[Part]:
+    """Every architecture at every seed: on the most images, on the least, and pairs of them on disjoint halves."""
+    names, most, least = compared(plan), plan.sizes[-1], plan.sizes[0]
+    found = []
+    for seed in range(plan.seeds):
+        for name in names:
+            model = model_of(plan, name, most, seed)
+            sampled = plan.sampled(model)
+            found.append(Part(f"samples of {name}, seed {seed}", sampled))
+            found.append(Part(f"layouts of {name}, seed {seed}", layouts_compared(plan, sampled)))
+            found.append(Part(f"measures of {name}, seed {seed}", _measured(plan, name, model)))
+    for seed in range(plan.seeds):
+        for name in names:
+            measured = _measured(plan, name, model_of(plan, name, least, seed))
+            found.append(Part(f"measures of {name} on few, seed {seed}", measured))
+    n = plan.available // 2
+    for seed in range(plan.seeds):
+        for first, second in combinations(names, 2):
+            models = (model_of(plan, name, n, seed, half=half) for half, name in ((1, first), (2, second)))
+            both = [plan.sampled(model) for model in models]
+            alike = plan.on_model("compare_samples", *both, module="gausslens.studies.agreements")
+            tags = {"network": first, "reference": second, "n": n, "seed": seed}
+            found.append(Part(f"{first} and {second}, seed {seed}", alike, tags))
+    return found
 
-    Beside the small U-Net, small images get a reduced network and training, and larger ones the U-Net's own width, depth and
-    length of training. Beside a published network, the others have its width and their own published layout.
 
-    Args:
-        plan: the study's.
-        name: of the architecture: one of `PUBLISHED`, or the plan's own, which needs no change.
+def compared(plan: Plan) -> tuple[str, ...]:
+    """The architectures, in the order that pairs on disjoint halves need the fewest models in: the plan's own is there."""
+    return tuple(dict.fromkeys((PUBLISHED[0], plan.training["network"], PUBLISHED[2], PUBLISHED[1])))
 
-    Returns:
-        Changes that `Plan.model` takes.
-    """
-    own = plan.training["network"]
-    if name == own:
-        return {}
-    if own == "unet" and max(plan.shape[1:]) <= _SMALL_PIXELS:
-        multipliers = _fitting(_REDUCED["multipliers"], plan.shape)
-        kimg = float(f"{plan.kimg * _REDUCED_SHARE:.3g}")
-        return {"network": name, **_REDUCED, "multipliers": multipliers, **_REDUCED_TRAINING, "kimg": kimg}
-    layout = default_options("unet" if own == "unet" else name, plan.shape)
-    return {
-        "network": name,
-        "multipliers": _fitting(layout["multipliers"], plan.shape),
-        "blocks": layout["blocks"],
-        "learning_rate": min(plan.training["learning_rate"], _LARGEST_RATE),
-        "ramp_kimg": plan.kimg * _SETTLING,
-        "ema_kimg": plan.kimg * _SETTLING,
+
+def draw(findings: Findings) -> list[Figure]:
+    """Fig. 23 of the paper, and what stands behind it."""
+    plan, evidence, command = findings.plan, findings.evidence, findings.command
+    most, least = plan.sizes[-1], plan.sizes[0]
+    names = compared(plan)
+    pairs = {pair: place for place, pair in enumerate(combinations(names, 2), 1)}
+    places = {name: place for place, name in enumerate(names, 1)}
+    alike = evidence.where(quantity="agreement_correlation")
+    layout = evidence.where(quantity="agreement_lowpass_correlation", reference="gaussian")
+    told = sizes_told(plan, names)
+    figures: list[Figure | None] = [
+        _samples(findings),
+        CurveFigure(
+            title="Agreement of architectures that share no training image",
+            caption=f"Correlation of the pixels of samples from the same noise, over {plan.samples} noises and {plan.seeds} "
+            f"training seeds. Of each pair, the first was trained on one half of the images and the second on the other, "
+            f"{plan.available // 2:,} each: on the same images, two denoisers that retrieve them would agree entirely. "
+            "Controls: the same models with noises exchanged; the multi-delta denoisers of the two halves, which retrieve "
+            "training images. Agreement that tells something lies above both.",
+            claims=("C18",),
+            command=command,
+            x=Axis("pair: " + ", ".join(f"{place} {label(a)} & {label(b)}" for (a, b), place in pairs.items())),
+            y=Axis("correlation of pixels"),
+            series=_agreements(alike, pairs),
+        ),
+        CurveFigure(
+            title="Agreement of layouts with the Gaussian's samples",
+            caption=f"Correlation of the same kind between samples of a network on {most:,} images and of the Gaussian of "
+            "these images, from the same noise, after both were averaged over fields of pixels (half as many as pixels a "
+            f"side, at most 8), over {plan.samples} noises. Control: the multi-delta denoiser of these images in the "
+            "network's place, and noises exchanged. The excess is the network's minus the multi-delta denoiser's, paired by "
+            "noise; the claim is that it lies above 0.",
+            claims=("C18",),
+            command=command,
+            x=Axis("architecture: " + ", ".join(f"{place} {label(name)}" for name, place in places.items())),
+            y=Axis("correlation of fields"),
+            series=_layouts(layout, places),
+            thresholds=(Threshold(THRESHOLDS["C18 layout"].above or 0.0, "the excess lies above"),),
+        ),
+        *(
+            CurveFigure(
+                title=f"Linearity by architecture, {words}",
+                caption=f"{what} for pairs of noisy held-out images, of each architecture on {least:,} (broken) and on "
+                f"{most:,} images, and of the multi-delta denoiser of the latter as control. {told} {which}",
+                claims=("C2",),
+                command=command,
+                x=NOISE,
+                y=axis,
+                series=_linearity(evidence.where(quantity=quantity), names, most, least),
+            )
+            for words, quantity, axis, what, which in (
+                (
+                    "cosine",
+                    "linearity_cosine",
+                    Axis("affine linearity (cosine)"),
+                    "Cosine between the denoised superposition and the superposition of the denoised images, affine, so "
+                    "that 1 means an affine map,",
+                    "The claim is that the least value over σ rises with the number of images for every architecture.",
+                ),
+                (
+                    "NMSE",
+                    "linearity_nmse",
+                    Axis("affine linearity error (NMSE)"),
+                    "The same as a distance over a norm, 0 for an affine map,",
+                    "The claim is that the largest value over σ falls with the number of images for every architecture.",
+                ),
+            )
+        ),
+        CurveFigure(
+            title="Distance of each architecture to the Gaussian denoiser",
+            caption=f"RMSE between a network on {most:,} images and the Gaussian denoiser of these images, on held-out "
+            f"images, and as a control that of their multi-delta denoiser. {told}",
+            claims=("C2",),
+            command=command,
+            x=NOISE,
+            y=RMSE,
+            series=_gaps(evidence.where(quantity="gap_rmse", on="held_out", reference="gaussian", n=most), names, plan),
+        ),
+    ]
+    return shown(*figures)
+
+
+def _samples(findings: Findings) -> ImageGrid | None:
+    own = findings.plan.training["network"]
+    order = [*PUBLISHED, *(name for name in (own,) if name not in PUBLISHED)]
+    rows = [(label(name), f"samples of {name}, seed 0", "network") for name in order]
+    controls = [("Gaussian", "gaussian"), ("control: multi-delta", "multidelta")]
+    rows += [(words, f"samples of {own}, seed 0", name) for words, name in controls]
+    return sample_grid(
+        findings,
+        rows,
+        columns=_SHOWN,
+        title="Samples of several architectures from the same noises",
+        caption=f"All trained on the same {findings.plan.sizes[-1]:,} images, at seed 0, with samples of the Gaussian and "
+        "of the multi-delta denoiser of these. Look whether the rows of networks are alike, and whether they share their "
+        "layout with the Gaussian's row more than the multi-delta row does.",
+        redraws=(23,),
+        claims=("C18",),
+    )
+
+
+def _agreements(alike: Evidence, pairs: Mapping[tuple[str, str], int]) -> tuple[Series, ...]:
+    network = alike.where(denoiser="network")
+    kinds = {
+        "networks": network.where(noise="same"),
+        "networks minus multi-delta, paired by noise": network.where(noise="excess"),
+        "control: networks, noises exchanged": network.where(noise="shuffled"),
+        "control: multi-delta": alike.where(denoiser="multidelta", noise="same"),
+        "Gaussians": alike.where(denoiser="gaussian", noise="same"),
     }
+    placed = {
+        words: [{**record, "place": pairs.get((record["network"], record["reference"]))} for record in of_kind.records]
+        for words, of_kind in kinds.items()
+    }
+    return _placed(placed)
 
 
-def model_of(plan: Plan, name: str, n: int, seed: int, *, half: int = 1) -> Cell:
-    """The cell that trains a model of an architecture; for the plan's own, that of all other studies.
+def _layouts(layout: Evidence, places: Mapping[str, int]) -> tuple[Series, ...]:
+    network = layout.where(denoiser="network")
+    kinds = {
+        "networks": network.where(noise="same"),
+        "networks minus multi-delta, paired by noise": network.where(noise="excess"),
+        "control: networks, noises exchanged": network.where(noise="shuffled"),
+        "control: multi-delta": layout.where(denoiser="multidelta", noise="same"),
+    }
+    placed = {
+        words: [{**record, "place": places.get(record["network"])} for record in of_kind.records]
+        for words, of_kind in kinds.items()
+    }
+    return _placed(placed)
 
-    Args:
-        plan: the study's.
-        name: of the architecture, as in `architecture`.
-        n: number of training images.
-        seed: of training.
-        half: on which of two disjoint sets.
 
-    Returns:
-        The cell; equal for equal arguments.
-    """
-    return plan.model(n, seed, half=half, **architecture(plan, name))
+def _placed(kinds: Mapping[str, list[dict[str, Any]]]) -> tuple[Series, ...]:
+    """A line for each kind of records, along their places."""
+    return drawn(
+        *(
+            line(words, Evidence(records), x="place", dashed=not words.startswith("networks"))
+            for words, records in kinds.items()
+        )
+    )
 
 
-def _fitting(multipliers: tuple[int, ...], shape: tuple[int, int, int]) -> tuple[int, ...]:
-    """As many resolutions as the image can be halved to."""
-    halvings = min((side & -side).bit_length() - 1 for side in shape[1:])
-    return multipliers[: halvings + 1]
+def _linearity(scores: Evidence, names: tuple[str, ...], most: int, least: int) -> tuple[Series, ...]:
+    affine = scores.where(affine=True, on="held_out")
+    networks = (
+        line(f"{label(name)}, N = {n:,}", affine.where(network=name, n=n, denoiser="network"), dashed=n == least)
+        for n in (most, least)
+        for name in names
+    )
+    control = affine.where(network=names[0], n=most, denoiser="multidelta")
+    return drawn(*networks, line(f"control: multi-delta, N = {most:,}", control, dashed=True))
+
+
+def _gaps(gaps: Evidence, names: tuple[str, ...], plan: Plan) -> tuple[Series, ...]:
+    networks = (line(label(name), gaps.where(network=name, denoiser="network")) for name in names)
+    control = gaps.where(network=plan.training["network"], denoiser="multidelta")
+    return drawn(*networks, line("control: multi-delta", control, dashed=True))
+
+
+def _measured(plan: Plan, name: str, model: Cell) -> Cell:
+    """The measures of a model; those of the plan's own are those of other studies."""
+    if name == plan.training["network"]:
+        return plan.measured(model, "gap", "linearity")
+    return plan.measured(model, "gap", "linearity", count=min(plan.count, _COUNT))
+
+
+STUDY = Study(
+    name="networks",
+    title="Does the architecture matter?",
+    question="Networks of different architectures are trained on the same images and sampled from the same noise. If what "
+    "they learn is a property of the images, their samples are alike, and share their layout with the samples of the "
+    "images' Gaussian.\n\nTwo denoisers that retrieve the same training images agree as well. So agreement is measured "
+    "between models on disjoint halves of the images, and that of the multi-delta denoisers of the halves is taken off. The "
+    "paper also says that every architecture becomes more linear with more images.",
+    figures=(23,),
+    claims=("C2", "C18"),
+    parts=parts,
+    draw=draw,
+)

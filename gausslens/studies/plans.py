@@ -29,6 +29,7 @@ _OTHER_HALF = 1000  # added to the seed of a model on the second of two disjoint
 _TIMES = (1 / 48, 1 / 32, 1 / 24, 1 / 16, 1 / 12, 1 / 8, 1 / 6, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
 # Images of few pixels: a network that two cores train in a quarter of a minute, and that can memorise in that time.
 _QUICK_PIXELS = 16
+_LAYOUT = ("width", "multipliers", "blocks", "attention")
 _COUNT = 200  # images behind a number
 _QUICK = {"width": 24, "multipliers": (1,), "blocks": 1, "batch": 64, "learning_rate": 6e-3, "kimg": 96.0}
 _QUICK_TRAINING = {"ramp_kimg": 2.0, "ema_kimg": 10.0, "level_mean": -1.2, "level_spread": 1.2}
@@ -108,7 +109,8 @@ class Plan:
             seed: of training; models on the second half are trained with another.
             half: on which of two disjoint sets.
             width: channels; None is the plan's.
-            changes: other fields of its `TrainConfig`.
+            changes: other fields of its `TrainConfig`. Of the plan's own fields, those that another network does not have
+                are left out.
 
         Returns:
             The cell; equal for equal arguments.
@@ -116,6 +118,8 @@ class Plan:
         width = width or self.width
         fields = {**self.training, "split": self.split(n, half), "width": width, "kimg": self.kimg}
         fields |= {"seed": seed + (_OTHER_HALF if half == 2 else 0), **changes}
+        known = default_options(fields["network"], self.shape)
+        fields = {name: value for name, value in fields.items() if name in known or name not in _LAYOUT}
         fields.setdefault("snapshots", self._snapshots(n, fields) if not changes else ())
         config = TrainConfig(data=self.data, **fields)
         said = {name: _listed(value) for name, value in fields.items()}

@@ -79,7 +79,7 @@ def draw(findings: Findings) -> list[Figure]:
             command=command,
             x=_TIME,
             y=Axis("memorised fraction"),
-            series=_of_samples(evidence.where(quantity="memorised_fraction"), few, many),
+            series=_of_samples(evidence.where(quantity="memorised_fraction"), plan),
             thresholds=(Threshold(MEMORIZED, "memorising"),),
         ),
         CurveFigure(
@@ -92,7 +92,7 @@ def draw(findings: Findings) -> list[Figure]:
             command=command,
             x=_TIME,
             y=Axis("GL score"),
-            series=_of_samples(evidence.where(quantity="gl"), few, many),
+            series=_of_samples(evidence.where(quantity="gl"), plan),
             thresholds=(Threshold(PAPER_GENERALIZATION, "the paper's rule"),),
         ),
         _samples(findings, few, many),
@@ -105,7 +105,6 @@ def draw(findings: Findings) -> list[Figure]:
             "below what the Gaussian and the multi-delta denoiser of the same images make of them. Inputs are shown "
             "scaled down. Look how much training it takes until the network's outputs are those of the Gaussian.",
             redraws=(17,),
-            claims=("C12",),
         ),
         close_up_grid(
             findings,
@@ -128,7 +127,7 @@ def _in_window(evidence: Evidence, few: int, many: int) -> tuple[Series, ...]:
     small = gaps.where(n=few)
     try:
         return drawn(
-            line(f"N = {few:,}", small.where(reference="gaussian"), x="kimg", number=own.mean),
+            line(_images(few), small.where(reference="gaussian"), x="kimg", number=own.mean),
             line(
                 f"N = {few:,}, to the Gaussian of all images",
                 small.where(reference="gaussian_full"),
@@ -147,13 +146,22 @@ def _in_window(evidence: Evidence, few: int, many: int) -> tuple[Series, ...]:
         return ()
 
 
-def _of_samples(records: Evidence, few: int, many: int) -> tuple[Series, ...]:
+def _of_samples(records: Evidence, plan: Plan) -> tuple[Series, ...]:
+    few, many = _sizes(plan)[0], _sizes(plan)[-1]
     return drawn(
-        line(f"N = {few:,}", records.where(denoiser="network", n=few), x="kimg"),
-        line(f"N = {many:,}", records.where(denoiser="network", n=many), x="kimg"),
-        line("control: multi-delta", records.where(denoiser="multidelta", n=few), x="kimg", dashed=True),
-        line("control: Gaussian", records.where(denoiser="gaussian", n=few), x="kimg", dashed=True),
+        line(_images(few), records.where(denoiser="network", n=few), x="kimg"),
+        line(_images(many), records.where(denoiser="network", n=many), x="kimg"),
+        _lasting("control: multi-delta", records.where(denoiser="multidelta", n=few), plan),
+        _lasting("control: Gaussian", records.where(denoiser="gaussian", n=few), plan),
     )
+
+
+def _lasting(name: str, records: Evidence, plan: Plan) -> Series:
+    """A line for what does not change in time and is measured at the end alone."""
+    end = line(name, records, x="kimg")
+    ends = (plan.times[0], plan.times[-1]) if len(end.x) else ()
+    _, y, low, high = ([*column] * len(ends) for column in end.columns)
+    return Series(name, ends, y, low, high, dashed=True, markers=False)
 
 
 def _minimum(findings: Findings, few: int) -> str:
@@ -216,7 +224,7 @@ def _sizes(plan: Plan) -> tuple[int, ...]:
 
 def _pictured(plan: Plan) -> tuple[float, ...]:
     """Every second snapshot, the end among them: as many as can be told apart."""
-    return plan.times[1::2]
+    return plan.times[::-2][::-1]
 
 
 def _samples_key(plan: Plan, n: int, seed: int, kimg: float) -> str:
@@ -225,6 +233,10 @@ def _samples_key(plan: Plan, n: int, seed: int, kimg: float) -> str:
 
 def _time(kimg: float) -> str:
     return f"{kimg:,g} thousand"
+
+
+def _images(n: int) -> str:
+    return f"N = {n:,}"
 
 
 def _listed(numbers: list[float]) -> str:
