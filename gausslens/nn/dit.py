@@ -2,7 +2,9 @@
 
     t = patches·W + b + position,   t ← t + g₁·attention(a₁·norm(t) + s₁),   t ← t + g₂·mlp(a₂·norm(t) + s₂)
 
-with shifts s, scales a − 1 and gates g linear in the noise embedding, all zero to begin with.
+with shifts s, scales a − 1 and gates g linear in the noise embedding, all zero to begin with. Images of a root mean square
+above 2, as raw ones are at high noise, are scaled down to it: of tokens as large as they make them at σ = 80, the norms
+would leave nothing of the positions to learn from. Preconditioned images are not so large.
 
 Reference: Peebles, Xie (2023), arXiv:2212.09748.
 """
@@ -18,6 +20,7 @@ from .embedding import NoiseEmbedding
 from .resampling import from_patches, to_patches
 
 _HEAD_CHANNELS = 64
+_LARGEST_RMS = 2.0
 
 
 class TransformerBlock(nn.Module):
@@ -111,7 +114,7 @@ class DiT(nn.Module):
         """F(x, noise).
 
         Args:
-            x: scaled noisy images, (b, c, h, w).
+            x: noisy images, (b, c, h, w).
             noise: c_noise(σ), (b,).
             labels: integers (b,), if the network has classes.
             augment: augmentation inputs (b, augment_inputs), or None.
@@ -120,7 +123,8 @@ class DiT(nn.Module):
             The network's output in x's dtype, also under autocast, (b, c, h, w).
         """
         embedding = self.embedding(noise, labels, augment)
-        patches = to_patches(x, self.patch)
+        excess = (x.square().mean((1, 2, 3), keepdim=True) / _LARGEST_RMS**2).clamp_min(1).sqrt()
+        patches = to_patches(x / excess, self.patch)
         tokens = self.stem(patches.flatten(2).transpose(1, 2)) + self.position
         for block in self.blocks:
             tokens = block(tokens, embedding)

@@ -310,6 +310,14 @@ def test_a_new_transformer_is_zero_and_knows_positions():
     assert bool(output[0, 0, ::2, ::2].std() > 1e-3)
 
 
+def test_a_transformer_scales_images_down_to_a_root_mean_square_of_two():
+    network = small("dit")
+    x, noise = inputs(3)
+    x = x / x.square().mean((1, 2, 3), keepdim=True).sqrt()
+    torch.testing.assert_close(network(80 * x, noise), network(2 * x, noise))
+    assert not torch.allclose(network(2 * x, noise), network(1.9 * x, noise))
+
+
 @pytest.mark.parametrize(
     ("name", "shape", "options", "message"),
     [
