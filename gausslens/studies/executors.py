@@ -7,6 +7,7 @@ everywhere, which makes two cells at once on two cores faster than one after the
 import logging
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -38,7 +39,7 @@ def make_executor(on: str, workers: int) -> Executor:
     if on == "pool":
         # Not forked: a copy of a process that has used torch's threads can hang.
         context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(os.getpid(),))
+        return PoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(os.getpid(),))
     if on == "ray":
         return RayExecutor(workers)
     raise ConfigError(f"cells run on 'here', 'pool' or 'ray'; got {on!r}.")
@@ -94,6 +95,23 @@ class HereExecutor(Executor):
         return future
 
 
+class PoolExecutor(ProcessPoolExecutor):
+    """A pool of processes that does not wait for running work when it is left by an exception, such as Ctrl-C.
+
+    Workers are sent SIGTERM, on which training saves where it is.
+    """
+
+    def __exit__(self, kind: type[BaseException] | None, *error: Any) -> bool | None:
+        """Leave: after the work is done, or at once."""
+        if kind is None:
+            return super().__exit__(kind, *error)
+        workers = list((self._processes or {}).values())
+        self.shutdown(wait=False, cancel_futures=True)
+        for worker in workers:
+            worker.terminate()
+        return None
+
+
 class RayExecutor(Executor):
     """Runs work on a Ray cluster: one that is there (`RAY_ADDRESS`), or a local one with this many workers.
 
@@ -127,7 +145,8 @@ class RayExecutor(Executor):
 
 
 def _start_worker(parent: int) -> None:
-    """Make a worker of the pool end when its parent does, however that ends."""
+    """Make a worker of the pool end when its parent does, however that ends; Ctrl-C is for the parent alone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -178,3 +178,14 @@ def test_a_local_ray_with_two_workers_gives_the_same_records(tmp_path):
     assert _values(tmp_path, grid) == [2, 5, 7, 19]
     assert set(_log(tmp_path).values()) == {1}
     assert CellStore(tmp_path).result(grid[-1]).records[0]["threads"] == 1
+
+
+def test_a_pool_that_is_interrupted_does_not_wait_for_running_work(tmp_path):
+    def interrupt(progress):
+        if progress.running and (tmp_path / "log").exists():
+            raise KeyboardInterrupt
+
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_cells([add(1, steps=600, seconds=0.1)], tmp_path, on="pool", workers=1, progress=interrupt)
+    assert time.monotonic() - started < 40  # of the minute that the work takes; workers start slowly on a busy machine
