@@ -1,0 +1,103 @@
+"""The study of strong generalisation: pairs share no image and all noises; Gaussians of subsets are those of the measure."""
+
+from statistics import fmean
+
+import numpy as np
+import pytest
+import torch
+from small_studies import check_drawing, missing, run_small, small_plan
+
+from gausslens import GaussianDenoiser, Moments
+from gausslens.data import Splits, load_images
+from gausslens.generation import generate
+from gausslens.measures.similarity import agreement
+from gausslens.noise import draw_order
+from gausslens.studies.strong import pairs
+
+ROLES = ("large", "early", "narrow", "small")
+
+
+@pytest.fixture(name="findings", scope="module")
+def run_the_study(tmp_path_factory):
+    return run_small("strong", tmp_path_factory.mktemp("cells"), widths=(2, 4), few=32, seeds=1)
+
+
+@pytest.fixture(name="figures")
+def draw_the_study(findings, tmp_path):
+    return check_drawing("strong", findings, tmp_path)
+
+
+def test_nothing_is_missing_for_its_claims(findings):
+    found = missing(findings, "C15", "C16")
+    assert len(found) == 5
+    assert set(found.values()) == {None}
+
+
+def test_the_two_of_a_pair_share_no_image_and_no_seed(findings):
+    plan, splits = findings.plan, Splits(1797, held_out=findings.plan.training["held_out"])
+    assert pairs(plan)["large"].n == plan.available // 2
+    for role in ROLES:
+        first, second = (
+            next(
+                part.cell.needs[0].options["config"]
+                for part in findings.parts
+                if part.key == f"{role}, seed 0, half {half}"
+            )
+            for half in (1, 2)
+        )
+        images = [set(splits.named(config["split"]).tolist()) for config in (first, second)]
+        assert len(images[0]) == len(images[1]) == pairs(plan)[role].n
+        assert not images[0] & images[1]
+        assert first["seed"] != second["seed"]
+    assert first["width"] == 4
+    assert pairs(plan)["narrow"].width == 2
+
+
+def test_early_pairs_are_early(findings):
+    kimg = {role: findings.evidence.where(quantity="gl", role=role).by("kimg") for role in ROLES}
+    assert {role: list(lengths) for role, lengths in kimg.items()} == {
+        **{"large": [0.3], "early": [0.1], "narrow": [0.3], "small": [0.3]}
+    }
+
+
+def test_points_stand_at_their_roles(findings, figures):
+    figure = figures["Agreement beyond retrieval"]
+    assert figure.x.names == ROLES
+    (series,) = figure.series
+    excess = findings.evidence.where(quantity="agreement_correlation", denoiser="network", noise="excess")
+    for place, value in zip(series.x, series.y, strict=True):
+        of_role = excess.where(role=ROLES[place - 1]).records
+        assert sorted(record["seed"] for record in of_role) == [0]
+        assert value == pytest.approx(fmean(record["value"] for record in of_role))
+
+
+def test_rows_are_of_the_halves_they_name(findings, figures):
+    grid = figures["Two models on disjoint images: narrow"]
+    names = {"Gaussian": "gaussian", "network": "network", "nearest": "nearest", "multi-delta": "multidelta"}
+    for label, images in zip(grid.rows, grid.images, strict=True):
+        name, half = names[label.split()[0]], int(label[-1])
+        assert np.array_equal(images, findings.array(f"narrow, seed 0, half {half}", name))
+
+
+def test_subsets_are_compared_with_all_images(findings):
+    digits = torch.as_tensor(load_images("digits").images)
+    available = digits[Splits(1797, held_out=findings.plan.training["held_out"]).named("all")]
+
+    def samples(images):
+        gaussian = GaussianDenoiser(Moments.fit(images)).to(torch.float32)
+        return generate(gaussian, (1, 8, 8), findings.plan.samples, dtype=torch.float32)
+
+    subset = available[draw_order(0, len(available), stream="subsets")[:32]]
+    expected = agreement(samples(subset), samples(available)).same_noise.correlation
+    tags = {"quantity": "agreement_correlation", "reference": "gaussian_full", "noise": "same", "seed": 0}
+    (judged,) = findings.evidence.where(**tags, role=None).records
+    assert judged["n"] == findings.plan.few == 32
+    assert judged["value"] == pytest.approx(expected.value)
+    assert judged["high"] == pytest.approx(expected.high)
+    others = findings.evidence.where(**tags, role="curve")
+    assert list(others.by("n")) == [4, 8, 16, 64, 128, 256, 512]
+
+
+def test_large_pairs_are_disjoint_whatever_the_sizes():
+    plan = small_plan("strong", sizes=(16, 1000, 1438))
+    assert 2 * pairs(plan)["large"].n <= plan.available
