@@ -9,6 +9,7 @@ from .architectures import PUBLISHED, label, model_of, sizes_told
 from .cells import Cell
 from .claims.evidence import Evidence
 from .claims.thresholds import THRESHOLDS
+from .distances import measured_distances
 from .drawing import NOISE, RMSE, drawn, line, sample_grid, shown
 from .layouts import layouts_compared
 from .plans import Plan
@@ -28,11 +29,13 @@ def parts(plan: Plan) -> list[Part]:
             sampled = plan.sampled(model)
             found.append(Part(f"samples of {name}, seed {seed}", sampled))
             found.append(Part(f"layouts of {name}, seed {seed}", layouts_compared(plan, sampled)))
-            found.append(Part(f"measures of {name}, seed {seed}", _measured(plan, name, model)))
+            found += [
+                Part(f"{what} of {name}, seed {seed}", cell) for what, cell in _measured(plan, name, model).items()
+            ]
     for seed in range(plan.seeds):
         for name in names:
             measured = _measured(plan, name, model_of(plan, name, least, seed))
-            found.append(Part(f"measures of {name} on few, seed {seed}", measured))
+            found += [Part(f"{what} of {name} on few, seed {seed}", cell) for what, cell in measured.items()]
     n = plan.available // 2
     for seed in range(plan.seeds):
         for first, second in combinations(names, 2):
@@ -119,13 +122,14 @@ def draw(findings: Findings) -> list[Figure]:
         ),
         CurveFigure(
             title="Distance of each architecture to the Gaussian denoiser",
-            caption=f"RMSE between a network on {most:,} images and the Gaussian denoiser of these images, on held-out "
-            f"images, and as a control that of their multi-delta denoiser. {told}",
+            caption=f"RMSE between a network on {most:,} images (solid) or on {least:,} and the Gaussian denoiser of these "
+            f"images, on held-out images; controls: the multi-delta denoiser of {most:,} images, and for {least:,} the "
+            f"Gaussian of all images that could have been trained on. {told}",
             claims=("C2",),
             command=command,
             x=NOISE,
             y=RMSE,
-            series=_gaps(evidence.where(quantity="gap_rmse", on="held_out", reference="gaussian", n=most), names, plan),
+            series=_gaps(evidence.where(quantity="gap_rmse", on="held_out"), names, most, least),
         ),
     ]
     return shown(*figures)
@@ -202,17 +206,31 @@ def _linearity(scores: Evidence, names: tuple[str, ...], most: int, least: int) 
     return drawn(*networks, line(f"control: multi-delta, N = {most:,}", control, dashed=True))
 
 
-def _gaps(gaps: Evidence, names: tuple[str, ...], plan: Plan) -> tuple[Series, ...]:
-    networks = (line(label(name), gaps.where(network=name, denoiser="network")) for name in names)
-    control = gaps.where(network=plan.training["network"], denoiser="multidelta")
-    return drawn(*networks, line("control: multi-delta", control, dashed=True))
+def _gaps(gaps: Evidence, names: tuple[str, ...], most: int, least: int) -> tuple[Series, ...]:
+    networks = gaps.where(denoiser="network")
+    found = [
+        line(f"{label(name)}, N = {n:,}", networks.where(network=name, reference="gaussian", n=n), dashed=n == least)
+        for n in (most, least)
+        for name in names
+    ]
+    found += [
+        line(
+            f"control: {label(name)}, N = {least:,}, to the Gaussian of all",
+            networks.where(network=name, reference="gaussian_full", n=least),
+            dashed=True,
+        )
+        for name in names[:1]
+    ]
+    memory = gaps.where(network=names[0], denoiser="multidelta", reference="gaussian", n=most)
+    return drawn(*found, line(f"control: multi-delta, N = {most:,}", memory, dashed=True))
 
 
-def _measured(plan: Plan, name: str, model: Cell) -> Cell:
-    """The measures of a model; those of the plan's own are those of other studies."""
+def _measured(plan: Plan, name: str, model: Cell) -> dict[str, Cell]:
+    """The measures of a model by what they are of; those of the plan's own are those of other studies."""
     if name == plan.training["network"]:
-        return plan.measured(model, "gap", "linearity")
-    return plan.measured(model, "gap", "linearity", count=min(plan.count, _COUNT))
+        return {"measures": plan.measured(model, "gap", "linearity")}
+    linearity = plan.measured(model, "linearity", count=min(plan.count, _COUNT))
+    return {"linearity": linearity, "distances": measured_distances(plan, model)}
 
 
 STUDY = Study(
