@@ -86,7 +86,7 @@ def draw(findings: Findings) -> list[Figure]:
             claims=("C11",),
             command=command,
             x=_WIDTH,
-            y=Axis("mean RMSE in the window", RMSE.unit),
+            y=Axis("mean RMSE", RMSE.unit),
             series=_in_window(evidence.where(kimg=plan.kimg, role=None)),
         ),
         CurveFigure(
@@ -98,7 +98,7 @@ def draw(findings: Findings) -> list[Figure]:
             claims=("C12",),
             command=command,
             x=_WIDTH,
-            y=Axis(f"mean RMSE, σ ≥ {HIGH_NOISE:g}", RMSE.unit),
+            y=Axis("mean RMSE", RMSE.unit),
             series=tuple(
                 line(f"{kimg:g} thousand images", records, x="width", number=_mean_over_noise)
                 for kimg in (plan.short, plan.kimg)

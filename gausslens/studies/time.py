@@ -66,7 +66,7 @@ def draw(findings: Findings) -> list[Figure]:
             claims=("C11",),
             command=command,
             x=_TIME,
-            y=Axis("mean RMSE in the window", RMSE.unit),
+            y=Axis("mean RMSE", RMSE.unit),
             series=_in_window(evidence, few, many),
         ),
         CurveFigure(
