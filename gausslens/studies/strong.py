@@ -78,7 +78,8 @@ def draw(findings: Findings) -> list[Figure]:
             title="Agreement beyond retrieval",
             caption="The models' agreement minus that of the multi-delta denoisers of the same images, paired by noise. "
             f"{_told(plan)} The paper says that the first three agree, and the last does not: two models that retrieve "
-            "their training images have 0.",
+            "their training images have 0. Networks that have learned nothing agree as well, for they hand their noise "
+            "on; look in the rows below whether samples are images.",
             redraws=(9, 26),
             claims=("C15",),
             command=command,
@@ -86,8 +87,8 @@ def draw(findings: Findings) -> list[Figure]:
             y=Axis("excess correlation"),
             series=_by_role("networks", alike.where(denoiser="network", noise="excess")),
             thresholds=(
-                Threshold(THRESHOLDS["C15 agree"].above or 0.0, "agreement lies above"),
-                Threshold(THRESHOLDS["C15 small"].below or 0.0, "retrieval lies below"),
+                Threshold(THRESHOLDS["C15 agree"].above or 0.0, "more than retrieval lies above"),
+                Threshold(THRESHOLDS["C15 small"].below or 0.0, "what reads as retrieval lies below"),
             ),
         ),
         CurveFigure(
