@@ -14,6 +14,8 @@ from torch import Tensor
 
 from ..data.duplicates import find_duplicates
 from ..denoisers.moments import Moments
+from ..denoisers.preconditioned import Preconditioned
+from ..errors import ConfigError
 from ..images import dequantize
 from ..measures.copying import memorization
 from ..measures.curves import Curve
@@ -56,12 +58,15 @@ def take_denoising_loss(subject: Subject) -> Iterator[Record]:
     Yields:
         The records.
     """
+    network = subject.network
+    if not isinstance(network, Preconditioned):
+        raise ConfigError("the training objective is that of one trained network; other denoisers have none.")
     for inputs in subject.inputs:
         if inputs.name != "surrogate":
             labels = inputs.options["labels"]
             chosen = draw_order(subject.config.seed, len(inputs.images))[: 10 * subject.config.count]
             losses = denoising_losses(
-                *(subject.network, inputs.images[chosen], subject.training),
+                *(network, inputs.images[chosen], subject.training),
                 labels=None if labels is None else labels[chosen],
             )
             yield of_estimate("denoising_loss", mean_estimate(losses.double()), on=inputs.name, denoiser="network")

@@ -20,7 +20,6 @@ from ..denoisers.distillation import distill
 from ..denoisers.gaussian import GaussianDenoiser
 from ..denoisers.linear import LinearDenoiser
 from ..denoisers.moments import Moments
-from ..denoisers.preconditioned import Preconditioned
 from ..generation import generate
 from ..images import Bounds
 from ..noise import as_sigmas, draw_noise, karras_sigmas
@@ -61,7 +60,7 @@ class Subject:
     """
 
     def __init__(
-        self, network: Preconditioned, training: TrainConfig, images: RunImages, config: MeasureConfig, folder: Path
+        self, network: nn.Module, training: TrainConfig, images: RunImages, config: MeasureConfig, folder: Path
     ) -> None:
         self.network, self.training, self.images, self.config, self.folder = network, training, images, config, folder
         self.device = next(network.parameters()).device

@@ -39,7 +39,7 @@ def architecture(plan: Plan, name: str) -> dict[str, Any]:
         return {}
     if own == "unet" and max(plan.shape[1:]) <= _SMALL_PIXELS:
         multipliers = _fitting(_REDUCED["multipliers"], plan.shape)
-        kimg = float(f"{plan.kimg * _REDUCED_SHARE:.3g}")
+        kimg = max(float(f"{plan.kimg * _REDUCED_SHARE:.3g}"), _REDUCED_TRAINING["batch"] / 1000)
         return {"network": name, **_REDUCED, "multipliers": multipliers, **_REDUCED_TRAINING, "kimg": kimg}
     layout = default_options("unet" if own == "unet" else name, plan.shape)
     return {

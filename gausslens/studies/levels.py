@@ -1,0 +1,134 @@
+"""Networks of one noise level each, stitched together: a denoiser for exactly the levels that it has a network for.
+
+In a study's file:
+
+    stitched(plan, models, "measure_levels")      # the distances of `distances`, at those levels
+    stitched(plan, models, "follow_levels")       # a trajectory, and Jacobians along it
+
+where `models` are cells of `train_model`, one for each noise level, alike in all else. The arrays of `follow_levels` are
+named as those of `sensitivity`: `sigmas` (s,); `network`, D(x_t; σ_t) of several noises, uint8 (noises, s, c, h, w); of the
+first noise `path`, uint8 (s, c, h, w), `vectors`, uint8 (s, 3, c, h, w), and `correlation`, (s, k, k); and `mean` and
+`components`, uint8 (1 and 3, c, h, w).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from .cells import Cell, Record, Task, versioned
+from .distances import distances
+from .models import run_of, tags_of
+from .plans import Plan
+from .sensitivity import overlaps_at, separated_cuts
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..measuring.subject import Subject
+    from ..sampling import Step
+
+_DENSE_DIM = 256  # up to which whole Jacobians are cheaper than an iteration
+_DENSE_NOISES, _NOISES = 8, 4
+_SPARSE_VECTORS, _ITERATIONS = 10, 15
+_LARGEST_MAP = 100
+_PICTURED = 3
+
+
+def stitched(plan: Plan, models: Sequence[Cell], work: str) -> Cell:
+    """The cell that works on networks of one noise level each.
+
+    Args:
+        plan: the study's.
+        models: the cells that train them.
+        work: "measure_levels" or "follow_levels".
+
+    Returns:
+        The cell; equal for equal arguments.
+    """
+    products = _DENSE_NOISES * plan.dim if plan.dim <= _DENSE_DIM else _NOISES * 2 * _ITERATIONS * _SPARSE_VECTORS
+    calls = {"measure_levels": 3 * plan.count, "follow_levels": 2 * products}[work]
+    return plan.on_model(work, *models, module=__name__, calls=calls * len(models))
+
+
+@versioned(1)
+def measure_levels(task: Task) -> Iterator[Record]:
+    """Measure the distances of stitched networks. Options: `count`.
+
+    Yields:
+        The records of `distances`.
+    """
+    subject, tags = _subject_of(task)
+    for record in distances(subject):
+        yield {**tags, **record}
+
+
+@versioned(1)
+def follow_levels(task: Task) -> Iterator[Record]:
+    """Follow the Euler path of stitched networks from a few noises, with the Jacobians along it.
+
+    Yields:
+        `jacobian_overlap` of the `k` leading left singular vectors with as many principal components at each `sigma`, for
+        the network and, at the same inputs, the Gaussian as control.
+    """
+    import torch
+
+    from ..images import quantize
+    from ..measures.intervals import mean_estimate
+    from ..measures.jacobian import jacobian_spectrum
+    from ..measuring.measurements import of_estimate
+    from ..noise import draw_noise
+    from ..sampling import sample
+    from .directions import as_pictures, signed_like
+
+    subject, tags = _subject_of(task)
+    dense, shape, seed = subject.dim <= _DENSE_DIM, subject.images.shape, subject.config.seed
+    latents = draw_noise(seed, torch.arange(_DENSE_NOISES if dense else _NOISES), shape, stream="latents")
+    steps: list[Step] = []
+    sample(subject.network, latents, sigmas=subject.sigmas, solver="euler", callback=steps.append)
+    components = subject.moments.eigvecs
+    cuts = [k for k in separated_cuts(subject.moments) if dense or k <= _SPARSE_VECTORS]
+    found: dict[str, list[Tensor]] = {"vectors": [], "correlation": []}
+    for done, step in enumerate(steps):
+        task.report(done / len(steps))
+        for name in ("network", "gaussian"):
+            spectrum = jacobian_spectrum(
+                *(subject.denoisers[name], step.x, step.sigma, subject.dim if dense else _SPARSE_VECTORS),
+                full=dense,
+                iterations=_ITERATIONS,
+                seed=seed,
+            )
+            said = {**tags, "sigma": step.sigma, "on": "noise", "denoiser": name}
+            for k, overlaps in overlaps_at(spectrum.left, components, cuts).items():
+                yield of_estimate("jacobian_overlap", mean_estimate(overlaps), k=k, **said)
+            if name == "network":
+                kept = min(spectrum.left.shape[2], components.shape[1], _LARGEST_MAP)
+                first = spectrum.left[0, :, :kept]
+                found["correlation"].append((first.T @ components[:, :kept]).abs().float().cpu())
+                leading, principal = first[:, :_PICTURED], components[:, :_PICTURED]
+                found["vectors"].append(as_pictures(signed_like(leading, principal), shape))
+    outputs = torch.stack([quantize(step.denoised).cpu() for step in steps], 1)
+    task.save_arrays(
+        sigmas=torch.tensor([step.sigma for step in steps]),
+        network=outputs,
+        path=outputs[0].clone(),
+        mean=quantize(subject.moments.mean.reshape(1, *shape)).cpu(),
+        components=as_pictures(components[:, :_PICTURED], shape),
+        **{name: torch.stack(parts) for name, parts in found.items()},
+    )
+
+
+def _subject_of(task: Task) -> "tuple[Subject, Record]":
+    """The stitched networks with their images and references, and the tags of their records."""
+    from ..denoisers.levelwise import LevelwiseDenoiser
+    from ..generation import best_device
+    from ..measuring.config import MeasureConfig
+    from ..measuring.references import load_run_images
+    from ..measuring.subject import Subject
+    from ..runs import load_denoiser
+
+    runs = sorted((run_of(result) for result in task.inputs), key=lambda run: -(run.config.sigma or 0.0))
+    device = best_device(cpu=task.options.get("cpu", False))
+    sigmas = tuple(run.config.sigma or 0.0 for run in runs)
+    network = LevelwiseDenoiser([load_denoiser(run, device=device) for run in runs], sigmas)
+    images = load_run_images(runs[0], data=task.options.get("data"))
+    config = MeasureConfig(run=str(runs[0].path), sigmas=sigmas, count=task.options["count"])
+    return Subject(network, runs[0].config, images, config, task.folder), tags_of(runs[0])
