@@ -76,7 +76,8 @@ def _weights(findings: Findings, large: Evidence, adam: Evidence) -> list[Figure
             "shrinkage from ten calls for each dimension, against the Wiener filter W_G of the training images. A fit "
             "of finitely many calls cannot do better than the floor. The multi-delta denoiser only retrieves training "
             "images, and must be near W_G on them all the same: a small error there says little about how a denoiser "
-            "works.",
+            "works. Where a network's error is far above the floor and the control's is not, the network is not a good "
+            "denoiser at that level.",
             redraws=(4,),
             claims=("C8",),
             command=findings.command,

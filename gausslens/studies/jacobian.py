@@ -49,7 +49,8 @@ def draw(findings: Findings) -> list[Figure]:
             caption="At the same x_t, the Jacobians of the Gaussian and, for small images, of the multi-delta denoiser "
             "of the training images. The Gaussian's is the same at all x: where its overlap falls, at the lowest "
             "noise, single precision is the reason. Where the multi-delta denoiser, which retrieves, follows the "
-            "components too, doing so says nothing about generalising.",
+            "components too, doing so says nothing about generalising; where both controls do and the network does "
+            "not, it is not a good denoiser there.",
             redraws=(28,),
             claims=("C20",),
             command=findings.command,

@@ -46,7 +46,7 @@ def sensitivity(plan: Plan, model: Cell) -> Cell:
     return plan.on_model("follow_jacobians", model, module=__name__, calls=2 * _LEVELS * products)
 
 
-@versioned(1)
+@versioned(2)
 def follow_jacobians(task: Task) -> Iterator[Record]:
     """Follow the network's trajectories. Options are those that `subject_of` reads.
 
