@@ -6,7 +6,7 @@ from typing import Literal
 from ..errors import ConfigError
 
 MEASURES = (
-    *("duplicates", "denoising_loss", "linearity", "gap", "identity_gap"),
+    *("duplicates", "denoising_loss", "linearity", "gap", "linear_gap", "identity_gap"),
     *("distillation", "alignment", "memorization", "agreement", "jacobian"),
 )
 """Names of the measures, in the order they are taken."""
@@ -23,8 +23,8 @@ class MeasureConfig:
     run: str
     """The folder of a training run."""
     only: tuple[str, ...] = ()
-    """Which measures to take, out of duplicates, denoising_loss, linearity, gap, identity_gap, distillation, alignment,
-    memorization, agreement, jacobian; by default all."""
+    """Which measures to take, out of duplicates, denoising_loss, linearity, gap, linear_gap, identity_gap, distillation,
+    alignment, memorization, agreement, jacobian; by default all."""
     sigmas: tuple[float, ...] = ()
     """The noise levels; by default ten from 80 down to 0.002."""
     count: int = 100

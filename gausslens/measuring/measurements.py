@@ -7,8 +7,8 @@ could have been trained on), and others.
 """
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 from torch import Tensor
 
@@ -29,6 +29,9 @@ from ..noise import draw_noise, draw_order
 from ..runs import Record
 from ..training.validation import denoising_losses
 from .subject import Inputs, Subject
+
+Pair: TypeAlias = tuple[str, Any, str, Any]
+"""Two denoisers that are compared, each after its name."""
 
 _OVERLAPS = (1, 2, 5, 10, 20, 50, 100)
 _JACOBIANS = 4  # images
@@ -89,27 +92,32 @@ def take_linearity(subject: Subject) -> Iterator[Record]:
 
 
 def take_gap(subject: Subject) -> Iterator[Record]:
-    """How far the network is from each reference, and the multi-delta denoiser (a control) and linear one from the Gaussian.
+    """How far the network is from each closed form, and, as a control, the multi-delta denoiser from the Gaussian.
 
     Yields:
         The records.
     """
     network, gaussian, memory = subject.remembering.values()
-    for inputs in subject.inputs:
-        pairs: list[tuple[str, Any, str, Any]] = [
-            ("network", network, "gaussian", gaussian),
-            ("network", network, "multidelta", memory),
-            ("multidelta", memory, "gaussian", gaussian),
-        ]
-        if subject.full_gaussian is not None:
-            pairs.append(("network", network, "gaussian_full", subject.full_gaussian))
-        if subject.calls is not None:
-            linear = subject.linear("network", subject.inputs[0])
-            pairs += [("network", network, "linear", linear), ("linear", linear, "gaussian", gaussian)]
-        for name, denoiser, against, reference in pairs:
-            for metric in ("rmse", "nmse", "ev"):
-                curve = gap(denoiser, reference, inputs.images, subject.sigmas, metric=metric, **_how(subject, inputs))
-                yield from of_curve(f"gap_{metric}", curve, on=inputs.name, denoiser=name, reference=against)
+    pairs: list[Pair] = [
+        ("network", network, "gaussian", gaussian),
+        ("network", network, "multidelta", memory),
+        ("multidelta", memory, "gaussian", gaussian),
+    ]
+    if subject.full_gaussian is not None:
+        pairs.append(("network", network, "gaussian_full", subject.full_gaussian))
+    yield from _gaps(subject, pairs)
+
+
+def take_linear_gap(subject: Subject) -> Iterator[Record]:
+    """How far the network's linear denoiser, distilled on training images, is from the network and from the Gaussian.
+
+    Yields:
+        The records; none where nothing is distilled.
+    """
+    if subject.calls is not None:
+        network, gaussian, _ = subject.remembering.values()
+        linear = subject.linear("network", subject.inputs[0])
+        yield from _gaps(subject, [("network", network, "linear", linear), ("linear", linear, "gaussian", gaussian)])
 
 
 def take_identity_gap(subject: Subject) -> Iterator[Record]:
@@ -202,6 +210,7 @@ TAKE: dict[str, Callable[[Subject], Iterator[Record]]] = {
     "denoising_loss": take_denoising_loss,
     "linearity": take_linearity,
     "gap": take_gap,
+    "linear_gap": take_linear_gap,
     "identity_gap": take_identity_gap,
     "distillation": take_distillation,
     "alignment": take_alignment,
@@ -209,6 +218,14 @@ TAKE: dict[str, Callable[[Subject], Iterator[Record]]] = {
     "agreement": take_agreement,
     "jacobian": take_jacobian,
 }
+
+
+def _gaps(subject: Subject, pairs: Sequence[Pair]) -> Iterator[Record]:
+    for inputs in subject.inputs:
+        for name, denoiser, against, reference in pairs:
+            for metric in ("rmse", "nmse", "ev"):
+                curve = gap(denoiser, reference, inputs.images, subject.sigmas, metric=metric, **_how(subject, inputs))
+                yield from of_curve(f"gap_{metric}", curve, on=inputs.name, denoiser=name, reference=against)
 
 
 def of_estimate(quantity: str, estimate: Estimate, **tags: Any) -> Record:

@@ -23,7 +23,7 @@ from .measurements import TAKE
 from .references import load_run_images
 from .subject import Subject
 
-VERSION = 3
+VERSION = 4
 """Counts changes of the measures after which the same config gives other numbers."""
 
 _CIRCUMSTANCES = ("run", "only", "data", "out", "cpu")

@@ -32,6 +32,7 @@ def parts(plan: Plan) -> list[Part]:
     for seed in range(plan.seeds):
         model = plan.model(most, seed)
         found.append(Part(f"network of all levels, seed {seed}", plan.measured(model, "gap", "linearity")))
+        found.append(Part(f"its linear denoiser, seed {seed}", plan.measured(model, "linear_gap")))
         for name in kinds(plan):
             models = [autoencoder(plan, name, most, seed, sigma) for sigma in karras_sigmas(_LEVELS).tolist()]
             found.append(Part(f"{name}, seed {seed}", stitched(plan, models, "measure_levels")))

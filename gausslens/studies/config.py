@@ -42,7 +42,9 @@ class StudyConfig:
     few: int | None = None
     """A number of training images that is small for the network, for the studies of width and time."""
     widths: tuple[int, ...] = ()
-    """Channels to compare at that number of images; the smallest is the narrow model."""
+    """Channels to compare at that number of images."""
+    narrow: int | None = None
+    """Channels of a narrow model, on the fewest images."""
     kimg: float | None = None
     """How long to train each model, in thousands of images."""
     early: float | None = None
@@ -55,7 +57,7 @@ class StudyConfig:
     """How many times to train each model; a claim needs three to hold."""
     count: int | None = None
     """Images, or pairs of images, behind every number; None is half of those held out, at most 200."""
-    samples: int = 256
+    samples: int = 512
     """Generated images of each model."""
     size: int | None = None
     """Resize and centre-crop the images to this height and width; None keeps them as they are."""
@@ -86,7 +88,15 @@ class StudyConfig:
         unknown = [name for name in self.only if name not in STUDIES]
         if unknown:
             raise ConfigError(f"only must name some of {', '.join(STUDIES)}; got {', '.join(unknown)}.")
-        for name, least in (("seeds", 1), ("count", 2), ("samples", 2), ("workers", 1), ("few", 2), ("width", 1)):
+        for name, least in (
+            ("seeds", 1),
+            ("count", 2),
+            ("samples", 2),
+            ("workers", 1),
+            ("few", 2),
+            ("width", 1),
+            ("narrow", 1),
+        ):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ConfigError(f"{name} must be at least {least}; got {value}.")

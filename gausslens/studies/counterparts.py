@@ -50,7 +50,7 @@ def on_counterparts(
     Returns:
         The cell.
     """
-    measured = (plan.measured(model, "gap", "linearity", kimg=kimg),) if "linear" in denoisers else ()
+    measured = (plan.measured(model, "linear_gap", kimg=kimg),) if "linear" in denoisers else ()
     return plan.on_model(work, model, *measured, module=module, kimg=kimg, denoisers=tuple(denoisers), **options)
 
 

@@ -2,7 +2,7 @@
 
 In a study's file:
 
-    stitched(plan, models, "measure_levels")      # the distances of `distances`, at those levels
+    stitched(plan, models, "measure_levels")      # the measure `gap`, at those levels
     stitched(plan, models, "follow_levels")       # a trajectory, and Jacobians along it
 
 where `models` are cells of `train_model`, one for each noise level, alike in all else. The arrays of `follow_levels` are
@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from .cells import Cell, Record, Task, versioned
-from .distances import distances
 from .models import run_of, tags_of
 from .plans import Plan
 from .sensitivity import overlaps_at, separated_cuts
@@ -54,10 +53,12 @@ def measure_levels(task: Task) -> Iterator[Record]:
     """Measure the distances of stitched networks. Options: `count`.
 
     Yields:
-        The records of `distances`.
+        The records of the measure `gap`.
     """
+    from ..measuring.measurements import take_gap
+
     subject, tags = _subject_of(task)
-    for record in distances(subject):
+    for record in take_gap(subject):
         yield {**tags, **record}
 
 

@@ -30,7 +30,7 @@ def train_model(task: Task) -> Iterator[Record]:
         yield {**tags_of(run), **record}
 
 
-@versioned(2)
+@versioned(3)
 def measure_model(task: Task) -> Iterator[Record]:
     """Measure the model of the first input. Options: `measures`, their names; and those that `subject_of` reads.
 

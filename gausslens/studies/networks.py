@@ -9,7 +9,6 @@ from .architectures import PUBLISHED, label, model_of, sizes_told
 from .cells import Cell
 from .claims.evidence import Evidence
 from .claims.thresholds import THRESHOLDS
-from .distances import measured_distances
 from .drawing import NOISE, RMSE, drawn, line, sample_grid, shown
 from .layouts import layouts_compared
 from .plans import Plan
@@ -230,7 +229,7 @@ def _measured(plan: Plan, name: str, model: Cell) -> dict[str, Cell]:
     if name == plan.training["network"]:
         return {"measures": plan.measured(model, "gap", "linearity")}
     linearity = plan.measured(model, "linearity", count=min(plan.count, _COUNT))
-    return {"linearity": linearity, "distances": measured_distances(plan, model)}
+    return {"linearity": linearity, "distances": plan.measured(model, "gap")}
 
 
 STUDY = Study(

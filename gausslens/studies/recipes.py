@@ -79,7 +79,7 @@ def _linear(plan: Plan, sigma: float) -> dict[str, Any]:
     return {**training, **_lengths(min(least, needed), batch)}
 
 
-def _lengths(kimg: float, batch: int) -> dict[str, float]:
+def _lengths(kimg: float, batch: int) -> dict[str, Any]:
     """Length of training, at least one step; the weights' average is as long as it can be."""
     length = max(float(f"{kimg:.3g}"), batch / 1000)
     return {"kimg": length, "ramp_kimg": length * _RISE, "ema_kimg": length}

@@ -38,6 +38,7 @@ def parts(plan: Plan) -> list[Part]:
     for seed in range(plan.seeds):
         model = plan.model(plan.sizes[-1], seed)
         found.append(Part(f"measures, seed {seed}", plan.measured(model, "gap", "linearity")))
+        found.append(Part(f"linear, seed {seed}", plan.measured(model, "linear_gap")))
         found.append(Part(f"trajectories, seed {seed}", followed(plan, model)))
     pictures = max(2, min(6, _SLIDER_PIXELS // (50 * plan.dim)))
     found.append(Part("outputs", denoised(plan, plan.model(plan.sizes[-1], 0), pictures=pictures)))

@@ -70,8 +70,9 @@ def draw(findings: Findings) -> list[Figure]:
         ),
         CurveFigure(
             title="Novelty of samples, by number of images",
-            caption="GL score: the distance of a sample to its nearest training image, over the sample's norm; also relative "
-            "to that of real, held-out images. The paper's rule, 0.6, is drawn and not judged: new real images may score less.",
+            caption="GL score: the distance of a sample to its nearest training image, over the sample's norm; also "
+            "relative to that of real, held-out images. The paper's rule, 0.6, is drawn and not judged: new real images may "
+            "score less.",
             redraws=(13,),
             claims=("C14",),
             command=command,

@@ -11,6 +11,7 @@ from .study import Findings, Part, Study
 from .subsets import gaussians_compared
 
 _SHOWN = 8  # noises of each pair
+_SUBSETS = 8  # random subsets whose Gaussians are compared; they take no training
 _ROLES = ("large", "early", "narrow", "small")
 _PAIR = Axis("pair of models", names=_ROLES)
 
@@ -36,7 +37,7 @@ def pairs(plan: Plan) -> dict[str, Pair]:
         "large": Pair(plan.available // 2, plan.width),
         "small": Pair(least, plan.width),
         "early": Pair(least, plan.width, plan.early),
-        "narrow": Pair(least, plan.widths[0]),
+        "narrow": Pair(least, plan.narrow),
     }
 
 
@@ -49,7 +50,7 @@ def parts(plan: Plan) -> list[Part]:
             found += [Part(_key(role, seed, half), cell, {"role": role}) for half, cell in enumerate(both, 1)]
             compared = plan.on_model("compare_samples", *both, module="gausslens.studies.agreements")
             found.append(Part(f"{role}, seed {seed}", compared, {"role": role, "n": n, "seed": seed}))
-    for seed in range(plan.seeds):
+    for seed in range(max(plan.seeds, _SUBSETS)):
         found.append(Part(f"subsets, seed {seed}", gaussians_compared(plan, seed, _subsets(plan))))
     return found
 

@@ -114,7 +114,7 @@ def test_outputs_are_of_held_out_images_with_the_noise_of_the_gaps(findings, mod
 def test_pictures_need_the_measures_for_the_linear_denoiser_alone(findings):
     plan: Plan = findings.plan
     model = plan.model(64, 0)
-    measured = plan.measured(model, "gap", "linearity")
+    measured = plan.measured(model, "linear_gap")
     for cell in (followed(plan, model), denoised(plan, model)):
         assert cell.needs == (model, measured)
     for cell in (

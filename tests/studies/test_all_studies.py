@@ -1,0 +1,64 @@
+"""All studies together: every figure of the paper is redrawn, every claim is judged, and one page holds it all."""
+
+import pytest
+from small_studies import SMALL
+
+from gausslens.report import render
+from gausslens.studies.catalogue import all_studies
+from gausslens.studies.claims import judge
+from gausslens.studies.config import STUDIES, StudyConfig
+from gausslens.studies.running import findings_of, study
+from gausslens.studies.telling import make_page
+
+FIGURES, CLAIMS = set(range(1, 31)), {f"C{number}" for number in range(1, 22)}
+
+
+def test_the_studies_name_every_figure_and_every_claim_of_the_paper():
+    assert {number for one in all_studies() for number in one.figures} == FIGURES
+    assert {claim for one in all_studies() for claim in one.claims} == CLAIMS
+
+
+@pytest.fixture(scope="module", name="done")
+def do_everything(tmp_path_factory):
+    config = StudyConfig("digits", full=True, seeds=3, on="pool", out=str(tmp_path_factory.mktemp("all")), **SMALL)
+    done = study(config)
+    assert not done.outcome.failed, done.outcome.failed
+    return done
+
+
+@pytest.mark.slow
+def test_thirty_of_thirty_figures_have_data_points(done):
+    page = make_page(findings_of(done.run)[0].plan, findings_of(done.run), done.run.provenance)
+    redrawn = set()
+    for figure in page.figures:
+        series = getattr(figure, "series", None)
+        points = [y for line in series for y in line.y if y is not None] if series is not None else [1]
+        pictures = getattr(figure, "images", True)
+        if points and pictures is not None:
+            redrawn |= set(figure.redraws)
+    assert redrawn == FIGURES
+
+
+@pytest.mark.slow
+def test_no_statistic_of_any_claim_lacks_records(done):
+    lacking = {
+        (verdict.claim, part.name): part.missing
+        for verdict in judge(done.run.records())
+        for part in verdict.statistics
+        if part.missing
+    }
+    assert lacking.keys() <= {
+        ("C11", "log time from the minimum to memorising"),  # nothing is memorised in so short a time
+        ("C9", "least overlap, as a share of the ceiling"),  # nor is anything aligned
+    }
+
+
+@pytest.mark.slow
+def test_the_page_holds_all_of_it_and_stays_below_15_mb(done):
+    text = done.page.read_text()
+    assert len(text.encode()) < 15e6
+    for one in all_studies():
+        assert one.title in text
+    assert [finding.study for finding in findings_of(done.run)] == list(STUDIES)
+    assert all(finding.finished for finding in findings_of(done.run))
+    assert len(render(make_page(findings_of(done.run)[0].plan, findings_of(done.run), {}))) > 1e6
