@@ -22,6 +22,11 @@ def test_both_ways_end_at_the_wiener_filter(images):
     assert 0 < max(found.values()) < 1e-10
 
 
+def test_images_of_hardly_any_mean_have_hardly_any_bias_and_end_there_too(images):
+    centred = (images - images.mean(0) + 1e-6).clamp(-1, 1)
+    assert max(residuals(centred, 0.1).values()) < 1e-10
+
+
 def test_another_filter_is_told_apart(images, monkeypatch):
     true = GaussianDenoiser.weight
     monkeypatch.setattr(GaussianDenoiser, "weight", lambda self, sigma: true(self, 1.001 * sigma))
