@@ -90,6 +90,14 @@ class Plan:
         return math.prod(self.shape)
 
     @property
+    def sweep_seeds(self) -> int:
+        """How often models are trained where numbers of images are compared: once more, if there are several.
+
+        The least linearity of a model varies more from training to training than anything else that is judged.
+        """
+        return self.seeds + (self.seeds > 2)
+
+    @property
     def times(self) -> tuple[float, ...]:
         """When the study of time looks, in kimg; the end is the last."""
         return (*(_rounded(share * self.kimg) for share in _TIMES), self.kimg)

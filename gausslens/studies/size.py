@@ -11,11 +11,11 @@ _LOW = 1.0  # the noise levels up to which the paper's Fig. 16 zooms in
 
 
 def parts(plan: Plan) -> list[Part]:
-    """Every size at every seed: measured and sampled, the ends first."""
+    """Every size at every seed of the sweep: measured and sampled, the ends first."""
     order = sorted(plan.sizes, key=lambda n: (n not in (plan.sizes[0], plan.sizes[-1]), n))
     found = []
     for n in order:
-        for seed in range(plan.seeds):
+        for seed in range(plan.sweep_seeds):
             model = plan.model(n, seed)
             found.append(Part(f"measures of {n}, seed {seed}", plan.measured(model, "gap", "linearity")))
             found.append(Part(f"samples of {n}, seed {seed}", plan.sampled(model)))

@@ -25,7 +25,7 @@ def parts(plan: Plan) -> list[Part]:
     found = [
         Part(f"measures of {n}, seed {seed}", plan.measured(plan.model(n, seed), "gap", "linearity"))
         for n in order
-        for seed in seeds
+        for seed in range(plan.sweep_seeds)
     ]
     for seed in seeds:
         work = plan.on_model("vary_weights", plan.model(largest, seed), module=_SUPERPOSING)

@@ -81,7 +81,7 @@ def _summary(plan: Plan, found: Sequence[Findings], verdicts: Sequence[Verdict])
     parts = [
         f"{plan.name}: {plan.available:,} images of {sides} pixels to train on, and others held out. Networks "
         f"({plan.training['network']}, {plan.width} channels) were trained on {sizes} of them, for {plan.kimg:g} thousand "
-        f"images, {plan.seeds} times each.",
+        f"images, {plan.sweep_seeds} times each; others {plan.seeds} times.",
         f"Of the paper's 21 claims, {len(held)} hold here{_among(held)}, {len(refuted)} do not{_among(refuted)}, and for "
         "the others there is not enough evidence.",
     ]
