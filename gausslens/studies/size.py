@@ -37,8 +37,8 @@ def draw(findings: Findings) -> list[Figure]:
         CurveFigure(
             title="Distance to the Gaussian denoiser of the training images, by number of images",
             caption="RMSE between a network and the Gaussian denoiser of its own training images, on held-out images. "
-            "Where a network has more images to learn from, it stays closer to the Gaussian. The dashed control retrieves "
-            "training images exactly.",
+            "Look whether a network with more images to learn from stays closer to the Gaussian. The dashed control "
+            "retrieves training images exactly.",
             redraws=(6, 19),
             claims=("C11", "C13"),
             command=command,
@@ -130,8 +130,8 @@ def _samples(findings: Findings) -> ImageGrid | None:
         rows,
         columns=_SHOWN,
         title="Samples, their nearest training images, and samples of the Gaussian",
-        caption="All from the same noises. With few images, samples are copies; with many, they are new and resemble those "
-        "of the Gaussian.",
+        caption="All from the same noises. Look up to which number samples are copies of training images, and from which "
+        "they are new and resemble those of the Gaussian.",
         redraws=(6, 12),
         claims=("C14",),
     )
