@@ -1,66 +1,51 @@
-"""Draw docs/picture.png: two denoisers held up against the Gaussian, at every noise level.
+"""Draw docs/picture.png from a finished study of digits: distances to the Gaussian, and samples, by number of images.
 
-    python docs/make_picture.py
+    gausslens study digits --only size
+    python docs/make_picture.py runs/study-digits-*
 
-Needs matplotlib, which is not a dependency of the package; takes less than a minute. The law is a set of smooth
-12×12 patterns made here: a soft disc of random place, size and brightness on a tilted ground. Both denoisers are exact
-posterior means, over 40 images of the law (it can only recall them) and over 20,000 (which come close to the law itself),
-and both are measured on 400 images, or pairs of them, that neither has seen. The Gaussian has the moments of the 20,000.
+Needs matplotlib, which is not a dependency of the package.
 """
 
+import sys
 from pathlib import Path
 
 import matplotlib.pyplot as plt
-import torch
+import numpy as np
 
-import gausslens as gl
+from gausslens import Run
+from gausslens.studies.drawing import line, lines
+from gausslens.studies.running import findings_of
 
-SIDE = 12
+COLUMNS = 10
+SHOWN = (16, 64, 1438)
 
+findings = next(found for found in findings_of(Run.open(sys.argv[1])) if found.study == "size")
+gaps = findings.evidence.where(quantity="gap_rmse", on="held_out", reference="gaussian")
+series = [
+    *lines(gaps.where(denoiser="network"), "n", lambda n: f"N = {n:,}"),
+    line("control: multi-delta, most images", gaps.where(denoiser="multidelta", n=max(SHOWN)), dashed=True),
+]
+rows = []
+for n in SHOWN:
+    key = f"samples of {n}, seed 0"
+    rows += [(f"N = {n:,}: samples", findings.array(key, "network"))]
+    rows += [("nearest training image", findings.array(key, "nearest"))]
+rows.append(("Gaussian: samples", findings.array(f"samples of {max(SHOWN)}, seed 0", "gaussian")))
 
-def patterns(n: int, seed: int) -> torch.Tensor:
-    """Images (n, 1, 12, 12) in [−1, 1]."""
-    random = torch.Generator().manual_seed(seed)
-    x, y, size, light, slope_x, slope_y = torch.rand(6, n, 1, 1, 1, generator=random)
-    line = torch.linspace(0, 1, SIDE)
-    across, down = line, line[:, None]
-    distance = torch.hypot(across - 0.2 - 0.6 * x, down - 0.2 - 0.6 * y)
-    disc = torch.sigmoid(10 * (0.15 + 0.25 * size - distance))
-    ground = 0.5 * (slope_x - 0.5) * (across - 0.5) + 0.5 * (slope_y - 0.5) * (down - 0.5)
-    return -0.6 + ground + (0.4 + 0.9 * light) * disc
-
-
-few, many, held_out = patterns(40, seed=0), patterns(20_000, seed=1), patterns(800, seed=2)
-gaussian = gl.GaussianDenoiser(gl.Moments.fit(many))
-models = {
-    "memorises: recalls 40 images": (gl.MultiDeltaDenoiser(few), "#c8452d", "o"),
-    "generalises: knows 20,000 of the same law": (gl.MultiDeltaDenoiser(many), "#2166ac", "s"),
-}
-sigmas = gl.karras_sigmas(22, sigma_min=0.02, sigma_max=40.0)
-
-plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
-figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
-for name, (model, colour, marker) in models.items():
-    for axes, curve in (
-        (left, gl.gap(gaussian, model, held_out, sigmas, count=400)),
-        (right, gl.linearity(model, held_out, sigmas, affine=True, count=400)),
-    ):
-        print(f"{name}\n{curve}")
-        axes.fill_between(curve.sigmas, curve.low, curve.high, color=colour, alpha=0.25, linewidth=0)
-        axes.plot(curve.sigmas, curve.values, marker, linestyle="-", color=colour, label=name, markersize=3.5)
-left.set(title="Distance to the Gaussian denoiser", ylabel="RMSE (pixels in [−1, 1])", ylim=(0, None))
-right.set(title="Affine linearity", ylabel="cosine (1 = affine map)", ylim=(None, 1.01))
-right.axhline(1, color="grey", linewidth=0.8, linestyle=":")
-for axes in (left, right):
-    axes.set(xlabel="noise level σ (pixel units)", xscale="log")
-    axes.grid(alpha=0.25)
-right.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 0.03))
-left.text(
-    0.98,
-    0.97,
-    "means over 400 unseen images (right: pairs)\nbands: 95 % intervals",
-    ha="right",
-    va="top",
-    transform=left.transAxes,
-)
+figure = plt.figure(figsize=(14, 4.4))
+left, right = figure.subfigures(1, 2, width_ratios=(1, 1.05))
+axes = left.subplots()
+for one in series:
+    (drawn,) = axes.semilogx(one.x, one.y, marker="o", markersize=4, label=one.name, ls="--" if one.dashed else "-")
+    axes.fill_between(one.x, one.low, one.high, color=drawn.get_color(), alpha=0.2, lw=0)
+axes.set(xlabel="noise level σ", ylabel="RMSE to the Gaussian denoiser, held-out images")
+axes.grid(color="0.9")
+axes.legend(fontsize=8)
+for (label, images), panel in zip(rows, right.subplots(len(rows), 1), strict=True):
+    strip = np.concatenate([np.pad(image[0], 1, constant_values=255) for image in images[:COLUMNS]], axis=1)
+    panel.imshow(strip, cmap="gray", vmin=0, vmax=255)
+    panel.set_ylabel(label, rotation=0, ha="right", va="center", fontsize=9)
+    panel.set(xticks=[], yticks=[])
+    panel.spines[:].set_visible(False)
+right.subplots_adjust(left=0.3, right=0.99, top=0.97, bottom=0.03, hspace=0.08)
 figure.savefig(Path(__file__).with_name("picture.png"), dpi=100)
