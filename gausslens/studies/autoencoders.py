@@ -101,9 +101,10 @@ def draw(findings: Findings) -> list[Figure]:
         _vectors(findings),
         CurveFigure(
             title="The theorem, on these images",
-            caption="Relative distance to the Gaussian denoiser, Σ(Σ + σ²I)⁻¹ and its bias, of the minimum of the denoising "
-            "loss over affine maps, and of where gradient descent on it ends, from the moments of the images (shrunk to at "
-            "most 64 dimensions). Levels that double precision or 20,000 steps do not suffice for are left out.",
+            caption="√(E‖D − D_G‖²/E‖D_G‖²) over noisy images, D_G the Gaussian denoiser with Σ(Σ + σ²I)⁻¹ and its bias, D "
+            "the minimum of the denoising loss over affine maps, or where gradient descent on it ends; from the moments of "
+            "the images, shrunk to at most 64 dimensions. Levels that double precision or 20,000 steps do not suffice for "
+            "are left out.",
             claims=("C21",),
             command=command,
             x=NOISE,

@@ -69,10 +69,10 @@ def draw(findings: Findings) -> list[Figure]:
             f"training seeds. Of each pair, the first was trained on one half of the images and the second on the other, "
             f"{plan.available // 2:,} each: on the same images, two denoisers that retrieve them would agree entirely. "
             "Controls: the same models with noises exchanged; the multi-delta denoisers of the two halves, which retrieve "
-            "training images. Agreement that tells something lies above both.",
+            f"training images. Agreement that tells something lies above both. The pairs: {_numbered(pairs)}.",
             claims=("C18",),
             command=command,
-            x=Axis("pair: " + ", ".join(f"{place} {label(a)} & {label(b)}" for (a, b), place in pairs.items())),
+            x=Axis("pair, by its number in the caption"),
             y=Axis("correlation of pixels"),
             series=_agreements(alike, pairs),
         ),
@@ -151,6 +151,10 @@ def _samples(findings: Findings) -> ImageGrid | None:
         redraws=(23,),
         claims=("C18",),
     )
+
+
+def _numbered(pairs: Mapping[tuple[str, str], int]) -> str:
+    return ", ".join(f"{place} {label(first)} and {label(second)}" for (first, second), place in pairs.items())
 
 
 def _agreements(alike: Evidence, pairs: Mapping[tuple[str, str], int]) -> tuple[Series, ...]:
