@@ -104,21 +104,21 @@ def study(
     run.save_json("provenance.json", provenance)
     store = CellStore(folder / "cells")
     store.path.mkdir(exist_ok=True)
-    told = {name for name in plan.studies if _is_finished(plan, name, store)}
+    cells = {name: [part.cell for part in find_study(name).parts(plan)] for name in plan.studies}
+    missing = {name: {cell.identity for cell in wanted if not store.is_done(cell)} for name, wanted in cells.items()}
     pictures: Images = "none" if config.no_images else "blurred" if config.blur else "shown"
 
     def look(cell: Cell) -> None:
-        fresh = [name for name in plan.studies if name not in told and _is_finished(plan, name, store)]
-        for name in fresh:
-            told.add(name)
+        fresh = [name for name, wanted in missing.items() if wanted == {cell.identity}]
+        for wanted in missing.values():
+            wanted.discard(cell.identity)
         if fresh:
             page = write_report(run, images=pictures, svg=config.svg)
             if tell is not None:
                 tell(f"finished {', '.join(fresh)}; see {page}")
 
-    cells = [part.cell for name in plan.studies for part in find_study(name).parts(plan)]
     outcome = run_cells(
-        cells,
+        [cell for wanted in cells.values() for cell in wanted],
         store.path,
         on=config.on,
         workers=config.workers or _cores(plan),
@@ -173,10 +173,6 @@ def identity(plan: Plan) -> str:
 def collect(runs: Iterable[Run]) -> list[Record]:
     """The records of several runs together."""
     return [record for run in runs for record in run.records()]
-
-
-def _is_finished(plan: Plan, name: str, store: CellStore) -> bool:
-    return all(store.is_done(part.cell) for part in find_study(name).parts(plan))
 
 
 def _cores(plan: Plan) -> int:
