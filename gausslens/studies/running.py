@@ -23,6 +23,7 @@ from ..runs import Record, Run
 from ..storage import save_text
 from .catalogue import find_study
 from .cells import Cell, CellStore
+from .claims import Verdict, judge
 from .config import STUDIES, StudyConfig
 from .engine import Outcome, Progress, in_order, run_cells
 from .plans import Plan, make_plan
@@ -39,12 +40,14 @@ class Studied:
 
     Attributes:
         run: its Run.
-        page: the page; None where there is nothing to show yet.
+        page: the page.
+        verdicts: on all claims.
         outcome: which cells failed, were skipped or left out.
     """
 
     run: Run
-    page: Path | None
+    page: Path
+    verdicts: list[Verdict]
     outcome: Outcome
 
 
@@ -113,7 +116,7 @@ def study(
         for wanted in missing.values():
             wanted.discard(cell.identity)
         if fresh:
-            page = write_report(run, images=pictures, svg=config.svg)
+            page, _ = write_report(run, images=pictures, svg=config.svg)
             if tell is not None:
                 tell(f"finished {', '.join(fresh)}; see {page}")
 
@@ -126,10 +129,12 @@ def study(
         finished=look,
         progress=progress,
     )
-    return Studied(run, write_report(run, images=pictures, svg=config.svg), outcome)
+    return Studied(run, *write_report(run, images=pictures, svg=config.svg), outcome)
 
 
-def write_report(run: Run, *, images: Images = "shown", svg: bool = False, page: Path | None = None) -> Path:
+def write_report(
+    run: Run, *, images: Images = "shown", svg: bool = False, page: Path | None = None
+) -> tuple[Path, list[Verdict]]:
     """Collect the records of a study's run and write its page, from whatever is finished.
 
     Args:
@@ -139,14 +144,16 @@ def write_report(run: Run, *, images: Images = "shown", svg: bool = False, page:
         page: the file; None is report.html in the run's folder.
 
     Returns:
-        The page.
+        The page, and the verdicts that it shows.
     """
     found = findings_of(run)
     records = [record for of_study in found for record in of_study.records]
     save_text(run.path / "records.jsonl", "".join(json.dumps(record) + "\n" for record in records))
     target = page or run.path / REPORT
-    save_report(target, make_page(Plan.from_json(run.settings), found, run.provenance), images=images, svg=svg)
-    return target
+    verdicts = judge(records)
+    plan = Plan.from_json(run.settings)
+    save_report(target, make_page(plan, found, verdicts, run.provenance), images=images, svg=svg)
+    return target, verdicts
 
 
 def findings_of(run: Run) -> list[Findings]:

@@ -7,25 +7,27 @@ import gausslens
 
 from ..report import ClaimRow, Page, Section, Table
 from .catalogue import find_study
-from .claims import Verdict, as_table, judge
+from .claims import Verdict, as_table
 from .plans import Plan
 from .study import Findings
 
 _HOLDS = "holds"
 
 
-def make_page(plan: Plan, found: Sequence[Findings], provenance: Mapping[str, Any]) -> Page:
+def make_page(
+    plan: Plan, found: Sequence[Findings], verdicts: Sequence[Verdict], provenance: Mapping[str, Any]
+) -> Page:
     """The page, from whatever is finished.
 
     Args:
         plan: what was to be done.
         found: what came out of each study so far.
+        verdicts: on all claims, from that.
         provenance: of the study's run.
 
     Returns:
         The page.
     """
-    verdicts = judge(record for findings in found for record in findings.records)
     studied = {claim for findings in found for claim in find_study(findings.study).claims}
     sections = []
     for findings in found:

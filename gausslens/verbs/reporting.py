@@ -69,7 +69,9 @@ def perform(options: Options, how: Manner) -> None:
     images: Images = "none" if options.no_images else "blurred" if options.blur else "shown"
     for run in runs:
         try:
-            page = write_report(run, images=images, svg=options.svg, page=Path(options.page) if options.page else None)
+            page, _ = write_report(
+                run, images=images, svg=options.svg, page=Path(options.page) if options.page else None
+            )
         except GausslensError as error:  # the table stands without the page
             print(f"gausslens: {error}", file=sys.stderr)
         else:

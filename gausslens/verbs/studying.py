@@ -31,7 +31,6 @@ __all__ = ["DESCRIPTION", "Options", "perform"]
 
 def perform(options: Options, how: Manner) -> None:
     """Do the studies, say where the page is, and what is missing from it."""
-    from ..studies.claims import judge
     from ..studies.running import plan_study, study
     from ..studies.telling import spoken
 
@@ -42,8 +41,8 @@ def perform(options: Options, how: Manner) -> None:
         return
     with _bars(visible) as show:
         done = study(options, plan=plan, progress=show, tell=lambda words: print(words, file=sys.stderr))
-    print(spoken(judge(done.run.records())))
-    print(f"{len(done.run.records())} records are in {done.run.path / 'records.jsonl'}, the page is {done.page}")
+    print(spoken(done.verdicts))
+    print(f"The records are in {done.run.path / 'records.jsonl'}, the page is {done.page}")
     if done.outcome.left_out:
         print(f"left out for lack of time: {_counted(done.outcome.left_out)}; a longer --budget goes on from here.")
     if done.outcome.failed:

@@ -30,7 +30,7 @@ def do_everything(tmp_path_factory):
 
 @pytest.mark.slow
 def test_thirty_of_thirty_figures_have_data_points(done):
-    page = make_page(findings_of(done.run)[0].plan, findings_of(done.run), done.run.provenance)
+    page = make_page(findings_of(done.run)[0].plan, findings_of(done.run), done.verdicts, done.run.provenance)
     redrawn = set()
     for figure in page.figures:
         series = getattr(figure, "series", None)
@@ -63,4 +63,4 @@ def test_the_page_holds_all_of_it_and_stays_below_15_mb(done):
         assert escape(one.title).replace("&#x27;", "&#39;") in text
     assert [finding.study for finding in findings_of(done.run)] == list(STUDIES)
     assert all(finding.finished for finding in findings_of(done.run))
-    assert len(render(make_page(findings_of(done.run)[0].plan, findings_of(done.run), {}))) > 1e6
+    assert len(render(make_page(findings_of(done.run)[0].plan, findings_of(done.run), done.verdicts, {}))) > 1e6
