@@ -12,6 +12,7 @@ from gausslens.studies.config import STUDIES, StudyConfig
 from gausslens.studies.running import findings_of, study
 from gausslens.studies.telling import make_page
 
+SIZES = {"sizes": (16, 24, 32, 48, 64)}  # C14 asks for five
 FIGURES, CLAIMS = set(range(1, 31)), {f"C{number}" for number in range(1, 22)}
 
 
@@ -22,7 +23,9 @@ def test_the_studies_name_every_figure_and_every_claim_of_the_paper():
 
 @pytest.fixture(scope="module", name="done")
 def do_everything(tmp_path_factory):
-    config = StudyConfig("digits", full=True, seeds=1, on="pool", out=str(tmp_path_factory.mktemp("all")), **SMALL)
+    config = StudyConfig(
+        "digits", full=True, seeds=1, on="pool", out=str(tmp_path_factory.mktemp("all")), **SMALL | SIZES
+    )
     done = study(config)
     assert not done.outcome.failed, done.outcome.failed
     return done
