@@ -1,15 +1,14 @@
 """Is it the training over all noise levels? Autoencoders of one level each, beside a network of all levels."""
 
-import numpy as np
-
 from ..noise import karras_sigmas
-from ..report import Axis, CurveFigure, Figure, HeatMap, ImageGrid, Series, Threshold
+from ..report import Axis, CurveFigure, Figure, Series, Threshold
 from .architectures import label
 from .claims.evidence import Evidence, MissingError
 from .claims.findings import pixel_scale
 from .claims.thresholds import THRESHOLDS
 from .describing import described
 from .drawing import NOISE, RMSE, drawn, line, shown
+from .jacobian_pictures import correlation_maps, vector_grid
 from .levels import stitched
 from .plans import Plan
 from .recipes import AUTOENCODERS, autoencoder, kinds
@@ -22,6 +21,7 @@ _LEVELS = 10
 _FOLLOWED = "network of all levels, followed"
 _MAPS = (0, 2, 4, 6, 9)  # which of the ten levels
 _MAPPED = "ncsnpp"  # whose Jacobians are shown
+_SHOWN = f"{_MAPPED}, followed"
 _SUBSPACE = 5  # dimensions of the subspace whose overlap is drawn, or the next below
 
 
@@ -97,8 +97,16 @@ def draw(findings: Findings) -> list[Figure]:
             )
         ),
         _overlaps(findings),
-        _maps(findings),
-        _vectors(findings),
+        correlation_maps(
+            *(findings, _SHOWN, _MAPS),
+            title=f"Singular vectors of {AUTOENCODERS[_MAPPED]} autoencoders' Jacobians against principal components",
+            redraws=(29,),
+        ),
+        vector_grid(
+            *(findings, _SHOWN),
+            title=f"A trajectory of {AUTOENCODERS[_MAPPED]} autoencoders, and their Jacobians' first singular vectors",
+            redraws=(29,),
+        ),
         CurveFigure(
             title="The theorem, on these images",
             caption="√(E‖D − D_G‖²/E‖D_G‖²) over noisy images, D_G the Gaussian denoiser with Σ(Σ + σ²I)⁻¹ and its bias, D "
@@ -197,48 +205,6 @@ def _overlaps(findings: Findings) -> CurveFigure:
                 dashed=True,
             ),
         ),
-    )
-
-
-def _maps(findings: Findings) -> HeatMap | None:
-    values, sigmas = (
-        findings.array(f"{_MAPPED}, followed", "correlation"),
-        findings.array(f"{_MAPPED}, followed", "sigmas"),
-    )
-    if values is None:
-        return None
-    return HeatMap(
-        title=f"Singular vectors of {AUTOENCODERS[_MAPPED]} autoencoders' Jacobians against principal components",
-        caption=f"|UᵀU_data| of the first {values.shape[1]} left singular vectors at five points of one trajectory, seed 0. "
-        "A diagonal means the same directions, a bright block on it the same subspace.",
-        redraws=(29,),
-        command=findings.command,
-        panels=tuple(f"σ = {sigmas[level]:.3g}" for level in _MAPS),
-        values=values[list(_MAPS)],
-        x_label="principal component",
-        y_label="singular vector",
-        value_label="|correlation|",
-    )
-
-
-def _vectors(findings: Findings) -> ImageGrid | None:
-    key = f"{_MAPPED}, followed"
-    path, vectors = findings.array(key, "path"), findings.array(key, "vectors")
-    if path is None:
-        return None
-    sigmas, components = findings.array(key, "sigmas"), findings.array(key, "components")
-    rows = [np.concatenate([findings.array(key, "mean"), path])]
-    rows += [np.concatenate([components[place : place + 1], vectors[:, place]]) for place in range(len(components))]
-    return ImageGrid(
-        title=f"A trajectory of {AUTOENCODERS[_MAPPED]} autoencoders, and their Jacobians' first singular vectors",
-        caption="First column: mean and first principal components of the training images. Then the output D(x_t) and the "
-        "first left singular vectors of the Jacobian there, grey where they are zero, signed as the components are. Vectors "
-        "of near-equal singular values are determined up to rotation only.",
-        redraws=(29,),
-        command=findings.command,
-        rows=("output", *(f"direction {place + 1}" for place in range(len(components)))),
-        columns=("images", *(f"σ = {sigma:.3g}" for sigma in sigmas)),
-        images=np.stack(rows),
     )
 
 

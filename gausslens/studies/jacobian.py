@@ -1,11 +1,10 @@
 """Which changes does it keep? The Jacobian's singular vectors along sampling trajectories, and steps along them."""
 
-import numpy as np
-
-from ..report import Axis, CurveFigure, Figure, HeatMap, ImageGrid, Series, Threshold
+from ..report import Axis, CurveFigure, Figure, ImageGrid, Series, Threshold
 from .claims.evidence import Evidence
 from .claims.thresholds import THRESHOLDS
 from .drawing import NOISE, drawn, line, lines, shown
+from .jacobian_pictures import correlation_maps, vector_grid
 from .plans import Plan
 from .sensitivity import STEERS, sensitivity
 from .study import Findings, Part, Study
@@ -58,8 +57,18 @@ def draw(findings: Findings) -> list[Figure]:
             y=Axis("overlap"),
             series=_with_controls(overlap.where(k=k)),
         ),
-        _maps(findings),
-        _vectors(findings),
+        correlation_maps(
+            *(findings, _KEY, _MAPS),
+            title="Singular vectors of the Jacobian against principal components",
+            redraws=(28,),
+            claims=("C20",),
+        ),
+        vector_grid(
+            *(findings, _KEY),
+            title="A trajectory, and the first singular vectors of the Jacobian along it",
+            redraws=(28,),
+            claims=("C20",),
+        ),
         _response(findings, count),
         _steered(findings),
     ]
@@ -70,47 +79,6 @@ def _with_controls(overlap: Evidence) -> tuple[Series, ...]:
     names = {"network": "network", "gaussian": "control: Gaussian", "multidelta": "control: multi-delta"}
     return drawn(
         *(line(words, overlap.where(denoiser=name), dashed=name != "network") for name, words in names.items())
-    )
-
-
-def _maps(findings: Findings) -> HeatMap | None:
-    values, sigmas = findings.array(_KEY, "correlation"), findings.array(_KEY, "sigmas")
-    if values is None:
-        return None
-    return HeatMap(
-        title="Singular vectors of the Jacobian against principal components",
-        caption=f"|UᵀU_data| of the first {values.shape[1]} left singular vectors at five points of one trajectory. A "
-        "diagonal means the same directions, a bright block on it the same subspace.",
-        redraws=(28,),
-        claims=("C20",),
-        command=findings.command,
-        panels=tuple(f"σ = {sigmas[level]:.3g}" for level in _MAPS),
-        values=values[list(_MAPS)],
-        x_label="principal component",
-        y_label="singular vector",
-        value_label="|correlation|",
-    )
-
-
-def _vectors(findings: Findings) -> ImageGrid | None:
-    path, vectors = findings.array(_KEY, "path"), findings.array(_KEY, "vectors")
-    if path is None:
-        return None
-    sigmas, components = findings.array(_KEY, "sigmas"), findings.array(_KEY, "components")
-    rows = [np.concatenate([findings.array(_KEY, "mean"), path])]
-    rows += [np.concatenate([components[place : place + 1], vectors[:, place]]) for place in range(len(components))]
-    return ImageGrid(
-        title="A trajectory, and the first singular vectors of the Jacobian along it",
-        caption="First column: mean and first principal components of the training images. Then, at lower and lower "
-        "noise, the network's output D(x_t) and the first left singular vectors of its Jacobian there, grey where they "
-        "are zero. Look where they stop to resemble the components and take the shape of the image. Vectors of "
-        "near-equal singular values are determined up to rotation only.",
-        redraws=(28,),
-        claims=("C20",),
-        command=findings.command,
-        rows=("output", *(f"direction {place + 1}" for place in range(len(components)))),
-        columns=("images", *(f"σ = {sigma:.3g}" for sigma in sigmas)),
-        images=np.stack(rows),
     )
 
 
