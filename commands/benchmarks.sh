@@ -13,6 +13,8 @@ python benchmarks/coverage.py > benchmarks/coverage.txt
 python benchmarks/interval_methods.py > benchmarks/interval_methods.txt
 python benchmarks/copy_test.py
 python benchmarks/rank.py
+# The study of digits, to its end and once more (CPU with nothing else running).
+python benchmarks/studies.py
 # Training and sampling (GPU).
 if python -c 'import torch, sys; sys.exit(not torch.cuda.is_available())'; then
   python benchmarks/throughput.py --out "$OUT/throughput.jsonl"

@@ -5,6 +5,7 @@ usage or input, 130 and 143 after Ctrl-C and SIGTERM. An error is one readable m
 from.
 """
 
+import os
 import signal
 import sys
 import threading
@@ -74,6 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with _ending_on_sigterm():
             _obey(words)
+            sys.stdout.flush()
     except (KeyboardInterrupt, _Terminated) as stopped:
         print(f"\ngausslens: {str(stopped) or _STOPPED}", file=sys.stderr)
         return 128 + (signal.SIGTERM if isinstance(stopped, _Terminated) else signal.SIGINT)
@@ -83,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"gausslens: {_as_typed(str(error), words)}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError | DataError) else 1
     except BrokenPipeError:  # whoever was reading, such as `head`, has read enough
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would complain at its end
         return 1
     except Exception as error:
         if debug:

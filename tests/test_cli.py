@@ -1,5 +1,6 @@
 """The command answers quickly and readably, and what it shows is true."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -102,3 +103,13 @@ def test_stopped_in_either_way_it_says_the_same(number, code, monkeypatch, capsy
     finally:
         signal.signal(signal.SIGINT, before)
     assert capsys.readouterr().err == "\ngausslens: stopped; the same command continues with what is not finished.\n"
+
+
+def test_a_reader_who_has_read_enough_hears_nothing_more():
+    unread, written = os.pipe()
+    os.close(unread)
+    try:
+        answer = subprocess.run([sys.executable, "-m", "gausslens", "--help"], stdout=written, stderr=subprocess.PIPE)
+    finally:
+        os.close(written)
+    assert (answer.returncode, answer.stderr) == (1, b"")

@@ -16,6 +16,7 @@ EXCUSED = {
     "parsing.py": {"tyro"},
     "progress.py": {"tqdm"},
     "verbs/training.py": {"tyro"},
+    "verbs/studying.py": {"tyro"},
     "training/running.py": {"accelerate"},
     "galleries.py": {"PIL"},
     "data/decoding.py": {"PIL"},

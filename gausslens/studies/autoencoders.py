@@ -73,7 +73,7 @@ def draw(findings: Findings) -> list[Figure]:
             ],
             title="Trajectories of autoencoders",
             caption="D(x_t; σ_t) on Euler's path from one noise, for autoencoders with the network of each level, the "
-            "network of all levels, and the Gaussian and multi-delta denoisers of the training images; seed 0. Look "
+            "network of all levels, and the Gaussian and multi-delta denoisers of the training images; one training. Look "
             "whether the first columns are the mean image, and how long the rows are alike.",
             redraws=(24,),
             claims=("C17",),
@@ -187,8 +187,8 @@ def _overlaps(findings: Findings) -> CurveFigure:
     return CurveFigure(
         title="Overlap of autoencoders' Jacobians with principal components",
         caption=f"‖UᵀU_data‖²/{k} of the {k} leading left singular vectors of ∇D(x_t; σ_t), along a few sampling "
-        "trajectories of each, and as many principal components of the training images; seed 0. Control: the Gaussian, "
-        f"whose Jacobian is the same everywhere. Unrelated subspaces would have {k}/{findings.plan.dim}.",
+        "trajectories of each, and as many principal components of the training images; one training. Control: the "
+        f"Gaussian, whose Jacobian is the same everywhere. Unrelated subspaces would have {k}/{findings.plan.dim}.",
         redraws=(29,),
         command=findings.command,
         x=NOISE,

@@ -1,6 +1,6 @@
 """What `gausslens study` is asked to do: one frozen `StudyConfig`, which imports nothing heavy."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, TypeAlias
 
 from ..config import NetworkName
@@ -14,6 +14,9 @@ STUDIES = (
 
 DEFAULT_STUDIES = STUDIES[:7]
 """Those that are done unless others, or all, are asked for."""
+
+_CIRCUMSTANCES = ("data", "only", "on", "workers", "budget", "svg", "no_images", "blur", "out", "cpu")
+_TYPED = {"value_range": "range"}
 
 Where: TypeAlias = Literal["pool", "here", "ray"]
 
@@ -55,6 +58,8 @@ class StudyConfig:
     """Adam's step size."""
     seeds: int = 3
     """How many times to train each model; a claim needs three to hold."""
+    repetition: int = 0
+    """Another number repeats the whole study: with other training seeds, and another split of the images."""
     count: int | None = None
     """Images, or pairs of images, behind every number; None is half of those held out, at most 200."""
     samples: int = 512
@@ -90,6 +95,7 @@ class StudyConfig:
             raise ConfigError(f"only must name some of {', '.join(STUDIES)}; got {', '.join(unknown)}.")
         for name, least in (
             ("seeds", 1),
+            ("repetition", 0),
             ("count", 2),
             ("samples", 2),
             ("workers", 1),
@@ -110,6 +116,19 @@ class StudyConfig:
             raise ConfigError(f"widths must be two or more different numbers above 0; got {self.widths}.")
         if self.no_images and self.blur:
             raise ConfigError("images can be left out (--no-images) or blurred (--blur), not both.")
+
+    @property
+    def words(self) -> str:
+        """The options that decide a number, as they are typed: those that differ from their defaults."""
+        typed = []
+        for field in fields(self):
+            value, name = getattr(self, field.name), _TYPED.get(field.name, field.name.replace("_", "-"))
+            if field.name in _CIRCUMSTANCES or value == field.default:
+                continue
+            joined = " ".join(map(str, value)) if field.name == "value_range" else value
+            joined = ",".join(map(str, joined)) if isinstance(joined, tuple) else joined
+            typed.append(f"--{name}" if joined is True else f"--{name} {joined}")
+        return " ".join(typed)
 
     @property
     def studies(self) -> tuple[str, ...]:

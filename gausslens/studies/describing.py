@@ -9,7 +9,7 @@ from .plans import Plan
 if TYPE_CHECKING:
     from torch import Tensor
 
-_LOADING = ("size", "value_range", "skip_broken", "held_out")
+_LOADING = ("size", "value_range", "skip_broken", "held_out", "split_seed")
 
 
 def described(plan: Plan) -> Cell:
@@ -44,14 +44,15 @@ def available_images(task: Task) -> "Tensor":
     from ..data.splits import Splits
     from ..images import as_tensor
 
-    size, value_range, skip_broken, held_out = (task.options[name] for name in _LOADING)
+    size, value_range, skip_broken, held_out, split_seed = (task.options[name] for name in _LOADING)
     images = load_images(
         task.options["data"],
         size=size,
         value_range=None if value_range is None else (value_range[0], value_range[1]),
         skip_broken=skip_broken,
     )
-    return as_tensor(images.images)[as_tensor(Splits(len(images), held_out=held_out).named("all"))]
+    splits = Splits(len(images), held_out=held_out, seed=split_seed)
+    return as_tensor(images.images)[as_tensor(splits.named("all"))]
 
 
 @versioned(1)

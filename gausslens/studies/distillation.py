@@ -111,8 +111,8 @@ def _weights(findings: Findings, large: Evidence, adam: Evidence) -> list[Figure
             y=_ERROR,
             series=drawn(
                 line("Adam, last epoch", by_adam.where(epoch=max(last))),
-                line("least squares", beside.where(seed=0)),
-                line("floor of least squares", floor.where(seed=0), dashed=True),
+                line("least squares", beside.where(seed=findings.plan.seed(0))),
+                line("floor of least squares", floor.where(seed=findings.plan.seed(0)), dashed=True),
             )
             if len(by_adam)
             else (),

@@ -28,7 +28,7 @@ def correlation_maps(findings: Findings, key: str, levels: Sequence[int], **word
     if values is None:
         return None
     return HeatMap(
-        caption=f"|UᵀU_data| of the first {values.shape[1]} left singular vectors at five points of one trajectory, seed 0. "
+        caption=f"|UᵀU_data| of the first {values.shape[1]} left singular vectors at five points of one trajectory. "
         "A diagonal means the same directions, a bright block on it the same subspace.",
         command=findings.command,
         panels=tuple(f"σ = {sigmas[level]:.3g}" for level in levels),

@@ -145,7 +145,7 @@ def _samples(findings: Findings) -> ImageGrid | None:
         rows,
         columns=_SHOWN,
         title="Samples of several architectures from the same noises",
-        caption=f"All trained on the same {findings.plan.sizes[-1]:,} images, at seed 0, with samples of the Gaussian and "
+        caption=f"All trained on the same {findings.plan.sizes[-1]:,} images, once each, with samples of the Gaussian and "
         "of the multi-delta denoiser of these. Look whether the rows of networks are alike, and whether they share their "
         "layout with the Gaussian's row more than the multi-delta row does.",
         redraws=(23,),

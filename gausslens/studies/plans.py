@@ -25,6 +25,7 @@ from .config import StudyConfig
 from .costs import seconds_to_call, seconds_to_train
 
 _MODELS = "gausslens.studies.models"
+_REPETITION = 100  # added to all seeds for each repetition of a study
 _OTHER_HALF = 1000  # added to the seed of a model on the second of two disjoint sets: the two share nothing
 _TIMES = (1 / 48, 1 / 32, 1 / 24, 1 / 16, 1 / 12, 1 / 8, 1 / 6, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
 # Images of few pixels: a network that two cores train in a quarter of a minute, and that can memorise in that time.
@@ -46,7 +47,7 @@ class Plan:
         shape: of one image, (c, h, w).
         available: images that may be trained on.
         studies: names of the studies to do.
-        full: whether all figures and claims are asked for.
+        options: what was typed to get this plan, for a reader who wants the same.
         training: fields of the `TrainConfig` that all models share.
         sizes: numbers of training images, ascending.
         few: the number for the studies of width and time.
@@ -55,6 +56,7 @@ class Plan:
         kimg: how long every model is trained.
         early: when training is stopped early.
         seeds: how often every model is trained.
+        repetition: of the whole study.
         count: images behind every number.
         samples: generated images of each model.
         cpu: whether a GPU is left alone.
@@ -66,7 +68,7 @@ class Plan:
     shape: tuple[int, int, int]
     available: int
     studies: tuple[str, ...]
-    full: bool
+    options: str
     training: Mapping[str, Any]
     sizes: tuple[int, ...]
     few: int
@@ -75,9 +77,15 @@ class Plan:
     kimg: float
     early: float
     seeds: int
+    repetition: int
     count: int
     samples: int
     cpu: bool
+
+    @property
+    def command(self) -> str:
+        """What a reader would type to make the same."""
+        return f"gausslens study {self.data} {self.options}".rstrip()
 
     @property
     def width(self) -> int:
@@ -107,6 +115,10 @@ class Plan:
         """A shorter training, to compare widths after."""
         return _rounded(self.kimg / 4)
 
+    def seed(self, number: int) -> int:
+        """The seed that is the first, second, … of this repetition, counted from 0."""
+        return number + _REPETITION * self.repetition
+
     def split(self, n: int, half: int = 1) -> str:
         """The name of a training set: of one of two disjoint sets while there are enough images for two."""
         return f"s{half}:{n}" if 2 * n <= self.available else str(n)
@@ -116,7 +128,7 @@ class Plan:
 
         Args:
             n: number of training images.
-            seed: of training; models on the second half are trained with another.
+            seed: of training, from 0; models on the second half are trained with another, those of another repetition too.
             half: on which of two disjoint sets.
             width: channels; None is the plan's.
             changes: other fields of its `TrainConfig`. Of the plan's own fields, those that another network does not have
@@ -127,7 +139,7 @@ class Plan:
         """
         width = width or self.width
         fields = {**self.training, "split": self.split(n, half), "width": width, "kimg": self.kimg}
-        fields |= {"seed": seed + (_OTHER_HALF if half == 2 else 0), **changes}
+        fields |= {"seed": self.seed(seed) + (_OTHER_HALF if half == 2 else 0), **changes}
         known = default_options(fields["network"], self.shape)
         fields = {name: value for name, value in fields.items() if name in known or name not in _LAYOUT}
         fields.setdefault("snapshots", self._snapshots(n, fields) if not changes else ())
@@ -217,7 +229,7 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
     Raises:
         ConfigError: if the images do not suffice for the sizes.
     """
-    splits = Splits(len(images), held_out=config.held_out)
+    splits = Splits(len(images), held_out=config.held_out, seed=config.repetition)
     available, side = splits.available, max(images.shape[1:])
     if available < 64 or len(splits.held_out) < 20:
         raise ConfigError(
@@ -242,7 +254,7 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
         training |= {"multipliers": own["multipliers"], "blocks": own["blocks"]}
     training |= {"batch": own["batch"], "learning_rate": own["learning_rate"], **(_QUICK_TRAINING if quick else {})}
     training |= {"held_out": len(splits.held_out), "size": config.size, "value_range": config.value_range}
-    training["skip_broken"] = config.skip_broken
+    training |= {"skip_broken": config.skip_broken, "split_seed": config.repetition}
     kimg = float(own["kimg"])
     early = config.early or _rounded(kimg / 16)
     if early >= kimg:
@@ -254,7 +266,7 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
         shape=images.shape,
         available=available,
         studies=config.studies,
-        full=config.full,
+        options=config.words,
         training=training,
         sizes=sizes,
         few=few,
@@ -263,6 +275,7 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
         kimg=kimg,
         early=early,
         seeds=config.seeds,
+        repetition=config.repetition,
         count=config.count or min(len(splits.held_out) // 2, _COUNT),
         samples=config.samples,
         cpu=config.cpu,

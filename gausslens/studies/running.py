@@ -30,7 +30,7 @@ from .plans import Plan, make_plan
 from .study import Findings
 from .telling import make_page
 
-_CIRCUMSTANCES = ("data", "studies", "cpu")
+_CIRCUMSTANCES = ("data", "studies", "options", "cpu")
 REPORT = "report.html"
 
 

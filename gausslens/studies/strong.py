@@ -51,7 +51,7 @@ def parts(plan: Plan) -> list[Part]:
             compared = plan.on_model("compare_samples", *both, module="gausslens.studies.agreements")
             found.append(Part(f"{role}, seed {seed}", compared, {"role": role, "n": n, "seed": seed}))
     for seed in range(max(plan.seeds, _SUBSETS)):
-        found.append(Part(f"subsets, seed {seed}", gaussians_compared(plan, seed, _subsets(plan))))
+        found.append(Part(f"subsets, seed {seed}", gaussians_compared(plan, plan.seed(seed), _subsets(plan))))
     return found
 
 

@@ -52,7 +52,7 @@ class Findings:
     @property
     def command(self) -> str:
         """What a reader would type to make the same."""
-        return f"gausslens study {self.plan.data} --only {self.study}"
+        return f"{self.plan.command} --only {self.study}"
 
     @cached_property
     def records(self) -> list[Record]:

@@ -8,10 +8,9 @@ import gausslens
 from ..report import ClaimRow, Page, Section, Table
 from .catalogue import find_study
 from .claims import Verdict, as_table
+from .claims.verdicts import FAILS, HOLDS
 from .plans import Plan
 from .study import Findings
-
-_HOLDS = "holds"
 
 
 def make_page(
@@ -37,7 +36,7 @@ def make_page(
         title="The claims of the paper",
         caption="What each claim says, the number it is judged by with its 95 % interval over images and training seeds, "
         "and the verdict. Holm's procedure guards against passing by chance.",
-        command=f"gausslens study {plan.data}" + (" --full" if plan.full else ""),
+        command=plan.command,
         rows=tuple(claim_row(verdict) for verdict in verdicts if verdict.claim in studied),
     )
     return Page(
@@ -76,8 +75,8 @@ def claim_row(verdict: Verdict) -> ClaimRow:
 
 
 def _summary(plan: Plan, found: Sequence[Findings], verdicts: Sequence[Verdict]) -> str:
-    held = [verdict.claim for verdict in verdicts if verdict.verdict == _HOLDS]
-    refuted = [verdict.claim for verdict in verdicts if verdict.verdict == "does not hold"]
+    held = [verdict.claim for verdict in verdicts if verdict.verdict == HOLDS]
+    refuted = [verdict.claim for verdict in verdicts if verdict.verdict == FAILS]
     sides = "×".join(str(side) for side in plan.shape[1:])
     sizes = ", ".join(f"{n:,}" for n in plan.sizes)
     parts = [

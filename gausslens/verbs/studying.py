@@ -3,11 +3,14 @@
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
 
 from ..errors import GausslensError
 from ..progress import measured
-from ..studies.config import StudyConfig as Options
+from ..studies.config import StudyConfig
 from . import Manner
 
 if TYPE_CHECKING:
@@ -26,7 +29,13 @@ examples:
   gausslens study scans/ --size 64 --model ncsnpp --width 64 --kimg 2000 --no-images
   gausslens study photos.zip --budget 60 --dry-run"""
 
-__all__ = ["DESCRIPTION", "Options", "perform"]
+
+@dataclass(frozen=True)
+class Options(StudyConfig):
+    """What to study, on which images, and how."""
+
+    value_range: Annotated[tuple[float, float] | None, tyro.conf.arg(name="range", metavar="LOW HIGH")] = None
+    """The values that become black and white, 0 and 255; needed for 16-bit and float images."""
 
 
 def perform(options: Options, how: Manner) -> None:

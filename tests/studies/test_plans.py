@@ -6,8 +6,11 @@ import pytest
 
 from gausslens.data.loading import load_images
 from gausslens.errors import ConfigError
+from gausslens.parsing import parse
 from gausslens.studies.config import DEFAULT_STUDIES, STUDIES, StudyConfig
+from gausslens.studies.describing import described
 from gausslens.studies.plans import Plan, make_plan
+from gausslens.verbs.studying import Options
 
 
 def plan(**options):
@@ -104,3 +107,20 @@ def test_a_wider_network_is_expected_to_take_longer():
     made = plan()
     assert made.model(64, 0, width=48).cost > 1.3 * made.model(64, 0).cost
     assert made.model(64, 0, kimg=192.0, snapshots=()).cost == pytest.approx(2 * made.model(64, 0).cost, rel=0.1)
+
+
+def test_figures_name_the_command_that_makes_them():
+    typed = ("--full --sizes 20,1000 --kimg 5.0 --seeds 1 --range 0.0 1.0", "")
+    config = StudyConfig("digits", full=True, sizes=(20, 1000), kimg=5.0, seeds=1, value_range=(0.0, 1.0), budget=3.0)
+    assert (config.words, StudyConfig("digits", only=("size",), cpu=True).words) == typed
+    assert plan(kimg=5.0).command == "gausslens study digits --kimg 5.0"
+    options, _ = parse(Options, ["digits", *config.words.split()], program="gausslens study", description="")
+    assert options.words == config.words
+
+
+def test_a_repetition_shares_no_seed_and_no_split_with_the_first():
+    first, again = plan(), plan(repetition=2)
+    (one, other) = (made.model(16, 0, half=2).options["config"] for made in (first, again))
+    assert {name for name in one if one[name] != other[name]} == {"seed", "split_seed"}
+    assert described(first) != described(again)
+    assert Plan.from_json(again.as_json()) == again
