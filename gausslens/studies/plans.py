@@ -33,6 +33,7 @@ _QUICK_PIXELS = 16
 _LAYOUT = ("width", "multipliers", "blocks", "attention")
 _COUNT = 200  # images behind a number
 _QUICK = {"width": 24, "multipliers": (1,), "blocks": 1, "batch": 64, "learning_rate": 6e-3, "kimg": 96.0}
+_RISE = 1 / 20  # the share of training over which the step size may rise
 _QUICK_TRAINING = {"ramp_kimg": 2.0, "ema_kimg": 10.0, "level_mean": -1.2, "level_spread": 1.2}
 
 
@@ -56,6 +57,7 @@ class Plan:
         kimg: how long every model is trained.
         early: when training is stopped early.
         seeds: how often every model is trained.
+        sweep_seeds: how often where numbers of images are compared.
         repetition: of the whole study.
         count: images behind every number.
         samples: generated images of each model.
@@ -77,6 +79,7 @@ class Plan:
     kimg: float
     early: float
     seeds: int
+    sweep_seeds: int
     repetition: int
     count: int
     samples: int
@@ -96,14 +99,6 @@ class Plan:
     def dim(self) -> int:
         """Pixels of an image times its channels."""
         return math.prod(self.shape)
-
-    @property
-    def sweep_seeds(self) -> int:
-        """How often models are trained where numbers of images are compared: once more, if there are several.
-
-        The least linearity of a model varies more from training to training than anything else that is judged.
-        """
-        return self.seeds + (self.seeds > 2)
 
     @property
     def times(self) -> tuple[float, ...]:
@@ -253,6 +248,8 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
     if quick:
         training |= {"multipliers": own["multipliers"], "blocks": own["blocks"]}
     training |= {"batch": own["batch"], "learning_rate": own["learning_rate"], **(_QUICK_TRAINING if quick else {})}
+    if not quick:  # the step size rises for no longer than it must, however short the training
+        training["ramp_kimg"] = min(own["ramp_kimg"], _rounded(float(own["kimg"]) * _RISE))
     training |= {"held_out": len(splits.held_out), "size": config.size, "value_range": config.value_range}
     training |= {"skip_broken": config.skip_broken, "split_seed": config.repetition}
     kimg = float(own["kimg"])
@@ -275,6 +272,8 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
         kimg=kimg,
         early=early,
         seeds=config.seeds,
+        # The least linearity of so small a network varies more from training to training than anything else that is judged.
+        sweep_seeds=config.seeds + (quick and config.seeds > 2),
         repetition=config.repetition,
         count=config.count or min(len(splits.held_out) // 2, _COUNT),
         samples=config.samples,

@@ -76,6 +76,25 @@ def cells_of(plan: Plan) -> list[Cell]:
     return in_order(part.cell for name in plan.studies for part in find_study(name).parts(plan))
 
 
+def open_study(plan: Plan, folder: Path) -> Run:
+    """The run of a plan, made or found, with a note of this session and of what it is asked for.
+
+    Args:
+        plan: the study's.
+        folder: that holds the run's folder, and the cells.
+
+    Returns:
+        The run.
+    """
+    run = Run.create(folder, "study", plan.name, identity(plan), plan.as_json())
+    asked = {*Plan.from_json(run.settings).studies, *plan.studies}
+    run.save_config(replace(plan, studies=tuple(name for name in STUDIES if name in asked)).as_json())
+    provenance = {"sessions": [*run.provenance["sessions"], describe_machine(best_device(cpu=plan.cpu))]}
+    run.save_json("provenance.json", provenance)
+    (folder / "cells").mkdir(exist_ok=True)
+    return run
+
+
 def study(
     config: StudyConfig,
     *,
@@ -99,14 +118,8 @@ def study(
         DataError: on images that cannot be used.
     """
     plan = plan or plan_study(config)
-    folder = Path(config.out)
-    run = Run.create(folder, "study", plan.name, identity(plan), plan.as_json())
-    asked = {*Plan.from_json(run.settings).studies, *plan.studies}
-    run.save_config(replace(plan, studies=tuple(name for name in STUDIES if name in asked)).as_json())
-    provenance = {"sessions": [*run.provenance["sessions"], describe_machine(best_device(cpu=plan.cpu))]}
-    run.save_json("provenance.json", provenance)
-    store = CellStore(folder / "cells")
-    store.path.mkdir(exist_ok=True)
+    run = open_study(plan, Path(config.out))
+    store = CellStore(run.path.parent / "cells")
     cells = {name: [part.cell for part in find_study(name).parts(plan)] for name in plan.studies}
     missing = {name: {cell.identity for cell in wanted if not store.is_done(cell)} for name, wanted in cells.items()}
     pictures: Images = "none" if config.no_images else "blurred" if config.blur else "shown"

@@ -1,0 +1,125 @@
+"""Train and measure everything behind docs/reproduce.md on a GPU, in as many sittings as it takes, and bring it home.
+
+    python commands/reproduce.py cifar10 --data cifar10.npz --minutes 60            # where the GPU is; again to go on
+    python commands/reproduce.py cifar10 --pack brought.tar                         # there: all but weights, in a few MB
+    tar -xf brought.tar -C runs                                                     # here
+    gausslens study cifar10.npz OPTIONS --budget 0.01                               # here: pages of what is finished
+
+`--print` shows the OPTIONS. The grids are those of `gausslens study`, done seed by seed, so that whatever is finished stands
+for itself; what the machine without a screen lacks (the page) is made elsewhere. `cifar10.npz` holds the 50,000 training and
+the 10,000 test images of CIFAR-10, `celeba64.npz` 8,192 faces of 64×64 (`images`, uint8 NHWC).
+"""
+
+import argparse
+import io
+import json
+import signal
+import sys
+import tarfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from gausslens.storage import load_tensors, save_tensors
+from gausslens.studies.cells import Cell
+from gausslens.studies.config import StudyConfig
+from gausslens.studies.engine import run_cells
+from gausslens.studies.running import cells_of, open_study, plan_study
+
+GRIDS = {
+    "cifar10": {
+        "model": "ncsnpp", "width": 64, "sizes": (49, 195, 782, 3125, 25_000, 50_000), "few": 782,
+        "widths": (4, 16, 64, 128), "narrow": 4, "kimg": 512.0, "batch": 128, "learning_rate": 1e-3,
+        "held_out": 10_000, "samples": 256, "full": True,
+    },
+    "celeba64": {
+        "model": "ncsnpp", "width": 64, "sizes": (56, 224, 896, 3584, 7168), "few": 896,
+        "widths": (4, 16, 64), "narrow": 4, "kimg": 384.0, "batch": 128, "learning_rate": 5e-4,
+        "held_out": 1024, "samples": 256, "full": True,
+    },
+}  # fmt: skip
+SEEDS = 3
+# What travels of a cell; of its images, as many as a page may show.
+TRAVELLING = ("records.jsonl", "done.json", "arrays.safetensors", "config.json", "provenance.json")
+SHOWN = 32
+
+
+def main() -> None:
+    """Read the command line and obey it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("grid", choices=GRIDS)
+    parser.add_argument("--data", help="the .npz file; by default GRID.npz")
+    parser.add_argument("--out", type=Path, default=Path("runs"))
+    parser.add_argument("--only", default="", help="studies, comma-separated, in the order to do them; by default all")
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--minutes", type=float, help="when to stop beginning new work")
+    parser.add_argument("--workers", type=int, default=3, help="models at a time: one does not fill a large GPU")
+    parser.add_argument("--commit", help="the version of the code, where there is no git tree")
+    parser.add_argument("--pack", type=Path, help="write a tar of what is finished, without weights, and stop")
+    parser.add_argument("--print", action="store_true", help="print the options of `gausslens study`, and stop")
+    args = parser.parse_args()
+    only = tuple(args.only.split(",")) if args.only else ()
+    config = StudyConfig(args.data or f"{args.grid}.npz", only=only, out=str(args.out), **GRIDS[args.grid])
+    if args.print:
+        print(config.words)
+    elif args.pack:
+        pack(args.out, args.pack)
+    else:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that training saves where it is
+        work(config, args)
+
+
+def work(config: StudyConfig, args: argparse.Namespace) -> None:
+    """Do the cells of the first seed, then those that a second adds, and so on, until the time is over."""
+    start = time.monotonic()
+    plan = plan_study(config)
+    run = open_study(plan, args.out)
+    if args.commit:
+        sessions = run.provenance["sessions"]
+        run.save_json("provenance.json", {"sessions": [*sessions[:-1], sessions[-1] | {"commit": args.commit}]})
+
+    def told(cell: Cell) -> None:
+        seconds = json.loads((args.out / "cells" / cell.name / "done.json").read_text())["seconds"]
+        config = (cell.needs[0] if cell.needs else cell).options.get("config", {})
+        of = " ".join(str(config[name]) for name in ("network", "width", "split", "seed") if name in config)
+        print(f"{time.monotonic() - start:6.0f} s  {cell.name} {of}: {seconds:.1f} s", flush=True)
+
+    fewer = (
+        replace(plan, seeds=n, sweep_seeds=n, studies=config.only or plan.studies) for n in range(1, args.seeds + 1)
+    )
+    cells = [cell for seeds in fewer for cell in cells_of(seeds)]
+    left = None if args.minutes is None else 60 * args.minutes
+    outcome = run_cells(cells, args.out / "cells", workers=args.workers, budget=left, finished=told)
+    for cell, error in outcome.failed.items():
+        print(f"failed: {cell.name}: {error!r}", flush=True)
+    print(f"{len(outcome.left_out)} cells left, {len(outcome.skipped)} skipped", flush=True)
+
+
+def pack(folder: Path, target: Path) -> None:
+    """Write the finished cells and the studies' runs to a tar file, without weights and with a few images of each set."""
+    chosen = [
+        *(path for done in folder.glob("cells/*/done.json") for path in sorted(done.parent.rglob("*"))),
+        *(path for run in folder.glob("study-*") for path in sorted(run.glob("*.json"))),
+    ]
+    with tarfile.open(target, "w") as archive:
+        for path in chosen:
+            if path.name not in TRAVELLING:
+                continue
+            content = _few_images(path) if path.suffix == ".safetensors" else path.read_bytes()
+            entry = tarfile.TarInfo(str(path.relative_to(folder)))
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+
+
+def _few_images(path: Path) -> bytes:
+    tensors, _ = load_tensors(path, kind="gausslens cell")
+    kept = {name: tensor[:SHOWN] if tensor.dtype.itemsize == 1 else tensor for name, tensor in tensors.items()}
+    smaller = path.with_name("travelling.safetensors")
+    save_tensors(smaller, {name: tensor.contiguous() for name, tensor in kept.items()}, kind="gausslens cell")
+    content = smaller.read_bytes()
+    smaller.unlink()
+    return content
+
+
+if __name__ == "__main__":
+    main()
