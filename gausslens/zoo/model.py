@@ -1,0 +1,52 @@
+"""A model from anywhere, as the rest of the package sees it: a denoiser D(x, σ) and what it is a denoiser of."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A denoiser with what is needed to use it.
+
+    Attributes:
+        denoiser: D(x, sigma), or D(x, sigma, labels) if there are classes, in eval mode, on its device.
+        shape: of one image x, (c, h, w); None if the source does not say.
+        classes: number of classes, with labels 0 … classes − 1; 0 for an unconditional model.
+        bounds: the range that clean images x0 lie in, (-1.0, 1.0) for pixels; None for latents and other units.
+        encode: for latent models, maps uint8 images (n, 3, h, w) to the latents x0 (n, *shape) that D denoises, float32
+            on the CPU; None where images are their pixels.
+        source: where it came from, for messages and reports.
+        identity: hexadecimal digits that are the same for the same weights and settings, and differ otherwise.
+    """
+
+    denoiser: nn.Module
+    shape: tuple[int, int, int] | None
+    classes: int = 0
+    bounds: tuple[float, float] | None = (-1.0, 1.0)
+    encode: Callable[[Tensor], Tensor] | None = None
+    source: str = ""
+    identity: str = ""
+
+
+def fingerprint(tensors: Mapping[str, Tensor], **settings: Any) -> str:
+    """SHA-256 of tensors (names, shapes, dtypes, values) and settings, for `Model.identity`.
+
+    Args:
+        tensors: a `state_dict`; the order of its names does not matter.
+        **settings: anything JSON can hold; what it cannot is taken by its `repr`.
+
+    Returns:
+        64 hexadecimal digits.
+    """
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=repr).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
