@@ -93,7 +93,11 @@ class Subject:
     @cached_property
     def controls(self) -> dict[str, nn.Module]:
         """The closed-form denoisers of the training images, by name."""
-        made = {"gaussian": gaussian_denoiser(self.images), "multidelta": multidelta_denoiser(self.images)}
+        known = self.moments if self.images.train_labels is None else None
+        made = {
+            "gaussian": gaussian_denoiser(self.images, device=self.device, moments=known),
+            "multidelta": multidelta_denoiser(self.images),
+        }
         return {name: denoiser.to(self.device, torch.float32) for name, denoiser in made.items()}
 
     @cached_property

@@ -139,8 +139,9 @@ def _sample(run: "Run", options: Options, *, progress: bool) -> tuple["Tensor", 
             kimg, ema = run.snapshots[-1] if options.kimg is None else options.kimg, options.weights == "ema"
             denoiser = linear_denoiser(run, network, images, steps=options.steps, kimg=kimg, ema=ema, progress=progress)
         else:
-            make = {"gaussian": gaussian_denoiser, "multidelta": multidelta_denoiser}[options.denoiser]
-            denoiser = make(images).to(device, torch.float32)
+            gaussian = options.denoiser == "gaussian"
+            made = gaussian_denoiser(images, device=device) if gaussian else multidelta_denoiser(images)
+            denoiser = made.to(device, torch.float32)
     samples = generate(
         denoiser,
         tuple(run.manifest["shape"]),
