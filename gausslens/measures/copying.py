@@ -149,7 +149,7 @@ def memorization(
             )
     where: dict[str, Any] = {"device": device, "progress": progress}
     tolerance = duplicate_rmse * math.sqrt(known[0].numel())
-    indices, first, second = _distinct_neighbors(generated, known, tolerance, where)
+    indices, first, second = distinct_neighbors(generated, known, tolerance, where)
     gl = _gl(generated, first)
     gl_held_out = gl_relative = tested = None
     shared = torch.empty(0, 2, dtype=torch.long)
@@ -186,10 +186,21 @@ def memorization(
     )
 
 
-def _distinct_neighbors(
+def distinct_neighbors(
     queries: Tensor, images: Tensor, tolerance: float, where: dict[str, Any]
 ) -> tuple[Int[Tensor, "m"], Float[Tensor, "m"], Float[Tensor, "m"]]:
-    """The nearest image, its distance, and the distance of the nearest image further than `tolerance` from that one."""
+    """The nearest image to each query, and the nearest that is another one.
+
+    Args:
+        queries: (m, *shape).
+        images: where to look, (n, *shape).
+        tolerance: distance up to which two images are the same.
+        where: options of `nearest`: device and progress.
+
+    Returns:
+        The index of the nearest image, its distance, and the distance of the nearest image further than `tolerance` from
+        that one, NaN where there is none; each (m,).
+    """
     second = torch.full((len(queries),), math.nan, dtype=torch.float64)
     open_queries = torch.arange(len(queries))
     k = min(2, len(images))
@@ -244,7 +255,7 @@ def _identifiable(
     """Whether images[indices] are further from their nearest distinct neighbour than a tenth of all images are."""
     usual = draw_order(seed, len(images), stream="identifiable")[:_REFERENCE_IMAGES]
     asked, places = torch.cat([usual, indices]).unique(return_inverse=True)
-    _, _, own = _distinct_neighbors(images[asked], images, tolerance, where)
+    _, _, own = distinct_neighbors(images[asked], images, tolerance, where)
     own = own[places]
     flat = own[: len(usual)].nanquantile(_FLAT_SHARE)
     return own[len(usual) :] > flat
