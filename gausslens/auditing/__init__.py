@@ -1,0 +1,1 @@
+"""The audit: is a model copying its training images?"""
