@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ class Model:
             on the CPU; None where images are their pixels.
         source: where it came from, for messages and reports.
         identity: hexadecimal digits that are the same for the same weights and settings, and differ otherwise.
+        sigma_range: the smallest and largest noise level that the model was made for.
     """
 
     denoiser: nn.Module
@@ -32,6 +34,7 @@ class Model:
     encode: Callable[[Tensor], Tensor] | None = None
     source: str = ""
     identity: str = ""
+    sigma_range: tuple[float, float] = (0.0, math.inf)
 
 
 def fingerprint(tensors: Mapping[str, Tensor], **settings: Any) -> str:

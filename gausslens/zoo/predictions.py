@@ -1,0 +1,190 @@
+"""Networks that predict something else than the clean image, as denoisers.
+
+A network that was trained on x_t = a·x0 + s·eps (see `schedules`) is told a·x and the time of σ, and what it predicts
+of (x0, eps) becomes D(x, σ), the estimate of x0:
+
+| function | predicts | D(x, σ) |
+|---|---|---|
+| `from_x0` | x0 | F |
+| `from_eps` | eps | x − σ·F |
+| `from_v` | v = a·eps − s·x0 | (x − σ·F/a)/(1 + σ²) |
+| `from_flow` | u = dx_t/dt = a′·x0 + s′·eps | (1 + σ·a_σ/a)·x − σ·F/(a·dσ/dt), a_σ = da/dσ |
+
+On the linear flow u = eps − x0 (or x0 − eps, with the images at time 1) and the last line is D = a·x − s·F. All four are
+exact: a network's best predictions of any kind, under squared error, give one and the same D.
+"""
+
+from typing import Any, Literal, TypeAlias, get_args
+
+import torch
+from torch import Tensor, nn
+
+from .._typing import Float, Sigma
+from ..denoisers.protocol import expand_sigma, may_look
+from ..errors import ConfigError, DataError
+from ..images import check_labels
+from .schedules import Schedule, as_schedule, signal
+
+Target: TypeAlias = Literal["x0", "eps", "v", "flow"]
+
+_TOLERANCE = 1e-3
+
+
+class Converted(nn.Module):
+    """D(x, σ) from a network F(a·x, t) or F(a·x, t, labels) that predicts x0, eps, v or the flow.
+
+    Coefficients are computed in float64; outside the range of σ that the schedule reaches the network was never
+    trained, and a call raises.
+
+    Args:
+        network: F; a function or module with the result in x's shape. It is called in the dtype of its parameters, with
+            the time (b,) in float32 or wider, or in int64 for whole steps.
+        target: what it predicts.
+        schedule: what it was trained with.
+
+    Attributes:
+        sigma_range: the smallest and largest σ that it can be called with.
+    """
+
+    def __init__(self, network: Any, target: Target, schedule: Schedule) -> None:
+        super().__init__()
+        if not callable(network):
+            raise ConfigError(f"expected a network F(x, t), a function or module; got {type(network).__name__}.")
+        if target not in get_args(Target):
+            raise ConfigError(f"target must be one of {', '.join(get_args(Target))}; got {target!r}.")
+        self.network, self.target, self.schedule = network, target, schedule
+        self.sigma_range = schedule.sigma_range
+        if target == "flow":
+            schedule.rate(torch.ones(1, dtype=torch.float64))  # raises now rather than at the first call
+
+    def forward(self, x: Tensor, sigma: Sigma, labels: Any = None) -> Tensor:
+        """Estimate x0 from x = x0 + σ·eps.
+
+        Args:
+            x: noisy images, (b, c, h, w).
+            sigma: noise levels, a number or (b,), within `sigma_range`.
+            labels: integer labels (b,), if the network takes them.
+
+        Returns:
+            The estimates in x's dtype, (b, c, h, w).
+
+        Raises:
+            ConfigError: if a noise level is outside the range of the schedule.
+            DataError: if the labels do not match x, or the network's answer does not have x's shape.
+        """
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        levels = expand_sigma(sigma, wide).double()
+        self._check_range(levels)
+        scale = signal(self.schedule.scaling, levels)
+        time = self.schedule.time(levels)
+        conditions = [] if labels is None else [check_labels(labels, len(x)).to(x.device)]
+        predicted = self.network(
+            (_per_image(scale, wide) * wide).to(self._dtype(wide)),
+            time.to(wide.dtype) if time.is_floating_point() else time,
+            *conditions,
+        )
+        if not isinstance(predicted, Tensor) or predicted.shape != x.shape:
+            arrived = tuple(predicted.shape) if isinstance(predicted, Tensor) else type(predicted).__name__
+            raise DataError(
+                f"a network must return a tensor of its input's shape {tuple(x.shape)}; got {arrived}. "
+                "If it returns more than its prediction, pass a function that picks it out."
+            )
+        keep, take = self._weights(levels, scale)
+        return (_per_image(keep, wide) * wide + _per_image(take, wide) * predicted.to(wide.dtype)).to(x.dtype)
+
+    def _weights(self, sigma: Float[Tensor, "b"], scale: Float[Tensor, "b"]) -> tuple[Tensor, Tensor]:
+        """D = keep·x + take·F."""
+        if self.target == "x0":
+            return torch.zeros_like(sigma), torch.ones_like(sigma)
+        if self.target == "eps":
+            return torch.ones_like(sigma), -sigma
+        if self.target == "v":
+            return 1 / (1 + sigma**2), -sigma / (scale * (1 + sigma**2))
+        # 1 + σ·a_σ/a is a², 1 and a on the three scalings.
+        keep = {"vp": scale**2, "ve": scale, "flow": scale}[self.schedule.scaling]
+        return keep, -sigma / (scale * self.schedule.rate(sigma))
+
+    def _check_range(self, sigma: Float[Tensor, "b"]) -> None:
+        low, high = self.sigma_range
+        if not may_look(sigma):
+            return
+        outside = (sigma < low * (1 - _TOLERANCE)) | (sigma > high * (1 + _TOLERANCE))
+        if bool(outside.any()):
+            raise ConfigError(
+                f"this network was trained at noise levels from {low:.4g} to {high:.4g}; got {sigma[outside][0]:.4g}. "
+                "Stay within denoiser.sigma_range, as karras_sigmas(n, sigma_min, sigma_max) can."
+            )
+
+    def _dtype(self, wide: Tensor) -> torch.dtype:
+        parameters = self.network.parameters() if isinstance(self.network, nn.Module) else ()
+        return next((p.dtype for p in parameters if p.is_floating_point()), wide.dtype)
+
+
+def from_eps(network: Any, schedule: Any = "vp") -> Converted:
+    """The denoiser of a network that predicts the noise: D(x, σ) = x − σ·F(a·x, t).
+
+    Args:
+        network: F(x_t, t) or F(x_t, t, labels), a function or module.
+        schedule: what it was trained with: "vp", "ve" or "flow", or one of `gausslens.zoo.schedules`, for instance
+            `Discrete.from_alphas(ᾱ)` for a DDPM.
+
+    Returns:
+        The denoiser.
+
+    The noise that a single image x0 = 0 explains is x_t/s, and its denoiser answers 0:
+
+    >>> denoiser = from_eps(lambda x, t: x / t.reshape(-1, 1, 1, 1), "ve")
+    >>> float(denoiser(torch.randn(4, 1, 8, 8), 0.5).abs().max())
+    0.0
+    """
+    return Converted(network, "eps", as_schedule(schedule))
+
+
+def from_v(network: Any, schedule: Any = "vp") -> Converted:
+    """The denoiser of a network that predicts v = a·eps − s·x0: D(x, σ) = (x − σ·F(a·x, t)/a)/(1 + σ²).
+
+    Args:
+        network: F(x_t, t) or F(x_t, t, labels), a function or module.
+        schedule: what it was trained with, see `from_eps`.
+
+    Returns:
+        The denoiser.
+
+    Reference: Salimans, Ho (2022), arXiv:2202.00512, App. D.
+    """
+    return Converted(network, "v", as_schedule(schedule))
+
+
+def from_x0(network: Any, schedule: Any = "vp") -> Converted:
+    """The denoiser of a network that predicts the clean image: D(x, σ) = F(a·x, t).
+
+    Args:
+        network: F(x_t, t) or F(x_t, t, labels), a function or module.
+        schedule: what it was trained with, see `from_eps`.
+
+    Returns:
+        The denoiser.
+    """
+    return Converted(network, "x0", as_schedule(schedule))
+
+
+def from_flow(network: Any, schedule: Any = "flow") -> Converted:
+    """The denoiser of a network that predicts the velocity u = dx_t/dt: on the linear flow D(x, σ) = x_t − t·F(x_t, t).
+
+    Args:
+        network: F(x_t, t) or F(x_t, t, labels), a function or module.
+        schedule: what it was trained with, see `from_eps`; `LinearFlow(data_at=1)` where images are at time 1. The
+            velocity is the derivative by t in [0, 1], whatever scale the network is told the time in.
+
+    Returns:
+        The denoiser.
+
+    Raises:
+        ConfigError: on a discrete vp or ve schedule, whose time has no speed.
+    """
+    return Converted(network, "flow", as_schedule(schedule))
+
+
+def _per_image(values: Float[Tensor, "b"], x: Tensor) -> Tensor:
+    """(b,) numbers shaped to multiply a batch, in its dtype."""
+    return values.to(x.dtype).reshape(-1, *(1,) * (x.ndim - 1))
