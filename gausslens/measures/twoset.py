@@ -4,7 +4,12 @@ The training images T and the held-out images H are equal-size random halves of 
 is a fair label. A sample lies at r = d_T/d_H, the ratio of its distances to the nearest image of either half. A copy
 has r ≪ 1; the mirror case, r ≫ 1, comes about by chance alone. With A = #{r < t} and B = #{r > 1/t}, t = 1/3, the
 p-value of A − B comes from permuting the labels. It is exact if the samples are independent of the split, be they
-smoother or noisier than real images.
+smoother or noisier than real images. Nothing is asked of the distance, nor that the halves be equal: with κ = |T|/|H|
+training images to a held-out one, A − κB takes the place of A − B.
+
+Copies are named by target–decoy selection: those of smallest r, as long as mirror cases are few beside them. Where the
+halves differ in size, r and 1/r do not come from one law by chance, but the label of one nearest image is still drawn:
+then the score is u = d₁/d₂ of the two nearest pool images, blind to labels, and a decoy weighs κ.
 
 Only the 16 pool images nearest to a sample are kept. A half without any of them is taken to be as far as the 16th,
 which can only bring r nearer to 1. So a sample counts just when all pool images within d₁/t of it, d₁ its smallest
@@ -12,7 +17,8 @@ distance, carry one label, and never when d₁₆ ≤ d₁/t. Distances 0 and 0 
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,17 +34,35 @@ _CHUNK_LABELS = 1 << 24
 
 
 @dataclass(frozen=True)
+class Neighborhood:
+    """The images of the pool nearest to each sample, all that the test needs to know.
+
+    Attributes:
+        distances: ascending, (m, k).
+        members: which images, (m, k): training images are 0 … n_train − 1, held-out images follow.
+        n_train: training images in the pool.
+        n_held_out: held-out images in the pool.
+    """
+
+    distances: Tensor = field(repr=False)
+    members: Tensor = field(repr=False)
+    n_train: int
+    n_held_out: int
+
+
+@dataclass(frozen=True)
 class CopyTest:
     """What the two-set copy test found.
 
     Attributes:
-        p_value: (1 + #{permutations with A − B at least the observed}) / (1 + permutations).
+        p_value: (1 + #{permutations with A − κB at least the observed}) / (1 + permutations).
         nearer_train: A, the samples with r < threshold.
         nearer_held_out: B, the samples with r > 1/threshold.
         ratios: r = d_T/d_H of each sample, (m,), 0 … ∞.
-        copies: the samples named as copies, by ascending r, (c,).
+        copies: the samples named as copies, by ascending r (or u), (c,).
         copied: the training image each of them is a copy of, (c,).
-        size: images used of either half; the larger set is cut to a random subset of the smaller one's size.
+        n_train: training images in the pool.
+        n_held_out: held-out images in the pool.
         threshold: t.
         false_discovery: the admissible share of wrong names among `copies`.
         permutations: random labellings behind the p-value.
@@ -50,16 +74,19 @@ class CopyTest:
     ratios: Tensor = field(repr=False)
     copies: Tensor = field(repr=False)
     copied: Tensor = field(repr=False)
-    size: int
+    n_train: int
+    n_held_out: int
     threshold: float
     false_discovery: float
     permutations: int
 
     def __str__(self) -> str:
+        equal = f"{self.n_train} images a side"
+        sides = equal if self.n_train == self.n_held_out else f"{self.n_train} against {self.n_held_out} images"
         return (
             f"of {len(self.ratios)} samples, {self.nearer_train} lie {1 / self.threshold:.3g} times nearer to a "
             f"training image than to any held-out one, {self.nearer_held_out} the reverse: p = {self.p_value:.2g} "
-            f"({self.size} images a side); {len(self.copies)} named as copies"
+            f"({sides}); {len(self.copies)} named as copies"
         )
 
 
@@ -102,19 +129,11 @@ def copy_test(
     Returns:
         The test's result.
 
-    Raises:
-        ConfigError: if an option is out of its range.
-
     >>> pool = torch.rand(400, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     >>> copies, new = pool[:30] + 0.001, torch.rand(30, 1, 4, 4, generator=torch.Generator().manual_seed(1))
     >>> copy_test(copies, pool[:200], pool[200:]).p_value, copy_test(new, pool[:200], pool[200:]).p_value
     (0.0001, 1.0)
     """
-    for name, value in (("threshold", threshold), ("false_discovery", false_discovery)):
-        if not 0 < value < 1:
-            raise ConfigError(f"{name} must lie above 0 and below 1; got {value}.")
-    if permutations < 1:
-        raise ConfigError(f"permutations must be at least 1; got {permutations}. 9999 resolve p-values to 0.0001.")
     queries = gather(samples, bounds=None, name="samples")
     halves = [gather(train, bounds=bounds, name="train"), gather(held_out, bounds=bounds, name="held_out")]
     size = min(len(half) for half in halves)
@@ -125,25 +144,80 @@ def copy_test(
         )
         for half, own in zip(halves, kept, strict=True)
     ]
-    neighbors = min(NEIGHBORS, 2 * size)
-    distances, order = torch.cat([found[0][0], found[1][0]], 1).sort(dim=1, stable=True)
-    members = torch.cat([found[0][1], found[1][1] + size], 1).gather(1, order)
-    distances, members = distances[:, :neighbors], members[:, :neighbors]
+    result = judge_neighborhood(
+        pool_neighborhood(found[0], found[1], size, size),
+        threshold=threshold,
+        false_discovery=false_discovery,
+        permutations=permutations,
+        seed=seed,
+    )
+    return replace(result, copied=kept[0][result.copied])
 
-    to_train, to_held_out = _halves_distances(distances, members < size)
+
+def pool_neighborhood(
+    to_train: tuple[Tensor, Tensor], to_held_out: tuple[Tensor, Tensor], n_train: int, n_held_out: int
+) -> Neighborhood:
+    """The 16 pool images nearest to each sample, out of those nearest in either half.
+
+    Args:
+        to_train: distances, ascending, and indices of the training images nearest to each sample, (m, min(16, n_train)).
+        to_held_out: the same of the held-out images.
+        n_train: training images.
+        n_held_out: held-out images.
+
+    Returns:
+        The neighbourhood; of images at equal distance, training images come first.
+    """
+    distances, order = torch.cat([to_train[0], to_held_out[0]], 1).sort(dim=1, stable=True)
+    members = torch.cat([to_train[1], to_held_out[1] + n_train], 1).gather(1, order)
+    return Neighborhood(distances[:, :NEIGHBORS], members[:, :NEIGHBORS], n_train, n_held_out)
+
+
+def judge_neighborhood(
+    neighborhood: Neighborhood,
+    *,
+    threshold: float = 1 / 3,
+    false_discovery: float = 0.05,
+    permutations: int = 9999,
+    seed: int = 0,
+) -> CopyTest:
+    """The two-set copy test, given the neighbours of each sample; see `copy_test`.
+
+    Args:
+        neighborhood: of the samples, in any distance.
+        threshold: t, above 0 and below 1.
+        false_discovery: the admissible share of wrong names, above 0 and below 1.
+        permutations: random labellings, at least 1.
+        seed: fixes the labellings.
+
+    Returns:
+        The test's result.
+
+    Raises:
+        ConfigError: if an option is out of its range.
+    """
+    for name, value in (("threshold", threshold), ("false_discovery", false_discovery)):
+        if not 0 < value < 1:
+            raise ConfigError(f"{name} must lie above 0 and below 1; got {value}.")
+    if permutations < 1:
+        raise ConfigError(f"permutations must be at least 1; got {permutations}. 9999 resolve p-values to 0.0001.")
+    distances, members = neighborhood.distances, neighborhood.members
+    sizes = neighborhood.n_train, neighborhood.n_held_out
+    to_train, to_held_out = _halves_distances(distances, members < sizes[0])
     targets, decoys = to_train < threshold * to_held_out, to_held_out < threshold * to_train
     ratios = torch.where(to_train == to_held_out, 1.0, to_train / to_held_out)
-    copies = _target_decoy(ratios, targets, decoys, false_discovery)
+    copies = _named(distances, ratios, targets, decoys, sizes, threshold, false_discovery)
     nearer_train, nearer_held_out = int(targets.sum()), int(decoys.sum())
-    null = _permuted(*_close_sets(distances, members, threshold), size, permutations, seed)
+    null = _permuted(*_close_sets(distances, members, threshold), sizes, permutations, seed)
     return CopyTest(
-        p_value=(1 + int((null >= nearer_train - nearer_held_out).sum())) / (1 + permutations),
+        p_value=(1 + int((null >= _difference(nearer_train, nearer_held_out, sizes)).sum())) / (1 + permutations),
         nearer_train=nearer_train,
         nearer_held_out=nearer_held_out,
         ratios=ratios,
         copies=copies,
-        copied=kept[0][found[0][1][copies, 0]],
-        size=size,
+        copied=members[copies, 0],
+        n_train=sizes[0],
+        n_held_out=sizes[1],
         threshold=threshold,
         false_discovery=false_discovery,
         permutations=permutations,
@@ -165,16 +239,36 @@ def _halves_distances(
     return to_train, to_held_out
 
 
-def _target_decoy(
-    ratios: Float[Tensor, "m"], targets: Bool[Tensor, "m"], decoys: Bool[Tensor, "m"], false_discovery: float
+def _named(
+    distances: Float[Tensor, "m k"],
+    ratios: Float[Tensor, "m"],
+    targets: Bool[Tensor, "m"],
+    decoys: Bool[Tensor, "m"],
+    sizes: tuple[int, int],
+    threshold: float,
+    false_discovery: float,
 ) -> Int[Tensor, "c"]:
-    """The most samples of smallest r whose estimated share of false ones is admissible, by ascending r."""
-    order = ratios.argsort(stable=True)
+    """The samples named as copies."""
+    if sizes[0] == sizes[1]:
+        return _target_decoy(torch.where(decoys, 1 / ratios, ratios), targets, decoys, false_discovery)
+    first, second = distances[:, 0], distances[:, min(1, distances.shape[1] - 1)]
+    alone = first < threshold * second
+    return _target_decoy(first / second, targets & alone, decoys & alone, false_discovery, sizes[0] / sizes[1])
+
+
+def _target_decoy(
+    scores: Float[Tensor, "m"],
+    targets: Bool[Tensor, "m"],
+    decoys: Bool[Tensor, "m"],
+    false_discovery: float,
+    odds: float = 1.0,
+) -> Int[Tensor, "c"]:
+    """The most targets of smallest score whose estimated share of false ones is admissible, by ascending score."""
+    order = scores.argsort(stable=True)
     order = order[targets[order]]
-    scores = ratios[order]
-    mirrored = (1 / ratios[decoys]).sort().values
-    share = (1 + torch.searchsorted(mirrored, scores, right=True)) / torch.searchsorted(scores, scores, right=True)
-    admissible = (share <= false_discovery).nonzero()
+    ascending, mirrored = scores[order], scores[decoys].sort().values
+    false = odds * (1 + torch.searchsorted(mirrored, ascending, right=True))
+    admissible = (false / torch.searchsorted(ascending, ascending, right=True) <= false_discovery).nonzero()
     return order[: int(admissible.max()) + 1] if len(admissible) else order[:0]
 
 
@@ -191,10 +285,16 @@ def _close_sets(
     return torch.where(unique < 0, unique[:, :1], unique), counts
 
 
+def _difference(nearer_train: Any, nearer_held_out: Any, sizes: tuple[int, int]) -> Any:
+    """A − κB, times a whole number that keeps it whole."""
+    divisor = math.gcd(*sizes)
+    return sizes[1] // divisor * nearer_train - sizes[0] // divisor * nearer_held_out
+
+
 def _permuted(
-    sets: Int[Tensor, "g k"], counts: Int[Tensor, "g"], size: int, permutations: int, seed: int
+    sets: Int[Tensor, "g k"], counts: Int[Tensor, "g"], sizes: tuple[int, int], permutations: int, seed: int
 ) -> Float[Tensor, "permutations"]:
-    """A − B under random labellings of the pool in which `size` of its 2·`size` images are training images."""
+    """A − κB, scaled as `_difference` is, under random labellings of the pool that keep the sizes of its halves."""
     if len(sets) == 0:
         return torch.zeros(permutations, dtype=torch.float64)
     images, places = torch.unique(sets, return_inverse=True)
@@ -203,23 +303,25 @@ def _permuted(
     parts = []
     for index, start in enumerate(range(0, permutations, chunk)):
         draws = min(chunk, permutations - start)
-        labels = _urn_labels(len(images), size, draws, generator(seed, "copy test labels", index))
+        labels = _urn_labels(len(images), sizes, draws, generator(seed, "copy test labels", index))
         all_train, any_train = labels[places[:, 0]], labels[places[:, 0]]
         for rank in range(1, places.shape[1]):
             larger = (places[:, rank] != places[:, 0]).nonzero()[:, 0]
             others = labels[places[larger, rank]]
             all_train[larger] &= others
             any_train[larger] |= others
-        parts.append(weights @ all_train.double() - weights @ (~any_train).double())
+        parts.append(_difference(weights @ all_train.double(), weights @ (~any_train).double(), sizes))
     return torch.cat(parts)
 
 
-def _urn_labels(n_images: int, size: int, draws: int, random: torch.Generator) -> Bool[Tensor, "n_images draws"]:
-    """Labels of the first images of a random labelling: draws without replacement from `size` of either kind."""
+def _urn_labels(
+    n_images: int, sizes: tuple[int, int], draws: int, random: torch.Generator
+) -> Bool[Tensor, "n_images draws"]:
+    """Labels of the first images of a random labelling: draws without replacement from an urn of the two kinds."""
     uniform = torch.rand(n_images, draws, generator=random)
     labels = torch.empty(n_images, draws, dtype=torch.bool)
-    left = torch.full((draws,), float(size))
+    left = torch.full((draws,), float(sizes[0]))
     for image in range(n_images):
-        labels[image] = uniform[image] * (2 * size - image) < left
+        labels[image] = uniform[image] * (sum(sizes) - image) < left
         left -= labels[image].float()
     return labels

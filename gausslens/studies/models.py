@@ -61,7 +61,7 @@ def sample_model(task: Task) -> Iterator[Record]:
 
     subject, tags = subject_of(task)
     samples = subject.samples
-    _, indices = nearest(samples["network"], subject.images.train)
+    _, indices = nearest(samples["network"], subject.images.train, device=subject.device)
     task.save_arrays(**samples, nearest=subject.images.train[indices[:, 0]])
     for record in take_memorization(subject):
         yield {**tags, **record}

@@ -10,7 +10,8 @@ import torch
 
 from gausslens.errors import ConfigError, DataError
 from gausslens.measures import twoset
-from gausslens.measures.twoset import NEIGHBORS, copy_test
+from gausslens.measures.neighbors import nearest
+from gausslens.measures.twoset import NEIGHBORS, copy_test, judge_neighborhood, pool_neighborhood
 
 
 def images(n, seed, side=4):
@@ -74,7 +75,7 @@ def test_permuted_differences_have_the_distribution_of_full_permutations():
     samples = torch.cat([near_copies(pool[:10], 9, 0.1), near_copies(pool[:5], 10, 0.2), images(60, 11, side=3)])
     distances = torch.cdist(samples.flatten(1), pool.flatten(1), compute_mode="donot_use_mm_for_euclid_dist")
     kept = distances.topk(NEIGHBORS, largest=False)
-    ours = twoset._permuted(*twoset._close_sets(kept.values, kept.indices, threshold), 30, 4000, 0)
+    ours = twoset._permuted(*twoset._close_sets(kept.values, kept.indices, threshold), (30, 30), 4000, 0)
 
     generator, theirs = torch.Generator().manual_seed(1), []
     for _ in range(4000):
@@ -94,7 +95,7 @@ def test_permuted_differences_have_the_distribution_of_full_permutations():
 
 
 def test_labels_are_drawn_without_replacement():
-    labels = twoset._urn_labels(10, 5, 5000, torch.Generator().manual_seed(0))
+    labels = twoset._urn_labels(10, (5, 5), 5000, torch.Generator().manual_seed(0))
     assert bool((labels.sum(0) == 5).all())
     assert float(labels.double().mean(1).sub(0.5).abs().max()) < 0.04
     together = (labels[0] & labels[9]).double().mean()
@@ -137,7 +138,7 @@ def test_target_decoy_selection_follows_its_formula():
     targets, decoys = 0.3 * torch.rand(90, generator=generator) ** 3, 0.3 * torch.rand(9, generator=generator)
     ratios = torch.cat([targets, 1 / decoys, torch.ones(50)]).double()
     for rate in (0.02, 0.05, 0.1, 0.3):
-        chosen = twoset._target_decoy(ratios, ratios < 1 / 3, ratios > 3, rate)
+        chosen = twoset._target_decoy(ratios.minimum(1 / ratios), ratios < 1 / 3, ratios > 3, rate)
         best = 0
         for cut in ratios[ratios < 1 / 3].tolist():
             named = int((ratios <= cut).sum())
@@ -160,11 +161,53 @@ def test_the_larger_set_is_cut_at_random_and_indices_refer_to_the_whole():
     pool = images(500, 21)
     train, held_out = pool[:400], pool[400:]
     result = copy_test(near_copies(train, 22), train, held_out, bounds=None)
-    assert result.size == 100
+    assert result.n_train == result.n_held_out == 100
     assert len(result.copies) == pytest.approx(100, abs=3)
     assert torch.equal(result.copies, result.copied)  # sample i is a copy of image i
     other = copy_test(near_copies(train, 22), train, held_out, seed=1, bounds=None)
     assert set(other.copied.tolist()) != set(result.copied.tolist())
+
+
+def unequal(samples, pool, n_train, **options):
+    n_held_out = len(pool) - n_train
+    found = [nearest(samples, half, min(NEIGHBORS, len(half))) for half in (pool[:n_train], pool[n_train:])]
+    return judge_neighborhood(pool_neighborhood(*found, n_train, n_held_out), **options)
+
+
+def test_unequal_halves_have_the_p_value_of_all_labellings():
+    """Of the 28 ways to hold out two of eight images; 3·A − 9·B, κ = 3, scaled to whole numbers, is A − 3B."""
+    pool, threshold = images(8, 4), 0.6
+    samples = torch.cat([near_copies(pool[:3], 5, 0.1), near_copies(pool[[6]], 6, 0.1), images(12, 7)])
+
+    def statistic(chosen):
+        _, ratios = reference_difference(samples, pool, [i in chosen for i in range(8)], threshold)
+        return sum(r < threshold for r in ratios) - 3 * sum(r > 1 / threshold for r in ratios)
+
+    observed = statistic(range(6))
+    every = [statistic(chosen) for chosen in itertools.combinations(range(8), 6)]
+    exact = sum(value >= observed for value in every) / len(every)
+    result = unequal(samples, pool, 6, threshold=threshold, permutations=40_000)
+    assert 0.01 < exact < 0.9
+    assert result.p_value == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / 40_000) + 1 / 40_000)
+
+
+def test_unequal_halves_find_copies_of_every_training_image():
+    pool = images(500, 21)
+    result = unequal(near_copies(pool[:400], 22), pool, 400)
+    assert (result.n_train, result.n_held_out, result.p_value) == (400, 100, 1 / 10_000)
+    assert torch.equal(result.copies.sort().values, result.copied.sort().values)
+    assert len(result.copies) > 390
+    assert "400 against 100 images" in str(result)
+
+
+def test_a_decoy_weighs_as_much_as_the_training_set_is_larger():
+    """Four training images to a held-out one: chance copies of 40 training and 10 held-out images name nothing."""
+    pool = images(500, 23)
+    chance = near_copies(torch.cat([pool[:40], pool[400:410]]), 24)
+    assert len(unequal(chance, pool, 400, false_discovery=0.2).copies) == 0
+    assert len(unequal(chance[:40], pool, 400, false_discovery=0.1).copies) == 40  # 4/40
+    assert len(unequal(chance[:39], pool, 400, false_discovery=0.1).copies) == 0
+    assert len(unequal(chance[:41], pool, 400, false_discovery=0.2).copies) == 40  # 4·2/40
 
 
 def test_tiny_pools_work():
