@@ -150,12 +150,12 @@ def memorization(
     where: dict[str, Any] = {"device": device, "progress": progress}
     tolerance = duplicate_rmse * math.sqrt(known[0].numel())
     indices, first, second = distinct_neighbors(generated, known, tolerance, where)
-    gl = _gl(generated, first)
+    gl = gl_score(generated, first)
     gl_held_out = gl_relative = tested = None
     shared = torch.empty(0, 2, dtype=torch.long)
     if unseen is not None:
-        gl_held_out = _gl(unseen, nearest(unseen, known, **where)[0][:, 0])
-        gl_relative = _ratio(gl, gl_held_out)
+        gl_held_out = gl_score(unseen, nearest(unseen, known, **where)[0][:, 0])
+        gl_relative = estimate_ratio(gl, gl_held_out)
         shared = duplicates(known, unseen, tolerance=tolerance, **where)
         tested = copy_test(
             generated,
@@ -176,7 +176,7 @@ def memorization(
         gl_held_out=gl_held_out,
         gl_relative=gl_relative,
         ratio_fraction=proportion_estimate(int((first < threshold * second).sum()), len(first)),
-        identifiable=_identifiable(indices, known, tolerance, seed, where),
+        identifiable=identifiable_images(indices, known, tolerance, seed, where),
         copy_test=tested,
         train_duplicates=duplicates(known, tolerance=tolerance, **where),
         shared_duplicates=shared,
@@ -219,7 +219,7 @@ def distinct_neighbors(
         distances, indices = nearest(queries[open_queries], images, k, **where)
 
 
-def _gl(images: Tensor, distances: Float[Tensor, "m"]) -> Estimate:
+def gl_score(images: Tensor, distances: Float[Tensor, "m"]) -> Estimate:
     """The mean of ‖x − NN(x)‖/‖x‖; an image of zeros has no such ratio and is left out."""
     norms = paired_distances(images, torch.zeros(1).expand(images.shape))
     if not bool((norms > 0).any()):
@@ -227,7 +227,7 @@ def _gl(images: Tensor, distances: Float[Tensor, "m"]) -> Estimate:
     return mean_estimate((distances / norms)[norms > 0])
 
 
-def _ratio(numerator: Estimate, denominator: Estimate) -> Estimate:
+def estimate_ratio(numerator: Estimate, denominator: Estimate) -> Estimate:
     """A ratio of two independent positive estimates, its interval recovered from theirs.
 
     With a = x² − (x − x_low)² and b = y² − (y_high − y)², low = (xy − √(x²y² − ab))/b; high likewise, with the other
@@ -249,7 +249,7 @@ def _ratio(numerator: Estimate, denominator: Estimate) -> Estimate:
     return Estimate(x / y, low, high, numerator.count)
 
 
-def _identifiable(
+def identifiable_images(
     indices: Int[Tensor, "m"], images: Tensor, tolerance: float, seed: int, where: dict[str, Any]
 ) -> Bool[Tensor, "m"]:
     """Whether images[indices] are further from their nearest distinct neighbour than a tenth of all images are."""

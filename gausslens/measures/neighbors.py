@@ -174,6 +174,18 @@ def paired_distances(images: Tensor, others: Tensor) -> Float[Tensor, "n"]:
     return torch.cat(parts)
 
 
+def resident(images: Tensor, device: torch.device | str | None) -> Tensor:
+    """Images moved to a GPU if they take at most a quarter of its free memory; else as they are.
+
+    Worth it before several searches in one set: otherwise each moves the images there again, for every block of queries.
+    """
+    place = torch.device(device) if device is not None else images.device
+    if place.type != "cuda" or images.device.type == "cuda":
+        return images
+    free, _ = torch.cuda.mem_get_info(place)
+    return images.to(place) if images.numel() * images.element_size() <= free // 4 else images
+
+
 def _check_shapes(queries: Tensor, images: Tensor) -> None:
     if queries.shape[1:] != images.shape[1:] or 0 in (len(queries), len(images)):
         raise DataError(

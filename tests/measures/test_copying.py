@@ -9,7 +9,7 @@ import torch
 from gausslens import Estimate, memorization
 from gausslens.errors import ConfigError, DataError
 from gausslens.images import dequantize
-from gausslens.measures.copying import _ratio
+from gausslens.measures.copying import estimate_ratio
 from gausslens.measures.intervals import mean_estimate
 
 
@@ -123,14 +123,14 @@ def test_every_kind_of_source_gives_the_same_numbers(tmp_path):
 
 def test_ratio_interval_is_fiellers_for_symmetric_intervals():
     x, y = Estimate(2.0, 1.7, 2.3, 50), Estimate(4.0, 3.5, 4.5, 60)
-    ratio = _ratio(x, y)
+    ratio = estimate_ratio(x, y)
     # Fieller: the r with (x − r·y)² = 0.3² + r²·0.5².
     for end in (ratio.low, ratio.high):
         assert (2 - end * 4) ** 2 == pytest.approx(0.3**2 + end**2 * 0.5**2)
     assert ratio.low < 0.5 < ratio.high
-    unresolved = _ratio(x, Estimate(1.0, -0.5, 2.5, 3))
+    unresolved = estimate_ratio(x, Estimate(1.0, -0.5, 2.5, 3))
     assert (unresolved.low, unresolved.high) == (0.0, math.inf)
-    assert math.isnan(_ratio(x, Estimate(0.0, 0.0, 0.0, 5)).value)
+    assert math.isnan(estimate_ratio(x, Estimate(0.0, 0.0, 0.0, 5)).value)
 
 
 @pytest.mark.slow
@@ -139,7 +139,7 @@ def test_ratio_interval_covers_the_truth():
     for _ in range(600):
         a = torch.empty(80, dtype=torch.float64).exponential_(1.0, generator=generator) + 0.5
         b = torch.empty(120, dtype=torch.float64).exponential_(2.0, generator=generator) + 0.5
-        ratio = _ratio(mean_estimate(a), mean_estimate(b))
+        ratio = estimate_ratio(mean_estimate(a), mean_estimate(b))
         covered += ratio.low <= 1.5 <= ratio.high
     assert 600 * 0.95 - 4 * math.sqrt(600 * 0.0475) <= covered <= 600 * 0.95 + 4 * math.sqrt(600 * 0.0475)
 

@@ -1,0 +1,338 @@
+"""Samples against the training set: which are copies, be they mirrored or shifted, and can chance explain it?
+
+Everything rests on each sample's nearest neighbours among the training images T and the held-out images H, under each
+family of transformations: "plain" (as they are), "mirrored" and "shifted". Each family has its two-set copy test (see
+`measures.twoset`), in all of T against all of H; the p-value of all is the smallest one times their number. The
+description beside it (GL score, share of samples much nearer to one training image than to any other) is about plain
+copies. For a model trained on mirrored images as well (`augment="flip"`) "plain" is either orientation.
+
+Repeats within T and within H are dropped first. A training image that occurs twice is one image, not two that fell to
+one side; and it must not hide its own copies.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .._typing import Images
+from ..errors import ConfigError, DataError
+from ..images import Bounds, gather
+from ..measures.copying import estimate_ratio, gl_score, identifiable_images
+from ..measures.intervals import Estimate, proportion_estimate
+from ..measures.neighbors import duplicates, resident
+from ..measures.twoset import NEIGHBORS, CopyTest, Neighborhood, judge_neighborhood, pool_neighborhood
+from ..progress import track
+from .transformations import Transformation, shifts_by, transformed_neighbors
+
+MIRRORED = Transformation(mirrored=True)
+ALARM_LEVEL = 0.001  # of the p-value: at most one false alarm in a thousand audits
+
+
+class Pair(NamedTuple):
+    """A sample named as a copy.
+
+    Attributes:
+        sample: its index.
+        image: the index of the training image it is a copy of.
+        transformation: what was done to that image.
+        rmse: root mean square difference of the two.
+        ratio: how much nearer it lies to this image than to the nearest held-out one, r = d_T/d_H.
+    """
+
+    sample: int
+    image: int
+    transformation: Transformation
+    rmse: float
+    ratio: float
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Training and held-out images without repeats, and how samples are held up against them.
+
+    Attributes:
+        train: (n, *shape), where neighbours are looked for.
+        kept: their indices in the training set as given, (n,).
+        held_out: (n', *shape), or None.
+        families: transformations by the name of their family.
+        device: where to look for neighbours; None is where the images are.
+    """
+
+    train: Tensor = field(repr=False)
+    kept: Tensor = field(repr=False)
+    held_out: Tensor | None = field(repr=False)
+    families: dict[str, list[Transformation]]
+    device: torch.device | str | None
+
+    def in_train(self, samples: Tensor, family: str, k: int = NEIGHBORS) -> tuple[Tensor, Tensor, Tensor]:
+        """Distances, indices and transformations of the k nearest training images; see `transformed_neighbors`."""
+        return self._nearest(samples, self.train, family, k)
+
+    def neighborhood(self, samples: Tensor, family: str, in_train: tuple[Tensor, Tensor, Tensor]) -> Neighborhood:
+        """The nearest pool images of samples whose nearest training images are known."""
+        if self.held_out is None:
+            raise DataError("the copy test needs held-out images; there are none.")
+        in_held_out = self._nearest(samples, self.held_out, family, NEIGHBORS)
+        return pool_neighborhood(in_train[:2], in_held_out[:2], len(self.train), len(self.held_out))
+
+    def _nearest(self, samples: Tensor, images: Tensor, family: str, k: int) -> tuple[Tensor, Tensor, Tensor]:
+        return transformed_neighbors(samples, images, min(k, len(images)), self.families[family], device=self.device)
+
+
+@dataclass(frozen=True, eq=False)
+class Copies:
+    """How near samples lie to training images, and which are copies; tensors are on the CPU.
+
+    Attributes:
+        nearest: the training image nearest to each sample under any transformation, (m,).
+        distances: d₁, the distance to it, (m,).
+        ratios: d₁/d₂, d₂ the distance to the next distinct training image under that family of transformations, (m,);
+            NaN where there is none.
+        matched: that transformation, for each sample.
+        gl: the GL score, the mean of ‖x − NN(x)‖/‖x‖ over samples x ≠ 0; plain.
+        gl_held_out: the same of the held-out images; None without them.
+        gl_relative: `gl`/`gl_held_out`, about 1 for samples as new as real images.
+        ratio_fraction: the share of samples with plain d₁/d₂ < threshold.
+        identifiable: the share of samples whose nearest training image is no nearer to another one than the flattest
+            tenth is, so that a copy could be told from a likeness.
+        tests: the two-set copy test of each family; none without held-out images.
+        pairs: the samples named as copies, by ascending r.
+        train_duplicates: pairs (i, j) of training images of which j repeats i, (p, 2).
+        shared_duplicates: pairs (i, j) of a training image i and a held-out image j that repeats it, (p, 2).
+        neighborhoods: what the tests were made of.
+        pool: the images compared with.
+        threshold: of d₁/d₂ and of the tests.
+        level: of the p-value, at which there is an alarm.
+        permutations: behind each p-value.
+    """
+
+    nearest: Tensor = field(repr=False)
+    distances: Tensor = field(repr=False)
+    ratios: Tensor = field(repr=False)
+    matched: tuple[Transformation, ...] = field(repr=False)
+    gl: Estimate
+    gl_held_out: Estimate | None
+    gl_relative: Estimate | None
+    ratio_fraction: Estimate
+    identifiable: Estimate
+    tests: dict[str, CopyTest]
+    pairs: list[Pair] = field(repr=False)
+    train_duplicates: Tensor = field(repr=False)
+    shared_duplicates: Tensor = field(repr=False)
+    neighborhoods: dict[str, Neighborhood] = field(repr=False)
+    pool: Pool = field(repr=False)
+    threshold: float
+    level: float
+    permutations: int
+
+    @property
+    def p_value(self) -> float | None:
+        """The smallest p-value of the tests times their number; None without held-out images."""
+        if not self.tests:
+            return None
+        return min(1.0, len(self.tests) * min(test.p_value for test in self.tests.values()))
+
+    @property
+    def alarm(self) -> bool:
+        """Whether chance is ruled out: the p-value is at most the level."""
+        return self.p_value is not None and self.p_value <= self.level
+
+    @property
+    def copied_fraction(self) -> Estimate | None:
+        """The share of samples named as copies; None without held-out images, where none can be named."""
+        return proportion_estimate(len(self.pairs), len(self.nearest)) if self.tests else None
+
+    def __str__(self) -> str:
+        n_held_out = 0 if self.pool.held_out is None else len(self.pool.held_out)
+        lines = [
+            f"{len(self.nearest)} samples against {len(self.pool.train)} training and {n_held_out} held-out images",
+            f"  GL score: {self.gl}; of held-out images: {self.gl_held_out}; relative to it: {self.gl_relative}",
+            f"  nearer than {self.threshold:.2g} of the next distinct training image: {self.ratio_fraction}",
+        ]
+        lines += [f"  {family}: {test}" for family, test in self.tests.items()]
+        if self.tests:
+            found = "copies found" if self.alarm else "no more copies than by chance"
+            lines.append(f"  {found}: p = {self.p_value:.2g}; {len(self.pairs)} samples named as copies")
+        return "\n".join(lines)
+
+
+def find_copies(
+    samples: Images,
+    train: Images,
+    held_out: Images | None = None,
+    *,
+    mirrored: bool = True,
+    shifts: Sequence[int] = (1, 2),
+    augment: Literal["flip"] | None = None,
+    threshold: float = 1 / 3,
+    false_discovery: float = 0.1,
+    level: float = ALARM_LEVEL,
+    permutations: int = 9999,
+    duplicate_rmse: float = 2 / 255,
+    seed: int = 0,
+    bounds: Bounds = (-1.0, 1.0),
+    device: torch.device | str | None = None,
+    progress: bool = False,
+) -> Copies:
+    """Which samples are copies of training images, and whether chance can explain it.
+
+    p = #families · min p of the two-set copy tests; pairs are named at a false-discovery rate in each family.
+
+    The held-out images must be drawn at random from the source of the training images and not have been trained on. The
+    more there are beside the training images, the better: each copy found multiplies the p-value by |T|/(|T| + |H|).
+
+    Args:
+        samples: generated images, (m, *shape); only checked to be finite.
+        train: the images the model was trained on, (n, *shape).
+        held_out: images of the same source it has not seen, (n', *shape); without them there is description alone.
+        mirrored: whether to look for mirrored copies.
+        shifts: pixels by which copies may be shifted, in either direction along each axis; () for none.
+        augment: "flip" for a model that was trained on mirrored images, too.
+        threshold: of d₁/d₂ and of the copy tests, above 0 and below 1.
+        false_discovery: the admissible share of wrong pairs, above 0 and below 1.
+        level: the p-value up to which there is an alarm.
+        permutations: random labellings behind each p-value.
+        duplicate_rmse: root mean square difference up to which two images are the same.
+        seed: fixes everything random.
+        bounds: admissible values of float `train` and `held_out`, or None.
+        device: where to look for neighbours; None is where `train` is.
+        progress: show progress bars.
+
+    Returns:
+        Neighbours, scores, tests and pairs.
+
+    Raises:
+        ConfigError: if an option is out of its range.
+        DataError: if a set is empty or not finite, or the sets' image shapes differ.
+
+    >>> images = torch.rand(300, 1, 6, 6, generator=torch.Generator().manual_seed(0))
+    >>> samples = torch.cat([images[:30].flip(-1), images[200:]])
+    >>> copies = find_copies(samples, images[:100], images[100:200])
+    >>> copies.alarm, len(copies.pairs), str(copies.pairs[0].transformation)
+    (True, 30, 'mirrored')
+    """
+    if not 0 < threshold < 1:
+        raise ConfigError(f"threshold must lie above 0 and below 1; got {threshold}.")
+    if not 0 <= duplicate_rmse < math.inf:
+        raise ConfigError(f"duplicate_rmse must be finite and at least 0; got {duplicate_rmse}.")
+    generated = gather(samples, bounds=None, name="samples")
+    known = gather(train, bounds=bounds, name="train")
+    unseen = None if held_out is None else gather(held_out, bounds=bounds, name="held_out")
+    for name, images in (("samples", generated), ("held_out", unseen)):
+        if images is not None and images.shape[1:] != known.shape[1:]:
+            raise DataError(
+                f"{name} must have the shape of the training images, {tuple(known.shape[1:])}; got "
+                f"{tuple(images.shape[1:])}. Resize or convert one of them."
+            )
+    generated, known = resident(generated, device), resident(known, device)
+    unseen = None if unseen is None else resident(unseen, device)
+    tolerance = duplicate_rmse * math.sqrt(known[0].numel())
+    repeats = duplicates(known, tolerance=tolerance, device=device, progress=progress)
+    shared = torch.empty(0, 2, dtype=torch.long)
+    if unseen is not None:
+        shared = duplicates(known, unseen, tolerance=tolerance, device=device, progress=progress)
+        unseen = _without(unseen, duplicates(unseen, tolerance=tolerance, device=device, progress=progress))[0]
+    pool = Pool(*_without(known, repeats), unseen, _families(known.ndim == 4, mirrored, shifts, augment), device)
+
+    found = {family: pool.in_train(generated, family) for family in track(pool.families, enabled=progress)}
+    neighborhoods = {}
+    if unseen is not None:
+        neighborhoods = {family: pool.neighborhood(generated, family, near) for family, near in found.items()}
+    options = {"threshold": threshold, "false_discovery": false_discovery}
+    tests = {
+        family: judge_neighborhood(near, **options, permutations=permutations, seed=seed)
+        for family, near in neighborhoods.items()
+    }
+    first, indices, _ = found["plain"]
+    gl, gl_held_out = gl_score(generated, first[:, 0]), None
+    if unseen is not None:
+        gl_held_out = gl_score(unseen, pool.in_train(unseen, "plain", 1)[0][:, 0])
+    where = {"device": device, "progress": progress}
+    told_apart = identifiable_images(indices[:, 0], pool.train, tolerance, seed, where)
+    close = _ratios(first) < threshold
+    return Copies(
+        **_nearest_of_all(pool, found),
+        gl=gl,
+        gl_held_out=gl_held_out,
+        gl_relative=None if gl_held_out is None else estimate_ratio(gl, gl_held_out),
+        ratio_fraction=proportion_estimate(int(close.sum()), len(close)),
+        identifiable=proportion_estimate(int(told_apart.sum()), len(told_apart)),
+        tests={family: replace(test, copied=pool.kept[test.copied]) for family, test in tests.items()},
+        pairs=_pairs(pool, found, tests),
+        train_duplicates=repeats,
+        shared_duplicates=shared,
+        neighborhoods=neighborhoods,
+        pool=pool,
+        threshold=threshold,
+        level=level,
+        permutations=permutations,
+    )
+
+
+def _families(
+    pictures: bool, mirrored: bool, shifts: Sequence[int], augment: Literal["flip"] | None
+) -> dict[str, list[Transformation]]:
+    """Transformations by family; what is no picture (n, c, h, w) is compared as it is."""
+    if augment not in (None, "flip"):
+        raise ConfigError(f'augment must be "flip" or None; got {augment!r}.')
+    either = [Transformation(), MIRRORED] if augment and pictures else [Transformation()]
+    families = {"plain": either}
+    if mirrored and not augment and pictures:
+        families["mirrored"] = [MIRRORED]
+    if len(shifts) and pictures:
+        families["shifted"] = [shift for turn in either for shift in shifts_by(shifts, mirrored=turn.mirrored)]
+    return families
+
+
+def _without(images: Tensor, repeats: Tensor) -> tuple[Tensor, Tensor]:
+    """The images that repeat none before them, and their indices."""
+    kept = torch.ones(len(images), dtype=torch.bool)
+    kept[repeats[:, 1]] = False
+    indices = kept.nonzero()[:, 0]
+    return (images if len(repeats) == 0 else images[indices.to(images.device)]), indices
+
+
+def _ratios(distances: Tensor) -> Tensor:
+    """d₁/d₂, NaN where there is no second image; d₁ = d₂ = 0 has ratio 1."""
+    if distances.shape[1] < 2:
+        return torch.full((len(distances),), math.nan, dtype=torch.float64)
+    first, second = distances[:, 0], distances[:, 1]
+    return torch.where(second > 0, first / second, 1.0)
+
+
+def _nearest_of_all(pool: Pool, found: dict[str, tuple[Tensor, Tensor, Tensor]]) -> dict[str, Any]:
+    """Of each sample, the nearest training image under any transformation; of equally near ones, the plain one."""
+    families = list(found)
+    distances = torch.stack([found[family][0][:, 0] for family in families])
+    best = distances.argmin(0)
+    rows = torch.arange(len(best))
+    which = torch.stack([found[family][2][:, 0] for family in families])[best, rows].tolist()
+    return {
+        "nearest": pool.kept[torch.stack([found[family][1][:, 0] for family in families])[best, rows]],
+        "distances": distances[best, rows],
+        "ratios": torch.stack([_ratios(found[family][0]) for family in families])[best, rows],
+        "matched": tuple(pool.families[families[f]][w] for f, w in zip(best.tolist(), which, strict=True)),
+    }
+
+
+def _pairs(pool: Pool, found: dict[str, tuple[Tensor, Tensor, Tensor]], tests: dict[str, CopyTest]) -> list[Pair]:
+    """The samples named in any family, each with the family in which it lies nearest to its image."""
+    pixels = math.sqrt(pool.train[0].numel())
+    named: dict[int, Pair] = {}
+    for family, test in tests.items():
+        distances, _, which = found[family]
+        for sample, image in zip(test.copies.tolist(), test.copied.tolist(), strict=True):
+            pair = Pair(
+                sample,
+                int(pool.kept[image]),
+                pool.families[family][int(which[sample, 0])],
+                float(distances[sample, 0]) / pixels,
+                float(test.ratios[sample]),
+            )
+            if sample not in named or pair.rmse < named[sample].rmse:
+                named[sample] = pair
+    return sorted(named.values(), key=lambda pair: (pair.ratio, pair.sample))

@@ -1,0 +1,145 @@
+"""Ways in which a copy may differ from its original: mirrored, or shifted by a few pixels.
+
+A sample x is the copy of an image y that was mirrored, M, and shifted by s pixels if x[p] = (My)[p − s] wherever both
+are defined. So the distance under a transformation is taken over the pixels that a shift leaves in the picture, and
+scaled to the whole of it: √(d/d′)·‖x′ − y′‖ with d′ of d values left. How the border was filled does not matter, and
+references are never moved or copied: the samples are mirrored, and both are cropped.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..errors import ConfigError
+from ..measures.neighbors import nearest
+
+
+class Transformation(NamedTuple):
+    """What was done to an image: mirrored left to right, then shifted.
+
+    Attributes:
+        mirrored: whether it was mirrored.
+        down: pixels by which it was moved down; negative is up.
+        right: pixels by which it was moved to the right; negative is left.
+    """
+
+    mirrored: bool = False
+    down: int = 0
+    right: int = 0
+
+    def __str__(self) -> str:
+        moves = [
+            f"{abs(pixels)} {there if pixels > 0 else back}"
+            for pixels, there, back in ((self.down, "down", "up"), (self.right, "right", "left"))
+            if pixels
+        ]
+        parts = ["mirrored"] * self.mirrored + [f"shifted {' and '.join(moves)}"] * bool(moves)
+        return ", ".join(parts) or "unchanged"
+
+    def apply(self, images: Tensor) -> Tensor:
+        """Transformed images (n, c, h, w), the border filled with the nearest pixel."""
+        height, width = images.shape[-2:]
+        moved = images.flip(-1) if self.mirrored else images
+        rows = (torch.arange(height) - self.down).clamp(0, height - 1)
+        columns = (torch.arange(width) - self.right).clamp(0, width - 1)
+        return moved[..., rows.to(images.device), :][..., columns.to(images.device)]
+
+    def align(self, samples: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+        """The parts of samples and images that show the same if the ones are transformed copies of the others.
+
+        Args:
+            samples: (m, c, h, w); or (m, …) where nothing is done to them.
+            images: (n, c, h, w); a view is returned.
+
+        Returns:
+            The parts, of one shape but for their number.
+        """
+        if self == Transformation():
+            return samples, images
+        height, width = images.shape[-2:]
+        here, there = _overlap(self.down, height)
+        left, origin = _overlap(self.right, width)
+        part = samples[..., here, left]
+        if not self.mirrored:
+            return part, images[..., there, origin]
+        return part.flip(-1), images[..., there, slice(width - origin.stop, width - origin.start)]
+
+
+def shifts_by(pixels: Iterable[int], *, mirrored: bool = False) -> list[Transformation]:
+    """All shifts, up or down, left or right or both, by the given numbers of pixels, the nearest first.
+
+    Args:
+        pixels: how far, each at least 1.
+        mirrored: whether the image was mirrored, too.
+
+    Returns:
+        The shifts, 24 for (1, 2).
+
+    Raises:
+        ConfigError: if a number of pixels is below 1.
+
+    >>> [str(shift) for shift in shifts_by([1])][:3]
+    ['shifted 1 up', 'shifted 1 left', 'shifted 1 right']
+    """
+    distances = sorted(set(pixels))
+    if distances and distances[0] < 1:
+        raise ConfigError(f"shifts must be at least 1 pixel; got {distances[0]}.")
+    steps = sorted({0, *distances, *(-pixels for pixels in distances)})
+    moves = [(down, right) for down in steps for right in steps if down or right]
+    return [Transformation(mirrored, *move) for move in sorted(moves, key=lambda move: math.hypot(*move))]
+
+
+def transformed_neighbors(
+    samples: Tensor,
+    images: Tensor,
+    k: int,
+    transformations: Sequence[Transformation],
+    *,
+    device: torch.device | str | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The k images nearest to each sample when each may have been transformed; an image counts once.
+
+    Args:
+        samples: (m, c, h, w), uint8 or finite floats.
+        images: where to look, (n, c, h, w).
+        k: how many neighbours, 1 … n.
+        transformations: what may have been done to the images, at least one.
+        device: where to compute; None is where `images` are.
+
+    Returns:
+        Distances (m, k), ascending; indices (m, k); and which of the transformations brings the image nearest, (m, k);
+        all on the CPU.
+    """
+    whole = images[0].numel()
+    best: tuple[Tensor, Tensor, Tensor] | None = None
+    for number, transformation in enumerate(transformations):
+        queries, part = transformation.align(samples, images)
+        distances, indices = nearest(queries, part, k, device=device)
+        distances *= math.sqrt(whole / part[0].numel())
+        found = distances, indices, torch.full_like(indices, number)
+        best = found if best is None else _merge(best, found)
+    if best is None:
+        raise ConfigError("expected at least one transformation; Transformation() leaves images as they are.")
+    return best
+
+
+def _merge(best: tuple[Tensor, Tensor, Tensor], found: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """The nearest of both, as many as there were, each image once."""
+    k = best[0].shape[1]
+    distances, indices, which = (torch.cat(pair, 1) for pair in zip(best, found, strict=True))
+    # An image that both have found counts with the smaller distance; no image is found twice by one of them.
+    same = best[1][:, :, None] == found[1][:, None, :]
+    nearer = best[0][:, :, None] <= found[0][:, None, :]
+    repeated = torch.cat([(same & ~nearer).any(2), (same & nearer).any(1)], 1)
+    order = distances.masked_fill(repeated, math.inf).argsort(dim=1, stable=True)[:, :k]
+    return distances.gather(1, order), indices.gather(1, order), which.gather(1, order)
+
+
+def _overlap(shift: int, length: int) -> tuple[slice, slice]:
+    """Where a picture shows what is left of one moved by `shift`, and where that was."""
+    if abs(shift) >= length:
+        raise ConfigError(f"shifts must leave something of images of {length} pixels; got a shift by {abs(shift)}.")
+    return slice(max(shift, 0), length + min(shift, 0)), slice(max(-shift, 0), length - max(shift, 0))
