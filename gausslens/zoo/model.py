@@ -23,7 +23,8 @@ class Model:
         encode: for latent models, maps uint8 images (n, 3, h, w) to the latents x0 (n, *shape) that D denoises, float32
             on the CPU; None where images are their pixels.
         source: where it came from, for messages and reports.
-        identity: hexadecimal digits that are the same for the same weights and settings, and differ otherwise.
+        identity: hexadecimal digits that are the same for the same weights, settings and code, and differ otherwise;
+            empty where nothing tells the model from another, as with a function typed in.
         sigma_range: the smallest and largest noise level that the model was made for.
     """
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from .._typing import Float
 from ..errors import ConfigError
+from ..images import content_hash
 
 Scaling: TypeAlias = Literal["vp", "ve", "flow"]
 
@@ -223,6 +224,10 @@ class Discrete:
         """
         squares = torch.as_tensor(alphas_cumprod, dtype=torch.float64).detach().cpu()
         return cls(((1 - squares) / squares)[squares != 0].sqrt(), rounded=rounded)
+
+    def __repr__(self) -> str:
+        steps = "whole steps" if self.rounded else "steps"
+        return f"Discrete({len(self.sigmas)} {steps}, {self.scaling}, {content_hash(self.sigmas)[:16]})"
 
     @property
     def sigma_range(self) -> tuple[float, float]:

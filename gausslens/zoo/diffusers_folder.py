@@ -1,0 +1,250 @@
+"""Folders that diffusers' `save_pretrained` wrote: a `UNet2DModel`, its scheduler, and an autoencoder for latent models.
+
+    FOLDER/model_index.json, FOLDER/unet/, FOLDER/scheduler/, FOLDER/vae/ or FOLDER/vqvae/
+
+or network and scheduler side by side in FOLDER itself. The scheduler says what the network predicts and on which
+schedule. Everything is read from the folder, without a network connection; weights must be safetensors, for pickles can
+run code. A scheduler's clipping and thresholding of estimates are sampling tricks and left out: D is what the network
+says.
+"""
+
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..denoisers.preconditioned import Preconditioned
+from ..denoisers.protocol import may_look
+from ..errors import CheckpointError, DataError, MissingExtraError
+from .latents import LatentEncoder
+from .model import Model, fingerprint
+from .predictions import from_eps, from_flow, from_v, from_x0
+from .schedules import Discrete, LinearFlow
+
+_CONVERT = {"epsilon": from_eps, "v_prediction": from_v, "sample": from_x0}
+
+
+class LabeledUNet(nn.Module):
+    """F(x, t) or F(x, t, labels) of a `UNet2DModel`, its labels checked.
+
+    Args:
+        unet: the network.
+        sign: what to multiply its answer with, 1 or −1.
+
+    Raises:
+        CheckpointError: if it takes or gives more than an image.
+    """
+
+    def __init__(self, unet: Any, sign: int = 1) -> None:
+        super().__init__()
+        settings = unet.config
+        self.unet, self.sign = unet, sign
+        self.channels: int = settings.in_channels
+        if settings.out_channels not in (self.channels, 2 * self.channels):  # twice: with the variance it has learned
+            raise CheckpointError(
+                f"expected a network with as many channels out as in; this one has {settings.in_channels} in and "
+                f"{settings.out_channels} out. Models conditioned on images cannot be read."
+            )
+        if settings.get("class_embed_type") is not None:
+            raise CheckpointError(
+                f"expected integer labels or none; this network embeds classes by {settings.class_embed_type!r}. "
+                "Wrap it in a function D(x, sigma) and load that as package.module:function."
+            )
+        self.classes: int = settings.get("num_class_embeds") or 0
+
+    def forward(self, x: Tensor, time: Tensor, labels: Tensor | None = None) -> Tensor:
+        """What the network predicts.
+
+        Args:
+            x: its input, (b, c, h, w).
+            time: what it is told of the noise level, (b,).
+            labels: integers (b,), if it has classes.
+
+        Returns:
+            The prediction, (b, c, h, w).
+
+        Raises:
+            DataError: if labels are missing, not wanted, or of no class.
+        """
+        if (labels is None) != (self.classes == 0):
+            expected = f"labels from 0 to {self.classes - 1}" if self.classes else "no labels: it is unconditional"
+            raise DataError(f"this model takes {expected}; got {'none' if labels is None else 'labels'}.")
+        if labels is not None and may_look(labels) and bool(((labels < 0) | (labels >= self.classes)).any()):
+            wrong = labels[(labels < 0) | (labels >= self.classes)][0].item()
+            raise DataError(f"expected labels from 0 to {self.classes - 1}; got {wrong}.")
+        predicted: Tensor = self.unet(x, time, class_labels=labels, return_dict=False)[0]
+        return self.sign * predicted[:, : self.channels]
+
+
+def is_diffusers(folder: Path) -> bool:
+    """Whether a folder looks like one that diffusers wrote."""
+    names = ("model_index.json", "scheduler/scheduler_config.json", "scheduler_config.json", "unet/config.json")
+    if any((folder / name).is_file() for name in names):
+        return True
+    return (folder / "config.json").is_file() and "_class_name" in _json(folder / "config.json")
+
+
+def load_diffusers(folder: Path, *, device: torch.device | str | None = None) -> Model:
+    """The model in a diffusers folder.
+
+    Args:
+        folder: as `save_pretrained` wrote it.
+        device: where to put it; None is the CPU.
+
+    Returns:
+        The model; a latent one has `bounds=None` and an `encode`.
+
+    Raises:
+        CheckpointError: if the folder lacks a part, or holds a model that is no denoiser of images.
+        MissingExtraError: if diffusers is not installed.
+    """
+    diffusers = _diffusers()
+    unet = _load(diffusers, _part(folder, "unet", "config.json"), ("UNet2DModel",), device)
+    scheduler = _scheduler(diffusers, _part(folder, "scheduler", "scheduler_config.json"))
+    shape = _shape(unet.config)
+    denoiser = _denoiser(unet, scheduler)
+    tensors, settings = dict(unet.state_dict()), {"unet": _public(unet), "scheduler": _public(scheduler)}
+    encode = None
+    for name in ("vae", "vqvae"):
+        if (folder / name / "config.json").is_file():
+            autoencoder = _load(diffusers, folder / name, ("AutoencoderKL", "VQModel"), device)
+            encode = LatentEncoder(autoencoder, shape)
+            tensors |= {f"{name}.{key}": value for key, value in autoencoder.state_dict().items()}
+            settings[name] = _public(autoencoder)
+    edm = isinstance(denoiser, Preconditioned)
+    return Model(
+        denoiser.requires_grad_(False).eval(),
+        shape,
+        classes=unet.config.get("num_class_embeds") or 0,
+        bounds=(-1.0, 1.0) if encode is None else None,
+        encode=encode,
+        source=str(folder),
+        identity=fingerprint(tensors, **settings),
+        sigma_range=(
+            (float(scheduler.config.sigma_min), float(scheduler.config.sigma_max)) if edm else denoiser.sigma_range
+        ),
+    )
+
+
+def _shape(settings: Any) -> tuple[int, int, int] | None:
+    size = settings.sample_size
+    if size is None:
+        return None
+    height, width = (size, size) if isinstance(size, int) else size
+    return int(settings.in_channels), int(height), int(width)
+
+
+def _denoiser(unet: Any, scheduler: Any) -> Any:
+    """D(x, σ) of the network, as its scheduler reads its predictions."""
+    settings, name = scheduler.config, type(scheduler).__name__
+    prediction = settings.get("prediction_type", "epsilon")
+    learned = unet.config.get("time_embedding_type") == "learned"
+    if name in ("EDMEulerScheduler", "EDMDPMSolverMultistepScheduler"):
+        _refuse_whole_steps(learned, name)
+        # EDM's c_out multiplies the answer of either kind; "v_prediction" only turns its sign.
+        network = LabeledUNet(unet, sign=-1 if prediction == "v_prediction" else 1)
+        return Preconditioned(network, "edm", sigma_data=settings.sigma_data)
+    if name.startswith("FlowMatch") or prediction == "flow_prediction":
+        _refuse_whole_steps(learned, name)
+        schedule = LinearFlow(
+            data_at=int(settings.get("invert_sigmas", False)), time_scale=settings.num_train_timesteps
+        )
+        return from_flow(LabeledUNet(unet), schedule)
+    if hasattr(scheduler, "alphas_cumprod") and settings.get("timestep_type", "discrete") == "discrete":
+        if prediction in _CONVERT:
+            return _CONVERT[prediction](
+                LabeledUNet(unet), Discrete.from_alphas(scheduler.alphas_cumprod, rounded=learned)
+            )
+        raise CheckpointError(f"expected a prediction_type among {', '.join(_CONVERT)}; {name} has {prediction!r}.")
+    raise CheckpointError(
+        f"the schedule of {name} is not known here. Known are the schedulers in discrete time (DDPM, DDIM, PNDM, "
+        "DPM-Solver, Euler, …), EDM's and those of flow matching. Wrap the network with gausslens.from_eps or its kin "
+        "and load it as package.module:object."
+    )
+
+
+def _refuse_whole_steps(learned: bool, name: str) -> None:
+    if learned:
+        raise CheckpointError(f"the network looks whole time steps up, but {name} has continuous time.")
+
+
+def _scheduler(diffusers: Any, folder: Path) -> Any:
+    settings = _json(folder / "scheduler_config.json")
+    name = settings.get("_class_name", "")
+    kind: Any = getattr(diffusers, str(name), None)
+    if diffusers.SchedulerMixin not in getattr(kind, "__mro__", ()):
+        raise CheckpointError(f"{folder / 'scheduler_config.json'} names no scheduler of diffusers: {name!r}.")
+    try:
+        return kind.from_config(settings)
+    except Exception as error:  # settings that do not fit raise errors of many kinds
+        raise CheckpointError(f"the scheduler in {folder} cannot be made: {type(error).__name__}: {error}") from error
+
+
+def _load(diffusers: Any, folder: Path, kinds: tuple[str, ...], device: torch.device | str | None) -> Any:
+    """One of diffusers' models with the weights in its folder, all of them."""
+    name = _json(folder / "config.json").get("_class_name", kinds[0])
+    if name not in kinds:
+        raise CheckpointError(
+            f"expected a {' or '.join(kinds)} in {folder}; got {name}. Models conditioned on text, and other networks, "
+            "can be wrapped in a function D(x, sigma) and loaded as package.module:function."
+        )
+    if not list(folder.glob("*.safetensors")):
+        found = ", ".join(sorted(path.name for path in folder.glob("diffusion_pytorch_model*"))) or "no weights"
+        raise CheckpointError(
+            f"expected weights as safetensors in {folder}; found {found}. Pickles (.bin) can run code and are not read: "
+            f"if you trust them, convert them with diffusers, {name}.from_pretrained({str(folder)!r})"
+            f".save_pretrained({str(folder)!r})."
+        )
+    try:
+        model, report = getattr(diffusers, name).from_pretrained(
+            folder,
+            local_files_only=True,
+            use_safetensors=True,
+            torch_dtype=torch.float32,
+            low_cpu_mem_usage=False,  # which would leave missing weights without values
+            output_loading_info=True,
+        )
+    except Exception as error:  # broken files and settings that do not fit raise errors of many kinds
+        raise CheckpointError(f"{name} in {folder} cannot be read: {type(error).__name__}: {error}") from error
+    lacking = [*report["missing_keys"], *report["mismatched_keys"], *report["error_msgs"]]
+    if lacking:
+        raise CheckpointError(f"the weights in {folder} do not fill {name}; missing or of another shape: {lacking[0]}.")
+    return model.requires_grad_(False).eval().to(device or "cpu")
+
+
+def _part(folder: Path, name: str, config: str) -> Path:
+    """The folder of the network or the scheduler: its own, or the model's itself."""
+    for place in (folder / name, folder):
+        if (place / config).is_file():
+            return place
+    raise CheckpointError(
+        f"expected {name}/{config} in the diffusers folder {folder}; there is none. "
+        "Save the whole pipeline, network and scheduler, with save_pretrained."
+    )
+
+
+def _public(part: Any) -> dict[str, Any]:
+    """The settings of a part, without where it was saved and by which version."""
+    return {"name": type(part).__name__, **{k: v for k, v in part.config.items() if not k.startswith("_")}}
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}.") from None
+    if not isinstance(value, dict):
+        raise CheckpointError(f"expected a JSON object in {path}; got {type(value).__name__}.")
+    return value
+
+
+def _diffusers() -> Any:
+    try:
+        return import_module("diffusers")
+    except ImportError:
+        raise MissingExtraError(
+            "models of diffusers need the package diffusers, which is not installed: pip install 'gausslens[hf]'."
+        ) from None

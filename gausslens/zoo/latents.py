@@ -1,0 +1,80 @@
+"""The way from pixels to latents, for models that denoise latents: x0 = (encoder(image) − shift)·scale.
+
+An encoder with a posterior answers with its mean, so that an image has one latent. Scale and shift are what the
+autoencoder's config says diffusion models were trained with.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..denoisers.protocol import in_batches
+from ..errors import CheckpointError, DataError
+from ..images import dequantize, gather
+
+_BATCH = 16  # encoders run at the resolution of the pixels, where images are large
+
+
+class LatentEncoder:
+    """Images to the latents of a diffusers `AutoencoderKL` or `VQModel`.
+
+    Args:
+        autoencoder: the model, in eval mode, on its device.
+        shape: of the latents, (c, h, w), that the denoiser takes; None if it takes any.
+
+    Raises:
+        CheckpointError: if it is another kind of autoencoder.
+    """
+
+    def __init__(self, autoencoder: Any, shape: tuple[int, int, int] | None) -> None:
+        name = type(autoencoder).__name__
+        if name not in ("AutoencoderKL", "VQModel"):
+            raise CheckpointError(f"expected an AutoencoderKL or a VQModel for the latents; got {name}.")
+        self.autoencoder, self.shape = autoencoder, shape
+        settings = autoencoder.config
+        shift, spread = settings.get("latents_mean"), settings.get("latents_std")
+        self.shift = _per_channel(settings.get("shift_factor") or 0.0 if shift is None else shift)
+        self.scale = settings.get("scaling_factor", 1.0) / _per_channel(1.0 if spread is None else spread)
+
+    def __call__(self, images: Any) -> Tensor:
+        """The latents of images.
+
+        Args:
+            images: uint8 or floats in [-1, 1], (n, c, h, w).
+
+        Returns:
+            Latents, (n, *shape), float32 on the CPU.
+
+        Raises:
+            DataError: if the images do not have the size or the channels that the model is made for.
+        """
+        pixels = gather(images)
+        channels = self.autoencoder.config.in_channels
+        if pixels.shape[1] != channels:
+            raise DataError(
+                f"expected images with {channels} channels for this autoencoder; got shape {tuple(pixels.shape)}. "
+                "Convert them, as grey images to RGB with images.expand(-1, 3, -1, -1)."
+            )
+        device = next(self.autoencoder.parameters()).device
+        with torch.no_grad():
+            batches = in_batches(
+                lambda start, stop: self._latents(dequantize(pixels[start:stop].to(device))).cpu(), len(pixels), _BATCH
+            )
+            latents = torch.cat([(batch - self.shift) * self.scale for batch in batches])
+        if self.shape is not None and tuple(latents.shape[1:]) != self.shape:
+            factor = pixels.shape[3] // latents.shape[3]
+            raise DataError(
+                f"expected images whose latents have shape {self.shape}, which is {self.shape[1] * factor} by "
+                f"{self.shape[2] * factor} pixels; got images of shape {tuple(pixels.shape)}. Resize them."
+            )
+        return latents
+
+    def _latents(self, x0: Tensor) -> Tensor:
+        answer = self.autoencoder.encode(x0)
+        latents: Tensor = answer.latents if hasattr(answer, "latents") else answer.latent_dist.mode()
+        return latents.float()
+
+
+def _per_channel(values: Any) -> Tensor:
+    return torch.as_tensor(values, dtype=torch.float32).reshape(-1, 1, 1)

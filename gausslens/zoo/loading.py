@@ -1,0 +1,117 @@
+"""Any model from its source, whatever wrote it.
+
+| source | is read by |
+|---|---|
+| a run of `gausslens train`, its folder, or a snapshot or converted file (.safetensors) | `gausslens.runs` |
+| an EDM network pickle (.pkl), without running anything in it | `zoo.edm` |
+| a folder of diffusers | `zoo.diffusers_folder` |
+| `package.module:object`; in Python also a module, a function or a `Model` | `zoo.objects` |
+"""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import CheckpointError, ConfigError
+from ..runs import Run
+from ..runs import load_denoiser as load_trained
+from .diffusers_folder import is_diffusers, load_diffusers
+from .model import Model
+from .objects import as_model, is_object_name, load_object
+
+_CORRECTIONS = ("shape", "classes", "bounds", "encode")
+
+
+def load_model(
+    source: Any,
+    *,
+    kimg: float | int | None = None,
+    ema: bool = True,
+    device: torch.device | str | None = None,
+    **corrections: Any,
+) -> Model:
+    """A model from its source: the denoiser D(x, σ), and what it is a denoiser of.
+
+    Args:
+        source: see the table above.
+        kimg: which snapshot of a run, in thousands of images; None is the last.
+        ema: the moving average of a run's weights rather than the raw ones.
+        device: where to put it; None is the CPU, or for a module that is given, where it is.
+        **corrections: `shape`, `classes`, `bounds` or `encode` of the model, where the source does not say or is wrong.
+
+    Returns:
+        The model.
+
+    Raises:
+        CheckpointError: if there is no such source, or it cannot be read.
+        ConfigError: on corrections of anything else, or if `kimg` or `ema` are given for a source without snapshots.
+        MissingExtraError: if the source needs a package that is not installed.
+    """
+    unknown = corrections.keys() - set(_CORRECTIONS)
+    if unknown:
+        raise ConfigError(f"expected corrections among {', '.join(_CORRECTIONS)}; got {', '.join(sorted(unknown))}.")
+    if _is_ours(source):
+        trained = source if isinstance(source, Run) else Path(source)
+        denoiser = load_trained(trained, kimg=kimg, ema=ema, device=device)
+        model = as_model(denoiser, source=str(source.path if isinstance(source, Run) else source))
+    elif kimg is not None or not ema:
+        raise ConfigError(f"kimg and ema=False choose among a training run's snapshots; {source!r} has none.")
+    elif not isinstance(source, str | os.PathLike):
+        model = as_model(source, device=device)
+    elif Path(source).suffix == ".pkl":
+        from .edm import load_edm
+
+        model = load_edm(Path(source))
+        model = replace(model, denoiser=model.denoiser.to(device or "cpu"))
+    elif Path(source).is_dir():
+        model = load_diffusers(Path(source), device=device)
+    elif is_object_name(str(source)):
+        model = load_object(str(source), device=device)
+    else:
+        raise CheckpointError(
+            f"expected a model at {source}: the directory of a run, a .safetensors or .pkl file, a folder of diffusers, "
+            "or package.module:object; there is no such file or folder."
+        )
+    return replace(model, **corrections)
+
+
+def load_denoiser(
+    source: Any,
+    *,
+    kimg: float | int | None = None,
+    ema: bool = True,
+    device: torch.device | str | None = None,
+) -> nn.Module:
+    """The denoiser D(x, σ) of anybody's model, in eval mode.
+
+    Args:
+        source: a run of `gausslens train`, its directory or a snapshot (.safetensors); an EDM network pickle (.pkl), of
+            which nothing is run; a diffusers folder; or `package.module:object`, a module, a function D(x, sigma) or
+            D(x, sigma, labels), or a factory of one.
+        kimg: which snapshot of a run, in thousands of images; None is the last.
+        ema: the moving average of a run's weights rather than the raw ones.
+        device: where to put it; None is the CPU.
+
+    Returns:
+        The denoiser; a conditional one takes labels third.
+
+    Raises:
+        CheckpointError: if there is no such source, or it cannot be read.
+        ConfigError: if `kimg` or `ema` are given for a source without snapshots.
+        MissingExtraError: if the source needs a package that is not installed.
+    """
+    return load_model(source, kimg=kimg, ema=ema, device=device).denoiser
+
+
+def _is_ours(source: Any) -> bool:
+    """Whether `gausslens.runs` reads it: everything on disk that nobody else does, for its errors are about runs."""
+    if isinstance(source, Run):
+        return True
+    if not isinstance(source, str | os.PathLike):
+        return False
+    path = Path(source)
+    return (path.is_dir() and not is_diffusers(path)) or (path.is_file() and path.suffix != ".pkl")

@@ -1,0 +1,163 @@
+"""Models that are Python objects: modules and functions D(x, σ), given or named as `package.module:object`.
+
+The object is an `nn.Module`, a function D(x, sigma) or D(x, sigma, labels), a `Model`, or a factory without arguments
+that makes one of these. Naming an object runs the code of its module, as any import does.
+"""
+
+import hashlib
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import reduce
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import CheckpointError
+from .model import Model, fingerprint
+
+_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+class FunctionDenoiser(nn.Module):
+    """A function D(x, σ) or D(x, σ, labels) as a module without weights.
+
+    Args:
+        function: the denoiser.
+    """
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor, sigma: Any, *labels: Any) -> Tensor:
+        """D(x, σ), whatever the function answers.
+
+        Args:
+            x: noisy images, (b, c, h, w).
+            sigma: noise levels.
+            *labels: integers (b,), if the function takes them.
+
+        Returns:
+            The estimates, (b, c, h, w).
+        """
+        denoised: Tensor = self.function(x, sigma, *labels)
+        return denoised
+
+
+def is_object_name(text: str) -> bool:
+    """Whether a text has the form `package.module:object`."""
+    return _NAME.fullmatch(text) is not None
+
+
+def load_object(name: str, *, device: torch.device | str | None = None) -> Model:
+    """The model that `package.module:object` names; modules in the current directory are found, too.
+
+    Args:
+        name: the object; dots after the colon lead to attributes.
+        device: where to put it; None leaves it where it is.
+
+    Returns:
+        The model.
+
+    Raises:
+        CheckpointError: if there is no such object, its module cannot be imported, or it is no denoiser.
+    """
+    module_name, _, path = name.partition(":")
+    with _current_directory_importable():
+        try:
+            module = import_module(module_name)
+        except Exception as error:  # whatever the module's own code raises
+            raise CheckpointError(
+                f"could not import {module_name} of {name}: {type(error).__name__}: {error}. "
+                "Run from the folder that holds it, or install it."
+            ) from error
+        try:
+            found = reduce(getattr, path.split("."), module)
+        except AttributeError:
+            raise CheckpointError(f"expected {path} in the module {module_name}; it has no such name.") from None
+        file = getattr(module, "__file__", None)
+        code = hashlib.sha256(Path(file).read_bytes()).hexdigest() if file and Path(file).is_file() else ""
+        model = as_model(found, source=name, device=device, code=code)
+    model.denoiser.requires_grad_(False).eval()
+    return model
+
+
+def as_model(found: Any, *, source: str = "", device: torch.device | str | None = None, code: str = "") -> Model:
+    """A module, a function, a `Model` or a factory of one as a model.
+
+    Args:
+        found: the object.
+        source: what to call it; its own name if empty.
+        device: where to put it; None leaves it where it is.
+        code: a hash of the code it came from, for the identity.
+
+    Returns:
+        The model, its module neither frozen nor put in eval mode. What the object does not say, such as the shape of
+        its images, is left open.
+
+    Raises:
+        CheckpointError: if it is no denoiser, or the factory fails.
+    """
+    name = source or getattr(found, "__qualname__", type(found).__name__)
+    if _is_factory(found):
+        try:
+            found = found()
+        except Exception as error:  # whatever the factory's own code raises
+            raise CheckpointError(f"the factory {name} failed: {type(error).__name__}: {error}") from error
+    if isinstance(found, Model):
+        return replace(found, denoiser=found.denoiser.to(device), source=found.source or name)
+    if not callable(found):
+        raise CheckpointError(
+            f"expected a denoiser D(x, sigma), a module, a function or a factory of one, at {name}; "
+            f"got {type(found).__name__}."
+        )
+    denoiser = found if isinstance(found, nn.Module) else FunctionDenoiser(found)
+    network = getattr(denoiser, "network", denoiser)  # of a Preconditioned, or of one of `from_eps` and its kin
+    shape, classes = getattr(network, "shape", None), getattr(network, "classes", 0)
+    tensors = denoiser.state_dict()
+    settings = {key: getattr(denoiser, key, None) for key in ("kind", "sigma_data", "target", "schedule")}
+    identity = fingerprint(tensors, structure=repr(denoiser), name=name if code else "", code=code, **settings)
+    return Model(
+        denoiser.to(device),
+        tuple(shape) if isinstance(shape, tuple) and len(shape) == 3 else None,
+        classes=classes if isinstance(classes, int) else 0,
+        source=name,
+        identity=identity if tensors or code else "",  # nothing to tell this function from another
+        sigma_range=getattr(denoiser, "sigma_range", Model.sigma_range),
+    )
+
+
+def _is_factory(found: Any) -> bool:
+    """Whether something is called without arguments, rather than with x and σ."""
+    if isinstance(found, type):
+        return True
+    if isinstance(found, nn.Module | Model) or not callable(found):
+        return False
+    try:
+        parameters = inspect.signature(found).parameters.values()
+    except (TypeError, ValueError):  # compiled functions may not say
+        return False
+    return not any(
+        parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters
+    )
+
+
+@contextmanager
+def _current_directory_importable() -> Iterator[None]:
+    """As `python -m` has it, and a command does not."""
+    here = str(Path.cwd())
+    added = here not in sys.path and "" not in sys.path
+    if added:
+        sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        if added and here in sys.path:
+            sys.path.remove(here)

@@ -1,0 +1,305 @@
+"""Folders of diffusers are read as their own schedulers read them."""
+
+import json
+import sys
+
+import pytest
+import torch
+
+from gausslens import CheckpointError, DataError, MissingExtraError, karras_sigmas, sample
+from gausslens.zoo.loading import load_denoiser, load_model
+
+diffusers = pytest.importorskip("diffusers", reason="diffusers is not installed: its folders are not tested")
+
+SIZE = 8
+
+
+def tiny_unet(**options):
+    torch.manual_seed(0)
+    unet = diffusers.UNet2DModel(
+        **{
+            "sample_size": SIZE,
+            "in_channels": 3,
+            "out_channels": 3,
+            "block_out_channels": (8, 8),
+            "layers_per_block": 1,
+            "down_block_types": ("DownBlock2D", "AttnDownBlock2D"),
+            "up_block_types": ("AttnUpBlock2D", "UpBlock2D"),
+            "norm_num_groups": 4,
+            **options,
+        }
+    )
+    return unet.eval().requires_grad_(False)
+
+
+def save(folder, unet, scheduler, **parts):
+    unet.save_pretrained(folder / "unet")
+    scheduler.save_pretrained(folder / "scheduler")
+    for name, part in parts.items():
+        part.save_pretrained(folder / name)
+    return folder
+
+
+def noisy(sigma, b=3, channels=3):
+    return torch.randn(b, channels, SIZE, SIZE) * (1 + sigma**2) ** 0.5
+
+
+@pytest.mark.parametrize("prediction", ["epsilon", "v_prediction", "sample"])
+@pytest.mark.parametrize(("name", "betas"), [("DDPMScheduler", "linear"), ("DDIMScheduler", "squaredcos_cap_v2")])
+def test_discrete_schedulers_agree_with_their_own_step(tmp_path, name, prediction, betas):
+    scheduler = getattr(diffusers, name)(prediction_type=prediction, clip_sample=False, beta_schedule=betas)
+    unet = tiny_unet()
+    model = load_model(save(tmp_path, unet, scheduler))
+    assert (model.shape, model.classes, model.bounds, model.encode) == ((3, SIZE, SIZE), 0, (-1.0, 1.0), None)
+    scheduler.set_timesteps(1000)
+    for step in (0, 1, 50, 500, 900):
+        alpha = scheduler.alphas_cumprod[step]
+        sigma = ((1 - alpha) / alpha).sqrt()
+        x = noisy(sigma)
+        x_t = alpha.sqrt() * x
+        answer = scheduler.step(unet(x_t, step).sample, step, x_t).pred_original_sample
+        # The estimate is a difference of numbers of the size of x, in float32.
+        torch.testing.assert_close(model.denoiser(x, sigma), answer, rtol=1e-5, atol=1e-5 * max(1.0, float(sigma)))
+    low, _ = model.sigma_range
+    assert low == pytest.approx(
+        float(((1 - scheduler.alphas_cumprod[0]) / scheduler.alphas_cumprod[0]).sqrt()), rel=1e-4
+    )
+    assert sample(model.denoiser, torch.randn(2, 3, SIZE, SIZE), sigmas=karras_sigmas(3, low, 80.0)).isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["EulerDiscreteScheduler", "PNDMScheduler", "DPMSolverMultistepScheduler"])
+def test_other_solvers_of_the_same_process_give_the_same_denoiser(tmp_path, name):
+    unet = tiny_unet()
+    settings = {"beta_schedule": "scaled_linear", "prediction_type": "v_prediction", "beta_end": 0.012}
+    one = load_denoiser(save(tmp_path / "a", unet, diffusers.DDPMScheduler(**settings)))
+    other = load_denoiser(save(tmp_path / "b", unet, getattr(diffusers, name)(**settings)))
+    x = noisy(1.3)
+    torch.testing.assert_close(other(x, 1.3), one(x, 1.3))
+
+
+@pytest.mark.parametrize("prediction", ["epsilon", "v_prediction"])
+@pytest.mark.parametrize("name", ["EDMEulerScheduler", "EDMDPMSolverMultistepScheduler"])
+def test_edm_schedulers_agree_with_their_own_preconditioning(tmp_path, name, prediction):
+    scheduler = getattr(diffusers, name)(prediction_type=prediction, sigma_data=0.4, sigma_min=0.01, sigma_max=50.0)
+    unet = tiny_unet()
+    model = load_model(save(tmp_path, unet, scheduler))
+    assert model.sigma_range == (0.01, 50.0)
+    for sigma in (0.01, 0.5, 3.0, 50.0):
+        x = noisy(sigma)
+        level = torch.tensor(sigma)
+        predicted = unet(scheduler.precondition_inputs(x, level), scheduler.precondition_noise(level)).sample
+        answer = scheduler.precondition_outputs(x, predicted, level)
+        torch.testing.assert_close(model.denoiser(x, sigma), answer, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["FlowMatchEulerDiscreteScheduler", "FlowMatchHeunDiscreteScheduler"])
+@pytest.mark.parametrize("shift", [1.0, 3.0])
+def test_flow_schedulers_agree_with_their_own_times(tmp_path, name, shift):
+    scheduler = getattr(diffusers, name)(shift=shift)
+    unet = tiny_unet()
+    model = load_model(save(tmp_path, unet, scheduler))
+    for index in (1, 300, 999):
+        time, t = scheduler.timesteps[index], scheduler.sigmas[index]
+        sigma = t / (1 - t)
+        x = noisy(sigma)
+        x_t = (1 - t) * x
+        answer = x_t - t * unet(x_t, time).sample  # Euler's step from t to 0
+        torch.testing.assert_close(model.denoiser(x, sigma), answer, rtol=1e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("inverted", [False, True])
+def test_flow_schedulers_agree_with_their_own_last_step(tmp_path, inverted):
+    scheduler = diffusers.FlowMatchEulerDiscreteScheduler(invert_sigmas=inverted)
+    unet = tiny_unet()
+    denoiser = load_denoiser(save(tmp_path, unet, scheduler))
+    scheduler.set_timesteps(sigmas=[0.3])
+    time = scheduler.timesteps[0]
+    assert float(time) == pytest.approx(700 if inverted else 300)  # where the image has weight 0.7
+    x_t = torch.randn(2, 3, SIZE, SIZE)
+    answer = scheduler.step(unet(x_t, time).sample, time, x_t).prev_sample
+    torch.testing.assert_close(denoiser(x_t / 0.7, 0.3 / 0.7), answer, rtol=1e-5, atol=1e-5)
+
+
+def test_labels_reach_the_network(tmp_path):
+    unet = tiny_unet(num_class_embeds=5)
+    scheduler = diffusers.DDPMScheduler(clip_sample=False)
+    model = load_model(save(tmp_path, unet, scheduler))
+    assert model.classes == 5
+    alpha = scheduler.alphas_cumprod[300]
+    sigma = ((1 - alpha) / alpha).sqrt()
+    x, labels = noisy(sigma), torch.tensor([4, 0, 2])
+    answer = x - sigma * unet(alpha.sqrt() * x, 300, class_labels=labels).sample
+    torch.testing.assert_close(model.denoiser(x, sigma, labels), answer, rtol=1e-5, atol=1e-5)
+    assert sample(model.denoiser, torch.randn(3, 3, 8, 8), sigmas=[10.0, 1.0], labels=labels).isfinite().all()
+    with pytest.raises(DataError, match="labels from 0 to 4; got none"):
+        model.denoiser(x, sigma)
+    with pytest.raises(DataError, match="labels from 0 to 4; got 5"):
+        model.denoiser(x, sigma, torch.tensor([5, 0, 2]))
+    unconditional = load_model(save(tmp_path / "other", tiny_unet(), scheduler))
+    with pytest.raises(DataError, match="unconditional; got labels"):
+        unconditional.denoiser(x, sigma, labels)
+
+
+def test_a_learned_variance_is_left_out(tmp_path):
+    unet = tiny_unet(out_channels=6)
+    scheduler = diffusers.DDPMScheduler(variance_type="learned_range", clip_sample=False)
+    denoiser = load_denoiser(save(tmp_path, unet, scheduler))
+    alpha = scheduler.alphas_cumprod[300]
+    sigma = ((1 - alpha) / alpha).sqrt()
+    x = noisy(sigma)
+    x_t = alpha.sqrt() * x
+    answer = scheduler.step(unet(x_t, 300).sample, 300, x_t).pred_original_sample
+    torch.testing.assert_close(denoiser(x, sigma), answer, rtol=1e-5, atol=1e-5)
+
+
+def test_networks_that_look_steps_up_are_told_whole_steps(tmp_path):
+    unet = tiny_unet(time_embedding_type="learned", num_train_timesteps=1000)
+    scheduler = diffusers.DDPMScheduler()
+    denoiser = load_denoiser(save(tmp_path, unet, scheduler))
+    sigmas = ((1 - scheduler.alphas_cumprod) / scheduler.alphas_cumprod).sqrt()
+    between = 0.9 * sigmas[300] + 0.1 * sigmas[301]
+    x = noisy(between)
+    answer = x - between * unet(x / (1 + between**2).sqrt(), 300).sample
+    torch.testing.assert_close(denoiser(x, between), answer, rtol=1e-5, atol=1e-5)
+    with pytest.raises(CheckpointError, match="looks whole time steps up"):
+        load_denoiser(save(tmp_path / "edm", unet, diffusers.EDMEulerScheduler()))
+
+
+def tiny_vae(kind, **options):
+    torch.manual_seed(1)
+    blocks = {
+        "block_out_channels": (8, 8),
+        "down_block_types": ("DownEncoderBlock2D",) * 2,
+        "up_block_types": ("UpDecoderBlock2D",) * 2,
+        "norm_num_groups": 4,
+        "latent_channels": 4,
+    }
+    return getattr(diffusers, kind)(**blocks, **options).eval().requires_grad_(False)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "options"),
+    [
+        ("vae", "AutoencoderKL", {"scaling_factor": 0.5}),
+        ("vae", "AutoencoderKL", {"scaling_factor": 0.5, "shift_factor": 0.2}),
+        ("vae", "AutoencoderKL", {"latents_mean": [0.1, 0.2, 0.3, 0.4], "latents_std": [1.0, 2.0, 3.0, 4.0]}),
+        ("vqvae", "VQModel", {"scaling_factor": 0.7}),
+    ],
+)
+def test_latent_models_are_measured_in_their_latents(tmp_path, name, kind, options):
+    vae = tiny_vae(kind, **options)
+    unet = tiny_unet(in_channels=4, out_channels=4)
+    model = load_model(save(tmp_path, unet, diffusers.DDIMScheduler(), **{name: vae}))
+    assert model.bounds is None
+    assert model.shape == (4, SIZE, SIZE)
+    images = torch.randint(0, 256, (20, 3, 2 * SIZE, 2 * SIZE), dtype=torch.uint8)
+    pixels = images.float() / 127.5 - 1
+    raw = vae.encode(pixels).latents if kind == "VQModel" else vae.encode(pixels).latent_dist.mean
+    mean = torch.tensor(options.get("latents_mean", [options.get("shift_factor", 0.0)] * 4)).reshape(4, 1, 1)
+    std = torch.tensor(options.get("latents_std", [1.0] * 4)).reshape(4, 1, 1)
+    answer = (raw - mean) * options.get("scaling_factor", 0.18215) / std
+    latents = model.encode(images)
+    torch.testing.assert_close(latents, answer, rtol=1e-5, atol=1e-5)
+    assert model.denoiser(latents + torch.randn_like(latents), 1.0).shape == latents.shape
+    with pytest.raises(DataError, match="16 by 16 pixels"):
+        model.encode(images[..., :8, :8])
+    with pytest.raises(DataError, match="3 channels"):
+        model.encode(images[:, :1])
+
+
+def test_network_and_scheduler_may_lie_side_by_side(tmp_path):
+    unet, scheduler = tiny_unet(), diffusers.DDPMScheduler()
+    unet.save_pretrained(tmp_path / "flat")
+    scheduler.save_pretrained(tmp_path / "flat")
+    nested = load_model(save(tmp_path / "nested", unet, scheduler))
+    flat = load_model(str(tmp_path / "flat"))
+    x = noisy(1.0)
+    assert torch.equal(flat.denoiser(x, 1.0), nested.denoiser(x, 1.0))
+    assert flat.identity == nested.identity
+
+
+def test_a_saved_pipeline_is_read(tmp_path):
+    unet, scheduler = tiny_unet(), diffusers.DDPMScheduler()
+    diffusers.DDPMPipeline(unet=unet, scheduler=scheduler).save_pretrained(tmp_path)
+    assert load_model(tmp_path).shape == (3, SIZE, SIZE)
+
+
+def test_identity_tells_weights_and_schedulers_apart(tmp_path):
+    unet = tiny_unet()
+    identities = {load_model(save(tmp_path / "a", unet, diffusers.DDPMScheduler())).identity}
+    identities |= {load_model(save(tmp_path / "b", unet, diffusers.DDPMScheduler(prediction_type="sample"))).identity}
+    unet.conv_in.bias.data += 1e-6
+    identities |= {load_model(save(tmp_path / "c", unet, diffusers.DDPMScheduler())).identity}
+    assert len(identities) == 3
+
+
+def edit(path, **changes):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def broken(folder, how):
+    save(folder, tiny_unet(), diffusers.DDPMScheduler())
+    weights = folder / "unet" / "diffusion_pytorch_model.safetensors"
+    if how == "pickle":
+        torch.save(tiny_unet().state_dict(), weights.with_suffix(".bin"))
+        weights.unlink()
+    elif how == "truncated":
+        weights.write_bytes(weights.read_bytes()[:-50])
+    elif how == "partial":
+        from safetensors.torch import load_file, save_file
+
+        tensors = load_file(weights)
+        tensors.pop("conv_in.bias")
+        save_file(tensors, weights, metadata={"format": "pt"})
+    elif how == "misfit":
+        edit(folder / "unet" / "config.json", block_out_channels=[8, 16])
+    elif how == "no scheduler":
+        (folder / "scheduler" / "scheduler_config.json").unlink()
+    elif how == "strange scheduler":
+        edit(folder / "scheduler" / "scheduler_config.json", _class_name="logging")
+    elif how == "strange betas":
+        edit(folder / "scheduler" / "scheduler_config.json", beta_schedule="zigzag")
+    elif how == "unknown schedule":
+        edit(folder / "scheduler" / "scheduler_config.json", _class_name="ScoreSdeVeScheduler")
+    elif how == "unknown prediction":
+        edit(folder / "scheduler" / "scheduler_config.json", prediction_type="score")
+    elif how == "text":
+        edit(folder / "unet" / "config.json", _class_name="UNet2DConditionModel")
+    elif how == "no JSON":
+        (folder / "unet" / "config.json").write_text("{")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("pickle", r"safetensors in .*found diffusion_pytorch_model.bin.*can run code"),
+        ("truncated", "cannot be read"),
+        ("partial", "missing or of another shape: conv_in.bias"),
+        ("misfit", "UNet2DModel"),
+        ("no scheduler", "expected scheduler/scheduler_config.json"),
+        ("strange scheduler", "names no scheduler of diffusers: 'logging'"),
+        ("strange betas", "zigzag"),
+        ("unknown schedule", "ScoreSdeVeScheduler is not known"),
+        ("unknown prediction", "prediction_type among epsilon, v_prediction, sample; DDPMScheduler has 'score'"),
+        ("text", "expected a UNet2DModel in .*; got UNet2DConditionModel"),
+        ("no JSON", "cannot be read"),
+    ],
+)
+def test_folders_that_cannot_be_read_say_why(tmp_path, how, message):
+    with pytest.raises(CheckpointError, match=message):
+        load_model(broken(tmp_path, how))
+
+
+def test_networks_with_other_inputs_are_refused(tmp_path):
+    with pytest.raises(CheckpointError, match="6 in and 3 out"):
+        load_model(save(tmp_path / "a", tiny_unet(in_channels=6), diffusers.DDPMScheduler()))
+    with pytest.raises(CheckpointError, match="embeds classes by 'timestep'"):
+        load_model(save(tmp_path / "b", tiny_unet(class_embed_type="timestep"), diffusers.DDPMScheduler()))
+
+
+def test_without_diffusers_the_extra_is_named(tmp_path, monkeypatch):
+    folder = save(tmp_path, tiny_unet(), diffusers.DDPMScheduler())
+    monkeypatch.setitem(sys.modules, "diffusers", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'gausslens\[hf\]'"):
+        load_model(folder)
