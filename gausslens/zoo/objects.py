@@ -36,8 +36,8 @@ class FunctionDenoiser(nn.Module):
         super().__init__()
         self.function = function
 
-    def forward(self, x: Tensor, sigma: Any, *labels: Any) -> Tensor:
-        """D(x, σ), whatever the function answers.
+    def forward(self, x: Tensor, sigma: Any, *labels: Any) -> Any:
+        """D(x, σ), whatever the function answers; who calls a denoiser checks it.
 
         Args:
             x: noisy images, (b, c, h, w).
@@ -47,8 +47,7 @@ class FunctionDenoiser(nn.Module):
         Returns:
             The estimates, (b, c, h, w).
         """
-        denoised: Tensor = self.function(x, sigma, *labels)
-        return denoised
+        return self.function(x, sigma, *labels)
 
 
 def is_object_name(text: str) -> bool:
