@@ -140,6 +140,5 @@ def _per_image(values: Float[Tensor, "b"], x: Tensor) -> Tensor:
 
 def _time_of(sigma: Float[Tensor, "*levels"]) -> Float[Tensor, "*levels"]:
     """The t of the VP process with σ(t)² = exp(β_slope t²/2 + β_min t) − 1."""
-    doubled_log = 2 * (sigma**2).log1p()
-    # The usual root of the quadratic, rationalised: it keeps its digits as σ → 0.
-    return doubled_log / ((_BETA_MIN**2 + _BETA_SLOPE * doubled_log).sqrt() + _BETA_MIN)
+    # Rounded step by step as in the networks that were published with it: Fourier features of 999·t magnify what differs.
+    return ((_BETA_MIN**2 + 2 * _BETA_SLOPE * (1 + sigma**2).log()).sqrt() - _BETA_MIN) / _BETA_SLOPE

@@ -86,12 +86,12 @@ class NoiseEmbedding(nn.Module):
 
     def _features(self, noise: Tensor) -> Tensor:
         if self.features == "fourier":
-            angles = 2 * math.pi * noise[:, None] * self.frequencies
+            angles = noise[:, None] * (2 * math.pi * self.frequencies)
             return torch.cat([angles.cos(), angles.sin()], 1)
         half = self.width // 2
         last = max(half - 1, 1) if self.features == "sin_cos" else half
         exponents = torch.arange(half, dtype=noise.dtype, device=noise.device) / last
-        angles = noise[:, None] * (-math.log(10_000) * exponents).exp()
+        angles = noise[:, None] * 1e-4**exponents
         halves = [angles.sin(), angles.cos()] if self.features == "sin_cos" else [angles.cos(), angles.sin()]
         return torch.cat(halves, 1)
 

@@ -22,7 +22,12 @@ _SONG = BlockStyle(
     attention_gain=math.sqrt(0.2),
 )
 NCSNPP = Architecture(
-    style=_SONG, features="fourier", late_labels=False, residual_encoder=True, attention_everywhere=False
+    style=_SONG,
+    features="fourier",
+    late_labels=False,
+    residual_encoder=True,
+    attention_everywhere=False,
+    widened_stem=False,
 )
 DDPMPP = Architecture(
     style=replace(_SONG, smooth=False),
@@ -30,6 +35,7 @@ DDPMPP = Architecture(
     late_labels=False,
     residual_encoder=False,
     attention_everywhere=False,
+    widened_stem=False,
 )
 ADM = Architecture(
     style=BlockStyle(
@@ -47,4 +53,5 @@ ADM = Architecture(
     late_labels=True,
     residual_encoder=False,
     attention_everywhere=True,
+    widened_stem=True,
 )

@@ -29,6 +29,7 @@ class Architecture:
         late_labels: whether classes join the embedding and not the features.
         residual_encoder: whether the image joins the encoder at every level.
         attention_everywhere: whether all decoder blocks at an attention resolution attend, or the last one alone.
+        widened_stem: whether the first convolution is as wide as the first resolution's blocks, or has `width` channels.
     """
 
     style: BlockStyle
@@ -36,6 +37,7 @@ class Architecture:
     late_labels: bool
     residual_encoder: bool
     attention_everywhere: bool
+    widened_stem: bool
 
 
 class HalvedConv(nn.Module):
@@ -82,8 +84,8 @@ class UNet(nn.Module):
     Args:
         shape: of one image, (c, h, w).
         architecture: which network.
-        width: channels of the first convolution; even.
-        multipliers: channels at each resolution, in units of `width`; each but the first halves the image.
+        width: channels in units of which multipliers are given; even.
+        multipliers: channels at each resolution; each but the first halves the image.
         blocks: residual blocks at each resolution of the encoder.
         attention: resolutions (of the longer side) with self-attention; others never occur and do no harm.
         dropout: probability in every block.
@@ -123,9 +125,10 @@ class UNet(nn.Module):
         def block(channels_in: int, channels_out: int, **options: Any) -> ResidualBlock:
             return ResidualBlock(channels_in, channels_out, self.embedding.channels, style, dropout=dropout, **options)
 
-        self.stem = style.initialize(nn.Conv2d(shape[0], width, 3, padding=1))
+        channels, image_channels = widths[0] if architecture.widened_stem else width, shape[0]
+        self.stem = style.initialize(nn.Conv2d(shape[0], channels, 3, padding=1))
         self.encoder, self.image = nn.ModuleList(), nn.ModuleList()
-        skips, channels, image_channels = [width], width, shape[0]
+        skips = [channels]
         for level, level_width in enumerate(widths):
             if level > 0:
                 self.encoder.append(block(channels, channels, resample="down"))

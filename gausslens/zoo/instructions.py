@@ -1,0 +1,247 @@
+"""A machine that walks the instructions of a pickle and has nothing to call.
+
+A pickle is a program for a machine with a stack, and Python's machine lets it import and call anything. This one is
+given all names that a pickle may contain, each with a function that makes data of the arguments; any other name, and
+any instruction that such pickles have no use for, is a ValueError that says what was found.
+
+The instructions are counted, keys are strings (others can be made to collide), sets are lists, and nothing is compared,
+hashed or printed that may hold itself. So a walk costs no more than its budget.
+"""
+
+import mmap
+import pickletools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import IO, Any, TypeAlias
+
+Functions: TypeAlias = Mapping[str, Callable[..., Any]]
+"""What a pickle may name, as "module.name", with what is made of the arguments if it is called."""
+
+_INTEGERS = ("BININT", "BININT1", "BININT2", "LONG1")  # of at most 255 bytes
+_TEXTS = ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8")
+_BYTES = ("SHORT_BINBYTES", "BINBYTES", "BINBYTES8")
+_VALUES = frozenset([*_INTEGERS, *_TEXTS, *_BYTES, "BINFLOAT"])
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_CONTAINERS: dict[str, Callable[[], Any]] = {
+    "EMPTY_LIST": list,
+    "EMPTY_TUPLE": tuple,
+    "EMPTY_DICT": dict,
+    "EMPTY_SET": list,  # a set hashes its members, and nobody needs them
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Name:
+    """A class or function that a file names; nothing but its name is known."""
+
+    text: str
+
+
+@dataclass(eq=False)
+class Instance:
+    """What a file wants to be an object.
+
+    Attributes:
+        class_name: of an object that brings its source along, the class's name there; of others, with the module.
+        arguments: what its constructor would get.
+        state: its attributes, if the file sets them.
+    """
+
+    class_name: str
+    arguments: tuple[Any, ...] = ()
+    state: Any = None
+
+
+@dataclass
+class Budget:
+    """What reading may still cost.
+
+    Attributes:
+        instructions: how many may still be walked.
+        n_bytes: how many may still be copied out of the file.
+    """
+
+    instructions: int
+    n_bytes: int
+
+    def spend_instruction(self) -> None:
+        """Account for one instruction; raises ValueError if there is none left."""
+        self.instructions -= 1
+        if self.instructions < 0:
+            raise ValueError("it has far more instructions than a network needs")
+
+    def spend_bytes(self, count: int) -> None:
+        """Account for a copy; raises ValueError if that is more than is left."""
+        self.n_bytes -= count
+        if self.n_bytes < 0:
+            raise ValueError("it uses the same bytes over and over, for more memory than its own size")
+
+
+class Machine:
+    """Walks one pickle.
+
+    Args:
+        stream: where it starts; afterwards, where it ends.
+        functions: all that the pickle may name.
+        budget: what it may cost.
+        stored: what is made of a persistent identity; None allows none.
+    """
+
+    def __init__(
+        self,
+        stream: IO[bytes] | mmap.mmap,
+        functions: Functions,
+        budget: Budget,
+        stored: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self._stream, self._functions, self._budget, self._stored = stream, functions, budget, stored
+        self._stack: list[Any] = []
+        self._marks: list[int] = []
+        self._memo: dict[int, Any] = {}
+
+    def run(self) -> Any:
+        """Walk to the end.
+
+        Returns:
+            What is left on top of the stack.
+
+        Raises:
+            ValueError: if the pickle is broken, or asks for what is not given here.
+        """
+        argument: Any
+        for opcode, argument, _ in pickletools.genops(self._stream):  # type: ignore[arg-type]
+            self._budget.spend_instruction()
+            name = opcode.name
+            if name in _VALUES:
+                self._stack.append(argument)
+            elif name in _CONSTANTS:
+                self._stack.append(_CONSTANTS[name])
+            elif name in _CONTAINERS:
+                self._stack.append(_CONTAINERS[name]())
+            elif name in ("BINPUT", "LONG_BINPUT"):
+                self._memo[argument] = self._top()
+            elif name == "MEMOIZE":
+                self._memo[len(self._memo)] = self._top()
+            elif name in ("BINGET", "LONG_BINGET"):
+                self._stack.append(self._recalled(argument))
+            elif name not in ("PROTO", "FRAME", "STOP"):
+                self._act(name, argument)
+        return self._pop()
+
+    def _act(self, name: str, argument: Any) -> None:
+        """Carry out an instruction that takes something from the stack."""
+        push = self._stack.append
+        match name:
+            case "MARK":
+                self._marks.append(len(self._stack))
+            case "POP":
+                self._pop()
+            case "DUP":
+                push(self._top())
+            case "TUPLE1" | "TUPLE2" | "TUPLE3":
+                push(tuple(reversed([self._pop() for _ in range(int(name[-1]))])))
+            case "TUPLE" | "FROZENSET":
+                push(tuple(self._since_mark()))
+            case "LIST":
+                push(self._since_mark())
+            case "APPEND":
+                self._extend([self._pop()])
+            case "APPENDS" | "ADDITEMS":
+                self._extend(self._since_mark())
+            case "DICT":
+                pairs = self._since_mark()
+                push({})
+                self._set_items(pairs)
+            case "SETITEM":
+                value, key = self._pop(), self._pop()
+                self._set_items([key, value])
+            case "SETITEMS":
+                self._set_items(self._since_mark())
+            case "GLOBAL":
+                push(self._named(*str(argument).split(" ", 1)))
+            case "STACK_GLOBAL":
+                attribute, module = self._pop(), self._pop()
+                push(self._named(module, attribute))
+            case "REDUCE":
+                arguments, function = self._pop(), self._pop()
+                push(self._made(function, arguments))
+            case "NEWOBJ":
+                arguments, kind = self._pop(), self._pop()
+                push(Instance(self._class_name(kind), self._checked_arguments(arguments)))
+            case "BUILD":
+                state, instance = self._pop(), self._top()
+                if not isinstance(instance, Instance) or instance.state is not None:
+                    raise ValueError(f"it sets the state of {kind_of(instance)}")
+                instance.state = state
+            case "BINPERSID" if self._stored is not None:
+                push(self._stored(self._pop()))
+            case _:
+                raise ValueError(f"it has the instruction {name}, which pickles of networks do not need")
+
+    def _named(self, module: Any, attribute: Any = "") -> Name:
+        if not isinstance(module, str) or not isinstance(attribute, str):
+            raise ValueError("it names something by a value that is not a text")
+        text = f"{module}.{attribute}"
+        if text not in self._functions:
+            raise ValueError(f"it asks for {text[:120]!r}, which is no part of a network")
+        return Name(text)
+
+    def _made(self, function: Any, arguments: Any) -> Any:
+        name, given = self._class_name(function), self._checked_arguments(arguments)
+        try:
+            return self._functions[name](*given)
+        except TypeError:
+            raise ValueError(f"it calls {name} with {len(given)} arguments that do not fit") from None
+
+    def _class_name(self, kind: Any) -> str:
+        if type(kind) is not Name:
+            raise ValueError(f"it calls {kind_of(kind)}")
+        return kind.text
+
+    def _checked_arguments(self, arguments: Any) -> tuple[Any, ...]:
+        if type(arguments) is not tuple:
+            raise ValueError(f"it calls something with {kind_of(arguments)} for arguments")
+        return arguments
+
+    def _extend(self, values: list[Any]) -> None:
+        target = self._top()
+        if type(target) is not list:
+            raise ValueError(f"it appends to {kind_of(target)}")
+        target.extend(values)
+
+    def _set_items(self, pairs: list[Any]) -> None:
+        target = self._top()
+        if type(target) is not dict or len(pairs) % 2:
+            raise ValueError(f"it sets {len(pairs)} keys and values of {kind_of(target)}")
+        for key, value in zip(pairs[::2], pairs[1::2], strict=True):
+            if type(key) is not str:
+                raise ValueError(f"it has {kind_of(key)} for a key, where modules have texts")
+            target[key] = value
+
+    def _recalled(self, index: int) -> Any:
+        if index not in self._memo:
+            raise ValueError(f"it recalls value {index}, which was never stored")
+        return self._memo[index]
+
+    def _since_mark(self) -> list[Any]:
+        if not self._marks:
+            raise ValueError("it ends a list that was never begun")
+        start = self._marks.pop()
+        values = self._stack[start:]
+        del self._stack[start:]
+        return values
+
+    def _pop(self) -> Any:
+        top = self._top()
+        self._stack.pop()
+        return top
+
+    def _top(self) -> Any:
+        if not self._stack:
+            raise ValueError("it takes a value from an empty stack")
+        return self._stack[-1]
+
+
+def kind_of(value: Any) -> str:
+    """What sort of value it is, without looking inside."""
+    return value.text if type(value) is Name else f"a {type(value).__name__}"
