@@ -7,7 +7,7 @@ from .claims.windows import InWindow, gaps_of
 from .closeups import HIGH, MIDDLE, close_up_grid, close_ups
 from .drawing import NOISE, RMSE, drawn, line, lines, sample_grid, shown
 from .plans import Plan
-from .snapshots import seen_at
+from .snapshots import sampled_of, seen_at
 from .study import Findings, Part, Study
 
 _SHOWN = 10  # samples of each model
@@ -39,7 +39,7 @@ def draw(findings: Findings) -> list[Figure]:
     """Figs. 7, 16, 17, 18 and 20 of the paper."""
     plan, command, evidence = findings.plan, findings.command, findings.evidence
     few, many = plan.few, plan.sizes[-1]
-    on = f"on {plan.count} noisy held-out images, {plan.seeds} training seeds"
+    on = f"on {plan.count} noisy held-out images, {plan.sweep_seeds} training seeds"
     gaps = evidence.where(quantity="gap_rmse", on="held_out", denoiser="network", reference="gaussian")
     of_few = gaps.where(role=None, kimg=plan.kimg)
     beside = drawn(
@@ -107,9 +107,9 @@ def draw(findings: Findings) -> list[Figure]:
         ),
         CurveFigure(
             title="Copies among samples, by width",
-            caption=f"Share of {plan.samples} samples whose nearest training image is less than a third as far as the "
-            f"second nearest, after {plan.short:g} and after {plan.kimg:g} thousand images. Controls: samples of the "
-            f"multi-delta and the Gaussian denoiser of the {few:,} images.",
+            caption="Share of samples whose nearest training image is less than a third as far as the second nearest: of "
+            f"{sampled_of(plan)} after {plan.short:g} and of {plan.samples} after {plan.kimg:g} thousand images. "
+            f"Controls: samples of the multi-delta and the Gaussian denoiser of the {few:,} images.",
             redraws=(7, 20),
             claims=("C11",),
             command=command,
@@ -247,7 +247,7 @@ def _networks(plan: Plan) -> list[tuple[str, str, str]]:
 
 
 def _seeds(plan: Plan) -> range:
-    return range(plan.seeds)
+    return range(plan.sweep_seeds)
 
 
 def _channels(width: int) -> str:

@@ -12,13 +12,13 @@ so that models for the study of strong generalisation are the same ones.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from ..config import TrainConfig
 from ..data.loading import ImageSet
 from ..data.splits import Splits
-from ..errors import ConfigError
+from ..errors import CheckpointError, ConfigError
 from ..nn import default_options
 from .cells import Cell
 from .config import StudyConfig
@@ -32,6 +32,7 @@ _TIMES = (1 / 48, 1 / 32, 1 / 24, 1 / 16, 1 / 12, 1 / 8, 1 / 6, 1 / 4, 3 / 8, 1 
 _QUICK_PIXELS = 16
 _LAYOUT = ("width", "multipliers", "blocks", "attention")
 _COUNT = 200  # images behind a number
+_FEWEST = 10  # images that a model must surely memorise
 _QUICK = {"width": 24, "multipliers": (1,), "blocks": 1, "batch": 64, "learning_rate": 6e-3, "kimg": 96.0}
 _RISE = 1 / 20  # the share of training over which the step size may rise
 _QUICK_TRAINING = {"ramp_kimg": 2.0, "ema_kimg": 10.0, "level_mean": -1.2, "level_spread": 1.2}
@@ -57,7 +58,7 @@ class Plan:
         kimg: how long every model is trained.
         early: when training is stopped early.
         seeds: how often every model is trained.
-        sweep_seeds: how often where numbers of images are compared.
+        sweep_seeds: how often where numbers of images, widths, lengths of training or pairs of models are compared.
         repetition: of the whole study.
         count: images behind every number.
         samples: generated images of each model.
@@ -133,13 +134,13 @@ class Plan:
             The cell; equal for equal arguments.
         """
         width = width or self.width
-        fields = {**self.training, "split": self.split(n, half), "width": width, "kimg": self.kimg}
-        fields |= {"seed": self.seed(seed) + (_OTHER_HALF if half == 2 else 0), **changes}
-        known = default_options(fields["network"], self.shape)
-        fields = {name: value for name, value in fields.items() if name in known or name not in _LAYOUT}
-        fields.setdefault("snapshots", self._snapshots(n, fields) if not changes else ())
-        config = TrainConfig(data=self.data, **fields)
-        said = {name: _listed(value) for name, value in fields.items()}
+        given = {**self.training, "split": self.split(n, half), "width": width, "kimg": self.kimg}
+        given |= {"seed": self.seed(seed) + (_OTHER_HALF if half == 2 else 0), **changes}
+        known = default_options(given["network"], self.shape)
+        given = {name: value for name, value in given.items() if name in known or name not in _LAYOUT}
+        given.setdefault("snapshots", self._snapshots(n, given["width"]) if not changes else ())
+        config = TrainConfig(data=self.data, **given)
+        said = {name: _listed(value) for name, value in given.items()}
         return Cell(
             f"{_MODELS}:train_model",
             {"config": said, "content_hash": self.content_hash},
@@ -196,13 +197,21 @@ class Plan:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Plan":
-        """The plan that `as_json` wrote down."""
+        """The plan that `as_json` wrote down.
+
+        Raises:
+            CheckpointError: if another version wrote it.
+        """
+        known = {field.name for field in fields(cls)}
+        if set(value) != known:
+            other = ", ".join(sorted(known ^ set(value)))
+            raise CheckpointError(f"this study was planned by another version of gausslens ({other}); run it again.")
         return cls(**{name: _tupled(part) for name, part in value.items()})
 
-    def _snapshots(self, n: int, fields: Mapping[str, Any]) -> tuple[float, ...]:
+    def _snapshots(self, n: int, width: int) -> tuple[float, ...]:
         """What other studies look at of the same model."""
         kept: set[float] = set()
-        if fields["width"] == self.width and n in (self.few, self.sizes[-1]):
+        if width == self.width and n in (self.few, self.sizes[-1]):
             kept |= set(self.times)
         if n == self.few:
             kept.add(self.short)
@@ -240,7 +249,7 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
     own |= {name: value for name, value in asked.items() if value is not None}
     few = config.few or max(64, available // 64)
     half = available // 2
-    sizes = config.sizes or (max(16, available // 512), few, round(math.sqrt(few * half)), half, available)
+    sizes = config.sizes or (max(_FEWEST, available // 512), few, round(math.sqrt(few * half)), half, available)
     sizes = tuple(sorted(n for n in set(sizes)))
     if sizes[-1] > available or 2 * sizes[0] > available or few > half:
         raise ConfigError(f"expected sizes up to {available} and --few up to {half}; got {sizes} and {few}.")

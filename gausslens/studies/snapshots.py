@@ -16,6 +16,7 @@ from .models import subject_of
 from .plans import Plan
 
 _LEVELS = 10
+_SAMPLES = 256  # which suffice to see copies appear
 _SAMPLING_CALLS = 35  # of Heun's method on 18 levels
 
 
@@ -30,8 +31,14 @@ def seen_at(plan: Plan, model: Cell, kimg: float) -> Cell:
     Returns:
         The cell; equal for equal arguments.
     """
-    calls = _LEVELS * plan.count + _SAMPLING_CALLS * plan.samples
-    return plan.on_model("look_at_snapshot", model, module=__name__, calls=calls, kimg=kimg, samples=plan.samples)
+    samples = sampled_of(plan)
+    calls = _LEVELS * plan.count + _SAMPLING_CALLS * samples
+    return plan.on_model("look_at_snapshot", model, module=__name__, calls=calls, kimg=kimg, samples=samples)
+
+
+def sampled_of(plan: Plan) -> int:
+    """How many samples of each snapshot are looked at."""
+    return min(plan.samples, _SAMPLES)
 
 
 @versioned(1)
@@ -63,7 +70,7 @@ def look_at_snapshot(task: Task) -> Iterator[Record]:
         for record in of_curve("gap_rmse", curve, on="held_out", denoiser="network", reference=name):
             yield {**tags, **record}
     samples = subject.sampled("network")
-    _, indices = nearest(samples, subject.images.train)
+    _, indices = nearest(samples, subject.images.train, device=subject.device)
     task.save_arrays(network=samples, nearest=subject.images.train[indices[:, 0]])
     for record in of_samples(subject, "network", samples):
         yield {**tags, **record}

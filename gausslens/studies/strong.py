@@ -44,13 +44,13 @@ def pairs(plan: Plan) -> dict[str, Pair]:
 def parts(plan: Plan) -> list[Part]:
     """Every pair at every seed: samples of both from the same noise, and how alike they are; then Gaussians of subsets."""
     found = []
-    for seed in range(plan.seeds):
+    for seed in range(plan.sweep_seeds):
         for role, (n, width, kimg) in pairs(plan).items():
             both = [plan.sampled(plan.model(n, seed, half=half, width=width), kimg=kimg) for half in (1, 2)]
             found += [Part(_key(role, seed, half), cell, {"role": role}) for half, cell in enumerate(both, 1)]
             compared = plan.on_model("compare_samples", *both, module="gausslens.studies.agreements")
             found.append(Part(f"{role}, seed {seed}", compared, {"role": role, "n": n, "seed": seed}))
-    for seed in range(max(plan.seeds, _SUBSETS)):
+    for seed in range(_SUBSETS):
         found.append(Part(f"subsets, seed {seed}", gaussians_compared(plan, plan.seed(seed), _subsets(plan))))
     return found
 
@@ -64,7 +64,7 @@ def draw(findings: Findings) -> list[Figure]:
         CurveFigure(
             title="Agreement of models that share no training image",
             caption=f"Correlation of the pixels of two models' samples from the same noise, over {plan.samples} noises "
-            f"and {plan.seeds} training seeds. {_told(plan)} Controls: the same models with noises exchanged, which "
+            f"and {plan.sweep_seeds} training seeds. {_told(plan)} Controls: the same models with noises exchanged, which "
             "shows how alike any two images are; the multi-delta denoisers of the two sets, which shows how alike "
             "retrieved training images are; and their Gaussians. Look how far the models exceed the multi-delta "
             "denoisers: beating exchanged noises proves nothing, since retrieval does so too.",
@@ -109,7 +109,7 @@ def draw(findings: Findings) -> list[Figure]:
         CurveFigure(
             title="How many images make a Gaussian?",
             caption="Correlation of samples of the Gaussian of a random subset with those of the Gaussian of all "
-            f"{plan.available:,} images, from the same noise, over {plan.samples} noises and {plan.seeds} subsets of "
+            f"{plan.available:,} images, from the same noise, over {plan.samples} noises and {_SUBSETS} subsets of "
             f"each size. The claim is judged at {plan.few:,} images. Control: noises exchanged.",
             redraws=(9,),
             claims=("C16",),

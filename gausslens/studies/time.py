@@ -7,7 +7,7 @@ from .claims.windows import InWindow
 from .closeups import HIGH, MIDDLE, close_up_grid, close_ups
 from .drawing import NOISE, RMSE, drawn, line, lines, sample_grid, shown
 from .plans import Plan
-from .snapshots import seen_at
+from .snapshots import sampled_of, seen_at
 from .study import Findings, Part, Study
 
 _SHOWN = 10  # samples of each snapshot
@@ -16,7 +16,7 @@ _TIME = Axis("length of training", "thousand images", log=True)
 
 def parts(plan: Plan) -> list[Part]:
     """Both models at every seed: the end with all measures, then their snapshots, then pictures of the small one."""
-    models = {(n, seed): plan.model(n, seed) for n in _sizes(plan) for seed in range(plan.seeds)}
+    models = {(n, seed): plan.model(n, seed) for n in _sizes(plan) for seed in range(plan.sweep_seeds)}
     found = []
     for (n, seed), model in models.items():
         found.append(Part(f"measures of {n}, seed {seed}", plan.measured(model, "gap", "linearity")))
@@ -33,7 +33,8 @@ def draw(findings: Findings) -> list[Figure]:
     """Figs. 8, 17, 18 and 21 of the paper."""
     plan, command, evidence = findings.plan, findings.command, findings.evidence
     few, many = _sizes(plan)[0], _sizes(plan)[-1]
-    on = f"on {plan.count} noisy held-out images, {plan.seeds} training seeds"
+    on = f"on {plan.count} noisy held-out images, {plan.sweep_seeds} training seeds"
+    counted = f"{sampled_of(plan)} of a snapshot and {plan.samples} of the end"
     gaps = evidence.where(quantity="gap_rmse", on="held_out", denoiser="network", reference="gaussian")
     of_few = lines(gaps.where(n=few, kimg=_pictured(plan)), "kimg", _time)
     control = evidence.where(quantity="gap_rmse", on="held_out", denoiser="multidelta", reference="gaussian", n=few)
@@ -71,7 +72,7 @@ def draw(findings: Findings) -> list[Figure]:
         ),
         CurveFigure(
             title="Copies among samples as training goes on",
-            caption=f"Share of {plan.samples} samples whose nearest training image is less than a third as far as the "
+            caption=f"Share of samples, {counted}, whose nearest training image is less than a third as far as the "
             f"second nearest.{_memorizing(findings, few)} Controls, which do not change in time: samples of the "
             f"Gaussian and the multi-delta denoiser of the {few:,} images.",
             redraws=(8, 21),
@@ -84,7 +85,7 @@ def draw(findings: Findings) -> list[Figure]:
         ),
         CurveFigure(
             title="Novelty of samples as training goes on",
-            caption=f"GL score of {plan.samples} samples: the distance to the nearest training image, over the sample's "
+            caption=f"GL score of samples, {counted}: the distance to the nearest training image, over the sample's "
             "norm. Samples that are not yet images are new as well, so the score says something only beside the samples "
             f"themselves. The paper's rule, {PAPER_GENERALIZATION}, is drawn and not judged.",
             redraws=(8,),

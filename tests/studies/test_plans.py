@@ -19,7 +19,7 @@ def plan(**options):
 
 def test_sizes_reach_from_few_images_to_all_with_half_of_them_among():
     made = plan()
-    assert made.sizes == (16, 64, 215, 719, 1438)
+    assert made.sizes == (10, 64, 215, 719, 1438)
     assert made.available == 1438
     assert made.few in made.sizes
     assert made.width in made.widths
@@ -27,14 +27,14 @@ def test_sizes_reach_from_few_images_to_all_with_half_of_them_among():
 
 def test_training_sets_of_at_most_half_are_the_first_of_two_disjoint_ones():
     made = plan()
-    assert [made.split(n) for n in made.sizes] == ["s1:16", "s1:64", "s1:215", "s1:719", "1438"]
+    assert [made.split(n) for n in made.sizes] == ["s1:10", "s1:64", "s1:215", "s1:719", "1438"]
     assert made.split(64, half=2) == "s2:64"
 
 
 def test_the_same_model_is_the_same_cell():
     made, again = plan(), plan()
     assert made.model(64, 0).identity == again.model(64, 0).identity
-    others = [made.model(64, 1), made.model(64, 0, half=2), made.model(64, 0, width=4), made.model(16, 0)]
+    others = [made.model(64, 1), made.model(64, 0, half=2), made.model(64, 0, width=4), made.model(10, 0)]
     others += [made.model(64, 0, preconditioning="ve")]
     assert len({cell.identity for cell in (made.model(64, 0), *others)}) == 6
 

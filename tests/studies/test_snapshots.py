@@ -44,7 +44,7 @@ def test_gaps_are_those_of_the_snapshot_on_held_out_images(looks):
             curve.values.tolist(), rel=1e-4
         )
         for record in found.values():
-            assert (record["n"], record["kimg"], record["on"], record["denoiser"]) == (16, TIME, "held_out", "network")
+            assert (record["n"], record["kimg"], record["on"], record["denoiser"]) == (10, TIME, "held_out", "network")
 
 
 def test_copies_are_counted_as_for_the_finished_model(looks):
