@@ -2,7 +2,8 @@
 
 Everything rests on each sample's nearest neighbours among the training images T and the held-out images H, under each
 family of transformations: "plain" (as they are), "mirrored" and "shifted". Each family has its two-set copy test (see
-`measures.twoset`), in all of T against all of H; the p-value of all is the smallest one times their number. The
+`measures.twoset`), in all of T against all of H; the p-value of all is the smallest one times their number. Samples
+are named as copies in those families alone whose test gives the alarm: elsewhere a list is chance likeness. The
 description beside it (GL score, share of samples much nearer to one training image than to any other) is about plain
 copies. For a model trained on mirrored images as well (`augment="flip"`) "plain" is either orientation.
 
@@ -76,11 +77,16 @@ class Pool:
         """The nearest pool images of samples whose nearest training images are known."""
         if self.held_out is None:
             raise DataError("the copy test needs held-out images; there are none.")
-        in_held_out = self._nearest(samples, self.held_out, family, NEIGHBORS)
+        # Of the pool's 16 nearest images none lies beyond the 16th of the training images.
+        within = in_train[0][:, -1] if in_train[0].shape[1] == NEIGHBORS else None
+        in_held_out = self._nearest(samples, self.held_out, family, NEIGHBORS, within)
         return pool_neighborhood(in_train[:2], in_held_out[:2], len(self.train), len(self.held_out))
 
-    def _nearest(self, samples: Tensor, images: Tensor, family: str, k: int) -> tuple[Tensor, Tensor, Tensor]:
-        return transformed_neighbors(samples, images, min(k, len(images)), self.families[family], device=self.device)
+    def _nearest(
+        self, samples: Tensor, images: Tensor, family: str, k: int, within: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        k = min(k, len(images))
+        return transformed_neighbors(samples, images, k, self.families[family], within=within, device=self.device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +106,7 @@ class Copies:
         identifiable: the share of samples whose nearest training image is no nearer to another one than the flattest
             tenth is, so that a copy could be told from a likeness.
         tests: the two-set copy test of each family; none without held-out images.
-        pairs: the samples named as copies, by ascending r.
+        pairs: the samples named as copies in families whose test gives the alarm, by ascending r.
         train_duplicates: pairs (i, j) of training images of which j repeats i, (p, 2).
         shared_duplicates: pairs (i, j) of a training image i and a held-out image j that repeats it, (p, 2).
         neighborhoods: what the tests were made of.
@@ -262,7 +268,7 @@ def find_copies(
         ratio_fraction=proportion_estimate(int(close.sum()), len(close)),
         identifiable=proportion_estimate(int(told_apart.sum()), len(told_apart)),
         tests={family: replace(test, copied=pool.kept[test.copied]) for family, test in tests.items()},
-        pairs=_pairs(pool, found, tests),
+        pairs=_pairs(pool, found, tests, level),
         train_duplicates=repeats,
         shared_duplicates=shared,
         neighborhoods=neighborhoods,
@@ -319,11 +325,15 @@ def _nearest_of_all(pool: Pool, found: dict[str, tuple[Tensor, Tensor, Tensor]])
     }
 
 
-def _pairs(pool: Pool, found: dict[str, tuple[Tensor, Tensor, Tensor]], tests: dict[str, CopyTest]) -> list[Pair]:
-    """The samples named in any family, each with the family in which it lies nearest to its image."""
+def _pairs(
+    pool: Pool, found: dict[str, tuple[Tensor, Tensor, Tensor]], tests: dict[str, CopyTest], level: float
+) -> list[Pair]:
+    """The samples named, each in the family in which it lies nearest to its image."""
     pixels = math.sqrt(pool.train[0].numel())
     named: dict[int, Pair] = {}
     for family, test in tests.items():
+        if len(tests) * test.p_value > level:
+            continue
         distances, _, which = found[family]
         for sample, image in zip(test.copies.tolist(), test.copied.tolist(), strict=True):
             pair = Pair(

@@ -16,6 +16,8 @@ from torch import Tensor
 from ..errors import ConfigError
 from ..measures.neighbors import nearest
 
+_ROUNDED_UP = 1 + 1e-12
+
 
 class Transformation(NamedTuple):
     """What was done to an image: mirrored left to right, then shifted.
@@ -98,6 +100,7 @@ def transformed_neighbors(
     k: int,
     transformations: Sequence[Transformation],
     *,
+    within: Tensor | None = None,
     device: torch.device | str | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The k images nearest to each sample when each may have been transformed; an image counts once.
@@ -107,6 +110,7 @@ def transformed_neighbors(
         images: where to look, (n, c, h, w).
         k: how many neighbours, 1 … n.
         transformations: what may have been done to the images, at least one.
+        within: distances beyond which nothing is wanted, (m,); see `nearest`.
         device: where to compute; None is where `images` are.
 
     Returns:
@@ -117,10 +121,13 @@ def transformed_neighbors(
     best: tuple[Tensor, Tensor, Tensor] | None = None
     for number, transformation in enumerate(transformations):
         queries, part = transformation.align(samples, images)
-        distances, indices = nearest(queries, part, k, device=device)
-        distances *= math.sqrt(whole / part[0].numel())
+        scale = math.sqrt(whole / part[0].numel())
+        reach = None if within is None else within / scale * _ROUNDED_UP
+        distances, indices = nearest(queries, part, k, within=reach, device=device)
+        distances *= scale
         found = distances, indices, torch.full_like(indices, number)
         best = found if best is None else _merge(best, found)
+        within = best[0][:, -1] if within is None else within.minimum(best[0][:, -1])
     if best is None:
         raise ConfigError("expected at least one transformation; Transformation() leaves images as they are.")
     return best

@@ -41,6 +41,7 @@ def nearest(
     images: Tensor,
     k: int = 1,
     *,
+    within: Float[Tensor, "m"] | None = None,
     device: torch.device | str | None = None,
     progress: bool = False,
 ) -> tuple[Tensor, Tensor]:
@@ -50,11 +51,13 @@ def nearest(
         queries: (m, *shape), uint8 or finite floats.
         images: where to look, (n, *shape), uint8 or finite floats; converted tile by tile.
         k: how many neighbours, 1 … n.
+        within: distances beyond which nothing is wanted, in float64 on the CPU; the smaller, the faster the search.
         device: where to compute; None is where `images` are.
         progress: show a progress bar.
 
     Returns:
-        Distances (m, k), ascending, in float64, and indices (m, k), both on the CPU; ties come by index.
+        Distances (m, k), ascending, in float64, and indices (m, k), both on the CPU; ties come by index. Where fewer than
+        k images lie `within` a distance, the last ones may be missing: their distance is ∞ and their index n.
 
     Raises:
         ConfigError: if k is out of its range.
@@ -75,11 +78,14 @@ def nearest(
         block = _load(queries[start:stop], center)
         squares = torch.full((len(block.exact), k), math.inf, dtype=torch.float64, device=place)
         indices = torch.full((len(block.exact), k), len(images), device=place)
+        reach = squares[:, -1] if within is None else within[start:stop].square().to(place)
         for first in range(0, len(images), tile_rows):
             tile = _load(images[first : first + tile_rows], center)
             screened, slack = _screen(block, tile)
-            limit = squares[:, -1] - block.norms**2 + slack
-            if first == 0 and k <= len(tile.exact):  # nothing found yet, but the k-th screened value is a limit too
+            limit = reach.minimum(squares[:, -1]) - block.norms**2 + slack
+            if (
+                within is None and first == 0 and k <= len(tile.exact)
+            ):  # nothing found yet, but the k-th screened value is a limit too
                 limit = screened.topk(k, largest=False).values[:, -1].double() + 2 * slack
             rows, columns = _not_above(screened, limit).nonzero(as_tuple=True)
             found = _squares(block, tile, rows, columns)
