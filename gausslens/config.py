@@ -2,9 +2,10 @@
 
 A field left at None is chosen from the network and the image size by `resolve`, so that a resolved config says
 everything. Fields fall in two groups. Those that change what is learned make up the run's identity, together with the
-content of the data and `VERSION`. The others (where the data lies, how long to train, which snapshots to keep, device,
-compilation, tracker, folder) can change from one call to the next without starting another run. `precision` belongs to
-the first group as it was asked for: float32 and bf16 are two runs, "auto" is one run that may move between devices.
+content of the data and `VERSION`. The others (where the data lies, how long to train, which snapshots to keep, monitoring,
+device, compilation, tracker, folder) can change from one call to the next without starting another run. `precision`
+belongs to the first group as it was asked for: float32 and bf16 are two runs, "auto" is one run that may move between
+devices.
 """
 
 import hashlib
@@ -28,7 +29,7 @@ AUGMENT_INPUTS = 9
 
 _CIRCUMSTANCES = {
     *("data", "size", "value_range", "skip_broken"),  # the hash of the images' content stands for these
-    *("kimg", "snapshots", "compile", "cpu", "tracker", "out"),
+    *("kimg", "snapshots", "monitor", "stop_when_memorizing", "compile", "cpu", "tracker", "out"),
 }
 _TUPLES = ("value_range", "multipliers", "attention", "snapshots")
 _WHOLE = {"size": 1, "held_out": 0, "split_seed": 0, "width": 1, "blocks": 1, "batch": 1, "seed": 0}
@@ -124,6 +125,10 @@ class TrainConfig:
     """How long to train, in thousands of images. A larger value extends a finished run."""
     snapshots: tuple[float, ...] = ()
     """When to keep the weights, in thousands of images; the end is always kept."""
+    monitor: bool = False
+    """Watch whether the network begins to memorise, and keep the weights from before; changes nothing that is learned."""
+    stop_when_memorizing: bool = False
+    """Watch, and stop as soon as the network memorises."""
     seed: int = 0
     """Decides initial weights, data order and noise."""
     precision: Precision = "auto"

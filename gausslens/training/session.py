@@ -28,6 +28,7 @@ from .checkpoints import Checkpoints
 from .interruption import noting_signals
 from .updates import WeightUpdate, make_adam
 from .validation import denoising_losses
+from .watching import Watch
 
 _INTERVAL = 50  # steps between records
 _AGREEMENT = 10  # steps between two looks of several processes at whether one was told to stop
@@ -87,6 +88,9 @@ class Session:
         for kimg in sorted({*config.snapshots, self.length}):
             self.wanted.setdefault(config.step_at(kimg), []).append(kimg)
         self.checkpoints = Checkpoints(run, config.steps)
+        self.watch: Watch | None = None
+        if accelerator.is_main_process and (config.monitor or config.stop_when_memorizing):
+            self.watch = Watch(config, data.images, data.labels, data.train, data.held_out, run)
         self.step, self.seconds_before = 0, 0.0
         self.losses: list[Tensor] = []  # since the last record
         self._restore()
@@ -129,6 +133,8 @@ class Session:
             self._configure()
             if self.step in self.wanted:
                 self._snapshot()
+        if self._memorizes(at_once=True):
+            return
         with (
             closing(self.checkpoints),
             closing(self.stream.batches(self.step, total)) as batches,
@@ -144,7 +150,12 @@ class Session:
                 show(min(self.kimg, self.length), words)
                 if report is not None:
                     report(self.step / total)
+                if self.watch is not None:
+                    self.watch.update(self.average.module, self.kimg, self.step, self._weights)
                 stopping = self._agree_to_stop(bool(interruption))
+                ending = self._memorizes()
+                if ending:
+                    self.wanted.setdefault(self.step, [self.kimg])
                 if writes and self.step in self.wanted:
                     self._snapshot()
                 if writes and (self.step in self.wanted or stopping or self.checkpoints.due(self.step)):
@@ -154,7 +165,11 @@ class Session:
                     interruption.leave(
                         f"stopped at {self.kimg:.6g} of {self.length:g} kimg; the same command continues from there."
                     )
+                if ending:
+                    break
             self.checkpoints.wait()
+        if self.watch is not None:
+            self.watch.finish(self.description)
 
     def _update(self, batch: Batch) -> Tensor:
         """One step of Adam; returns the loss of the whole batch, over all processes."""
@@ -171,11 +186,16 @@ class Session:
         reduced: Tensor = self.accelerator.reduce(value, how)
         return reduced
 
-    def _agree_to_stop(self, told: bool) -> bool:
+    def _memorizes(self, *, at_once: bool = False) -> bool:
+        """Whether to end because the network memorises, if that was asked for."""
+        memorizes = self.watch is not None and self.watch.should_stop
+        return self.config.stop_when_memorizing and self._agree_to_stop(memorizes, at_once=at_once)
+
+    def _agree_to_stop(self, told: bool, *, at_once: bool = False) -> bool:
         """Whether to stop after this step, which several processes must do together."""
         if self.accelerator.num_processes == 1:
             return told
-        if self.step % _AGREEMENT:
+        if self.step % _AGREEMENT and not at_once:
             return False
         return bool(self._over_processes(torch.tensor(float(told), device=self.device), "sum") > 0)
 
@@ -252,12 +272,20 @@ class Session:
         self._check_weights()
         seconds = {"last_step": self.step, "seconds": self.seconds - self.seconds_before}
         self.provenance["sessions"][-1] |= seconds
-        tensors = _named("raw.", self.denoiser.state_dict()) | _named("ema.", self.average.module.state_dict())
+        tensors = self._weights()
         for name, parameter in self.denoiser.named_parameters():
             tensors |= {f"adam.{key}.{name}": value for key, value in self.adam.state[parameter].items()}
+        watched: dict[str, Any] = {}
+        if self.watch is not None:
+            watched["monitor"] = self.watch.state
+            tensors |= self.watch.tensors
         self.checkpoints.save(
-            *(self.step, tensors, self.provenance), seconds=self.seconds, losses=self._finite_losses()
+            *(self.step, tensors, self.provenance), seconds=self.seconds, losses=self._finite_losses(), **watched
         )
+
+    def _weights(self) -> dict[str, Tensor]:
+        """All weights, raw and averaged, by name."""
+        return _named("raw.", self.denoiser.state_dict()) | _named("ema.", self.average.module.state_dict())
 
     def _restore(self) -> None:
         """Go on from the latest state, if there is one."""
@@ -278,6 +306,8 @@ class Session:
                 value.copy_(tensors[f"adam.{key}.{name}"])
         self.step, self.seconds_before = metadata["step"], metadata["seconds"]
         self.losses = [torch.tensor(loss, device=self.device) for loss in metadata["losses"]]
+        if self.watch is not None and "monitor" in metadata:
+            self.watch.restore(metadata["monitor"], tensors)
         passed = [
             kimg
             for step, lengths in self.wanted.items()

@@ -19,6 +19,8 @@ examples:
   gausslens train digits
   gausslens train digits --split 1400 --network unet --kimg 300
   gausslens train fashion --snapshots 50,100 --kimg 200
+  gausslens train digits --split 64 --monitor
+  gausslens train my-images/ --stop-when-memorizing
   gausslens train my-images/ --size 64 --network ncsnpp --width 64
   torchrun --nproc-per-node 8 -m gausslens train images.zip --network ncsnpp"""
 
@@ -56,4 +58,7 @@ def perform(options: Options, how: Manner) -> None:
         print(f"Duplicates: {run.manifest['duplicates']}.", file=sys.stderr)
         losses = {r["on"]: r["value"] for r in run.records() if r["quantity"] == "denoising_loss"}
         print(", ".join(f"denoising loss {value:.4f} ({on.replace('_', '-')})" for on, value in losses.items()))
+        watched = run.path / "monitor.json"
+        if watched.exists() and (config.monitor or config.stop_when_memorizing):
+            print(json.loads(watched.read_text(encoding="utf-8"))["summary"])
         print(f"Trained for {run.snapshots[-1]:g} kimg in {run.path}. Next: gausslens sample {run.path}")

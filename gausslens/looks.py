@@ -1,0 +1,323 @@
+"""A look at a denoiser while it is trained: a few fixed noisy images, and what the references answer there, kept.
+
+The Gaussian and the multi-delta denoiser of the training images do not change while a network learns, so their answers on
+fixed inputs are computed once. A look then costs the network's own calls: some noisy training and held-out images at the
+noise levels at which the two references differ most, and a few samples. Of these it makes
+
+    gap = held-out loss − training loss,   ρ = (gap_θ − gap_G)/(gap_M − gap_G),
+
+0 for the Gaussian and 1 for the multi-delta denoiser; the distance of the network to both; and the number of copies among
+the samples, which are others at every look, so that copies of several looks may be added up.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ._typing import Float, Sigmas
+from .denoisers.gaussian import GaussianDenoiser
+from .denoisers.moments import Moments
+from .denoisers.multidelta import MultiDeltaDenoiser
+from .denoisers.protocol import Denoiser, call, evaluating, in_batches
+from .errors import DataError
+from .images import Bounds, dequantize
+from .measures.copying import distinct_neighbors
+from .measures.evaluation import NoisyInputs
+from .measures.intervals import Estimate, mean_estimate, student_quantile
+from .noise import as_sigmas, draw_noise, draw_order
+from .sampling import sample
+
+COPY_RATIO = 1 / 3
+"""A sample is a copy if its nearest training image is less than this times as far as the nearest other one."""
+
+_SEARCHED = (20.0, 0.05, 12)  # noise levels, from and to and how many, among which those that tell most are chosen
+_LEVELS = 3
+_SEARCH_INPUTS = 16
+_WINDOW = 0.5  # of the largest distance between the references
+_DUPLICATE_RMSE = 2 / 255  # one grey level of 8 bits, as in `memorization`
+_RANK = 1024  # principal components of images with more pixels than can be decomposed in seconds
+_DENSE_DIM = 4096
+_CHANCE_IMAGES = 256  # held-out images that say how often one seems to be a copy that is none
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen of a network at one moment; distances and losses are means over a few noise levels.
+
+    Attributes:
+        step: when.
+        rho: position ρ of the gap between held-out and training loss, from the Gaussian's (0) to the multi-delta's (1); None
+            without held-out images, or if these references cannot be told apart.
+        gaussian: RMSE to the Gaussian denoiser, on held-out images if there are such.
+        multidelta: RMSE to the multi-delta denoiser, likewise.
+        loss_train: mean squared error per pixel on training images.
+        loss_held_out: the same on held-out images; None without them.
+        copies: copies of training images among the samples.
+        samples: how many samples were made.
+        gaussian_by_image: the distance to the Gaussian by image, for comparison with other looks.
+        seconds: how long it took.
+    """
+
+    step: float | int
+    rho: Estimate | None
+    gaussian: Estimate
+    multidelta: Estimate
+    loss_train: Estimate
+    loss_held_out: Estimate | None
+    copies: int
+    samples: int
+    gaussian_by_image: tuple[float, ...]
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Watched:
+    """The images that a network is looked at with.
+
+    Attributes:
+        train: what it is trained on, (n, *shape).
+        held_out: what it never sees, (m, *shape); None if there is nothing.
+        labels: of the training images, (n,), for a conditional denoiser.
+        held_out_labels: of the held-out images, (m,).
+        bounds: admissible values of float images, or None.
+    """
+
+    train: Tensor
+    held_out: Tensor | None
+    labels: Tensor | None
+    held_out_labels: Tensor | None
+    bounds: Bounds
+
+
+class _Inputs:
+    """Some images under fixed noise at some levels, with the references' answers."""
+
+    def __init__(self, images: Tensor, labels: Tensor | None, count: int, noises: int, seed: int, name: str) -> None:
+        order = draw_order(seed, len(images), stream=f"monitor {name}")[:count]
+        chosen = images[order.to(images.device)]
+        self.labels_of_images = None if labels is None else labels[order.to(labels.device)]
+        self.noisy = NoisyInputs(chosen, self.labels_of_images, count * noises, seed, stream=f"monitor {name}")
+        self.clean = dequantize(chosen[torch.arange(self.noisy.count).to(chosen.device) % len(chosen)])
+        self.labels = self.noisy.labels(0, self.noisy.count)
+
+    def at(self, sigma: float, count: int | None = None) -> Tensor:
+        return self.noisy.at(sigma, 0, count or self.noisy.count).float()
+
+    def by_image(self, values: Float[Tensor, "n"]) -> Float[Tensor, "u"]:
+        return self.noisy.averages(values.double().cpu())
+
+
+class Vantage:
+    """Fixed inputs with the references' answers, from which any denoiser of the same images can be looked at.
+
+    Args:
+        watched: the images.
+        sigmas: the noise levels; None is three of those at which the references differ most.
+        count: training images, and held-out images, to look with.
+        noises: noises for each of them.
+        samples: images to generate at each look; 0 for a denoiser that cannot be sampled.
+        steps: noise levels to sample through.
+        seed: of everything random.
+        device: where the denoiser is.
+
+    Raises:
+        DataError: if there are fewer than two training images.
+    """
+
+    def __init__(
+        self,
+        watched: Watched,
+        *,
+        sigmas: Sigmas | None,
+        count: int,
+        noises: int,
+        samples: int,
+        steps: int,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        if len(watched.train) < 2:
+            raise DataError(f"a monitor needs two training images or more; got {len(watched.train)}.")
+        self.watched, self.samples, self.steps, self.seed, self.device = watched, samples, steps, seed, device
+        self.train = _Inputs(watched.train, watched.labels, count, noises, seed, "train")
+        self.held_out = None
+        if watched.held_out is not None and len(watched.held_out) > 1:
+            self.held_out = _Inputs(watched.held_out, watched.held_out_labels, count, noises, seed, "held out")
+        references = _references(watched, device)
+        with evaluating(*references):
+            self.sigmas = self._window(references) if sigmas is None else as_sigmas(sigmas)
+            self.inputs = [self.train] if self.held_out is None else [self.train, self.held_out]
+            self._noisy = [[each.at(sigma).to(device) for sigma in self.sigmas.tolist()] for each in self.inputs]
+            answers = [self._answers(reference) for reference in references]
+        self._clean = [each.clean.to(device) for each in self.inputs]
+        self.gaussian, self.multidelta = (of_reference[-1] for of_reference in answers)
+        self._losses = [self._losses_of(of_reference) for of_reference in answers]
+        self.copies_by_chance: tuple[int, int] | None = None
+        if watched.held_out is not None and samples:
+            order = draw_order(seed, len(watched.held_out), stream="monitor chance")[:_CHANCE_IMAGES]
+            self.copies_by_chance = self._copies(watched.held_out[order.to(watched.held_out.device)], known=False)
+
+    @property
+    def calls(self) -> int:
+        """Images that a look calls the denoiser on."""
+        return sum(each.noisy.count for each in self.inputs) * len(self.sigmas) + self.samples * self.steps
+
+    def try_out(self, denoiser: Denoiser, count: int) -> None:
+        """Call the denoiser on so many images, at most, to see how long that takes."""
+        with evaluating(denoiser):
+            self._call(denoiser, self.train, self._noisy[0][0][:count], self.sigmas[0].item())
+
+    def look(self, denoiser: Denoiser, step: float | int, number: int) -> Look:
+        """Look at a denoiser.
+
+        Args:
+            denoiser: D(x, sigma), or D(x, sigma, labels).
+            step: when, as the caller counts.
+            number: how many looks there were before; the samples are made from noises of its own.
+
+        Returns:
+            What was seen.
+        """
+        with evaluating(denoiser):
+            answers = self._answers(denoiser)
+        losses = self._losses_of(answers)
+        seen = self.inputs[-1]
+        to_gaussian, to_multidelta = (
+            seen.by_image(_rmse(answers[-1], reference)) for reference in (self.gaussian, self.multidelta)
+        )
+        return Look(
+            step=step,
+            rho=None if self.held_out is None else position(losses, self._losses[0], self._losses[1]),
+            gaussian=mean_estimate(to_gaussian),
+            multidelta=mean_estimate(to_multidelta),
+            loss_train=mean_estimate(losses[0]),
+            loss_held_out=mean_estimate(losses[1]) if self.held_out is not None else None,
+            copies=self._copies(self._sampled(denoiser, number))[0] if self.samples else 0,
+            samples=self.samples,
+            gaussian_by_image=tuple(float(f"{value:.6g}") for value in to_gaussian.tolist()),
+        )
+
+    def _call(self, denoiser: Denoiser, inputs: _Inputs, x: Tensor, sigma: float) -> Tensor:
+        labels = inputs.labels
+        parts = in_batches(
+            lambda start, stop: call(denoiser, x[start:stop], sigma, None if labels is None else labels[start:stop]),
+            len(x),
+        )
+        return torch.cat(list(parts))
+
+    def _answers(self, denoiser: Denoiser) -> list[Tensor]:
+        """The denoiser's answers to each set of inputs, (s, n, *shape)."""
+        return [
+            torch.stack([self._call(denoiser, each, x, s) for x, s in zip(noisy, self.sigmas.tolist(), strict=True)])
+            for each, noisy in zip(self.inputs, self._noisy, strict=True)
+        ]
+
+    def _losses_of(self, answers: list[Tensor]) -> list[Tensor]:
+        """The mean squared error by image, of each set of inputs."""
+        return [
+            each.by_image((of_each - clean).square().flatten(2).mean((0, 2)))
+            for each, of_each, clean in zip(self.inputs, answers, self._clean, strict=True)
+        ]
+
+    def _window(self, references: tuple[nn.Module, nn.Module]) -> Float[Tensor, "s"]:
+        """Noise levels at which the references differ most on noisy training images, at most three.
+
+        With little noise they do not, unlike on held-out images: there is nothing to recover, and no network to be told
+        apart from another.
+        """
+        high, low, n = _SEARCHED
+        levels, inputs = torch.logspace(math.log10(high), math.log10(low), n, dtype=torch.float64), self.train
+        count = min(_SEARCH_INPUTS, inputs.noisy.count)
+        x = torch.cat([inputs.at(sigma, count) for sigma in levels.tolist()]).to(self.device)
+        sigma = levels.repeat_interleave(count).to(x)
+        told = () if inputs.labels is None else (inputs.labels[:count].repeat(n).to(self.device),)
+        a, b = (reference(x, sigma, *told) for reference in references)
+        apart = _rmse(a[None], b[None]).reshape(n, count).mean(1).cpu()
+        within = levels[apart > _WINDOW * apart.max()]
+        if len(within) <= _LEVELS:
+            return within
+        return within[torch.linspace(0, len(within) - 1, _LEVELS).round().long()]
+
+    def _sampled(self, denoiser: Denoiser, number: int) -> Tensor:
+        first = number * self.samples
+        shape = tuple(self.watched.train.shape[1:])
+        latents = draw_noise(self.seed, torch.arange(first, first + self.samples), shape, stream="monitor latents")
+        labels = self.watched.labels
+        if labels is not None:
+            order = draw_order(self.seed + number, len(labels), stream="monitor labels")
+            labels = labels[order[torch.arange(self.samples) % len(order)]]
+        made = sample(
+            denoiser,
+            latents,
+            steps=self.steps,
+            solver="dpmpp_2m",
+            labels=labels,
+            device=self.device,
+            dtype=torch.float32,
+        )
+        bounds = self.watched.bounds
+        return made if bounds is None else made.clamp(*bounds)
+
+    def _copies(self, images: Tensor, *, known: bool = True) -> tuple[int, int]:
+        """How many images are copies of training images, and of how many; repetitions are left out unless `known`."""
+        bounds, train = self.watched.bounds, self.watched.train
+        tolerance = 0.0 if bounds is None else _DUPLICATE_RMSE * math.sqrt(train[0].numel())
+        _, first, second = distinct_neighbors(images, train, tolerance, {"device": self.device})
+        new = torch.full_like(first, known, dtype=torch.bool) | (first > tolerance)
+        return int((first < COPY_RATIO * second)[new].sum()), max(int(new.sum()), 1)
+
+
+def position(network: list[Tensor], gaussian: list[Tensor], multidelta: list[Tensor]) -> Estimate | None:
+    """Where the gap between held-out and training loss lies, between the Gaussian's (0) and the multi-delta's (1).
+
+    ρ = A/B with A = gap_θ − gap_G and B = gap_M − gap_G, means over images of either kind. The interval is Fieller's: all r
+    for which A − rB cannot be told from 0, its error being that of two independent sets of images.
+
+    Args:
+        network: losses by image, of training and of held-out images.
+        gaussian: those of the Gaussian denoiser, on the same inputs.
+        multidelta: those of the multi-delta denoiser.
+
+    Returns:
+        ρ with its 95 % interval; None unless the references' gaps are told apart.
+    """
+    pairs = [
+        torch.stack([network[kind] - gaussian[kind], multidelta[kind] - gaussian[kind]]).double() for kind in (0, 1)
+    ]
+    if min(values.shape[1] for values in pairs) < 2:
+        return None
+    a, b = (pairs[1].mean(1) - pairs[0].mean(1)).tolist()
+    covariance = sum(torch.cov(values) / values.shape[1] for values in pairs)
+    assert isinstance(covariance, Tensor)
+    (var_a, cov_ab), (_, var_b) = covariance.tolist()
+    count = sum(values.shape[1] for values in pairs)
+    q = student_quantile(min(values.shape[1] for values in pairs) - 1) ** 2
+    square, linear, constant = b * b - q * var_b, a * b - q * cov_ab, a * a - q * var_a
+    if b <= 0 or square <= 0:
+        return None
+    reach = math.sqrt(max(linear * linear - square * constant, 0.0))
+    return Estimate(a / b, (linear - reach) / square, (linear + reach) / square, count)
+
+
+def _references(watched: Watched, device: torch.device) -> tuple[nn.Module, nn.Module]:
+    """The Gaussian and the multi-delta denoiser of the training images, or of each class's."""
+    dim = watched.train[0].numel()
+    rank = min(_RANK, len(watched.train)) if dim > _DENSE_DIM else None
+    options: dict[str, Any] = {"bounds": watched.bounds}
+    gaussian: nn.Module
+    multidelta: nn.Module
+    if watched.labels is None:
+        gaussian = GaussianDenoiser(Moments.fit(watched.train, rank=rank, device=device, **options))
+        multidelta = MultiDeltaDenoiser(watched.train, resident=True, **options)
+    else:
+        gaussian = GaussianDenoiser.per_class(watched.train, watched.labels, device=device, **options)
+        multidelta = MultiDeltaDenoiser.per_class(watched.train, watched.labels, resident=True, **options)
+    return gaussian.to(device, torch.float32), multidelta.to(device, torch.float32)
+
+
+def _rmse(a: Float[Tensor, "s n *shape"], b: Float[Tensor, "s n *shape"]) -> Float[Tensor, "n"]:
+    """The root mean square difference of each input, averaged over noise levels."""
+    return (a - b).square().flatten(2).mean(2).sqrt().mean(0)

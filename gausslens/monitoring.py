@@ -1,0 +1,363 @@
+"""Watching a training run: is it still learning the images' law, or already the images?
+
+    monitor = GeneralizationMonitor(train, held_out)
+    for step in range(steps):
+        ...                                      # a step of any training loop
+        seen = monitor.update(denoiser, step)    # None unless it was time for a look
+        if seen and seen["keep"]:
+            save(step)
+        if monitor.should_stop:
+            break
+    monitor.recommended                          # the step to keep
+
+A look is only taken when it can be afforded: when all looks so far, what they needed first and this one together take less
+than `share` of the time spent between the calls of `update`, which is taken for training. Looks are also at least a fiftieth
+of the training so far apart, so that they never become many. The training itself is not touched: nothing global is drawn
+from, and the denoiser is put back as it was.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from ._typing import Images, Sigmas
+from .denoisers.protocol import Denoiser, placement
+from .errors import CheckpointError, ConfigError, DataError
+from .images import Bounds, check_labels, content_hash, gather
+from .looks import Look, Vantage, Watched
+from .marks import Mark, closest_to_gaussian, recommended, start_of_memorizing, wanted
+from .measures.intervals import Estimate, proportion_estimate
+from .noise import as_sigmas
+from .pacing import TimeShare
+
+_SPEED = {"cpu": 1e10, "cuda": 1e12}  # arithmetic per second, to guess what preparing takes
+_STATE = 1
+
+
+class GeneralizationMonitor:
+    """Looks at a denoiser while it is trained, and says which weights to keep and when to stop.
+
+    Args:
+        train: the images that it is trained on, any source, (n, *shape), n ≥ 2.
+        held_out: images of the same source that it never sees. Without them there is no ρ, and distances are measured on
+            noisy training images.
+        labels: of the training images, integers (n,), for a conditional denoiser D(x, sigma, labels).
+        held_out_labels: of the held-out images.
+        sigmas: the noise levels to look at; None is three of those at which the Gaussian and the multi-delta denoiser of the
+            training images differ most.
+        count: training images, and held-out images, of a look; at least 2.
+        noises: noises for each of them, at least 1.
+        samples: images that are generated at each look to count copies, from new noises every time; 0 for a denoiser that
+            cannot be sampled, which is then judged by ρ.
+        steps: noise levels that are sampled through.
+        share: the largest part of the training time that looking may take, above 0 and at most 1.
+        seed: fixes everything random.
+        bounds: admissible values of float images, or None.
+        device: where the denoiser is; None finds out.
+
+    Raises:
+        ConfigError: if an option is out of its range.
+        DataError: if the images cannot be used.
+
+    >>> from gausslens import MultiDeltaDenoiser
+    >>> images = torch.rand(48, 1, 4, 4, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    >>> monitor = GeneralizationMonitor(images[:24], images[24:], count=8, samples=8)
+    >>> for step in range(3):
+    ...     seen = monitor.look(MultiDeltaDenoiser(images[:24]), step)
+    >>> print(f"{seen['rho']:.2f} {seen['memorised_fraction']:.0%} {monitor.should_stop}")
+    1.00 100% True
+    """
+
+    def __init__(
+        self,
+        train: Images,
+        held_out: Images | None = None,
+        *,
+        labels: Any = None,
+        held_out_labels: Any = None,
+        sigmas: Sigmas | None = None,
+        count: int = 64,
+        noises: int = 2,
+        samples: int = 32,
+        steps: int = 12,
+        share: float = 0.03,
+        seed: int = 0,
+        bounds: Bounds = (-1.0, 1.0),
+        device: torch.device | str | None = None,
+    ) -> None:
+        for name, value, least in (
+            ("count", count, 2),
+            ("noises", noises, 1),
+            ("samples", samples, 0),
+            ("steps", steps, 2),
+        ):
+            if value < least:
+                raise ConfigError(f"{name} must be at least {least}; got {value}.")
+        if not 0 < share <= 1:
+            raise ConfigError(f"share must lie above 0 and be at most 1; got {share}.")
+        known = gather(train, bounds=bounds, name="train")
+        unseen = None if held_out is None else gather(held_out, bounds=bounds, name="held_out")
+        if unseen is not None and unseen.shape[1:] != known.shape[1:]:
+            raise DataError(
+                f"held_out must have the shape of the training images, {tuple(known.shape[1:])}; "
+                f"got {tuple(unseen.shape[1:])}."
+            )
+        if labels is not None and unseen is not None and held_out_labels is None:
+            raise DataError(
+                "held_out_labels must be given with labels: the denoiser is told those of held-out images too."
+            )
+        self.device = device
+        self._watched = Watched(
+            known,
+            unseen,
+            None if labels is None else check_labels(labels, len(known)),
+            None if labels is None or unseen is None else check_labels(held_out_labels, len(unseen), "held_out_labels"),
+            bounds,
+        )
+        self._options: dict[str, Any] = {
+            "count": count,
+            "noises": noises,
+            "samples": samples,
+            "steps": steps,
+            "seed": seed,
+        }
+        self._sigmas = None if sigmas is None else as_sigmas(sigmas)
+        self._vantage: Vantage | None = None
+        self._looks: list[Look] = []
+        self._by_chance: Estimate | None = None
+        self._expected: float | None = None  # seconds of the next look
+        self._to_try = [8, 64]  # images at a time, which cost less each than one alone
+        self._memorization: Mark | None = None
+        self._time = TimeShare(share)
+
+    def update(self, denoiser: Denoiser, step: float | int) -> dict[str, Any] | None:
+        """Look at the denoiser, if it is time to; to be called after every step, or as often as convenient.
+
+        Args:
+            denoiser: D(x, sigma) as it is now, best with averaged weights; a conditional one if there are labels.
+            step: a count that grows: steps, images or epochs.
+
+        Returns:
+            What was seen (see `look`), or None.
+        """
+        self._time.arrive()
+        seen = self.look(denoiser, step) if self._can_afford_look(denoiser) else None
+        self._time.leave()
+        return seen
+
+    def look(self, denoiser: Denoiser, step: float | int) -> dict[str, Any]:
+        """Look at the denoiser now, whatever it costs.
+
+        Args:
+            denoiser: as for `update`.
+            step: likewise, above that of the look before.
+
+        Returns:
+            Numbers by name, each `NAME` with `NAME_low` and `NAME_high`, its 95 % interval: `rho`, `gaussian_rmse`,
+            `multidelta_rmse`, `loss_train`, `loss_held_out`, `memorised_fraction` (None where unknown); and `step`,
+            `count`, `samples`, `seconds`, whether the network is `memorizing`, whether to `keep` the weights of now, and the
+            steps whose weights are still `wanted`.
+
+        Raises:
+            ConfigError: if `step` does not grow.
+        """
+        if self._looks and step <= self._looks[-1].step:
+            raise ConfigError(f"step must grow from look to look; got {step} after {self._looks[-1].step}.")
+        with self._spending(denoiser) as vantage:
+            seen = vantage.look(denoiser, step, len(self._looks))
+        self._looks.append(replace(seen, seconds=self._time.spent))
+        self._expected = max(look.seconds for look in self._looks[-2:])
+        self._memorization = start_of_memorizing(self._looks, self._by_chance)
+        self._time.mark()
+        return self._described(self._looks[-1])
+
+    def at_its_cost(self) -> AbstractContextManager[None]:
+        """Inside, time counts as the monitor's own: for what is done on its account, such as keeping weights."""
+        return self._time.spending()
+
+    @property
+    def looks(self) -> list[dict[str, Any]]:
+        """Everything that was seen, in its order."""
+        return [self._described(look) for look in self._looks]
+
+    @property
+    def closest_to_gaussian(self) -> Mark | None:
+        """When the network was closest to the Gaussian denoiser of its training images; None before the first look."""
+        return closest_to_gaussian(self._looks)
+
+    @property
+    def memorization(self) -> Mark | None:
+        """Since when the network memorises; None while it does not."""
+        return self._memorization
+
+    @property
+    def recommended(self) -> float | int | None:
+        """The step whose weights to keep; None before the first look.
+
+        Of the looks before memorising starts, the one with the least held-out loss; without held-out images the one closest
+        to the Gaussian or, while nothing is memorised, the latest.
+        """
+        found = recommended(self._looks, self.memorization)
+        return None if found is None else found.step
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether the network memorises, so that training on makes it worse."""
+        return self.memorization is not None
+
+    @property
+    def cost(self) -> float:
+        """Time spent on looking, over time spent on training, so far."""
+        return self._time.cost
+
+    def summary(self, unit: str = "step") -> str:
+        """What was found, in plain words.
+
+        Args:
+            unit: what steps are counted in.
+
+        Returns:
+            A few sentences.
+        """
+        if not self._looks:
+            return "No look was taken: the training was too short to afford one."
+        closest, memorizing, last = self.closest_to_gaussian, self.memorization, self._looks[-1]
+        assert closest is not None
+        sure = "" if closest.settled else ", so far"
+        words = [
+            f"{len(self._looks)} looks, {self.cost:.1%} of the training time.",
+            f"Closest to the Gaussian denoiser at {unit} {closest.step:g} ({_between(closest)}{sure}).",
+        ]
+        if memorizing is not None:
+            words.append(f"Memorising starts at {unit} {memorizing.step:g} ({_between(memorizing)}).")
+        else:
+            share = proportion_estimate(last.copies, last.samples) if last.samples else None
+            copies = "" if share is None else f" ({last.copies} of {last.samples} samples are copies)"
+            words.append(f"No memorising is seen up to {unit} {last.step:g}{copies}.")
+        words.append(f"Keep the weights of {unit} {self.recommended:g}.")
+        return " ".join(words)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that was seen and spent, as JSON can hold it, for `load_state_dict`."""
+        by_chance = None if self._by_chance is None else asdict(self._by_chance)
+        looks = [asdict(look) for look in self._looks]
+        return {"version": _STATE, **self._identity, "time": self._time.state(), "by_chance": by_chance, "looks": looks}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what another monitor of the same images and options had seen.
+
+        Args:
+            state: from `state_dict`.
+
+        Raises:
+            CheckpointError: if it is of other images or options, or of another version.
+        """
+        if state.get("version") != _STATE or any(state.get(name) != value for name, value in self._identity.items()):
+            raise CheckpointError(
+                "the monitor's state is of other images, other options or another version; make the monitor as it was, or "
+                "start without the state."
+            )
+        self._time.restore(state["time"])
+        self._by_chance = _estimate(state["by_chance"])
+        self._looks = [_look(value) for value in state["looks"]]
+        self._memorization = start_of_memorizing(self._looks, self._by_chance)
+
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
+        unseen = self._watched.held_out
+        return {
+            "train": content_hash(self._watched.train),
+            "held_out": None if unseen is None else content_hash(unseen),
+            "sigmas": None if self._sigmas is None else self._sigmas.tolist(),
+            "options": self._options,
+        }
+
+    def _can_afford_look(self, denoiser: Denoiser) -> bool:
+        if self._vantage is None and not self._time.affords(self._guess):
+            return False
+        if self._expected is None:
+            self._try_out(denoiser, 1)  # what comes first of all takes longer, and is no measure
+            self._expected = self._try_out(denoiser, 1)
+        while self._to_try and not self._time.affords(self._expected):
+            assert self._vantage is not None
+            if not self._time.affords(self._expected * self._to_try[0] / self._vantage.calls):
+                break
+            self._expected = min(self._try_out(denoiser, self._to_try.pop(0)), self._expected)
+        return self._time.affords(self._expected)
+
+    def _try_out(self, denoiser: Denoiser, count: int) -> float:
+        """Seconds that a look will take, from a call on a few images."""
+        with self._spending(denoiser):
+            pass  # prepares, if that is not done yet
+        with self._spending(denoiser) as vantage:
+            vantage.try_out(denoiser, count)
+        return self._time.spent / count * vantage.calls
+
+    @property
+    def _guess(self) -> float:
+        """Seconds that preparing may take, from the arithmetic of moments and distances."""
+        n, dim = len(self._watched.train), self._watched.train[0].numel()
+        arithmetic = (
+            2 * n * dim * (min(n, dim) + 6 * self._options["count"] * self._options["noises"]) + 10 * min(n, dim) ** 3
+        )
+        return 0.05 + float(arithmetic) / _SPEED["cuda" if torch.cuda.is_available() else "cpu"]
+
+    @contextmanager
+    def _spending(self, denoiser: Denoiser) -> Iterator[Vantage]:
+        """Inside, time counts as the monitor's own; prepares to look if that is not done yet.
+
+        Yields:
+            What to look from.
+        """
+        device, _ = placement(denoiser, self._watched.train, self.device)
+        _finish(device)  # what a GPU still has to train is not ours
+        with self._time.spending():
+            if self._vantage is None:
+                self._vantage = Vantage(self._watched, sigmas=self._sigmas, device=device, **self._options)
+                chance = self._vantage.copies_by_chance
+                self._by_chance = None if chance is None else proportion_estimate(*chance)
+            yield self._vantage
+            _finish(device)
+
+    def _described(self, look: Look) -> dict[str, Any]:
+        """A look, judged by it and by those before."""
+        until = [each for each in self._looks if each.step <= look.step]
+        mark = start_of_memorizing(until, self._by_chance)
+        steps = wanted(until, mark)
+        estimates = {
+            "rho": look.rho,
+            "gaussian_rmse": look.gaussian,
+            "multidelta_rmse": look.multidelta,
+            "loss_train": look.loss_train,
+            "loss_held_out": look.loss_held_out,
+            "memorised_fraction": proportion_estimate(look.copies, look.samples) if look.samples else None,
+        }
+        numbers: dict[str, Any] = {"step": look.step}
+        for name, estimate in estimates.items():
+            ends = (None, None, None) if estimate is None else (estimate.value, estimate.low, estimate.high)
+            numbers |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
+        counts = {"count": look.gaussian.count, "samples": look.samples, "seconds": look.seconds}
+        return {**numbers, **counts, "memorizing": mark is not None, "keep": look.step in steps, "wanted": steps}
+
+
+def _finish(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _between(mark: Mark) -> str:
+    return f"between {mark.earliest:g} and {mark.latest:g}"
+
+
+def _estimate(value: Mapping[str, Any] | None) -> Estimate | None:
+    return None if value is None else Estimate(**value)
+
+
+def _look(value: Mapping[str, Any]) -> Look:
+    estimates = ("rho", "gaussian", "multidelta", "loss_train", "loss_held_out")
+    found: dict[str, Any] = {name: _estimate(value[name]) for name in estimates}
+    return Look(**{**value, **found, "gaussian_by_image": tuple(value["gaussian_by_image"])})

@@ -1,0 +1,76 @@
+"""Keeping the time of side work below a share of that of the main work, by measuring both."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_SPACING = 0.02  # of the main work so far, at least, between two pieces of side work: so they never become many
+_CAUTION = 1.5  # times what is expected must be affordable
+
+
+class TimeShare:
+    """The time of side work, which is done in between, and of the main work around it.
+
+    Args:
+        share: the largest part of the main work's time that side work may take.
+
+    Attributes:
+        own: seconds of side work.
+        main: seconds of main work: all that passed between a `leave` and the next `arrive`.
+        last: seconds of main work before the latest piece of side work.
+        spent: seconds of the latest side work.
+    """
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+        self.own, self.main, self.last, self.spent = 0.0, 0.0, 0.0, 0.0
+        self._left: float | None = None
+
+    @property
+    def cost(self) -> float:
+        """Side work over main work."""
+        return self.own / self.main if self.main else 0.0
+
+    def arrive(self) -> None:
+        """The main work pauses."""
+        if self._left is not None:
+            self.main, self._left = self.main + time.perf_counter() - self._left, None
+
+    def leave(self) -> None:
+        """The main work goes on."""
+        self._left = time.perf_counter()
+
+    @contextmanager
+    def spending(self) -> Iterator[None]:
+        """Inside is side work; after it, the main work goes on.
+
+        Yields:
+            Nothing.
+        """
+        self.arrive()
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.leave()
+            self.spent = time.perf_counter() - started
+            self.own += self.spent
+
+    def mark(self) -> None:
+        """A piece of side work has been done; the next must wait a little."""
+        self.last = self.main
+
+    def affords(self, seconds: float) -> bool:
+        """Whether side work that is expected to take so long stays within its share, with a margin, and is not too soon."""
+        if self.last and self.main - self.last < _SPACING * self.main:
+            return False
+        return self.own + _CAUTION * seconds <= self.share * self.main
+
+    def state(self) -> dict[str, float]:
+        """The times, for `restore`."""
+        return {"own": self.own, "main": self.main, "last": self.last}
+
+    def restore(self, state: dict[str, float]) -> None:
+        """Go on from the times of an earlier session."""
+        self.own, self.main, self.last = state["own"], state["main"], state["last"]
+        self._left = None

@@ -1,0 +1,122 @@
+"""Monitoring a training run: the weights are the same to the last bit, and what was seen survives a stop."""
+
+import json
+import signal
+from dataclasses import replace
+
+import pytest
+import torch
+from test_training import assert_same_weights, stop_at
+from tiny_training import config
+
+from gausslens import load_denoiser, train
+from gausslens.training import watching
+
+LOOKS = {"measure": "monitor", "quantity": "gaussian_rmse"}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("GAUSSLENS_CACHE", str(tmp_path / "cache"))
+
+
+class Eager(watching.GeneralizationMonitor):
+    """Looks at every tenth step, whatever it costs."""
+
+    def update(self, denoiser, step):
+        calls = self.calls = getattr(self, "calls", 0) + 1
+        return self.look(denoiser, step) if calls % 10 == 0 else None
+
+
+def memorizing(monkeypatch, since):
+    """Let every sample count as a copy after `since` kimg."""
+    look = watching.GeneralizationMonitor.look
+
+    def seen(self, denoiser, step):
+        if self._vantage is not None:
+            self._vantage._copies = lambda images: (len(images) if step >= since else 0, len(images))
+        return look(self, denoiser, step)
+
+    monkeypatch.setattr(watching.GeneralizationMonitor, "look", seen)
+
+
+@pytest.fixture
+def eager(monkeypatch):
+    monkeypatch.setattr(watching, "GeneralizationMonitor", Eager)
+
+
+def steps_of(run):
+    return [record["step"] for record in run.records() if LOOKS.items() <= record.items()]
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize(
+    "options",
+    [{"dropout": 0.1}, *(pytest.param(each, marks=pytest.mark.slow) for each in ({"augment": 0.2}, {"flip": True}))],
+)
+def test_monitoring_changes_no_bit_of_what_is_learned(tmp_path, options):
+    plain = train(config(tmp_path, out=str(tmp_path / "plain"), **options))
+    run = train(config(tmp_path, out=str(tmp_path / "watched"), monitor=True, **options))
+    assert run.identity == plain.identity
+    assert steps_of(run) == list(range(10, 101, 10))
+    assert_same_weights(run, plain)
+    losses = [[r["value"] for r in each.records() if r["quantity"] == "loss"] for each in (run, plain)]
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.usefixtures("eager")
+def test_what_is_recommended_is_kept_as_a_snapshot(tmp_path):
+    run = train(config(tmp_path, monitor=True))
+    found = json.loads((run.path / watching.REPORT).read_text())
+    seen = {record["kimg"]: record["value"] for record in run.records() if record["quantity"] == "loss_held_out"}
+    assert found["recommended"] == min(seen, key=seen.get)
+    assert found["recommended"] in run.snapshots
+    assert "Keep the weights" in found["summary"]
+    asked = train(config(tmp_path, out=str(tmp_path / "asked"), snapshots=(found["recommended"],)))
+    kept, expected = (each.weights(found["recommended"]) for each in (run, asked))
+    assert all(torch.equal(kept[name], expected[name]) for name in expected)
+    load_denoiser(run, kimg=found["recommended"])
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_stopped_run_goes_on_watching(tmp_path, monkeypatch, capsys):
+    whole = train(config(tmp_path, out=str(tmp_path / "whole"), monitor=True))
+    with monkeypatch.context() as during:
+        stop_at(during, 49, signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            train(config(tmp_path, monitor=True))
+    run = train(config(tmp_path, monitor=True))
+    assert steps_of(run) == steps_of(whole)
+    assert_same_weights(run, whole)
+    found, expected = (json.loads((each.path / watching.REPORT).read_text()) for each in (run, whole))
+    assert found["recommended"] == expected["recommended"]
+    assert found["closest_to_gaussian"] == expected["closest_to_gaussian"]
+    assert run.snapshots == whole.snapshots
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_run_that_memorises_is_stopped_and_stays_so(tmp_path, monkeypatch):
+    memorizing(monkeypatch, since=0.8)
+    asked = config(tmp_path, stop_when_memorizing=True)
+    run = train(asked)
+    found = json.loads((run.path / watching.REPORT).read_text())
+    assert found["memorization"]["step"] == 0.8
+    assert run.snapshots[-1] == found["memorization"]["latest"] == 0.96
+    assert found["recommended"] < 0.8
+    assert found["recommended"] in run.snapshots
+    again = train(asked)
+    assert again.snapshots == run.snapshots, "nothing was trained"
+    on = train(replace(asked, stop_when_memorizing=False))
+    assert on.is_finished
+
+
+def test_a_network_of_one_noise_level_is_judged_by_its_losses(tmp_path, monkeypatch):
+    monkeypatch.setattr(watching, "GeneralizationMonitor", Eager)
+    run = train(config(tmp_path, monitor=True, sigma=0.5, kimg=0.4))
+    assert not [record for record in run.records() if record["quantity"] == "memorised_fraction"]
+    assert steps_of(run) == [10, 20]
+
+
+def test_looking_costs_less_than_its_share(tmp_path):
+    run = train(config(tmp_path, monitor=True, kimg=12.0))
+    assert json.loads((run.path / watching.REPORT).read_text())["cost"] <= 0.03
