@@ -14,7 +14,7 @@ one side; and it must not hide its own copies.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -173,7 +173,7 @@ def find_copies(
     *,
     mirrored: bool = True,
     shifts: Sequence[int] = (1, 2),
-    augment: Literal["flip"] | None = None,
+    augment: str | None = None,
     threshold: float = 1 / 3,
     false_discovery: float = 0.1,
     level: float = ALARM_LEVEL,
@@ -280,7 +280,7 @@ def find_copies(
 
 
 def _families(
-    pictures: bool, mirrored: bool, shifts: Sequence[int], augment: Literal["flip"] | None
+    pictures: bool, mirrored: bool, shifts: Sequence[int], augment: str | None
 ) -> dict[str, list[Transformation]]:
     """Transformations by family; what is no picture (n, c, h, w) is compared as it is."""
     if augment not in (None, "flip"):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gausslens.errors import ConfigError, DataError
 from gausslens.images import dequantize
 from gausslens.measures import neighbors
-from gausslens.measures.neighbors import duplicates, nearest
+from gausslens.measures.neighbors import duplicates, nearest, resident
 from gausslens.precision import float32_products
 
 
@@ -64,6 +64,31 @@ def test_nearest_equals_a_float64_loop(dtype, k):
     assert torch.equal(indices, expected_indices)
     torch.testing.assert_close(distances, expected_distances, rtol=1e-13, atol=1e-15)
     assert distances.dtype == torch.float64
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float64])
+def test_nothing_within_a_distance_is_missed(dtype, monkeypatch):
+    """Whatever lies within is found as without a limit; places left over hold no image."""
+    monkeypatch.setattr(neighbors, "_TILE_ROWS", 7)
+    images = hard_images(dtype)
+    queries = images[::3]
+    everything = nearest(queries, images, 5)
+    reach = everything[0][:, 2].clone()
+    reach[::4] = 0.0
+    distances, indices = nearest(queries, images, 5, within=reach)
+    inside = everything[0] <= reach[:, None]
+    assert torch.equal(distances[inside], everything[0][inside])
+    assert torch.equal(indices[inside], everything[1][inside])
+    assert bool((distances[~inside] >= everything[0][~inside]).all())
+    missing = distances.isinf()
+    assert bool(missing.any())
+    assert bool((indices[missing] == len(images)).all())
+
+
+def test_images_move_to_no_gpu_where_none_is_asked_for():
+    images = hard_images(torch.uint8)
+    assert resident(images, None) is images
+    assert resident(images, "cpu") is images
 
 
 def test_queries_equal_to_data_find_themselves_at_distance_zero():
