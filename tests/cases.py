@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from gausslens import GaussianDenoiser, Moments, MultiDeltaDenoiser, Preconditioned, distill
 from gausslens.nn import build_network
+from gausslens.zoo.predictions import from_eps, from_flow, from_v, from_x0
 
 SHAPE = (2, 3, 4)
 DIM = 24
@@ -133,4 +134,13 @@ CASES = [
     Case("network, ve", lambda: network("ve"), identity=True, fitted=False),
     Case("network, none", lambda: network("none"), fitted=False),
     Case("network, edm, with classes", lambda: network("edm", CLASSES), conditional=True, identity=True, fitted=False),
+    Case("network of the noise", lambda: from_eps(network("ve").network, "ve"), identity=True, fitted=False),
+    Case("network of the image", lambda: from_x0(network("ve").network, "flow"), fitted=False),
+    Case("network of v", lambda: from_v(network("ve").network, "flow"), identity=True, fitted=False),
+    Case(
+        "network of the flow, with classes",
+        lambda: from_flow(network("ve", CLASSES).network),
+        conditional=True,
+        fitted=False,  # and the identity as σ → 0, but only as fast as σ
+    ),
 ]

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from .._typing import Float, Sigma
-from ..errors import ConfigError, DataError
-from ..images import check_labels
-from .protocol import check_input, expand_sigma, may_look
+from ..errors import ConfigError
+from .protocol import check_classes, check_input, expand_sigma
 
 Kind: TypeAlias = Literal["edm", "vp", "ve", "none"]
 
@@ -78,7 +77,8 @@ class Preconditioned(nn.Module):
         Raises:
             DataError: if x or the labels do not fit the network.
         """
-        check_input(x, getattr(self.network, "shape", tuple(x.shape[1:]) if isinstance(x, Tensor) else ()))
+        known = getattr(self.network, "shape", None)
+        check_input(x, known or (tuple(x.shape[1:]) if isinstance(x, Tensor) else ()))
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
         if self.training and isinstance(sigma, Tensor) and sigma.shape == x.shape[:1]:
             levels = sigma.to(wide)
@@ -86,7 +86,9 @@ class Preconditioned(nn.Module):
             levels = expand_sigma(sigma, wide)
         skip, out, scale, noise = self.coefficients(levels)
         dtype = next((p.dtype for p in self.network.parameters() if p.is_floating_point()), wide.dtype)
-        conditions = [None if labels is None else self._checked(labels, x), augment]
+        if labels is not None:
+            labels = check_classes(labels, x, getattr(self.network, "classes", 0), look=not self.training)
+        conditions = [labels, augment]
         while conditions and conditions[-1] is None:
             conditions.pop()  # a network without labels need not have the argument
         predicted: Tensor = self.network((_per_image(scale, x) * wide).to(dtype), noise.to(dtype), *conditions)
@@ -117,20 +119,6 @@ class Preconditioned(nn.Module):
         For "edm" this is (σ²+σ_d²)/(σσ_d)², for "vp" and "ve" 1/σ², and for "none" 1.
         """
         return self.coefficients(sigma).out ** -2
-
-    def _checked(self, labels: Any, x: Tensor) -> Tensor:
-        integers = check_labels(labels, len(x)).to(x.device)
-        classes = getattr(self.network, "classes", 0)
-        if (
-            classes
-            and not self.training
-            and may_look(integers)
-            and bool(((integers < 0) | (integers >= classes)).any())
-        ):
-            wrong = integers[(integers < 0) | (integers >= classes)][0].item()
-            known = ", ".join(map(str, range(classes))) if classes <= 10 else f"0, 1, …, {classes - 1}"
-            raise DataError(f"expected labels among {known}; got {wrong}.")
-        return integers
 
 
 def _per_image(values: Float[Tensor, "b"], x: Tensor) -> Tensor:

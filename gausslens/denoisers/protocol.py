@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from .._typing import Sigma
 from ..errors import ConfigError, DataError
+from ..images import check_labels
 
 T = TypeVar("T")
 
@@ -68,6 +69,16 @@ def check_input(x: Any, shape: tuple[int, ...]) -> None:
         raise DataError(
             f"expected a float batch of noisy images of shape (b, {', '.join(map(str, shape))}); got {arrived}."
         )
+
+
+def check_classes(labels: Any, x: Tensor, classes: int, *, look: bool = True) -> Tensor:
+    """Labels as integers (b,) on x's device; raises unless they match x and, if one may look, are among the classes."""
+    integers = check_labels(labels, len(x)).to(x.device)
+    if classes and look and may_look(integers) and bool(((integers < 0) | (integers >= classes)).any()):
+        wrong = integers[(integers < 0) | (integers >= classes)][0].item()
+        known = ", ".join(map(str, range(classes))) if classes <= 10 else f"0, 1, …, {classes - 1}"
+        raise DataError(f"expected labels among {known}; got {wrong}.")
+    return integers
 
 
 def call(denoiser: Denoiser, x: Tensor, sigma: Sigma, labels: Tensor | None = None) -> Tensor:

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from ..denoisers.preconditioned import Preconditioned
-from ..denoisers.protocol import may_look
 from ..errors import CheckpointError, DataError, MissingExtraError
 from .latents import LatentEncoder
 from .model import Model, fingerprint
@@ -28,7 +27,7 @@ _CONVERT = {"epsilon": from_eps, "v_prediction": from_v, "sample": from_x0}
 
 
 class LabeledUNet(nn.Module):
-    """F(x, t) or F(x, t, labels) of a `UNet2DModel`, its labels checked.
+    """F(x, t) or F(x, t, labels) of a `UNet2DModel`.
 
     Args:
         unet: the network.
@@ -53,7 +52,7 @@ class LabeledUNet(nn.Module):
                 f"expected integer labels or none; this network embeds classes by {settings.class_embed_type!r}. "
                 "Wrap it in a function D(x, sigma) and load that as package.module:function."
             )
-        self.classes: int = settings.get("num_class_embeds") or 0
+        self.shape, self.classes = _shape(settings), int(settings.get("num_class_embeds") or 0)
 
     def forward(self, x: Tensor, time: Tensor, labels: Tensor | None = None) -> Tensor:
         """What the network predicts.
@@ -67,14 +66,11 @@ class LabeledUNet(nn.Module):
             The prediction, (b, c, h, w).
 
         Raises:
-            DataError: if labels are missing, not wanted, or of no class.
+            DataError: if labels are missing or not wanted.
         """
         if (labels is None) != (self.classes == 0):
             expected = f"labels from 0 to {self.classes - 1}" if self.classes else "no labels: it is unconditional"
             raise DataError(f"this model takes {expected}; got {'none' if labels is None else 'labels'}.")
-        if labels is not None and may_look(labels) and bool(((labels < 0) | (labels >= self.classes)).any()):
-            wrong = labels[(labels < 0) | (labels >= self.classes)][0].item()
-            raise DataError(f"expected labels from 0 to {self.classes - 1}; got {wrong}.")
         predicted: Tensor = self.unet(x, time, class_labels=labels, return_dict=False)[0]
         return self.sign * predicted[:, : self.channels]
 
@@ -104,8 +100,8 @@ def load_diffusers(folder: Path, *, device: torch.device | str | None = None) ->
     diffusers = _diffusers()
     unet = _load(diffusers, _part(folder, "unet", "config.json"), ("UNet2DModel",), device)
     scheduler = _scheduler(diffusers, _part(folder, "scheduler", "scheduler_config.json"))
-    shape = _shape(unet.config)
     denoiser = _denoiser(unet, scheduler)
+    shape, classes = denoiser.network.shape, denoiser.network.classes
     tensors, settings = dict(unet.state_dict()), {"unet": _public(unet), "scheduler": _public(scheduler)}
     encode = None
     for name in ("vae", "vqvae"):
@@ -118,7 +114,7 @@ def load_diffusers(folder: Path, *, device: torch.device | str | None = None) ->
     return Model(
         denoiser.requires_grad_(False).eval(),
         shape,
-        classes=unet.config.get("num_class_embeds") or 0,
+        classes=classes,
         bounds=(-1.0, 1.0) if encode is None else None,
         encode=encode,
         source=str(folder),

@@ -38,6 +38,13 @@ class Model:
     sigma_range: tuple[float, float] = (0.0, math.inf)
 
 
+def stated(network: Any) -> tuple[tuple[int, int, int] | None, int]:
+    """The shape of its images and the number of its classes, as far as a network has them as attributes."""
+    shape, classes = getattr(network, "shape", None), getattr(network, "classes", 0)
+    known = isinstance(shape, tuple) and len(shape) == 3 and all(isinstance(size, int) for size in shape)
+    return (shape if known else None), (classes if isinstance(classes, int) else 0)
+
+
 def fingerprint(tensors: Mapping[str, Tensor], **settings: Any) -> str:
     """SHA-256 of tensors (names, shapes, dtypes, values) and settings, for `Model.identity`.
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import CheckpointError
-from .model import Model, fingerprint
+from .model import Model, fingerprint, stated
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -118,15 +118,14 @@ def as_model(found: Any, *, source: str = "", device: torch.device | str | None 
             f"got {type(found).__name__}."
         )
     denoiser = found if isinstance(found, nn.Module) else FunctionDenoiser(found)
-    network = getattr(denoiser, "network", denoiser)  # of a Preconditioned, or of one of `from_eps` and its kin
-    shape, classes = getattr(network, "shape", None), getattr(network, "classes", 0)
+    shape, classes = stated(getattr(denoiser, "network", denoiser))  # of a Preconditioned, or of `from_eps` and its kin
     tensors = denoiser.state_dict()
     settings = {key: getattr(denoiser, key, None) for key in ("kind", "sigma_data", "target", "schedule")}
     identity = fingerprint(tensors, structure=repr(denoiser), name=name if code else "", code=code, **settings)
     return Model(
         denoiser.to(device),
-        tuple(shape) if isinstance(shape, tuple) and len(shape) == 3 else None,
-        classes=classes if isinstance(classes, int) else 0,
+        shape,
+        classes=classes,
         source=name,
         identity=identity if tensors or code else "",  # nothing to tell this function from another
         sigma_range=getattr(denoiser, "sigma_range", Model.sigma_range),

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from .._typing import Float, Sigma
-from ..denoisers.protocol import expand_sigma, may_look
+from ..denoisers.protocol import check_classes, check_input, expand_sigma, may_look
 from ..errors import ConfigError, DataError
-from ..images import check_labels
+from .model import stated
 from .schedules import Schedule, as_schedule, signal
 
 Target: TypeAlias = Literal["x0", "eps", "v", "flow"]
@@ -38,7 +38,8 @@ class Converted(nn.Module):
 
     Args:
         network: F; a function or module with the result in x's shape. It is called in the dtype of its parameters, with
-            the time (b,) in float32 or wider, or in int64 for whole steps.
+            the time (b,) in that dtype but at least float32, or in int64 for whole steps. Its attributes `shape` and
+            `classes`, if it has them, are what is expected of x and of labels.
         target: what it predicts.
         schedule: what it was trained with.
 
@@ -70,18 +71,20 @@ class Converted(nn.Module):
 
         Raises:
             ConfigError: if a noise level is outside the range of the schedule.
-            DataError: if the labels do not match x, or the network's answer does not have x's shape.
+            DataError: if x or the labels do not fit the network, or its answer does not have x's shape.
         """
+        shape, classes = stated(self.network)
+        check_input(x, shape or (tuple(x.shape[1:]) if isinstance(x, Tensor) else ()))
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
         levels = expand_sigma(sigma, wide).double()
         self._check_range(levels)
         scale = signal(self.schedule.scaling, levels)
         time = self.schedule.time(levels)
-        conditions = [] if labels is None else [check_labels(labels, len(x)).to(x.device)]
+        dtype = self._dtype(wide)
         predicted = self.network(
-            (_per_image(scale, wide) * wide).to(self._dtype(wide)),
-            time.to(wide.dtype) if time.is_floating_point() else time,
-            *conditions,
+            (_per_image(scale, wide) * wide).to(dtype),
+            time.to(torch.promote_types(dtype, torch.float32)) if time.is_floating_point() else time,
+            *([] if labels is None else [check_classes(labels, x, classes)]),
         )
         if not isinstance(predicted, Tensor) or predicted.shape != x.shape:
             arrived = tuple(predicted.shape) if isinstance(predicted, Tensor) else type(predicted).__name__

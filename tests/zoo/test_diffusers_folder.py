@@ -134,7 +134,7 @@ def test_labels_reach_the_network(tmp_path):
     assert sample(model.denoiser, torch.randn(3, 3, 8, 8), sigmas=[10.0, 1.0], labels=labels).isfinite().all()
     with pytest.raises(DataError, match="labels from 0 to 4; got none"):
         model.denoiser(x, sigma)
-    with pytest.raises(DataError, match="labels from 0 to 4; got 5"):
+    with pytest.raises(DataError, match="among 0, 1, 2, 3, 4; got 5"):
         model.denoiser(x, sigma, torch.tensor([5, 0, 2]))
     unconditional = load_model(save(tmp_path / "other", tiny_unet(), scheduler))
     with pytest.raises(DataError, match="unconditional; got labels"):
