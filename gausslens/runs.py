@@ -210,11 +210,7 @@ class Run:
             denoiser: what `build_denoiser` needs.
         """
         (self.path / "snapshots").mkdir(exist_ok=True)
-        tensors = {f"raw.{name}": tensor for name, tensor in raw.items()}
-        tensors |= {f"ema.{name}": tensor for name, tensor in ema.items()}
-        save_tensors(
-            self._snapshot_file(kimg), tensors, kind=_SNAPSHOT, kimg=kimg, denoiser=denoiser, run=self.identity
-        )
+        save_denoiser(self._snapshot_file(kimg), denoiser, ema=ema, raw=raw, kimg=kimg, run=self.identity)
 
     def save_config(self, config: Mapping[str, Any]) -> None:
         """Replace the config by one that differs in its circumstances, such as the length."""
@@ -313,6 +309,31 @@ def describe_denoiser(config: TrainConfig, shape: tuple[int, ...], classes: int,
     return {"network": network, "kind": config.preconditioning, "sigma_data": 0.5}
 
 
+def save_denoiser(
+    path: str | os.PathLike[str],
+    denoiser: Mapping[str, Any],
+    *,
+    ema: Mapping[str, Tensor],
+    raw: Mapping[str, Tensor] | None = None,
+    **metadata: Any,
+) -> None:
+    """Write a snapshot file, all that `load_denoiser` needs.
+
+    Args:
+        path: the file; an existing one is replaced.
+        denoiser: what `build_denoiser` needs.
+        ema: the weights, by name: of a training run, their moving average.
+        raw: the trained weights themselves, if there are any.
+        **metadata: where they are from, as JSON can hold it.
+
+    Raises:
+        CheckpointError: if the file cannot be written.
+    """
+    tensors = {f"raw.{name}": tensor for name, tensor in (raw or {}).items()}
+    tensors |= {f"ema.{name}": tensor for name, tensor in ema.items()}
+    save_tensors(path, tensors, kind=_SNAPSHOT, denoiser=denoiser, **metadata)
+
+
 def load_denoiser(
     run: Run | str | os.PathLike[str],
     *,
@@ -339,9 +360,12 @@ def load_denoiser(
     else:
         path = (run if isinstance(run, Run) else Run.open(run)).snapshot_path(kimg)
     tensors, metadata = load_tensors(path, kind=_SNAPSHOT)
+    weights = _weights(tensors, ema)
+    if not weights:
+        raise CheckpointError(f"{path} was converted from a file of averaged weights alone; it has no raw ones.")
     denoiser = build_denoiser(metadata["denoiser"])
     try:
-        denoiser.load_state_dict(_weights(tensors, ema))
+        denoiser.load_state_dict(weights)
     except RuntimeError as error:
         raise CheckpointError(
             f"the weights in {path} do not fit the network they name: {error} Use the version of gausslens that wrote it."

@@ -59,7 +59,7 @@ _SONGS = {  # by the last five arguments
     ("fourier", 2, "residual", "standard", (1, 3, 3, 1)): "ncsnpp",
     ("positional", 1, "standard", "standard", (1, 1)): "ddpmpp",
 }
-_MOST_MODULES = 5000  # the largest published networks have a fifth of it
+_MOST_MODULES = 3000  # published networks have up to a quarter of it
 _LARGEST = 2**16
 
 
@@ -108,6 +108,8 @@ def read_edm(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Precondition
                 f"expected a network of class {_either(_NETWORKS)} inside {outer.class_name}; got {_called(inner)}"
             )
         description, theirs = _description(outer, inner), _tensors(inner)
+        if sum(tensor.nbytes for tensor in theirs.values()) > os.path.getsize(path):
+            raise ValueError("its tensors take more memory than the file has, so they share it")
         blocks = (2 * description["network"]["blocks"] + 1) * len(description["network"]["multipliers"])
         if blocks > len(theirs):
             raise ValueError(f"its arguments call for {blocks} blocks, and it has {len(theirs)} tensors to fill them")
@@ -244,7 +246,7 @@ def _tensors(module: Instance) -> dict[str, Tensor]:
                     raise ValueError(f"{prefix}{name} is {kind_of(tensor)}, where a tensor was expected")
                 found[prefix + name] = tensor
         inside = [(f"{prefix}{name}.", child) for name, child in _modules(current).items() if child is not None]
-        visited += 1 + len(inside)
+        visited += len(inside)
         if visited > _MOST_MODULES or len(found) > _MOST_MODULES:
             raise ValueError(f"it has more than {_MOST_MODULES:,} modules or tensors")
         waiting += inside

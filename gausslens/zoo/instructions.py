@@ -12,14 +12,14 @@ import mmap
 import pickletools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, NoReturn, TypeAlias
 
 Functions: TypeAlias = Mapping[str, Callable[..., Any]]
 """What a pickle may name, as "module.name", with what is made of the arguments if it is called."""
 
-_INTEGERS = ("BININT", "BININT1", "BININT2", "LONG1")  # of at most 255 bytes
-_TEXTS = ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8")
-_BYTES = ("SHORT_BINBYTES", "BINBYTES", "BINBYTES8")
+_INTEGERS = ["BININT", "BININT1", "BININT2", "LONG1"]
+_TEXTS = ["SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"]
+_BYTES = ["SHORT_BINBYTES", "BINBYTES", "BINBYTES8"]
 _VALUES = frozenset([*_INTEGERS, *_TEXTS, *_BYTES, "BINFLOAT"])
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _CONTAINERS: dict[str, Callable[[], Any]] = {
@@ -28,6 +28,7 @@ _CONTAINERS: dict[str, Callable[[], Any]] = {
     "EMPTY_DICT": dict,
     "EMPTY_SET": list,  # a set hashes its members, and nobody needs them
 }
+_INSTRUCTIONS = {info.code.encode("latin1"): info for info in pickletools.opcodes}
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +99,7 @@ class Machine:
         self._stack: list[Any] = []
         self._marks: list[int] = []
         self._memo: dict[int, Any] = {}
+        self._argument: Any = None
 
     def run(self) -> Any:
         """Walk to the end.
@@ -108,27 +110,37 @@ class Machine:
         Raises:
             ValueError: if the pickle is broken, or asks for what is not given here.
         """
-        argument: Any
-        for opcode, argument, _ in pickletools.genops(self._stream):  # type: ignore[arg-type]
-            self._budget.spend_instruction()
-            name = opcode.name
+        while (name := self._next()) != "STOP":
             if name in _VALUES:
-                self._stack.append(argument)
+                self._stack.append(self._argument)
             elif name in _CONSTANTS:
                 self._stack.append(_CONSTANTS[name])
             elif name in _CONTAINERS:
                 self._stack.append(_CONTAINERS[name]())
             elif name in ("BINPUT", "LONG_BINPUT"):
-                self._memo[argument] = self._top()
+                self._memo[self._argument] = self._top()
             elif name == "MEMOIZE":
                 self._memo[len(self._memo)] = self._top()
             elif name in ("BINGET", "LONG_BINGET"):
-                self._stack.append(self._recalled(argument))
-            elif name not in ("PROTO", "FRAME", "STOP"):
-                self._act(name, argument)
+                self._stack.append(self._recalled(self._argument))
+            elif name not in ("PROTO", "FRAME"):
+                self._act(name)
         return self._pop()
 
-    def _act(self, name: str, argument: Any) -> None:
+    def _next(self) -> str:
+        """The name of the next instruction, whose argument is read."""
+        self._budget.spend_instruction()
+        code = self._stream.read(1)
+        if code not in _INSTRUCTIONS:
+            found = f"at byte {self._stream.tell() - 1} it has {code!r}, no instruction of a pickle"
+            raise ValueError(found if code else "it ends before its last instruction")
+        instruction = _INSTRUCTIONS[code]
+        if instruction.proto == 0 and instruction.arg and instruction.name != "GLOBAL":
+            self._refuse(instruction.name)  # arguments in lines of text take codecs to read
+        self._argument = None if instruction.arg is None else instruction.arg.reader(self._stream)
+        return instruction.name
+
+    def _act(self, name: str) -> None:
         """Carry out an instruction that takes something from the stack."""
         push = self._stack.append
         match name:
@@ -158,7 +170,7 @@ class Machine:
             case "SETITEMS":
                 self._set_items(self._since_mark())
             case "GLOBAL":
-                push(self._named(*str(argument).split(" ", 1)))
+                push(self._named(*self._argument.split(" ", 1)))
             case "STACK_GLOBAL":
                 attribute, module = self._pop(), self._pop()
                 push(self._named(module, attribute))
@@ -176,7 +188,10 @@ class Machine:
             case "BINPERSID" if self._stored is not None:
                 push(self._stored(self._pop()))
             case _:
-                raise ValueError(f"it has the instruction {name}, which pickles of networks do not need")
+                self._refuse(name)
+
+    def _refuse(self, name: str) -> NoReturn:
+        raise ValueError(f"it has the instruction {name}, which pickles of networks do not need")
 
     def _named(self, module: Any, attribute: Any = "") -> Name:
         if not isinstance(module, str) or not isinstance(attribute, str):
@@ -244,4 +259,4 @@ class Machine:
 
 def kind_of(value: Any) -> str:
     """What sort of value it is, without looking inside."""
-    return value.text if type(value) is Name else f"a {type(value).__name__}"
+    return value.text if type(value) is Name else f"a value of type {type(value).__name__}"
