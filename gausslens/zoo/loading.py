@@ -74,7 +74,7 @@ def load_model(
     else:
         raise CheckpointError(
             f"expected a model at {source}: the directory of a run, a .safetensors or .pkl file, a folder of diffusers, "
-            "or package.module:object; there is no such file or folder."
+            "or package.module:object. There is no such file or folder, and nothing is downloaded."
         )
     return replace(model, **corrections)
 
