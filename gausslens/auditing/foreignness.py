@@ -1,0 +1,199 @@
+"""Whether images look foreign to a model: prepared otherwise than those it was trained on.
+
+A model is given its training images with red and blue swapped, in [0, 1] where it was trained on [-1, 1], upside down or
+as negatives, and whatever is measured then describes the mistake. Undoing it is a map x → Tx of the images, T a scaling
+by s, shift or rearrangement of pixels, so that D'(x; σ) = T⁻¹D(Tx; sσ) is a denoiser too. For images prepared as the
+model expects, D is at least as good as D': no denoiser beats the posterior mean, and no other order of channels suits
+a network better than the one it was trained with. So if D' has the smaller loss, the images are foreign, and T says how.
+
+Images of another source are foreign in a way that no T undoes. For these see `rules`: the model then falls behind the
+baseline of `losses` on training and held-out images alike.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import permutations
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._typing import Float, Images, Sigmas
+from ..denoisers.protocol import Denoiser, call, evaluating, in_batches, placement
+from ..images import Bounds, check_labels, dequantize, gather
+from ..measures.intervals import Estimate, ratio_interval
+from ..noise import as_sigmas, draw_noise, draw_order
+
+SUITS_BETTER = 0.99
+"""Loss of another preparation, in units of the loss as given, below which the images are foreign."""
+
+_COLOURS = "RGB"
+_BATCH_NUMBERS = 1 << 20
+_NOTHING = 1e-6
+# The noise levels at which preparations matter, in units of the images' standard deviation.
+_LEAST_NOISE, _MOST_NOISE = 0.2, 12.0
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """One way in which images may have been meant.
+
+    Attributes:
+        name: what the model seems to expect, as the end of a sentence.
+        scale: s, by which images and noise are multiplied.
+        apply: T.
+    """
+
+    name: str
+    scale: float
+    apply: Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Foreignness:
+    """What a model makes of its images prepared otherwise.
+
+    Attributes:
+        expected: what the model seems to expect instead of what it was given; None if nothing suits it better.
+        gain: loss of the preparation that suits it best, in units of the loss as given, with its interval; below 1 it
+            is better. None if there was no noise level to compare at.
+        sigma: the noise level of `gain`.
+    """
+
+    expected: str | None
+    gain: Estimate | None
+    sigma: float | None
+
+    def __str__(self) -> str:
+        if self.expected is None:
+            return "the images are prepared as the model expects, as far as can be seen"
+        return f"the model expects {self.expected}: its loss is then {self.gain} of what it is, at σ = {self.sigma:.3g}"
+
+
+def check_foreignness(
+    denoiser: Denoiser,
+    train: Images,
+    held_out: Images | None,
+    sigmas: Sigmas,
+    *,
+    count: int = 64,
+    noises: int = 4,
+    seed: int = 0,
+    labels: Any = None,
+    held_out_labels: Any = None,
+    bounds: Bounds = (-1.0, 1.0),
+    device: torch.device | str | None = None,
+) -> Foreignness:
+    """Whether another preparation of the images suits the model better, and which.
+
+    A preparation suits it better if its loss is below .99 of the loss as given, interval included, at two noise levels.
+
+    Args:
+        denoiser: the model.
+        train: the images it was trained on, (n, *shape).
+        held_out: images it has not seen, (m, *shape), or None.
+        sigmas: noise levels; those between .2 and 12 standard deviations of the images are used.
+        count: images used of either set, at most.
+        noises: noises per image.
+        seed: of noises and choice.
+        labels: integers (n,) given to the denoiser as third argument, or None.
+        held_out_labels: the same for held-out images, (m,).
+        bounds: admissible values of float images, or None.
+        device: where to call the denoiser; None is where its parameters are.
+
+    Returns:
+        What suits the model better, if anything.
+    """
+    parts = [(train, labels, "train")] + ([] if held_out is None else [(held_out, held_out_labels, "held_out")])
+    chosen, classes = [], []
+    for images, own, name in parts:
+        pixels = gather(images, bounds=bounds, name=name)
+        order = draw_order(seed, len(pixels), stream=f"foreign {name}")[:count]
+        chosen.append(dequantize(pixels[order.to(pixels.device)]).cpu())
+        if own is not None:
+            classes.append(check_labels(own, len(pixels), f"{name} labels").cpu()[order])
+    clean, of_class = torch.cat(chosen), torch.cat(classes) if classes else None
+    spread = float((clean - clean.mean(0)).square().mean().sqrt())
+    levels = [s for s in as_sigmas(sigmas).tolist() if _LEAST_NOISE * spread <= s <= _MOST_NOISE * spread]
+    if not levels or len(clean) < 2:
+        return Foreignness(None, None, None)
+    place, dtype = placement(denoiser, clean, device)
+
+    def losses(preparation: Preparation) -> Tensor:
+        return _losses(denoiser, clean, of_class, preparation, levels, noises, seed, place, dtype)
+
+    best: tuple[float, str, Estimate, float] | None = None
+    with evaluating(denoiser):
+        # A memoriser's loss can be nothing at all; a millionth of the variance is as good as that.
+        given = losses(Preparation("", 1.0, lambda x: x)) + _NOTHING * spread**2
+        for preparation in preparations(tuple(clean.shape[1:])):
+            values, low, high, _ = ratio_interval(losses(preparation) + _NOTHING * spread**2, given)
+            # The level that is second best decides: one alone may be one at which the network is poor.
+            rank = min(2, len(levels))
+            decisive = float(high.nan_to_num(nan=math.inf).kthvalue(rank).values)
+            if best is None or decisive < best[0]:
+                at = int(high.nan_to_num(nan=math.inf).argmin())
+                gain = Estimate(float(values[at]), float(low[at]), float(high[at]), len(clean))
+                best = decisive, preparation.name, gain, levels[at]
+    assert best is not None
+    decisive, name, gain, sigma = best
+    return Foreignness(name if decisive < SUITS_BETTER else None, gain, sigma)
+
+
+def preparations(shape: tuple[int, ...]) -> Iterator[Preparation]:
+    """All preparations that are tried for images of a shape.
+
+    Args:
+        shape: of one image.
+
+    Yields:
+        The preparations; not the one that changes nothing.
+    """
+    yield Preparation("images in [0, 1]", 0.5, lambda x: (x + 1) / 2)
+    yield Preparation("images in [-1, 1], and these seem to be in [0, 1]", 2.0, lambda x: 2 * x - 1)
+    yield Preparation("negatives of these images", 1.0, lambda x: -x)
+    if len(shape) == 3:
+        yield Preparation("these images upside down", 1.0, lambda x: x.flip(2))
+        if shape[1] == shape[2]:
+            yield Preparation("rows and columns exchanged", 1.0, lambda x: x.transpose(2, 3))
+        if shape[0] == len(_COLOURS):
+            for order in list(permutations(range(3)))[1:]:
+                name = f"channels in the order {''.join(_COLOURS[i] for i in order)} of these images"
+                yield Preparation(name, 1.0, partial(_reordered, order=order))
+
+
+def _losses(
+    denoiser: Denoiser,
+    clean: Tensor,
+    classes: Tensor | None,
+    preparation: Preparation,
+    levels: list[float],
+    noises: int,
+    seed: int,
+    place: torch.device,
+    dtype: torch.dtype,
+) -> Float[Tensor, "s n"]:
+    """Loss of T⁻¹D(Tx; sσ) at each level on each image: that of D on Tx, in the units of x."""
+
+    def work(start: int, stop: int) -> Tensor:
+        rows = torch.arange(start, stop)
+        x0 = clean[rows // noises]
+        eps = draw_noise(seed, rows, tuple(x0.shape[1:]), stream="foreign")
+        target = preparation.apply(x0).to(place, dtype)
+        labels = None if classes is None else classes[rows // noises]
+        losses = []
+        for sigma in levels:
+            x = preparation.apply(x0 + sigma * eps).to(place, dtype)
+            error = (call(denoiser, x, preparation.scale * sigma, labels) - target).flatten(1).double()
+            losses.append(error.square().mean(1).cpu() / preparation.scale**2)
+        return torch.stack(losses)
+
+    size = max(16, min(1024, _BATCH_NUMBERS // clean[0].numel()))
+    values = torch.cat(list(in_batches(work, len(clean) * noises, size)), 1)
+    return values.reshape(len(levels), len(clean), noises).mean(2)
+
+
+def _reordered(x: Tensor, order: tuple[int, ...]) -> Tensor:
+    return x[:, list(order)]

@@ -1,0 +1,167 @@
+"""Two sets of independent units, training images and held-out ones: how far their values lie apart, with intervals.
+
+The units of a set are independent and identically distributed, and the sets independent of one another. Means are
+compared by Welch's interval, orders by the AUC, both by a permutation test that is exact if membership is a fair label.
+"""
+
+import math
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from .._typing import Float
+from ..measures.intervals import Estimate, student_quantile
+from ..noise import generator
+
+_CHUNK_LABELS = 1 << 22
+
+
+def difference_estimate(members: Float[Tensor, "n"], others: Float[Tensor, "m"]) -> Estimate:
+    """The mean of `others` minus that of `members`, with Welch's 95 % interval.
+
+    Args:
+        members: values of training images, (n,), n ≥ 1.
+        others: values of held-out images, (m,), m ≥ 1.
+
+    Returns:
+        The difference; its count is n + m. With one unit in a set it has no interval: its ends are NaN.
+    """
+    value = float(others.double().mean() - members.double().mean())
+    variance, freedom = _welch(members, others)
+    reach = student_quantile(freedom) * math.sqrt(variance) if freedom else math.nan
+    return Estimate(value, value - reach, value + reach, len(members) + len(others))
+
+
+def quotient_estimate(
+    numerators: tuple[Float[Tensor, "n"], Float[Tensor, "m"]],
+    denominators: tuple[Float[Tensor, "n"], Float[Tensor, "m"]],
+) -> Estimate | None:
+    """The quotient of two differences r = (ȳ_m − ȳ_n)/(z̄_m − z̄_n) of the same units, with Fieller's 95 % interval.
+
+    All r at which ȳ − r·z̄, a difference of means of y − r·z, is within Student's quantile of 0. The interval is finite
+    where the denominator is away from 0.
+
+    Args:
+        numerators: y of training and of held-out images, (n,) and (m,).
+        denominators: z of the same images.
+
+    Returns:
+        The quotient; None where the denominator's own interval reaches 0 or below, so that nothing can be measured by it.
+
+    Reference: Fieller (1954), J. R. Stat. Soc. B 16, 175 ff.
+    """
+    below = difference_estimate(*denominators)
+    if not below.low > 0:
+        return None
+    above = difference_estimate(*numerators)
+    ratio = above.value / below.value
+    spread = [y.double() - ratio * z.double() for y, z in zip(numerators, denominators, strict=True)]
+    _, freedom = _welch(*spread)
+    q = student_quantile(max(freedom, 1)) ** 2
+    yy, zz, yz = 0.0, 0.0, 0.0
+    for y, z in zip(numerators, denominators, strict=True):
+        scale = len(y) * max(len(y) - 1, 1)
+        dy, dz = y.double() - y.double().mean(), z.double() - z.double().mean()
+        yy, zz, yz = yy + float(dy @ dy) / scale, zz + float(dz @ dz) / scale, yz + float(dy @ dz) / scale
+    a, b, c = below.value**2 - q * zz, above.value * below.value - q * yz, above.value**2 - q * yy
+    if a <= 0:
+        return None
+    reach = math.sqrt(max(b * b - a * c, 0.0))
+    return Estimate(ratio, (b - reach) / a, (b + reach) / a, below.count)
+
+
+def auc_estimate(members: Float[Tensor, "n"], others: Float[Tensor, "m"]) -> Estimate:
+    """AUC = P(member < other) + ½ P(member = other), with its 95 % interval.
+
+    The interval is on the scale of log(AUC/(1 − AUC)), with DeLong's variance. Where all members lie on one side of all
+    others this is 0; the interval is then that of a proportion of min(n, m) units with half a unit on the other side.
+
+    Args:
+        members: values of training images, (n,).
+        others: values of held-out images, (m,).
+
+    Returns:
+        The AUC; its count is n + m.
+
+    Reference: DeLong, DeLong, Clarke-Pearson (1988), Biometrics 44, 837 ff.
+
+    >>> auc_estimate(torch.tensor([1.0, 2.0]), torch.tensor([2.0, 3.0])).value
+    0.875
+    """
+    n, m = len(members), len(others)
+    per_member, per_other = _placements(members.double(), others.double())
+    value = float(per_member.mean())
+    variance, freedom = _welch(per_member, -per_other)
+    centre = value
+    if not variance > 0 or not 0 < value < 1:
+        k = min(n, m)
+        centre, freedom = (k * value + 0.5) / (k + 1), max(k - 1, 1)
+        variance = centre * (1 - centre) / k
+    reach = student_quantile(freedom) * math.sqrt(variance) / (centre * (1 - centre))
+    middle = math.log(centre / (1 - centre))
+    low, high = (1 / (1 + math.exp(-end)) for end in (middle - reach, middle + reach))
+    return Estimate(value, min(low, value), max(high, value), n + m)
+
+
+def permutation_p_values(
+    members: Float[Tensor, "s n"], others: Float[Tensor, "s m"], *, permutations: int = 9999, seed: int = 0
+) -> Float[Tensor, "s"]:
+    """p = (1 + #{AUC* ≥ AUC}) / (1 + permutations) of each row, AUC* with the units' membership shuffled.
+
+    One-sided: small where members have smaller values. Exact if membership is a fair label; rows share the shuffles.
+
+    Args:
+        members: values of training images, (s, n).
+        others: values of held-out images, (s, m).
+        permutations: number of shuffles.
+        seed: fixes them.
+
+    Returns:
+        The p-values, (s,).
+    """
+    n, total = members.shape[1], members.shape[1] + others.shape[1]
+    ranks = torch.stack([_midranks(row) for row in torch.cat([members, others], 1).double()])
+    observed = ranks[:, :n].sum(1)
+    exceeding = torch.zeros(len(ranks), dtype=torch.long)
+    chunk = max(1, _CHUNK_LABELS // total)
+    for index, start in enumerate(range(0, permutations, chunk)):
+        shuffled = _memberships(n, total, min(chunk, permutations - start), seed, index)
+        sums = ranks @ shuffled.T
+        exceeding += (sums <= observed[:, None] + 1e-6).sum(1)  # ranks are multiples of ½: no rounding is that large
+    return (1 + exceeding.double()) / (1 + permutations)
+
+
+@lru_cache(maxsize=4)
+def _memberships(n: int, total: int, draws: int, seed: int, index: int) -> Float[Tensor, "draws total"]:
+    """Random choices of n among `total`, as ones among zeros."""
+    keys = torch.rand(draws, total, generator=generator(seed, "loss permutations", index))
+    chosen = keys.argsort(1)[:, :n]
+    return torch.zeros(draws, total, dtype=torch.float64).scatter_(1, chosen, 1.0)
+
+
+def _welch(members: Float[Tensor, "n"], others: Float[Tensor, "m"]) -> tuple[float, int]:
+    """Variance of the difference of means, and Welch's degrees of freedom (0 if a set has one unit)."""
+    if min(len(members), len(others)) < 2:
+        return math.nan, 0
+    parts = [float(values.double().var()) / len(values) for values in (members, others)]
+    spread = sum(part**2 / (len(values) - 1) for part, values in zip(parts, (members, others), strict=True))
+    total = sum(parts)
+    return total, max(1, int(total**2 / spread)) if spread > 0 else len(members) + len(others) - 2
+
+
+def _placements(members: Float[Tensor, "n"], others: Float[Tensor, "m"]) -> tuple[Tensor, Tensor]:
+    """For each member the share of others above it, for each other the share of members below; half for ties."""
+
+    def share_above(values: Tensor, reference: Tensor) -> Tensor:
+        ordered = reference.sort().values
+        right = torch.searchsorted(ordered, values, right=True)
+        left = torch.searchsorted(ordered, values)
+        return 1 - (left + right).double() / (2 * len(reference))
+
+    return share_above(members, others), 1 - share_above(others, members)
+
+
+def _midranks(values: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+    ordered = values.sort().values
+    return (torch.searchsorted(ordered, values) + torch.searchsorted(ordered, values, right=True) + 1).double() / 2
