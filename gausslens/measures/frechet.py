@@ -46,9 +46,21 @@ def frechet_distance(
         raise ConfigError(
             f"rank must lie between 1 and {len(reference.eigvals)}, the reference's components; got {rank}."
         )
-    (mean_a, covariance_a), (mean_b, covariance_b) = (
-        _moments(_components(gather(images, bounds=bounds), reference, rank)) for images in (a, b)
-    )
+    parts = [_components(gather(images, bounds=bounds), reference, rank) for images in (a, b)]
+    return feature_distance(parts[0], parts[1])
+
+
+def feature_distance(a: Float[Tensor, "n k"], b: Float[Tensor, "m k"]) -> float:
+    """d² between two sets of feature vectors, in float64.
+
+    Args:
+        a: features of one set, (n, k).
+        b: features of the other, (m, k).
+
+    Returns:
+        The squared distance, in squared units of the features.
+    """
+    (mean_a, covariance_a), (mean_b, covariance_b) = _moments(a.double()), _moments(b.double())
     return float((mean_a - mean_b).square().sum()) + _covariance_distance(covariance_a, covariance_b)
 
 

