@@ -47,7 +47,7 @@ THRESHOLDS = {
     ),
     "generalizing": Threshold(0.3, "midway between weights .1 and .5; trained generalisers have .0 to .1"),
     "gaussian": Threshold(
-        0.5, "above, the Gaussian denoiser itself passes for a memoriser, and a level decides nothing"
+        0.65, "above, the Gaussian denoiser itself could pass for a memoriser: a level decides nothing"
     ),
     "visible": Threshold(
         0.25, "gap of the multi-delta denoiser, in units of the baseline's loss, below which a level decides nothing"
