@@ -25,9 +25,9 @@ import torch
 from copy_test import blobs, fields
 from torch import Tensor
 
-from gausslens.auditing.copies import MIRRORED, Copies, find_copies
+from gausslens.auditing.copies import Copies, find_copies
 from gausslens.auditing.power import PLANTINGS, Planting, identifiable, plant, with_planted
-from gausslens.auditing.transformations import shifts_by
+from gausslens.auditing.transformations import MIRRORED, shifts_by
 from gausslens.images import dequantize, quantize
 from gausslens.measures.twoset import judge_neighborhood
 from gausslens.noise import generator

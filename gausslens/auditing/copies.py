@@ -25,11 +25,11 @@ from ..images import Bounds, gather
 from ..measures.copying import estimate_ratio, gl_score, identifiable_images
 from ..measures.intervals import Estimate, proportion_estimate
 from ..measures.neighbors import duplicates, resident
-from ..measures.twoset import NEIGHBORS, CopyTest, Neighborhood, judge_neighborhood, pool_neighborhood
+from ..measures.twoset import CopyTest, Neighborhood, judge_neighborhood
 from ..progress import track
-from .transformations import Transformation, shifts_by, transformed_neighbors
+from .pool import Pool, families_of, without_repeats
+from .transformations import Transformation
 
-MIRRORED = Transformation(mirrored=True)
 ALARM_LEVEL = 0.001  # of the p-value: at most one false alarm in a thousand audits
 
 
@@ -49,44 +49,6 @@ class Pair(NamedTuple):
     transformation: Transformation
     rmse: float
     ratio: float
-
-
-@dataclass(frozen=True, eq=False)
-class Pool:
-    """Training and held-out images without repeats, and how samples are held up against them.
-
-    Attributes:
-        train: (n, *shape), where neighbours are looked for.
-        kept: their indices in the training set as given, (n,).
-        held_out: (n', *shape), or None.
-        families: transformations by the name of their family.
-        device: where to look for neighbours; None is where the images are.
-    """
-
-    train: Tensor = field(repr=False)
-    kept: Tensor = field(repr=False)
-    held_out: Tensor | None = field(repr=False)
-    families: dict[str, list[Transformation]]
-    device: torch.device | str | None
-
-    def in_train(self, samples: Tensor, family: str, k: int = NEIGHBORS) -> tuple[Tensor, Tensor, Tensor]:
-        """Distances, indices and transformations of the k nearest training images; see `transformed_neighbors`."""
-        return self._nearest(samples, self.train, family, k)
-
-    def neighborhood(self, samples: Tensor, family: str, in_train: tuple[Tensor, Tensor, Tensor]) -> Neighborhood:
-        """The nearest pool images of samples whose nearest training images are known."""
-        if self.held_out is None:
-            raise DataError("the copy test needs held-out images; there are none.")
-        # Of the pool's 16 nearest images none lies beyond the 16th of the training images.
-        within = in_train[0][:, -1] if in_train[0].shape[1] == NEIGHBORS else None
-        in_held_out = self._nearest(samples, self.held_out, family, NEIGHBORS, within)
-        return pool_neighborhood(in_train[:2], in_held_out[:2], len(self.train), len(self.held_out))
-
-    def _nearest(
-        self, samples: Tensor, images: Tensor, family: str, k: int, within: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        k = min(k, len(images))
-        return transformed_neighbors(samples, images, k, self.families[family], within=within, device=self.device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,12 +199,14 @@ def find_copies(
     generated, known = resident(generated, device), resident(known, device)
     unseen = None if unseen is None else resident(unseen, device)
     tolerance = duplicate_rmse * math.sqrt(known[0].numel())
-    repeats = duplicates(known, tolerance=tolerance, device=device, progress=progress)
+    families = families_of(known.ndim == 4, mirrored=mirrored, shifts=shifts, augment=augment)
+    where: dict[str, Any] = {"device": device, "progress": progress}
+    repeats = duplicates(known, tolerance=tolerance, **where)
     shared = torch.empty(0, 2, dtype=torch.long)
     if unseen is not None:
-        shared = duplicates(known, unseen, tolerance=tolerance, device=device, progress=progress)
-        unseen = _without(unseen, duplicates(unseen, tolerance=tolerance, device=device, progress=progress))[0]
-    pool = Pool(*_without(known, repeats), unseen, _families(known.ndim == 4, mirrored, shifts, augment), device)
+        shared = duplicates(known, unseen, tolerance=tolerance, **where)
+        unseen, _ = without_repeats(unseen, duplicates(unseen, tolerance=tolerance, **where))
+    pool = Pool(*without_repeats(known, repeats), unseen, families, device)
 
     found = {family: pool.in_train(generated, family) for family in track(pool.families, enabled=progress)}
     neighborhoods = {}
@@ -257,7 +221,6 @@ def find_copies(
     gl, gl_held_out = gl_score(generated, first[:, 0]), None
     if unseen is not None:
         gl_held_out = gl_score(unseen, pool.in_train(unseen, "plain", 1)[0][:, 0])
-    where = {"device": device, "progress": progress}
     told_apart = identifiable_images(indices[:, 0], pool.train, tolerance, seed, where)
     close = _ratios(first) < threshold
     return Copies(
@@ -277,29 +240,6 @@ def find_copies(
         level=level,
         permutations=permutations,
     )
-
-
-def _families(
-    pictures: bool, mirrored: bool, shifts: Sequence[int], augment: str | None
-) -> dict[str, list[Transformation]]:
-    """Transformations by family; what is no picture (n, c, h, w) is compared as it is."""
-    if augment not in (None, "flip"):
-        raise ConfigError(f'augment must be "flip" or None; got {augment!r}.')
-    either = [Transformation(), MIRRORED] if augment and pictures else [Transformation()]
-    families = {"plain": either}
-    if mirrored and not augment and pictures:
-        families["mirrored"] = [MIRRORED]
-    if len(shifts) and pictures:
-        families["shifted"] = [shift for turn in either for shift in shifts_by(shifts, mirrored=turn.mirrored)]
-    return families
-
-
-def _without(images: Tensor, repeats: Tensor) -> tuple[Tensor, Tensor]:
-    """The images that repeat none before them, and their indices."""
-    kept = torch.ones(len(images), dtype=torch.bool)
-    kept[repeats[:, 1]] = False
-    indices = kept.nonzero()[:, 0]
-    return (images if len(repeats) == 0 else images[indices.to(images.device)]), indices
 
 
 def _ratios(distances: Tensor) -> Tensor:

@@ -18,8 +18,8 @@ from ..images import dequantize
 from ..measures.copying import identifiable_images
 from ..measures.twoset import Neighborhood, judge_neighborhood
 from ..noise import draw_noise, draw_order, generator
-from .copies import MIRRORED, Copies
-from .transformations import Transformation
+from .copies import Copies
+from .transformations import MIRRORED, Transformation
 
 _MOST_PLANTED = 512
 _LARGEST_SHARE = 0.2

@@ -70,6 +70,9 @@ class Transformation(NamedTuple):
         return part.flip(-1), images[..., there, slice(width - origin.stop, width - origin.start)]
 
 
+MIRRORED = Transformation(mirrored=True)
+
+
 def shifts_by(pixels: Iterable[int], *, mirrored: bool = False) -> list[Transformation]:
     """All shifts, up or down, left or right or both, by the given numbers of pixels, the nearest first.
 

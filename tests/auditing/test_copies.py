@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from gausslens import memorization
-from gausslens.auditing.copies import MIRRORED, find_copies
-from gausslens.auditing.transformations import Transformation
+from gausslens.auditing.copies import find_copies
+from gausslens.auditing.transformations import MIRRORED, Transformation
 from gausslens.errors import ConfigError, DataError
 from gausslens.images import quantize
 
