@@ -17,7 +17,7 @@ neighbours of the 2,000 samples are found once for a trial: copies then take the
 import argparse
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 
 import numpy as np
@@ -29,7 +29,7 @@ from gausslens.auditing.copies import Copies, find_copies
 from gausslens.auditing.power import PLANTINGS, Planting, identifiable, plant, with_planted
 from gausslens.auditing.transformations import MIRRORED, shifts_by
 from gausslens.images import dequantize, quantize
-from gausslens.measures.twoset import judge_neighborhood
+from gausslens.measures.twoset import Neighborhood, judge_neighborhood
 from gausslens.noise import generator
 
 SAMPLES = 2000
@@ -87,16 +87,26 @@ class Outcome:
     wrong: int
 
 
-def search_planted(copies: Copies, planting: Planting, seed: int) -> Outcome:
-    """Plant 20 copies among the samples of a finished search, and judge again."""
+def search_planted(copies: Copies, kinds: list[Planting], seed: int) -> list[Outcome]:
+    """For each kind, plant 20 copies among the samples of a finished search, and judge again."""
     originals = identifiable(copies, seed)[:COPIES]
-    planted = plant(copies, planting, originals, seed)
-    rows = torch.randperm(SAMPLES, generator=generator(seed, f"rows {planting.name}"))[:COPIES]
+    planted = torch.cat([plant(copies, kind, originals, seed) for kind in kinds])
+    rows = torch.randperm(SAMPLES, generator=generator(seed, "planted rows"))[:COPIES]
     truth = dict(zip(rows.tolist(), originals.tolist(), strict=True))
+    near = {
+        family: copies.pool.neighborhood(planted, family, copies.pool.in_train(planted, family))
+        for family in copies.neighborhoods
+    }
+    return [_judge(copies, near, slice(COPIES * i, COPIES * (i + 1)), rows, truth, seed) for i in range(len(kinds))]
+
+
+def _judge(
+    copies: Copies, planted: dict[str, Neighborhood], own: slice, rows: Tensor, truth: dict[int, int], seed: int
+) -> Outcome:
     named: dict[int, tuple[float, bool]] = {}
     alarm = False
     for family, around in copies.neighborhoods.items():
-        near = copies.pool.neighborhood(planted, family, copies.pool.in_train(planted, family))
+        near = replace(planted[family], distances=planted[family].distances[own], members=planted[family].members[own])
         test = judge_neighborhood(
             with_planted(around, near, rows), false_discovery=0.1, permutations=copies.permutations, seed=seed
         )
@@ -127,13 +137,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--null", type=int, default=1000, help="trials without copies")
     parser.add_argument("--planted", type=int, default=200, help="trials with 1 %% copies, among those of equal halves")
+    parser.add_argument("--first", type=int, default=0, help="the first trial's number, to share them out")
     options = parser.parse_args()
     torch.set_num_threads(1)
     null: Counter[str] = Counter()
     alarms: Counter[str] = Counter()
     outcomes: dict[tuple[str, str], list[Outcome]] = {}
     done, start = 0, time.perf_counter()
-    for seed in range(options.null):
+    for seed in range(options.first, options.first + options.null):
         source = TURN[seed % len(TURN)]
         trial = make_trial(source, seed)
         copies = find_copies(trial.samples, trial.train, trial.held_out, seed=seed, bounds=None)
@@ -141,11 +152,12 @@ def main() -> None:
         alarms[source] += copies.alarm
         if source != UNEVEN and done < options.planted:
             done += 1
-            for kind in plantings(seed):
-                outcomes.setdefault((kind.name, source), []).append(search_planted(copies, kind, seed))
-        if seed % 50 == 49:
+            kinds = plantings(seed)
+            for kind, outcome in zip(kinds, search_planted(copies, kinds, seed), strict=True):
+                outcomes.setdefault((kind.name, source), []).append(outcome)
+        if sum(null.values()) % 20 == 0:
             seconds = time.perf_counter() - start
-            print(f"{seed + 1} trials, {sum(alarms.values())} alarms, {seconds:.0f} s", flush=True)
+            print(f"{sum(null.values())} trials, {sum(alarms.values())} alarms, {seconds:.0f} s", flush=True)
     report(null, alarms, outcomes)
 
 
@@ -155,6 +167,8 @@ def report(null: Counter[str], alarms: Counter[str], outcomes: dict[tuple[str, s
     for source, trials in null.items():
         print(f"| {source} | {trials} | {alarms[source]} |")
     print(f"| all | {sum(null.values())} | {sum(alarms.values())} |")
+    if not outcomes:
+        return
     sources = sorted({source for _, source in outcomes})
     print(f"\n| 1 % copies | trials | found | {' | '.join(sources)} | named | wrong share | mean share a trial |")
     print("|---" * (6 + len(sources)) + "|")

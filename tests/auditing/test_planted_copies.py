@@ -1,0 +1,46 @@
+"""A sample of the benchmark's trials: planted copies are found and named, and good models raise no alarm."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from gausslens.auditing.copies import find_copies
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    folder = Path(__file__).parents[2] / "benchmarks"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        spec = importlib.util.spec_from_file_location("planted_copies_benchmark", folder / "planted_copies.py")
+        module = importlib.util.module_from_spec(spec)
+        patch.setitem(sys.modules, spec.name, module)
+        spec.loader.exec_module(module)
+        yield module
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["blobs", "fields", "digits"])
+def test_one_percent_copies_are_found_and_their_absence_too(benchmark, source):
+    named = wrong = 0
+    for seed in range(2001, 2004):
+        trial = benchmark.make_trial(source, seed)
+        copies = find_copies(trial.samples, trial.train, trial.held_out, seed=seed, bounds=None)
+        assert not copies.alarm
+        assert copies.pairs == []
+        kinds = [kind for kind in benchmark.plantings(seed) if kind.rmse <= 0.02]
+        outcomes = dict(zip([kind.name for kind in kinds], benchmark.search_planted(copies, kinds, seed), strict=True))
+        assert all(outcomes[name].alarm for name in ("exact", "noise 0.02", "mirrored", "shifted"))
+        named += sum(outcome.named for outcome in outcomes.values())
+        wrong += sum(outcome.wrong for outcome in outcomes.values())
+    assert named > 200
+    assert wrong <= 0.1 * named
+
+
+@pytest.mark.slow
+def test_chance_copies_of_few_held_out_images_raise_no_alarm(benchmark):
+    for seed in range(2001, 2004):
+        trial = benchmark.make_trial(benchmark.UNEVEN, seed)
+        assert not find_copies(trial.samples, trial.train, trial.held_out, seed=seed, bounds=None).alarm
