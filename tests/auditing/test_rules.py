@@ -1,0 +1,156 @@
+import pytest
+import torch
+from known_models import GaussianLaw, mixed, references
+
+from gausslens import karras_sigmas
+from gausslens.auditing.foreignness import Foreignness
+from gausslens.auditing.losses import measure_losses
+from gausslens.auditing.rules import THRESHOLDS, VERDICTS, Evidence, judge
+from gausslens.data import load_images
+from gausslens.images import dequantize
+from gausslens.measures.intervals import Estimate
+from gausslens.noise import draw_order
+
+
+def near(value, reach=0.02):
+    return Estimate(value, value - reach, value + reach, 200)
+
+
+def evidence(position=0.0, retrieval=0.0, train=0.9, held_out=0.95, **others):
+    levels = {
+        "sigmas": (5.0, 1.0, 0.2, 0.01),
+        "window": (False, True, True, False),
+        "intermediate": (True, True, True, False),
+        "position": [None, near(position), near(position / 2), near(9.0)],
+        "retrieval": [None, near(-1.0), near(retrieval), near(9.0)],
+        "train_loss": [near(train)] * 4,
+        "held_out_loss": [near(held_out)] * 4,
+    }
+    return Evidence(**{**levels, **others})
+
+
+@pytest.mark.parametrize(
+    ("position", "retrieval", "verdict"),
+    [
+        (0.0, 0.0, "generalizing"),
+        (-3.0, 0.29, "generalizing"),
+        (0.5, 0.0, "in transition"),
+        (0.0, 0.5, "in transition"),
+        (0.85, 0.2, "memorizing"),
+        (0.2, 0.9, "memorizing"),
+    ],
+)
+def test_the_greater_of_position_and_retrieval_decides(position, retrieval, verdict):
+    found = judge(evidence(position, retrieval))
+    assert found.verdict == verdict
+    assert found.lean.value == max(position, retrieval, -1.0)
+    assert f"{found.lean.value:.3f}" in found.reasons[0]
+
+
+def test_levels_outside_the_window_decide_nothing():
+    assert judge(evidence()).lean.value < 1
+    found = judge(evidence(0.9, window=(False,) * 4))
+    assert (found.verdict, found.lean) == ("cannot tell", None)
+
+
+def test_a_model_behind_the_baseline_on_both_sets_cannot_be_judged():
+    assert judge(evidence(0.9, train=1.5, held_out=2.0)).verdict == "cannot tell"
+    assert "Wiener" in judge(evidence(0.9, train=1.5, held_out=2.0)).reasons[0]
+    # On held-out images alone it is what memorisers do; at few levels it is a weakness.
+    assert judge(evidence(0.9, train=0.1, held_out=9.0)).verdict == "memorizing"
+    mostly_fine = [near(1.5), near(0.9), near(0.9), near(1.5)]
+    assert judge(evidence(0.0, train_loss=mostly_fine, held_out_loss=mostly_fine)).verdict == "generalizing"
+
+
+def test_foreign_images_cannot_be_judged():
+    foreign = Foreignness("channels in the order BGR of these images", near(0.9), 1.0)
+    found = judge(evidence(0.9, foreignness=foreign))
+    assert found.verdict == "cannot tell"
+    assert "BGR" in found.reasons[0]
+    assert judge(evidence(0.9, foreignness=Foreignness(None, near(1.2), 1.0))).verdict == "memorizing"
+
+
+def test_an_interval_from_end_to_end_cannot_tell():
+    found = judge(Evidence(sigmas=(1.0,), window=(True,), position=[Estimate(0.5, 0.1, 0.9, 12)]))
+    assert found.verdict == "cannot tell"
+    assert "too few" in found.reasons[0]
+
+
+def test_nothing_measured_and_nothing_held_out_cannot_tell():
+    assert judge(Evidence()).verdict == "cannot tell"
+    found = judge(Evidence(sigmas=(1.0,), intermediate=(True,), train_loss=[near(0.1)]))
+    assert found.verdict == "cannot tell"
+    assert "no held-out" in found.reasons[0]
+
+
+def test_significance_alone_is_never_memorizing():
+    found = judge(evidence(0.2, auc=[near(0.99)] * 4, p_values=(1e-4,) * 4, rho=[None, near(0.1), None, None]))
+    assert found.verdict == "generalizing"
+    assert any("AUC" in reason for reason in found.reasons)
+    assert any("ρ" in reason for reason in found.reasons)
+
+
+def test_copies_among_the_samples_decide_by_themselves():
+    most = {"memorized_fraction": near(0.9), "copied_fraction": near(0.9), "copy_p": 1e-4}
+    some = {"memorized_fraction": near(0.03), "copied_fraction": near(0.03), "copy_p": 1e-4}
+    none = {"memorized_fraction": near(0.0), "copied_fraction": near(0.0), "copy_p": 0.4}
+    assert judge(evidence(0.0, **most)).verdict == "memorizing"
+    assert judge(Evidence(memorized_fraction=near(0.9))).verdict == "memorizing"
+    assert judge(evidence(0.0, **some)).verdict == "in transition"
+    assert judge(evidence(0.9, **some)).verdict == "memorizing"
+    assert judge(evidence(0.0, **none)).verdict == "generalizing"
+    assert (
+        judge(evidence(0.0, memorized_fraction=near(0.9), copied_fraction=near(0.0), copy_p=0.4)).verdict
+        == "generalizing"
+    )
+
+
+def test_thresholds_name_their_sources():
+    assert all(threshold.source for threshold in THRESHOLDS.values())
+    assert THRESHOLDS["generalizing"].value < THRESHOLDS["gaussian"].value < THRESHOLDS["memorizing"].value
+
+
+@pytest.fixture(scope="module")
+def measured():
+    torch.set_num_threads(1)
+    law = GaussianLaw(seed=3)
+    train, held_out = law.draw(30, 1), law.draw(100, 2)
+    known = references(train)
+    mean = train.mean(0)
+    models = {f"{w:g}": mixed(known["multidelta"], law, w) for w in (0.0, 0.1, 0.5, 0.9, 1.0)}
+    models |= {"identity": lambda x, sigma: x, "mean": lambda x, sigma: mean.to(x).expand_as(x)}
+    other = GaussianLaw(seed=4)
+    models["other"] = other
+    return measure_losses({**models, **known}, train, held_out, karras_sigmas(10), noises=8, bounds=None)
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [
+        ("0", "generalizing"),
+        ("0.1", "generalizing"),
+        ("0.5", "in transition"),
+        ("0.9", "memorizing"),
+        ("1", "memorizing"),
+        ("identity", "cannot tell"),
+        ("mean", "cannot tell"),
+        ("other", "cannot tell"),
+    ],
+)
+def test_known_models_are_recognised(measured, name, verdict):
+    found = judge(Evidence.of_losses(measured, name))
+    assert found.verdict == verdict, found.reasons
+    assert found.verdict in VERDICTS
+
+
+@pytest.mark.parametrize("n", [16, 64, 256])
+def test_a_wiener_filter_is_never_memorizing(n):
+    digits = dequantize(torch.as_tensor(load_images("digits").images.copy()))
+    digits = digits[draw_order(0, len(digits))]  # they are sorted by writer
+    train, held_out = digits[:n], digits[1000:1150]
+    losses = measure_losses(references(train), train, held_out, karras_sigmas(10), noises=4)
+    found = judge(Evidence.of_losses(losses, "gaussian"))
+    assert found.verdict == ("in transition" if n == 16 else "generalizing")
+    if n == 64:
+        assert max(auc.value for auc in losses.auc("gaussian")) > 0.85
+    assert judge(Evidence.of_losses(losses, "multidelta")).verdict == "memorizing"
