@@ -1,0 +1,89 @@
+"""The monitor as a callback for Lightning.
+
+    trainer = lightning.Trainer(callbacks=[monitoring_callback(GeneralizationMonitor(train, held_out), keep="kept")])
+
+Lightning is only imported when the callback is made.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from .denoisers.protocol import Denoiser
+from .errors import MissingExtraError
+from .monitoring import GeneralizationMonitor
+
+
+def monitoring_callback(
+    monitor: GeneralizationMonitor,
+    *,
+    denoiser: Callable[[Any], Denoiser] | None = None,
+    keep: str | Path | None = None,
+    stop: bool = False,
+) -> Any:
+    """A Lightning callback that lets a monitor look at a module after every training batch.
+
+    What it sees is logged with the prefix "monitor/", by the module's global step; its state is part of Lightning's
+    checkpoints. Only the first process looks.
+
+    Args:
+        monitor: the monitor.
+        denoiser: makes D(x, sigma) of the LightningModule, such as `lambda module: module.ema`; None is the module itself.
+        keep: a folder for checkpoints of the steps that may be recommended, "step-STEP.ckpt"; those that no longer are go.
+        stop: stop training as soon as the network memorises.
+
+    Returns:
+        A `lightning.pytorch.Callback`.
+
+    Raises:
+        MissingExtraError: if neither `lightning` nor `pytorch_lightning` is installed.
+    """
+    base = _callback_class()
+
+    class MonitoringCallback(base):  # type: ignore[misc, valid-type]
+        """Looks after every training batch, if it is time to."""
+
+        def __init__(self) -> None:
+            self.kept: dict[float | int, Path] = {}
+
+        def on_train_batch_end(self, trainer: Any, module: Any, *unused: Any, **unused_too: Any) -> None:
+            if trainer.is_global_zero:
+                seen = monitor.update(module if denoiser is None else denoiser(module), trainer.global_step)
+                if seen is not None:
+                    with monitor.at_its_cost():
+                        self._take_note(trainer, seen)
+            if stop and trainer.strategy.broadcast(monitor.should_stop):
+                trainer.should_stop = True
+
+        def _take_note(self, trainer: Any, seen: dict[str, Any]) -> None:
+            numbers = {f"monitor/{name}": value for name, value in seen.items() if isinstance(value, float)}
+            for logger in trainer.loggers:
+                logger.log_metrics(numbers, step=trainer.global_step)
+            if keep is None:
+                return
+            if seen["keep"]:
+                self.kept[seen["step"]] = Path(keep) / f"step-{seen['step']}.ckpt"
+                trainer.save_checkpoint(self.kept[seen["step"]])
+            for step in self.kept.keys() - set(seen["wanted"]):
+                self.kept.pop(step).unlink(missing_ok=True)
+
+        def state_dict(self) -> dict[str, Any]:
+            return monitor.state_dict()
+
+        def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+            monitor.load_state_dict(state_dict)
+
+    return MonitoringCallback()
+
+
+def _callback_class() -> Any:
+    for name in ("lightning.pytorch", "pytorch_lightning"):
+        try:
+            return import_module(name).Callback
+        except ImportError:
+            continue
+    raise MissingExtraError(
+        "the monitor's callback needs Lightning, which is not installed: pip install lightning. Any other loop can call "
+        "GeneralizationMonitor.update itself."
+    )
