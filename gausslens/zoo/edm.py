@@ -122,6 +122,7 @@ def read_edm(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Precondition
             f"{path}: {error}. What is read are EDM's networks NCSN++, DDPM++ and ADM, with its preconditionings EDM, VP "
             "and VE; for others, pass the denoiser as package.module:object."
         ) from None
+    denoiser.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # convolutions are faster so
     return description, denoiser.requires_grad_(False).eval()
 
 
@@ -147,11 +148,14 @@ def _description(outer: Instance, inner: Instance) -> dict[str, Any]:
     channels, size = within.whole("in_channels"), within.whole("img_resolution")
     if within.whole("out_channels") != channels:
         raise ValueError(f"it has {channels} channels going in and {within.whole('out_channels')} coming out")
+    width, multipliers = within.whole("model_channels"), within.wholes("channel_mult")
+    if width * max(multipliers, default=1) > _LARGEST:
+        raise ValueError(f"its arguments call for {width * max(multipliers):,} channels")
     network = {
         "name": _network_name(inner.class_name, within),
         "shape": [channels, size, size],
-        "width": within.whole("model_channels"),
-        "multipliers": within.wholes("channel_mult"),
+        "width": width,
+        "multipliers": multipliers,
         "blocks": within.whole("num_blocks"),
         "attention": within.wholes("attn_resolutions"),
         "dropout": within.number("dropout"),

@@ -8,11 +8,12 @@ The instructions are counted, keys are strings (others can be made to collide), 
 hashed or printed that may hold itself. So a walk costs no more than its budget.
 """
 
+import io
 import mmap
 import pickletools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import IO, Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 Functions: TypeAlias = Mapping[str, Callable[..., Any]]
 """What a pickle may name, as "module.name", with what is made of the arguments if it is called."""
@@ -65,12 +66,6 @@ class Budget:
     instructions: int
     n_bytes: int
 
-    def spend_instruction(self) -> None:
-        """Account for one instruction; raises ValueError if there is none left."""
-        self.instructions -= 1
-        if self.instructions < 0:
-            raise ValueError("it has far more instructions than a network needs")
-
     def spend_bytes(self, count: int) -> None:
         """Account for a copy; raises ValueError if that is more than is left."""
         self.n_bytes -= count
@@ -90,7 +85,7 @@ class Machine:
 
     def __init__(
         self,
-        stream: IO[bytes] | mmap.mmap,
+        stream: io.BytesIO | mmap.mmap,
         functions: Functions,
         budget: Budget,
         stored: Callable[[Any], Any] | None = None,
@@ -99,7 +94,6 @@ class Machine:
         self._stack: list[Any] = []
         self._marks: list[int] = []
         self._memo: dict[int, Any] = {}
-        self._argument: Any = None
 
     def run(self) -> Any:
         """Walk to the end.
@@ -110,54 +104,56 @@ class Machine:
         Raises:
             ValueError: if the pickle is broken, or asks for what is not given here.
         """
-        while (name := self._next()) != "STOP":
-            if name in _VALUES:
-                self._stack.append(self._argument)
-            elif name in _CONSTANTS:
-                self._stack.append(_CONSTANTS[name])
-            elif name in _CONTAINERS:
-                self._stack.append(_CONTAINERS[name]())
-            elif name in ("BINPUT", "LONG_BINPUT"):
-                self._memo[self._argument] = self._top()
-            elif name == "MEMOIZE":
-                self._memo[len(self._memo)] = self._top()
-            elif name in ("BINGET", "LONG_BINGET"):
-                self._stack.append(self._recalled(self._argument))
-            elif name not in ("PROTO", "FRAME"):
-                self._act(name)
-        return self._pop()
+        stack, memo, budget = self._stack, self._memo, self._budget
+        try:
+            while (instruction := _INSTRUCTIONS.get(self._stream.read(1))) is not None:
+                name = instruction.name
+                budget.instructions -= 1
+                if budget.instructions < 0:
+                    raise ValueError("it has far more instructions than a network needs")
+                if instruction.proto == 0 and instruction.arg and name != "GLOBAL":
+                    self._refuse(name)  # arguments in lines of text take codecs to read
+                argument: Any = instruction.arg.reader(self._stream) if instruction.arg else None  # type: ignore[arg-type]
+                if name in _VALUES:
+                    stack.append(argument)
+                elif name in _CONSTANTS:
+                    stack.append(_CONSTANTS[name])
+                elif name in _CONTAINERS:
+                    stack.append(_CONTAINERS[name]())
+                elif name in ("BINPUT", "LONG_BINPUT"):
+                    memo[argument] = stack[-1]
+                elif name == "MEMOIZE":
+                    memo[len(memo)] = stack[-1]
+                elif name in ("BINGET", "LONG_BINGET"):
+                    stack.append(memo[argument])
+                elif name == "STOP":
+                    return stack.pop()
+                elif name not in ("PROTO", "FRAME"):
+                    self._act(name, argument)
+        except IndexError:
+            raise ValueError("it takes more from its stack than it has put there") from None
+        except KeyError:
+            raise ValueError("it recalls a value that it never stored") from None
+        raise ValueError(f"at byte {self._stream.tell()} it ends, or has what is no instruction")
 
-    def _next(self) -> str:
-        """The name of the next instruction, whose argument is read."""
-        self._budget.spend_instruction()
-        code = self._stream.read(1)
-        if code not in _INSTRUCTIONS:
-            found = f"at byte {self._stream.tell() - 1} it has {code!r}, no instruction of a pickle"
-            raise ValueError(found if code else "it ends before its last instruction")
-        instruction = _INSTRUCTIONS[code]
-        if instruction.proto == 0 and instruction.arg and instruction.name != "GLOBAL":
-            self._refuse(instruction.name)  # arguments in lines of text take codecs to read
-        self._argument = None if instruction.arg is None else instruction.arg.reader(self._stream)
-        return instruction.name
-
-    def _act(self, name: str) -> None:
+    def _act(self, name: str, argument: Any) -> None:
         """Carry out an instruction that takes something from the stack."""
-        push = self._stack.append
+        push, pop = self._stack.append, self._stack.pop
         match name:
             case "MARK":
                 self._marks.append(len(self._stack))
             case "POP":
-                self._pop()
+                pop()
             case "DUP":
-                push(self._top())
+                push(self._stack[-1])
             case "TUPLE1" | "TUPLE2" | "TUPLE3":
-                push(tuple(reversed([self._pop() for _ in range(int(name[-1]))])))
+                push(tuple(reversed([pop() for _ in range(int(name[-1]))])))
             case "TUPLE" | "FROZENSET":
                 push(tuple(self._since_mark()))
             case "LIST":
                 push(self._since_mark())
             case "APPEND":
-                self._extend([self._pop()])
+                self._extend([pop()])
             case "APPENDS" | "ADDITEMS":
                 self._extend(self._since_mark())
             case "DICT":
@@ -165,28 +161,28 @@ class Machine:
                 push({})
                 self._set_items(pairs)
             case "SETITEM":
-                value, key = self._pop(), self._pop()
+                value, key = pop(), pop()
                 self._set_items([key, value])
             case "SETITEMS":
                 self._set_items(self._since_mark())
             case "GLOBAL":
-                push(self._named(*self._argument.split(" ", 1)))
+                push(self._named(*argument.split(" ", 1)))
             case "STACK_GLOBAL":
-                attribute, module = self._pop(), self._pop()
+                attribute, module = pop(), pop()
                 push(self._named(module, attribute))
             case "REDUCE":
-                arguments, function = self._pop(), self._pop()
+                arguments, function = pop(), pop()
                 push(self._made(function, arguments))
             case "NEWOBJ":
-                arguments, kind = self._pop(), self._pop()
+                arguments, kind = pop(), pop()
                 push(Instance(self._class_name(kind), self._checked_arguments(arguments)))
             case "BUILD":
-                state, instance = self._pop(), self._top()
+                state, instance = pop(), self._stack[-1]
                 if not isinstance(instance, Instance) or instance.state is not None:
                     raise ValueError(f"it sets the state of {kind_of(instance)}")
                 instance.state = state
             case "BINPERSID" if self._stored is not None:
-                push(self._stored(self._pop()))
+                push(self._stored(pop()))
             case _:
                 self._refuse(name)
 
@@ -219,24 +215,19 @@ class Machine:
         return arguments
 
     def _extend(self, values: list[Any]) -> None:
-        target = self._top()
+        target = self._stack[-1]
         if type(target) is not list:
             raise ValueError(f"it appends to {kind_of(target)}")
         target.extend(values)
 
     def _set_items(self, pairs: list[Any]) -> None:
-        target = self._top()
+        target = self._stack[-1]
         if type(target) is not dict or len(pairs) % 2:
             raise ValueError(f"it sets {len(pairs)} keys and values of {kind_of(target)}")
         for key, value in zip(pairs[::2], pairs[1::2], strict=True):
             if type(key) is not str:
                 raise ValueError(f"it has {kind_of(key)} for a key, where modules have texts")
             target[key] = value
-
-    def _recalled(self, index: int) -> Any:
-        if index not in self._memo:
-            raise ValueError(f"it recalls value {index}, which was never stored")
-        return self._memo[index]
 
     def _since_mark(self) -> list[Any]:
         if not self._marks:
@@ -245,16 +236,6 @@ class Machine:
         values = self._stack[start:]
         del self._stack[start:]
         return values
-
-    def _pop(self) -> Any:
-        top = self._top()
-        self._stack.pop()
-        return top
-
-    def _top(self) -> Any:
-        if not self._stack:
-            raise ValueError("it takes a value from an empty stack")
-        return self._stack[-1]
 
 
 def kind_of(value: Any) -> str:

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -168,8 +169,10 @@ def _storage(budget: Budget, content: Any) -> Tensor:
     start = stream.tell() + 8
     if content[start - 8 : start] != struct.pack("<q", elements.count) or len(content) != start + elements.n_bytes:
         raise ValueError(f"it has a storage of {elements.count} elements in {max(len(content) - start, 0)} bytes")
-    raw = bytearray(memoryview(content)[start:])
-    return torch.frombuffer(raw, dtype=elements.dtype) if raw else torch.empty(0, dtype=elements.dtype)
+    tensor = torch.empty(elements.count, dtype=elements.dtype)  # memory of torch's own, aligned as its kernels like it
+    if elements.count:
+        tensor.view(torch.uint8).numpy()[:] = np.frombuffer(content, np.uint8, offset=start)
+    return tensor
 
 
 @dataclass(frozen=True)
