@@ -29,7 +29,7 @@ from .._typing import Float, Images, Int, Sigmas
 from ..denoisers.protocol import Denoiser, call, evaluating, in_batches, placement
 from ..errors import ConfigError, DataError
 from ..images import Bounds, check_labels, dequantize, gather
-from ..measures.intervals import Estimate, mean_estimate, ratio_interval
+from ..measures.intervals import Estimate, mean_estimate, mean_interval, ratio_interval
 from ..noise import as_sigmas, draw_noise, draw_order
 from ..progress import track
 from .baseline import MOST_IMAGES, Baseline
@@ -110,13 +110,13 @@ class LossGap:
             The shares; None at levels where the multi-delta denoiser is no worse than the baseline on new images.
         """
         self._check_calibrated()
-        shares: list[Estimate | None] = []
-        for own, ones in zip(self.pull[name], self.pull[MULTIDELTA], strict=True):
-            if not mean_estimate(ones).low > 0:
-                shares.append(None)
-                continue
-            value, low, high, _ = ratio_interval(own, ones)
-            shares.append(Estimate(float(value), float(low), float(high), len(own)))
+        ones = self.pull[MULTIDELTA]
+        resolved = mean_interval(ones)[1] > 0
+        shares: list[Estimate | None] = [None] * len(ones)
+        if bool(resolved.any()):
+            values, low, high, _ = ratio_interval(self.pull[name][resolved], ones[resolved])
+            for level, *row in zip(resolved.nonzero()[:, 0].tolist(), values, low, high, strict=True):
+                shares[level] = Estimate(float(row[0]), float(row[1]), float(row[2]), ones.shape[1])
         return shares
 
     def relative(self, name: str, to: str, on: str = "held_out") -> list[Estimate]:
