@@ -209,20 +209,25 @@ def network(case, weights=None):
 @contextmanager
 def their_names():
     """Inside, the functions that EDM's pickles name can be named, as pickling requires."""
-    package, module = ModuleType("torch_utils"), ModuleType("torch_utils.persistence")
+    names = ("torch_utils", "torch_utils.persistence", "dnnlib", "dnnlib.util")
+    modules = {name: ModuleType(name) for name in names}
 
     def _reconstruct_persistent_obj(meta):
         raise AssertionError("never called")
 
-    _reconstruct_persistent_obj.__module__ = module.__name__
-    _reconstruct_persistent_obj.__qualname__ = _reconstruct_persistent_obj.__name__
-    module._reconstruct_persistent_obj = _reconstruct_persistent_obj
-    package.persistence = module
-    sys.modules |= {"torch_utils": package, "torch_utils.persistence": module}
+    for target, home in ((_reconstruct_persistent_obj, "torch_utils.persistence"), (EasyDict, "dnnlib.util")):
+        target.__module__, target.__qualname__ = home, target.__name__
+        setattr(modules[home], target.__name__, target)
+    sys.modules |= modules
     try:
         yield
     finally:
-        del sys.modules["torch_utils"], sys.modules["torch_utils.persistence"]
+        for name in names:
+            del sys.modules[name]
+
+
+class EasyDict(dict):
+    """Stands in for their dictionary."""
 
 
 def pickled(content, protocol=4):

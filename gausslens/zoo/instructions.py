@@ -170,12 +170,9 @@ class Machine:
             case "STACK_GLOBAL":
                 attribute, module = pop(), pop()
                 push(self._named(module, attribute))
-            case "REDUCE":
+            case "REDUCE" | "NEWOBJ":
                 arguments, function = pop(), pop()
                 push(self._made(function, arguments))
-            case "NEWOBJ":
-                arguments, kind = pop(), pop()
-                push(Instance(self._class_name(kind), self._checked_arguments(arguments)))
             case "BUILD":
                 state, instance = pop(), self._stack[-1]
                 if not isinstance(instance, Instance) or instance.state is not None:
@@ -198,21 +195,14 @@ class Machine:
         return Name(text)
 
     def _made(self, function: Any, arguments: Any) -> Any:
-        name, given = self._class_name(function), self._checked_arguments(arguments)
-        try:
-            return self._functions[name](*given)
-        except TypeError:
-            raise ValueError(f"it calls {name} with {len(given)} arguments that do not fit") from None
-
-    def _class_name(self, kind: Any) -> str:
-        if type(kind) is not Name:
-            raise ValueError(f"it calls {kind_of(kind)}")
-        return kind.text
-
-    def _checked_arguments(self, arguments: Any) -> tuple[Any, ...]:
+        if type(function) is not Name:
+            raise ValueError(f"it calls {kind_of(function)}")
         if type(arguments) is not tuple:
-            raise ValueError(f"it calls something with {kind_of(arguments)} for arguments")
-        return arguments
+            raise ValueError(f"it calls {function.text} with {kind_of(arguments)} for arguments")
+        try:
+            return self._functions[function.text](*arguments)
+        except TypeError:
+            raise ValueError(f"it calls {function.text} with {len(arguments)} arguments that do not fit") from None
 
     def _extend(self, values: list[Any]) -> None:
         target = self._stack[-1]

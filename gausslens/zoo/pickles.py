@@ -88,7 +88,7 @@ def _check_start(start: bytes) -> None:
 def _functions(budget: Budget) -> Functions:
     """All that the pickles of torch modules may name."""
     instances = [f"torch.nn.modules.container.{name}" for name in ("ModuleDict", "ModuleList")]
-    instances += ["numpy.dtype", "numpy.ndarray", "builtins.set", "__builtin__.set", "dnnlib.util.EasyDict"]
+    instances += ["numpy.dtype", "numpy.ndarray", "builtins.set", "__builtin__.set"]
     for module in ("numpy.core.multiarray", "numpy._core.multiarray"):
         instances += [f"{module}.scalar", f"{module}._reconstruct"]
     return {name: _Maker(name) for name in instances} | {
@@ -96,7 +96,8 @@ def _functions(budget: Budget) -> Functions:
         "torch._utils._rebuild_tensor_v2": _tensor,
         "torch._utils._rebuild_parameter": _parameter,
         "torch.storage._load_from_bytes": partial(_storage, budget),
-        "collections.OrderedDict": _ordered_dict,
+        "collections.OrderedDict": _empty_dict,
+        "dnnlib.util.EasyDict": _empty_dict,
         "_codecs.encode": partial(_encoded, budget),
     }
 
@@ -111,7 +112,7 @@ class _Maker:
         return Instance(self.class_name, arguments)
 
 
-def _ordered_dict() -> dict[str, Any]:
+def _empty_dict() -> dict[str, Any]:
     return {}
 
 

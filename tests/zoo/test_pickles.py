@@ -8,13 +8,14 @@ import pickle
 import random
 import subprocess
 import sys
+from collections import OrderedDict
 from pathlib import Path
 
 import hostile_reader
 import numpy as np
 import pytest
 import torch
-from edm_files import edm_pickle, network, pickled
+from edm_files import EasyDict, edm_pickle, network, pickled
 from hostile_pickles import TINY, bombs, calls, in_storage, mutated, placed
 
 from gausslens.errors import CheckpointError
@@ -94,6 +95,11 @@ def test_plain_values_come_out_as_they_are(read, protocol):
     }
     again = [values["texts"], values["texts"]]
     assert read({**values, "again": again}, protocol) == {**values, "again": again}
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_dictionaries_of_other_classes_come_out_as_dictionaries(read, protocol):
+    assert read(OrderedDict(a=EasyDict(b=1, c=EasyDict())), protocol) == {"a": {"b": 1, "c": {}}}
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
