@@ -129,7 +129,7 @@ def read_edm(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Precondition
 def _ema(content: Any) -> Instance:
     """The preconditioned network in what a file holds."""
     if type(content) is not dict or "ema" not in content:
-        held = f"the entries {', '.join(sorted(content)[:9])}" if type(content) is dict else kind_of(content)
+        held = f"the entries {', '.join(map(repr, sorted(content)[:9]))}" if type(content) is dict else kind_of(content)
         raise ValueError(f"expected a network under the name ema; the file holds {held[:200]}")
     network = content["ema"]
     if type(network) is not Instance or network.class_name not in _PRECONDITIONINGS:
@@ -247,7 +247,7 @@ def _tensors(module: Instance) -> dict[str, Tensor]:
                 if tensor is None:
                     continue
                 if not isinstance(tensor, Tensor):
-                    raise ValueError(f"{prefix}{name} is {kind_of(tensor)}, where a tensor was expected")
+                    raise ValueError(f"{(prefix + name)[:80]!r} is {kind_of(tensor)}, where a tensor was expected")
                 found[prefix + name] = tensor
         inside = [(f"{prefix}{name}.", child) for name, child in _modules(current).items() if child is not None]
         visited += len(inside)

@@ -110,7 +110,7 @@ def translated(
         weights[ours] = _layout(ours, network, like)(theirs[name].float()).contiguous()
     unused = {name for name in unused if not name.endswith(".resample_filter")}
     if unused:
-        raise ValueError(f"it has {len(unused)} tensors too many, such as {min(unused)[:80]}")
+        raise ValueError(f"it has {len(unused)} tensors too many, such as {min(unused)[:80]!r}")
     return weights
 
 

@@ -120,7 +120,7 @@ def renamed(outer="EDMPrecond", inner="SongUNet", **own):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (lambda: pickled({"G": 1, "D": 2}), "under the name ema; the file holds the entries D, G"),
+        (lambda: pickled({"G": 1, "D": 2}), "under the name ema; the file holds the entries 'D', 'G'"),
         (lambda: pickled([1]), "under the name ema; the file holds a value of type list"),
         (lambda: {"weight": 1}, "EDMPrecond or VPPrecond or VEPrecond; got a value of type dict"),
         (lambda: renamed("iDDPMPrecond"), "got 'iDDPMPrecond'"),
@@ -143,7 +143,7 @@ def renamed(outer="EDMPrecond", inner="SongUNet", **own):
         (lambda: changed(img_resolution=5), "multiples of 2; got 5×5"),
         (lambda: changed(model_channels=8), r"map_layer0.weight of shape \(16, 4\)"),
         (lambda: changed(num_blocks=2), "it has no weights enc.4x4_block1"),
-        (lambda: changed(augment_dim=0), "1 tensors too many, such as map_augment.weight"),
+        (lambda: changed(augment_dim=0), "1 tensors too many, such as 'map_augment.weight'"),
         (lambda: without(SMALL, "dec.2x2_in0.qkv.bias"), "no weights dec.2x2_in0.qkv.bias"),
         (
             lambda: network(SMALL, {**seeded_weights(SMALL), "map_layer0.bias": torch.full((16,), torch.nan)}),
