@@ -23,7 +23,7 @@ from .transformations import MIRRORED, Transformation
 
 _MOST_PLANTED = 512
 _LARGEST_SHARE = 0.2
-_STEP = 1.25
+_STEP = 1.15
 
 
 class Planting(NamedTuple):
@@ -90,7 +90,7 @@ def copy_power(
     """The power of an audit to find copies, by what they look like and how many there are.
 
     The audit finds copies if the p-value of the test for their family of transformations, times the number of families,
-    is at most its level. Numbers of copies grow by a quarter, from the fewest that are worth a trial.
+    is at most its level. Numbers of copies grow by a seventh, from the fewest that are worth a trial.
 
     Args:
         copies: the audit, with held-out images.

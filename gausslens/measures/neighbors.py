@@ -25,6 +25,7 @@ _FLOAT32_ROUNDING = 2.0**-24
 _TILE_NUMBERS = 1 << 23
 _TILE_ROWS = 4096
 _BLOCK_ROWS = 1024
+_AMPLE = 4
 _GPU_FACTOR = 8  # a GPU is idle between small products
 _CENTER_ROWS = 256
 
@@ -84,11 +85,12 @@ def nearest(
             tile = _load(images[first : first + tile_rows], center)
             screened, slack = _screen(block, tile)
             limit = reach.minimum(squares[:, -1]) - block.norms**2 + slack
-            if (
-                within is None and first == 0 and k <= len(tile.exact)
-            ):  # nothing found yet, but the k-th screened value is a limit too
-                limit = screened.topk(k, largest=False).values[:, -1].double() + 2 * slack
-            rows, columns = _not_above(screened, limit).nonzero(as_tuple=True)
+            admitted = _not_above(screened, limit)
+            if k <= len(tile.exact) and int(admitted.sum()) > _AMPLE * k * len(admitted):
+                # The tile's own k-th value, too, is a limit.
+                own = screened.topk(k, largest=False).values[:, -1].double() + 2 * slack
+                admitted = _not_above(screened, limit.minimum(own))
+            rows, columns = admitted.nonzero(as_tuple=True)
             found = _squares(block, tile, rows, columns)
             squares, indices = _merge(squares, indices, rows, found, columns + first)
         return squares.sqrt().cpu(), indices.cpu()
