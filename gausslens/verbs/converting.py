@@ -4,12 +4,12 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import ConfigError
+from ..errors import CheckpointError, ConfigError
 from . import Manner
 
 DESCRIPTION = """\
-Convert a network pickle of EDM into a safetensors file that every other verb reads. Nothing in the pickle is run: its
-weights, class names and constructor arguments are taken out as data, and anything else in it is refused.
+Convert a network pickle of EDM into a safetensors file, which is read as a snapshot of ours is. Nothing in the pickle
+is run: its weights, class names and constructor arguments are taken out as data, and anything else in it is refused.
 
 examples:
   gausslens convert edm-cifar10-32x32-uncond-vp.pkl cifar10-vp.safetensors
@@ -39,7 +39,10 @@ def perform(options: Options, how: Manner) -> None:
     out = Path(options.out)
     if out.exists():
         raise ConfigError(f"there is a file {out} already. Remove it, or choose another name for out.")
-    description, denoiser = read_edm(options.source)
+    try:
+        description, denoiser = read_edm(options.source)
+    except CheckpointError as error:  # the user named a file that is not one of these
+        raise ConfigError(str(error)) from None
     if how.dry_run:
         print(json.dumps({"source": options.source, "out": options.out, **description}, indent=2))
         return

@@ -206,6 +206,13 @@ def test_a_dry_conversion_says_what_it_would_write(write, tmp_path, capsys):
     assert not (tmp_path / "model.safetensors").exists()
 
 
+def test_what_cannot_be_converted_is_bad_input(write, tmp_path):
+    options = converting.Options(str(write(b"\x80\x04cos\nsystem\n.")), str(tmp_path / "model.safetensors"))
+    with pytest.raises(ConfigError, match=r"it asks for 'os\.system'"):
+        converting.perform(options, Manner())
+    assert not (tmp_path / "model.safetensors").exists()
+
+
 @pytest.mark.parametrize(("source", "out"), [("model.pt", "model.safetensors"), ("model.pkl", "model.pkl")])
 def test_names_of_files_must_fit(source, out):
     with pytest.raises(ConfigError, match="must be a file whose name ends in"):
