@@ -23,8 +23,13 @@ from ..denoisers.gaussian import GaussianDenoiser
 from ..denoisers.moments import Moments
 from ..images import dequantize
 
-MOST_IMAGES = 4096
-"""Images behind either filter at most; more would improve it no longer."""
+_MOST_IMAGES, _FEWEST_IMAGES = 4096, 512
+_MOST_NUMBERS = 1 << 24
+
+
+def images_used(dim: int) -> int:
+    """How many images of d numbers are behind either filter at most; more would cost much and improve little."""
+    return min(_MOST_IMAGES, max(_FEWEST_IMAGES, _MOST_NUMBERS // dim))
 
 
 def shrunk_filter(images: Tensor) -> GaussianDenoiser:
@@ -57,13 +62,13 @@ class Baseline(nn.Module):
     """Two filters, each for the images that the other was made of.
 
     Args:
-        first: images of the first half, floats (n, *shape).
-        second: images of the second half, floats (m, *shape).
+        first: images of the first half, floats (n, *shape), where the filters are to be.
+        second: images of the second half, floats (m, *shape), likewise.
     """
 
     def __init__(self, first: Tensor, second: Tensor) -> None:
         super().__init__()
-        self.filters = nn.ModuleList([shrunk_filter(first[:MOST_IMAGES]), shrunk_filter(second[:MOST_IMAGES])])
+        self.filters = nn.ModuleList([shrunk_filter(first), shrunk_filter(second)])
 
     def forward(self, x: Tensor, sigma: Sigma, in_first: Bool[Tensor, "b"]) -> Tensor:
         """Denoise images of either half by the filter of the other.

@@ -32,7 +32,7 @@ from ..images import Bounds, check_labels, dequantize, gather
 from ..measures.intervals import Estimate, mean_estimate, mean_interval, ratio_interval
 from ..noise import as_sigmas, draw_noise, draw_order
 from ..progress import track
-from .baseline import MOST_IMAGES, Baseline
+from .baseline import Baseline, images_used
 from .twosample import auc_estimate, difference_estimate, permutation_p_values, quotient_estimate
 
 GAUSSIAN, MULTIDELTA, BASELINE = "gaussian", "multidelta", "baseline"
@@ -196,8 +196,10 @@ def measure_losses(
     if sum(len(part.images) for part in parts) < 4:
         raise DataError("training and held-out images must be at least 4 together; there is nothing to compare with.")
     home = placement(next(iter(denoisers.values())), known.images, device)[0]
-    baseline = Baseline(*(torch.cat([part.half(first) for part in parts]) for first in (True, False))).to(home)
     dim = known.images[0].numel()
+    share = images_used(dim) // len(parts)
+    halves = [torch.cat([part.half(first, share) for part in parts]).to(home) for first in (True, False)]
+    baseline = Baseline(*halves)
     size = batch_size or max(16, min(1024, _BATCH_NUMBERS // dim))
     results = []
     with evaluating(*denoisers.values()):
@@ -245,10 +247,10 @@ class _Part:
     def clean(self, indices: Int[Tensor, "b"]) -> Tensor:
         return dequantize(self.images[indices.to(self.images.device)], torch.float64)
 
-    def half(self, first: bool) -> Tensor:
-        """Images of one half: every other one of those chosen, then of the rest."""
+    def half(self, first: bool, most: int) -> Tensor:
+        """Images of one half, at most so many: every other one of those chosen, then of the rest."""
         start = 0 if first else 1
-        indices = torch.cat([self.chosen[start::2], self.rest[start::2]])[:MOST_IMAGES]
+        indices = torch.cat([self.chosen[start::2], self.rest[start::2]])[:most]
         return dequantize(self.images[indices.to(self.images.device)])
 
 

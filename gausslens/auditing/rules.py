@@ -14,8 +14,9 @@ Every number is optional, and what was not measured decides nothing. In this ord
 4. *Cannot tell* if nothing calibrates it: no held-out images, no level in the window, or an interval from generalizing to
    memorizing.
 
-A gap, its AUC or its p-value alone never decides: the Wiener filter of 64 digits has an AUC of .9 and copies nothing. In
-the window the Gaussian denoiser of the training images lies below .6, so that it is never called memorizing.
+A gap, its AUC or its p-value alone never decides: the Wiener filter of 64 digits has an AUC of .9 and copies nothing. And
+memorizing takes a level at which the model lies beyond the Gaussian denoiser of the training images, ρ above 0 by a margin:
+of a few images that denoiser answers with mixtures of them, so that its lean reaches .6, but it does not retrieve them.
 """
 
 from collections.abc import Sequence
@@ -47,8 +48,9 @@ THRESHOLDS = {
     ),
     "generalizing": Threshold(0.3, "midway between weights .1 and .5; trained generalisers have .0 to .1"),
     "gaussian": Threshold(
-        0.6, "above, the Gaussian denoiser itself could pass for a memoriser: a level decides nothing"
+        0.75, "position of the Gaussian denoiser above which it is next to a memoriser, and a level decides nothing"
     ),
+    "beyond gaussian": Threshold(0.3, "ρ at which a model is clearly beyond the Gaussian denoiser, whose ρ is 0"),
     "visible": Threshold(
         0.25, "gap of the multi-delta denoiser, in units of the baseline's loss, below which a level decides nothing"
     ),
@@ -166,33 +168,47 @@ def judge(evidence: Evidence) -> Verdict:
     >>> judge(Evidence()).verdict
     'cannot tell'
     """
-    lean, sigma, source = _lean(evidence)
+    leans = _leans(evidence)
+    most = max(leans, key=lambda entry: entry.value.value, default=None)
     context = tuple(_context(evidence))
 
-    def conclude(verdict: str, reason: str) -> Verdict:
-        return Verdict(verdict, (reason, *context), lean, sigma)
+    def conclude(verdict: str, reason: str, lean: _Lean | None = most) -> Verdict:
+        return Verdict(
+            verdict, (reason, *context), None if lean is None else lean.value, None if lean is None else lean.sigma
+        )
 
     if reason := _unfit(evidence):
         return conclude(CANNOT_TELL, reason)
     copying, copies = _copying(evidence)
     if copying == MEMORIZING:
         return conclude(MEMORIZING, copies)
-    if lean is None or sigma is None:
+    if most is None:
         return conclude(copying or CANNOT_TELL, copies or _uncalibrated(evidence))
     memorizing, generalizing = THRESHOLDS["memorizing"].value, THRESHOLDS["generalizing"].value
-    where = f"{source} is {lean} at σ = {sigma:.3g}"
-    if lean.low < generalizing and lean.high > memorizing:
-        return conclude(
-            copying or CANNOT_TELL,
-            copies or f"too few images to tell: {where}, from generalizing (below {generalizing}) to memorizing.",
-        )
-    if lean.value >= memorizing:
-        return conclude(MEMORIZING, f"{where}; {memorizing} and above is memorizing, 1 is perfect copying.")
+    if most.value.low < generalizing and most.value.high > memorizing:
+        doubt = f"too few images to tell: {most}, from generalizing (below {generalizing}) to memorizing."
+        return conclude(copying or CANNOT_TELL, copies or doubt)
+    beyond = [lean for lean in leans if lean.value.value >= memorizing and lean.beyond_gaussian]
+    if beyond:
+        top = max(beyond, key=lambda entry: entry.value.value)
+        return conclude(MEMORIZING, f"{top}; {memorizing} and above is memorizing, 1 is perfect copying.", top)
     if copying:
         return conclude(copying, copies)
-    if lean.value <= generalizing:
-        return conclude(GENERALIZING, f"{where}; {generalizing} and below is generalizing, 0 is no copying.")
-    return conclude(IN_TRANSITION, f"{where}, between generalizing ({generalizing}) and memorizing ({memorizing}).")
+    if most.value.value <= generalizing:
+        return conclude(GENERALIZING, f"{most}; {generalizing} and below is generalizing, 0 is no copying.")
+    return conclude(IN_TRANSITION, f"{most}, between generalizing ({generalizing}) and memorizing ({memorizing}).")
+
+
+class _Lean(NamedTuple):
+    """One number between 0 and 1, its level, what it is, and whether the model is beyond the Gaussian there."""
+
+    value: Estimate
+    sigma: float
+    name: str
+    beyond_gaussian: bool
+
+    def __str__(self) -> str:
+        return f"{self.name} is {self.value} at σ = {self.sigma:.3g}"
 
 
 def _window(losses: LossGap) -> tuple[bool, ...]:
@@ -213,21 +229,22 @@ def _intermediate(losses: LossGap) -> tuple[bool, ...]:
     return tuple(((plain <= share * losses.sigmas.square()) & (plain <= share * plain.max())).tolist())
 
 
-def _lean(evidence: Evidence) -> tuple[Estimate | None, float | None, str]:
-    """The greatest of position and retrieval in the window, its level and what it is called."""
-    found: list[tuple[Estimate, float, str]] = []
-    for values, name in (
-        (evidence.position, "the position of the loss gap between baseline and multi-delta"),
-        (evidence.retrieval, "the share of retrieval in the answers to new images"),
-    ):
-        if values is None or evidence.window is None or evidence.sigmas is None:
-            continue
-        for value, inside, sigma in zip(values, evidence.window, evidence.sigmas, strict=True):
-            if inside and value is not None:
-                found.append((value, sigma, name))
-    if not found:
-        return None, None, ""
-    return max(found, key=lambda entry: entry[0].value)
+def _leans(evidence: Evidence) -> list[_Lean]:
+    """Position and retrieval at the levels of the window."""
+    if evidence.window is None or evidence.sigmas is None:
+        return []
+    limit = THRESHOLDS["beyond gaussian"].value
+    rhos = evidence.rho or [None] * len(evidence.sigmas)
+    return [
+        _Lean(value, sigma, name, rho is not None and rho.value >= limit)
+        for values, name in (
+            (evidence.position, "the position of the loss gap between baseline and multi-delta"),
+            (evidence.retrieval, "the share of retrieval in the answers to new images"),
+        )
+        if values is not None
+        for value, rho, inside, sigma in zip(values, rhos, evidence.window, evidence.sigmas, strict=True)
+        if inside and value is not None
+    ]
 
 
 def _unfit(evidence: Evidence) -> str | None:

@@ -133,7 +133,7 @@ def permutation_p_values(
     return (1 + exceeding.double()) / (1 + permutations)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=1)
 def _memberships(n: int, total: int, draws: int, seed: int, index: int) -> Float[Tensor, "draws total"]:
     """Random choices of n among `total`, as ones among zeros."""
     keys = torch.rand(draws, total, generator=generator(seed, "loss permutations", index))

@@ -21,6 +21,7 @@ def evidence(position=0.0, retrieval=0.0, train=0.9, held_out=0.95, **others):
         "sigmas": (5.0, 1.0, 0.2, 0.01),
         "window": (False, True, True, False),
         "intermediate": (True, True, True, False),
+        "rho": [None, near(0.5), near(0.5), None],
         "position": [None, near(position), near(position / 2), near(9.0)],
         "retrieval": [None, near(-1.0), near(retrieval), near(9.0)],
         "train_loss": [near(train)] * 4,
@@ -107,7 +108,14 @@ def test_copies_among_the_samples_decide_by_themselves():
 
 def test_thresholds_name_their_sources():
     assert all(threshold.source for threshold in THRESHOLDS.values())
-    assert THRESHOLDS["generalizing"].value < THRESHOLDS["gaussian"].value < THRESHOLDS["memorizing"].value
+    assert 0 < THRESHOLDS["generalizing"].value < THRESHOLDS["memorizing"].value < 1
+
+
+def test_what_the_gaussian_denoiser_does_too_is_not_memorizing():
+    within = [None, near(0.1), near(0.1), None]
+    assert judge(evidence(0.9, rho=within)).verdict == "in transition"
+    found = judge(evidence(0.8, 0.7, rho=[None, near(0.1), near(0.4), None]))
+    assert (found.verdict, found.lean.value) == ("memorizing", 0.7)
 
 
 @pytest.fixture(scope="module")
