@@ -32,9 +32,10 @@ from ladder_cases import (
 )
 from torch import Tensor
 
+from gausslens.auditing.evidence import Evidence
 from gausslens.auditing.foreignness import check_foreignness
 from gausslens.auditing.losses import measure_losses
-from gausslens.auditing.rules import Evidence, judge
+from gausslens.auditing.rules import judge
 from gausslens.data import Splits
 from gausslens.images import as_tensor
 from gausslens.measuring.remembering import Remembering

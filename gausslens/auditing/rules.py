@@ -19,122 +19,28 @@ memorizing takes a level at which the model lies beyond the Gaussian denoiser of
 of a few images that denoiser answers with mixtures of them, so that its lean reaches .6, but it does not retrieve them.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import torch
+from typing import NamedTuple
 
 from ..measures.intervals import Estimate
-from .foreignness import Foreignness
-from .losses import BASELINE, GAUSSIAN, MULTIDELTA, LossGap
+from .evidence import Evidence
+from .thresholds import THRESHOLDS
+
+__all__ = [
+    "CANNOT_TELL",
+    "GENERALIZING",
+    "IN_TRANSITION",
+    "MEMORIZING",
+    "THRESHOLDS",
+    "VERDICTS",
+    "Evidence",
+    "Verdict",
+    "judge",
+]
 
 MEMORIZING, IN_TRANSITION, GENERALIZING = "memorizing", "in transition", "generalizing"
 CANNOT_TELL = "cannot tell"
 VERDICTS = (MEMORIZING, IN_TRANSITION, GENERALIZING, CANNOT_TELL)
-
-
-class Threshold(NamedTuple):
-    """A number that the rules compare with, and where it is from."""
-
-    value: float
-    source: str
-
-
-THRESHOLDS = {
-    "memorizing": Threshold(
-        0.65,
-        "between weights .5 and .9 of multi-delta, nearer to .5: networks whose samples are mostly copies have .73 to .85",
-    ),
-    "generalizing": Threshold(0.3, "midway between weights .1 and .5; trained generalisers have .0 to .1"),
-    "gaussian": Threshold(
-        0.75, "position of the Gaussian denoiser above which it is next to a memoriser, and a level decides nothing"
-    ),
-    "beyond gaussian": Threshold(0.3, "ρ at which a model is clearly beyond the Gaussian denoiser, whose ρ is 0"),
-    "visible": Threshold(
-        0.25, "gap of the multi-delta denoiser, in units of the baseline's loss, below which a level decides nothing"
-    ),
-    "behind": Threshold(
-        1.1, "loss in units of the baseline's above which a model falls behind; networks of digits: .7 to 1.03"
-    ),
-    "noisy": Threshold(0.9, "intermediate levels: the baseline leaves less of the noise, and of the images' variance"),
-    "copies": Threshold(0.5, "most samples: our choice"),
-    "some copies": Threshold(0.01, "the smallest share that 2,000 samples show reliably (two-set copy test)"),
-    "p": Threshold(0.01, "level of the copy test"),
-}
-"""All numbers that decide, with their sources; tuned on the tuning part of benchmarks/ladder_truth.json alone."""
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """The numbers behind a verdict; None is not measured. Sequences have one entry for each noise level.
-
-    Attributes:
-        sigmas: the noise levels.
-        window: the levels at which a memoriser would be seen.
-        intermediate: the levels at which denoising is neither trivial nor hopeless.
-        rho: position of the loss gap between the Gaussian (0) and the multi-delta denoiser (1), where resolved.
-        position: position of the loss gap between the baseline and the multi-delta denoiser, where resolved.
-        retrieval: κ, the share of the multi-delta denoiser's answers to held-out images, where resolved.
-        train_loss: loss on training images, in units of the baseline's.
-        held_out_loss: loss on held-out images, in units of the baseline's.
-        auc: of the loss, training against held-out images.
-        p_values: of the AUC.
-        distance_gaussian: distance to the Gaussian denoiser on held-out images.
-        distance_multidelta: distance to the multi-delta denoiser on held-out images.
-        foreignness: whether the images look foreign to the model.
-        memorized_fraction: share of samples three times nearer to one training image than to any other.
-        copied_fraction: share of samples named as copies by the copy test.
-        copy_p: p-value of the copy test.
-        relative_gl: GL score of the samples in units of that of held-out images.
-    """
-
-    sigmas: tuple[float, ...] | None = None
-    window: tuple[bool, ...] | None = None
-    intermediate: tuple[bool, ...] | None = None
-    rho: Sequence[Estimate | None] | None = None
-    position: Sequence[Estimate | None] | None = None
-    retrieval: Sequence[Estimate | None] | None = None
-    train_loss: Sequence[Estimate] | None = None
-    held_out_loss: Sequence[Estimate] | None = None
-    auc: Sequence[Estimate] | None = None
-    p_values: tuple[float, ...] | None = None
-    distance_gaussian: Sequence[Estimate] | None = None
-    distance_multidelta: Sequence[Estimate] | None = None
-    foreignness: Foreignness | None = None
-    memorized_fraction: Estimate | None = None
-    copied_fraction: Estimate | None = None
-    copy_p: float | None = None
-    relative_gl: Estimate | None = None
-
-    @classmethod
-    def of_losses(cls, losses: LossGap, name: str = "network", **others: Any) -> "Evidence":
-        """What the losses of a denoiser say, beside other evidence.
-
-        Args:
-            losses: from `measure_losses`.
-            name: of the denoiser.
-            **others: further fields.
-
-        Returns:
-            The evidence.
-        """
-        known = {
-            "sigmas": tuple(losses.sigmas.tolist()),
-            "intermediate": _intermediate(losses),
-            "train_loss": losses.relative(name, BASELINE, "train"),
-        }
-        if losses.calibrated:
-            known |= {
-                "window": _window(losses),
-                "rho": losses.position(name),
-                "position": losses.position(name, BASELINE),
-                "retrieval": losses.retrieval(name),
-                "held_out_loss": losses.relative(name, BASELINE),
-                "auc": losses.auc(name),
-                "p_values": tuple(losses.p_values(name).tolist()),
-            }
-        return cls(**{**known, **others})
 
 
 @dataclass(frozen=True)
@@ -196,6 +102,8 @@ def judge(evidence: Evidence) -> Verdict:
         return conclude(copying, copies)
     if most.value.value <= generalizing:
         return conclude(GENERALIZING, f"{most}; {generalizing} and below is generalizing, 0 is no copying.")
+    if most.value.value >= memorizing:
+        return conclude(IN_TRANSITION, f"{most}, but no more than the Gaussian denoiser of so few images does.")
     return conclude(IN_TRANSITION, f"{most}, between generalizing ({generalizing}) and memorizing ({memorizing}).")
 
 
@@ -211,31 +119,16 @@ class _Lean(NamedTuple):
         return f"{self.name} is {self.value} at σ = {self.sigma:.3g}"
 
 
-def _window(losses: LossGap) -> tuple[bool, ...]:
-    """Levels at which the multi-delta denoiser's gap is visible and the Gaussian's well below it."""
-    gaps = {
-        name: losses.held_out[name].mean(1) - losses.train[name].mean(1) for name in (GAUSSIAN, MULTIDELTA, BASELINE)
-    }
-    reach = gaps[MULTIDELTA] - gaps[BASELINE]
-    visible = reach >= THRESHOLDS["visible"].value * losses.held_out[BASELINE].mean(1)
-    apart = gaps[GAUSSIAN] - gaps[BASELINE] <= THRESHOLDS["gaussian"].value * reach
-    return tuple((visible & apart).tolist())
-
-
-def _intermediate(losses: LossGap) -> tuple[bool, ...]:
-    """Levels at which the baseline is better than the noisy image, and than the mean image: its loss at the top level."""
-    plain = (losses.held_out if losses.calibrated else losses.train)[BASELINE].mean(1)
-    share = THRESHOLDS["noisy"].value
-    return tuple(((plain <= share * losses.sigmas.square()) & (plain <= share * plain.max())).tolist())
-
-
 def _leans(evidence: Evidence) -> list[_Lean]:
-    """Position and retrieval at the levels of the window."""
+    """Position and retrieval at the levels of the window; uncertain ones only if there are no others."""
     if evidence.window is None or evidence.sigmas is None:
         return []
-    limit = THRESHOLDS["beyond gaussian"].value
+    limit, widest = (
+        THRESHOLDS["beyond gaussian"].value,
+        THRESHOLDS["memorizing"].value - THRESHOLDS["generalizing"].value,
+    )
     rhos = evidence.rho or [None] * len(evidence.sigmas)
-    return [
+    leans = [
         _Lean(value, sigma, name, rho is not None and rho.value >= limit)
         for values, name in (
             (evidence.position, "the position of the loss gap between baseline and multi-delta"),
@@ -245,6 +138,7 @@ def _leans(evidence: Evidence) -> list[_Lean]:
         for value, rho, inside, sigma in zip(values, rhos, evidence.window, evidence.sigmas, strict=True)
         if inside and value is not None
     ]
+    return [lean for lean in leans if lean.value.high - lean.value.low <= widest] or leans
 
 
 def _unfit(evidence: Evidence) -> str | None:
@@ -306,11 +200,8 @@ def _context(evidence: Evidence) -> list[str]:
                 f"σ = {sigma:.3g}, where it is farthest."
             )
     if evidence.auc is not None and evidence.p_values is not None:
-        at = int(torch.tensor([auc.value for auc in evidence.auc]).argmax())
-        said.append(
-            f"the loss tells training images from held-out ones with an AUC of {evidence.auc[at]}, "
-            f"p = {evidence.p_values[at]:.2g}."
-        )
+        auc, p = max(zip(evidence.auc, evidence.p_values, strict=True), key=lambda entry: entry[0].value)
+        said.append(f"the loss tells training images from held-out ones with an AUC of {auc}, p = {p:.2g}.")
     if evidence.distance_gaussian is not None and evidence.distance_multidelta is not None:
         pairs = list(zip(evidence.distance_gaussian, evidence.distance_multidelta, strict=True))
         nearer = sum(multidelta.value < gaussian.value for gaussian, multidelta in pairs)

@@ -1,11 +1,15 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from known_models import GaussianLaw, mixed, references
 
 from gausslens import karras_sigmas
+from gausslens.auditing.evidence import Evidence
 from gausslens.auditing.foreignness import Foreignness
 from gausslens.auditing.losses import measure_losses
-from gausslens.auditing.rules import THRESHOLDS, VERDICTS, Evidence, judge
+from gausslens.auditing.rules import VERDICTS, judge
+from gausslens.auditing.thresholds import THRESHOLDS
 from gausslens.data import load_images
 from gausslens.images import dequantize
 from gausslens.measures.intervals import Estimate
@@ -75,6 +79,11 @@ def test_an_interval_from_end_to_end_cannot_tell():
     found = judge(Evidence(sigmas=(1.0,), window=(True,), position=[Estimate(0.5, 0.1, 0.9, 12)]))
     assert found.verdict == "cannot tell"
     assert "too few" in found.reasons[0]
+
+
+def test_an_uncertain_level_decides_nothing_beside_certain_ones():
+    uncertain = [None, Estimate(0.9, -0.5, 2.0, 12), near(0.1), None]
+    assert judge(replace(evidence(), position=uncertain)).verdict == "generalizing"
 
 
 def test_nothing_measured_and_nothing_held_out_cannot_tell():

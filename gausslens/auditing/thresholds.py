@@ -1,0 +1,34 @@
+"""The numbers that the audit's rules compare with, in one table, each with where it is from."""
+
+from typing import NamedTuple
+
+
+class Threshold(NamedTuple):
+    """A number that the rules compare with, and where it is from."""
+
+    value: float
+    source: str
+
+
+THRESHOLDS = {
+    "memorizing": Threshold(
+        0.65,
+        "between weights .5 and .9 of multi-delta, nearer to .5: networks whose samples are mostly copies have .73 to .85",
+    ),
+    "generalizing": Threshold(0.3, "midway between weights .1 and .5; trained generalisers have .0 to .1"),
+    "gaussian": Threshold(
+        0.75, "position of the Gaussian denoiser above which it is next to a memoriser, and a level decides nothing"
+    ),
+    "beyond gaussian": Threshold(0.3, "ρ at which a model is clearly beyond the Gaussian denoiser, whose ρ is 0"),
+    "visible": Threshold(
+        0.25, "gap of the multi-delta denoiser, in units of the baseline's loss, below which a level decides nothing"
+    ),
+    "behind": Threshold(
+        1.1, "loss in units of the baseline's above which a model falls behind; networks of digits: .7 to 1.03"
+    ),
+    "noisy": Threshold(0.9, "intermediate levels: the baseline leaves less of the noise, and of the images' variance"),
+    "copies": Threshold(0.5, "most samples: our choice"),
+    "some copies": Threshold(0.01, "the smallest share that 2,000 samples show reliably (two-set copy test)"),
+    "p": Threshold(0.01, "level of the copy test"),
+}
+"""All numbers that decide, with their sources; tuned on the tuning part of the ladder (benchmarks/ladder.py), not on what it is scored on."""
