@@ -31,4 +31,4 @@ THRESHOLDS = {
     "some copies": Threshold(0.01, "the smallest share that 2,000 samples show reliably (two-set copy test)"),
     "p": Threshold(0.01, "level of the copy test"),
 }
-"""All numbers that decide, with their sources; tuned on the tuning part of the ladder (benchmarks/ladder.py), not on what it is scored on."""
+"""All numbers that decide, tuned on the tuning part of the ladder and not on what it is scored on (benchmarks/ladder.py)."""
