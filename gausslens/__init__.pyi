@@ -1,4 +1,5 @@
 # What type checkers read: the lazy exports of __init__.py, one by one (a test holds them to each other).
+from .auditing.running import audit as audit
 from .config import TrainConfig as TrainConfig
 from .denoisers.conditional import PerClassDenoiser as PerClassDenoiser
 from .denoisers.distillation import distill as distill
@@ -24,10 +25,14 @@ from .measures.spectrum import alignment as alignment
 from .measures.superposition import linearity as linearity
 from .noise import karras_sigmas as karras_sigmas
 from .runs import Run as Run
-from .runs import load_denoiser as load_denoiser
 from .sampling import Step as Step
 from .sampling import sample as sample
 from .training.running import train as train
+from .zoo.loading import load_denoiser as load_denoiser
+from .zoo.predictions import from_eps as from_eps
+from .zoo.predictions import from_flow as from_flow
+from .zoo.predictions import from_v as from_v
+from .zoo.predictions import from_x0 as from_x0
 
 __version__: str
 __all__: list[str]

@@ -1,8 +1,8 @@
 """The command line, `gausslens`: one verb for each thing people ask of the package (see `verbs`).
 
 Nothing here imports torch before a verb needs it, so `--help` answers at once. Exit codes: 0 done, 1 failed, 2 bad
-usage or input, 130 and 143 after Ctrl-C and SIGTERM. An error is one readable message; `--debug` shows where it came
-from.
+usage or input, 3 a verdict that `--fail-on` asked about, 130 and 143 after Ctrl-C and SIGTERM. An error is one readable
+message; `--debug` shows where it came from.
 """
 
 import os
@@ -24,7 +24,9 @@ _VERBS = {  # its module, and what it does
     "train": ("training", "train a denoiser on a set of images"),
     "sample": ("sampling", "sample images from a trained denoiser, or from one in closed form"),
     "measure": ("measuring", "take every measure of a trained denoiser, beside its controls"),
+    "convert": ("converting", "an EDM network's pickle to safetensors, without executing anything in it"),
     "study": ("studying", "the paper's studies on a set of images, from training to one page with every figure"),
+    "audit": ("auditing", "whether a model memorises its training images, for anybody's model"),
     "report": ("reporting", "verdicts on the paper's claims, and the page, from studies that were done"),
 }
 
@@ -46,6 +48,7 @@ examples:
   gausslens measure runs/train-digits-1a2b3c4d
   gausslens measure --help
   gausslens study digits
+  gausslens audit runs/train-digits-1a2b3c4d
   gausslens report runs
 """
 
@@ -74,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in words
     try:
         with _ending_on_sigterm():
-            _obey(words)
+            code = _obey(words)
             sys.stdout.flush()
     except (KeyboardInterrupt, _Terminated) as stopped:
         print(f"\ngausslens: {str(stopped) or _STOPPED}", file=sys.stderr)
@@ -92,10 +95,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"gausslens: {type(error).__name__}: {error}. With --debug it shows where.", file=sys.stderr)
         return 1
-    return 0
+    return code
 
 
-def _obey(words: list[str]) -> None:
+def _obey(words: list[str]) -> int:
     early = [word for word in words[:1] if word == "--debug"]  # it may also stand before the verb
     verb, rest = words[len(early) :][:1], words[len(early) + 1 :]
     if verb in (["-h"], ["--help"]):
@@ -108,7 +111,8 @@ def _obey(words: list[str]) -> None:
         module = import_module(f".verbs.{_VERBS[verb[0]][0]}", __package__)
         program = f"gausslens {verb[0]}"
         options, how = parse(module.Options, [*rest, *early], program=program, description=module.DESCRIPTION)
-        module.perform(options, how)
+        return module.perform(options, how) or 0
+    return 0
 
 
 def _as_typed(message: str, words: list[str]) -> str:

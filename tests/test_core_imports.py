@@ -17,6 +17,7 @@ EXCUSED = {
     "progress.py": {"tqdm"},
     "verbs/training.py": {"tyro"},
     "verbs/studying.py": {"tyro"},
+    "verbs/auditing.py": {"tyro"},
     "training/running.py": {"accelerate"},
     "galleries.py": {"PIL"},
     "data/decoding.py": {"PIL"},

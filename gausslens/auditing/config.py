@@ -1,0 +1,77 @@
+"""What `gausslens audit` is asked to do: one frozen `AuditConfig`, which imports nothing heavy."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from ..errors import ConfigError
+
+Augment: TypeAlias = Literal["flip"]
+FailOn: TypeAlias = Literal["memorizing", "in-transition"]
+
+
+@dataclass(frozen=True)
+class AuditConfig:
+    """Which model to audit, against which images.
+
+    Raises:
+        ConfigError: if a field cannot be meant.
+    """
+
+    model: str
+    """The model: a run of `gausslens train` or one of its snapshots, an EDM network (.pkl), a folder of diffusers, or
+    package.module:object."""
+    train: str | None = None
+    """The images it was trained on: a folder, a file, an embedded set, or "hf:NAME"; a run of ours knows its own."""
+    held_out: str | None = None
+    """Images of the same source that it has not seen; without them most numbers have nothing to be compared with."""
+    unseen: int | None = None
+    """How many of the last images of --train it has not seen: they are held out."""
+    size: int | None = None
+    """Resize and centre-crop the images to this height and width, as was done for training."""
+    value_range: tuple[float, float] | None = None
+    """The values that become black and white, 0 and 255; needed for 16-bit and float images."""
+    skip_broken: bool = False
+    """Leave files that cannot be decoded out, instead of stopping."""
+    augment: Augment | None = None
+    """"flip" for a model that was trained on mirror images, too."""
+    sigmas: tuple[float, ...] = ()
+    """The noise levels; by default ten from 80 down to 0.002, within the model's own range."""
+    count: int = 200
+    """Training images, and as many held-out ones, behind every number that needs no samples."""
+    noises: int = 16
+    """Noises for each of these images and noise levels."""
+    samples: int | None = None
+    """Generated images; 0 is none. None is 10,000 with a GPU, and without 2,000 of small images or 256 of larger ones."""
+    steps: int = 18
+    """Noise levels of the sampler, Heun's."""
+    features: str | None = None
+    """Compare samples in a feature space, too: "efficientnet-lite0", a TorchScript or ONNX file, or
+    package.module:object."""
+    seed: int = 0
+    """Decides images, noise and samples."""
+    fail_on: FailOn | None = None
+    """End with exit code 3 if the verdict is this one, or worse; for automatic checks."""
+    json: bool = False
+    """Print the audit as JSON."""
+    no_images: bool = False
+    """Embed no images in the page, for private data."""
+    blur: bool = False
+    """Blur the images in the page beyond recovery."""
+    out: str = "runs"
+    """The folder that holds the audit's folder."""
+    cpu: bool = False
+    """Use the CPU even if there is a GPU."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("count", 4), ("noises", 1), ("steps", 1), ("unseen", 1), ("samples", 0), ("size", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ConfigError(f"{name} must be at least {least}; got {value}.")
+        if not all(0 < sigma < float("inf") for sigma in self.sigmas):
+            raise ConfigError(f"sigmas must be above 0 and finite; got {', '.join(map(str, self.sigmas))}.")
+        if self.held_out is not None and self.unseen is not None:
+            raise ConfigError("held-out images are given by held_out or by unseen, not by both.")
+        if self.train is None and (self.held_out is not None or self.unseen is not None):
+            raise ConfigError("held_out and unseen go with train; a run of ours knows its own images.")
+        if self.no_images and self.blur:
+            raise ConfigError("images can be left out (--no-images) or blurred (--blur), not both.")

@@ -1,0 +1,222 @@
+"""The page of an audit: the verdict first, then the curves it rests on, then the pairs of samples and training images."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import gausslens
+
+from ..images import as_tensor, quantize
+from ..report import Axis, CurveFigure, Figure, ImageGrid, Page, Section, Series, Threshold
+from ..runs import Record
+from .auditee import Auditee
+from .rules import THRESHOLDS
+from .running import Audit
+from .telling import advice, sentence, summary, title
+from .transformations import Transformation
+
+_NOISE = Axis("noise level σ", log=True)
+_NAMES = {"network": "the model", "gaussian": "Gaussian", "multidelta": "multi-delta", "baseline": "baseline"}
+_PAIRS = 10  # on one grid
+
+
+def make_page(audit: Audit, who: Auditee, provenance: Mapping[str, Any], command: str) -> Page:
+    """The page.
+
+    Args:
+        audit: what was found.
+        who: the model and its images.
+        provenance: of the run.
+        command: what makes the same.
+
+    Returns:
+        The page.
+    """
+    table = "\n\n".join(f"{name}: {value} ({note})" for name, value, note in summary(audit))
+    unseen = f"{audit.n_held_out:,} held-out" if audit.n_held_out else "no held-out"
+    sections = [
+        Section("Is it copying?", "\n\n".join(map(sentence, audit.verdict.reasons)), tuple(_leaning(audit, command))),
+        Section(
+            "What does it do with noise?",
+            "Distances are between the answers of two denoisers to the same noisy images. The multi-delta denoiser knows "
+            "the training images and nothing else, the Gaussian their mean and covariance and nothing else.",
+            tuple(_distances(audit, command)),
+        ),
+        Section("What does it draw?", _drawn(audit), tuple(_pairs(audit, who, command))),
+        Section("All numbers in short", table),
+    ]
+    session = provenance["sessions"][-1] if provenance.get("sessions") else {}
+    return Page(
+        title=f"Audit of {audit.model}",
+        summary=f"{audit.verdict.verdict.capitalize()}. {title(audit)} {advice(audit)}\n\n"
+        f"{audit.n_train:,} training and {unseen} images of {audit.data}.",
+        sections=tuple(sections),
+        made_by=f"gausslens {gausslens.__version__}, {session.get('device', '')}, {session.get('started', '')}",
+    )
+
+
+def _leaning(audit: Audit, command: str) -> Iterator[Figure]:
+    """Losses, and where they lie between the references.
+
+    Yields:
+        The figures that have points.
+    """
+    leaning = [
+        ("retrieval κ on held-out images", audit.find("retrieval"), False),
+        ("position of the loss gap above the baseline", audit.find("position"), False),
+        ("position ρ between Gaussian and multi-delta", audit.find("rho"), True),
+    ]
+    series = tuple(_series(name, records, dashed=dashed) for name, records, dashed in leaning if records)
+    decisive = [record["sigma"] for record in audit.find("window") if record["value"]]
+    levels = ", ".join(f"{sigma:.3g}" for sigma in decisive) or "none"
+    if series:
+        yield CurveFigure(
+            title="Between new and copied",
+            caption="0 is a model to which training images are like any others, 1 one that returns training images. The "
+            f"verdict rests on the greatest of the solid lines among the levels at which a copier would be seen: {levels}.",
+            command=command,
+            x=_NOISE,
+            y=Axis("position"),
+            series=series,
+            thresholds=tuple(Threshold(THRESHOLDS[name].value, name) for name in ("memorizing", "generalizing")),
+        )
+    losses = tuple(
+        _series(f"{said}, {where}", audit.find("loss", denoiser=name, on=on), dashed=on == "train")
+        for name, said in _NAMES.items()
+        for on, where in (("train", "training"), ("held_out", "held-out"))
+        if audit.find("loss", denoiser=name, on=on)
+    )
+    yield CurveFigure(
+        title="Denoising losses",
+        caption="Mean squared error a pixel, on training images (dashed) and held-out ones (solid), with the same noises "
+        "for all denoisers. A copier's loss is far lower on its training images.",
+        command=command,
+        x=_NOISE,
+        y=Axis("loss", "pixel range [−1, 1] squared", log=True),
+        series=losses,
+    )
+    if audit.find("auc"):
+        yield CurveFigure(
+            title="Can the loss tell training images from others?",
+            caption="AUC: how often a training image has the lower loss of the two. Above .5 the model depends on its "
+            "training images; that alone is no copying.",
+            command=command,
+            x=_NOISE,
+            y=Axis("AUC"),
+            series=(_series("the model", audit.find("auc")),),
+            thresholds=(Threshold(0.5, "no difference"),),
+        )
+
+
+def _distances(audit: Audit, command: str) -> Iterator[Figure]:
+    """Distances and linearity.
+
+    Yields:
+        The figures.
+    """
+    found = [
+        ("to the Gaussian", "distance_gaussian", False),
+        ("to multi-delta", "distance_multidelta", False),
+        ("to its linear denoiser", "distance_linear", False),
+        ("control: multi-delta to the Gaussian", "distance_references", True),
+    ]
+    yield CurveFigure(
+        title="Distances of the model",
+        caption="RMSE a pixel on noisy images"
+        + (" that it has not seen." if audit.n_held_out else " of its training."),
+        command=command,
+        x=_NOISE,
+        y=Axis("RMSE", "pixel range [−1, 1]"),
+        series=tuple(
+            _series(name, audit.find(quantity), dashed=dashed)
+            for name, quantity, dashed in found
+            if audit.find(quantity)
+        ),
+    )
+    yield CurveFigure(
+        title="Affine linearity",
+        caption="Cosine between D of a superposition and the superposition of D; 1 for every affine map, such as the "
+        "Gaussian. Models that generalise are nearly linear.",
+        command=command,
+        x=_NOISE,
+        y=Axis("linearity, cosine"),
+        series=tuple(
+            _series(said, audit.find("linearity", denoiser=name), dashed=name != "network")
+            for name, said in _NAMES.items()
+            if audit.find("linearity", denoiser=name)
+        ),
+    )
+
+
+def _drawn(audit: Audit) -> str:
+    if audit.samples is None:
+        return "No samples were asked for."
+    told = [f"{len(audit.samples):,} samples were compared with all training images, mirrored and shifted ones too."]
+    named = audit.find("copy")
+    if named:
+        told.append(f"{len(named):,} are named as copies, at a false-discovery rate of 10 %.")
+    power = audit.find("detectable", probability=0.95)
+    if power:
+        shares = (f"{r['kind']}: {'none tried' if r['value'] is None else format(r['value'], '.2%')}" for r in power)
+        told.append(
+            f"The smallest share of copies that this audit would have found in 95 % of {power[0]['count']} trials, by what "
+            f"copies look like: {'; '.join(shares)}."
+        )
+    return "\n\n".join(told)
+
+
+def _pairs(audit: Audit, who: Auditee, command: str) -> Iterator[Figure]:
+    """The closest pairs.
+
+    Yields:
+        A grid, if there are samples that are pictures.
+    """
+    if audit.samples is None or who.bounds is None or who.images.shape[0] not in (1, 3):
+        return
+    for heading, quantity, caption in (
+        ("Samples named as copies", "copy", "Each column is a sample above the training image that it is a copy of."),
+        (
+            "The samples most like one training image",
+            "closest",
+            "Each column is a sample above its nearest training image; the smaller the quotient of the distances to the "
+            "nearest and to the next, the more it is that image and no other. Some are always closest: that alone is no "
+            "copying.",
+        ),
+    ):
+        best: dict[int, Record] = {}  # of each training image, lest one of them fill the grid
+        for record in sorted(audit.find(quantity), key=_quotient):
+            best.setdefault(record["image"], record)
+        chosen = list(best.values())[:_PAIRS]
+        if chosen:
+            rows = [_pictures(audit.samples, chosen, "sample"), _pictures(who.images.train, chosen, "image")]
+            yield ImageGrid(
+                title=heading,
+                caption=caption,
+                command=command,
+                rows=("sample", "training image"),
+                columns=tuple(_told(record) for record in chosen),
+                images=np.stack(rows),
+            )
+
+
+def _pictures(images: Any, chosen: list[Record], name: str) -> NDArray[Any]:
+    picked = as_tensor(images)[[record[name] for record in chosen]]
+    pixels: NDArray[Any] = (picked if picked.dtype.itemsize == 1 else quantize(picked)).cpu().numpy()
+    return pixels
+
+
+def _quotient(record: Record) -> float:
+    return float(record["ratio"] if "ratio" in record else record["value"])
+
+
+def _told(record: Record) -> str:
+    changed = record["transformation"]
+    return f"{_quotient(record):.2f}" + ("" if changed == str(Transformation()) else f", {changed}")
+
+
+def _series(name: str, records: list[Record], *, dashed: bool = False) -> Series:
+    ordered = sorted(records, key=lambda record: record["sigma"])
+    columns = [[record.get(part) for record in ordered] for part in ("sigma", "value", "low", "high")]
+    return Series(name, columns[0], columns[1], columns[2], columns[3], dashed=dashed)

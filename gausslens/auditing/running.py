@@ -1,0 +1,248 @@
+"""Auditing: measure stage by stage, judge, and tell; from the command into a `Run` from which the same call goes on.
+
+    <out>/audit-<data>-<identity>/
+        config.json  provenance.json
+        records.jsonl           of every stage, the time it took last
+        samples-<first>.safetensors    generated images, a thousand a file
+        report.html
+
+The identity is that of the model, the images and the options that change a number, so another model, other images or other
+options are another audit. A stage that was interrupted leaves nothing that counts; one that is finished is not done again.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import DataError
+from ..generation import best_device
+from ..images import check_labels, gather
+from ..measuring.references import RunImages
+from ..provenance import describe_machine
+from ..runs import Record, Run
+from ..storage import load_tensors, save_tensors, save_text
+from ..zoo.loading import load_model
+from .auditee import Auditee, fit, load_auditee
+from .config import AuditConfig
+from .copies import Copies
+from .rules import Verdict, judge
+from .stages import STAGES, evidence_of, generate_samples, take_copies, take_features, take_power
+
+VERSION = 1
+"""Counts changes of the stages after which the same config gives other numbers."""
+
+REPORT = "report.html"
+_CIRCUMSTANCES = ("model", "train", "held_out", "fail_on", "json", "no_images", "blur", "out", "cpu", "skip_broken")
+_FINISHED = "seconds"  # the quantity of a stage's last record
+_SAMPLES = "gausslens samples"
+_SAMPLES_A_FILE = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """What an audit found.
+
+    Attributes:
+        verdict: "memorizing", "in transition", "generalizing" or "cannot tell", with the reasons.
+        records: every number, with its interval; each names its `stage`.
+        model: what was audited.
+        data: the name of the images.
+        n_train: training images.
+        n_held_out: held-out images.
+        samples: the generated images; None if there are none.
+    """
+
+    verdict: Verdict
+    records: list[Record] = field(repr=False)
+    model: str
+    data: str
+    n_train: int
+    n_held_out: int
+    samples: Tensor | None = field(default=None, repr=False)
+
+    def find(self, quantity: str, **tags: Any) -> list[Record]:
+        """The records of a quantity, and of these tags."""
+        chosen = [record for record in self.records if record["quantity"] == quantity]
+        return [record for record in chosen if all(record.get(name) == value for name, value in tags.items())]
+
+    def __str__(self) -> str:
+        from .telling import spoken
+
+        return spoken(self)
+
+
+def audit(
+    model: Any,
+    train: Any,
+    held_out: Any = None,
+    *,
+    labels: Any = None,
+    held_out_labels: Any = None,
+    device: torch.device | str | None = None,
+    progress: bool = False,
+    **options: Any,
+) -> Audit:
+    """Whether a model memorises its training images, from Python and in memory.
+
+    Args:
+        model: a denoiser D(x, sigma[, labels]), or any source that `load_denoiser` takes.
+        train: the images it was trained on, (n, c, h, w), uint8 or float in [-1, 1].
+        held_out: images of the same source that it has not seen; without them most numbers cannot be calibrated.
+        labels: integers (n,) for a conditional model.
+        held_out_labels: the same for the held-out images.
+        device: where to work; None is where the model is.
+        progress: show progress bars.
+        **options: fields of an `AuditConfig` that say how to measure: sigmas, count, noises, samples, steps, augment,
+            features, seed.
+
+    Returns:
+        The audit; `print` shows its table.
+
+    Raises:
+        ConfigError: on options that cannot be meant.
+        DataError: if the images do not fit the model.
+
+    >>> import gausslens
+    >>> images = torch.rand(60, 1, 4, 4, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    >>> copier = gausslens.MultiDeltaDenoiser(images[:30])
+    >>> gausslens.audit(copier, images[:30], images[30:], samples=50, noises=4).verdict.verdict
+    'memorizing'
+    """
+    loaded = load_model(model, device=device)
+    known = gather(train, bounds=loaded.bounds, name="train")
+    unseen = known[:0] if held_out is None else gather(held_out, bounds=loaded.bounds, name="held_out")
+    if unseen.shape[1:] != known.shape[1:]:
+        raise DataError(
+            f"held-out images must have the shape of the training images, {tuple(known.shape[1:])}; got "
+            f"{tuple(unseen.shape[1:])}. Resize or convert one of the sets."
+        )
+    of_train = None if labels is None else check_labels(labels, len(known), "labels")
+    of_unseen = None if held_out_labels is None else check_labels(held_out_labels, len(unseen), "held_out_labels")
+    images = RunImages(known, known, unseen, of_train, of_unseen, "images")
+    who = fit(loaded, images, AuditConfig(model=str(loaded.source or "model"), **options))
+    return _conclude(who, *_carry_out(who, _Memory(), progress=progress))
+
+
+def audit_model(config: AuditConfig, *, progress: bool = False) -> tuple[Run, Audit, Auditee]:
+    """Audit a model, or go on with it, or find it audited.
+
+    Args:
+        config: which model and images, and how.
+        progress: show progress bars.
+
+    Returns:
+        The run that holds everything, the audit, and who was audited.
+
+    Raises:
+        ConfigError: on options that do not fit.
+        DataError: on images that cannot be used.
+        CheckpointError: on a model that cannot be read.
+    """
+    device = best_device(cpu=config.cpu)
+    who = load_auditee(config, device=device, progress=progress)
+    run = Run.create(config.out, "audit", who.images.name, identity(who), asdict(config))
+    with run.locked():
+        run.save_json("provenance.json", {"sessions": [*run.provenance["sessions"], describe_machine(device)]})
+        found = _conclude(who, *_carry_out(who, _Folder(run), progress=progress))
+    return run, found, who
+
+
+def identity(who: Auditee) -> str:
+    """Eight hexadecimal digits that name an audit."""
+    config = replace(who.config, samples=who.sample_count)
+    semantic = {name: value for name, value in asdict(config).items() if name not in _CIRCUMSTANCES}
+    text = json.dumps([VERSION, who.identity, semantic], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+class _Memory:
+    """Keeps nothing."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def finished(self, stage: str) -> bool:
+        return False
+
+    def append(self, records: list[Record]) -> None:
+        self.records += records
+
+    def samples(self, first: int, make: Callable[[], Tensor]) -> Tensor:
+        return make()
+
+
+class _Folder:
+    """Keeps finished stages and samples in a run."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        records = run.records()
+        self._done = {record["stage"] for record in records if record["quantity"] == _FINISHED}
+        self.records = [record for record in records if record["stage"] in self._done]
+        if len(self.records) < len(records):  # a stage was interrupted
+            save_text(run.path / "records.jsonl", "".join(json.dumps(record) + "\n" for record in self.records))
+
+    def finished(self, stage: str) -> bool:
+        return stage in self._done
+
+    def append(self, records: list[Record]) -> None:
+        self.records += records
+        self._run.append(records)
+
+    def samples(self, first: int, make: Callable[[], Tensor]) -> Tensor:
+        path: Path = self._run.path / f"samples-{first:06d}.safetensors"
+        if not path.exists():
+            save_tensors(path, {"samples": make()}, kind=_SAMPLES)
+        return load_tensors(path, kind=_SAMPLES)[0]["samples"]
+
+
+def _carry_out(who: Auditee, kept: _Memory | _Folder, *, progress: bool) -> tuple[list[Record], Tensor | None]:
+    """All stages that are not finished; returns all records, and the samples."""
+
+    def do(stage: str, work: Callable[[], Iterable[Record]]) -> None:
+        if not kept.finished(stage):
+            started = time.perf_counter()
+            records = [{"stage": stage, **record} for record in work()]
+            kept.append([*records, {"stage": stage, "quantity": _FINISHED, "value": time.perf_counter() - started}])
+
+    for name, take in STAGES.items():
+        do(name, partial(take, who, progress=progress))
+    if not who.sample_count:
+        return kept.records, None
+    samples = _sampled(who, kept, progress=progress)
+    compared: list[Copies] = []
+
+    def compare() -> list[Record]:
+        records, copies = take_copies(who, samples, progress=progress)
+        compared.append(copies)
+        return records
+
+    do("copies", compare)
+    if who.held_out is not None and not kept.finished("power"):
+        if not compared:  # by an earlier session
+            compare()
+        do("power", lambda: take_power(compared[0], who.config.seed))
+    if who.config.features is not None:
+        do("features", lambda: take_features(who, samples, progress=progress))
+    return kept.records, samples
+
+
+def _sampled(who: Auditee, kept: _Memory | _Folder, *, progress: bool) -> Tensor:
+    parts = []
+    for first in range(0, who.sample_count, _SAMPLES_A_FILE):
+        last = min(first + _SAMPLES_A_FILE, who.sample_count)
+        parts.append(kept.samples(first, partial(generate_samples, who, first, last, progress=progress)))
+    return torch.cat(parts)
+
+
+def _conclude(who: Auditee, records: list[Record], samples: Tensor | None) -> Audit:
+    sizes = len(who.images.train), 0 if who.held_out is None else len(who.held_out)
+    return Audit(judge(evidence_of(records)), records, who.config.model, who.images.name, *sizes, samples)

@@ -1,0 +1,144 @@
+"""What an audit says: the verdict with its reasons, a short table, what to do, and everything as JSON."""
+
+import json
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import gausslens
+
+from ..runs import Record
+from .rules import CANNOT_TELL, GENERALIZING, IN_TRANSITION, MEMORIZING, THRESHOLDS
+
+if TYPE_CHECKING:
+    from .running import Audit
+
+SCHEMA = "gausslens-audit/1"
+"""Name and version of what `as_json` writes; a field that goes or changes its meaning raises the version."""
+
+_WIDTH = 100
+_TITLES = {
+    MEMORIZING: "This model memorises its training images.",
+    IN_TRANSITION: "This model is on the way from generalising to memorising.",
+    GENERALIZING: "This model generalises: it treats its training images as it treats new ones.",
+    CANNOT_TELL: "This audit cannot tell.",
+}
+_ADVICE = {
+    MEMORIZING: "Do not publish samples that must not show training images. Train on more images, stop earlier, or take a "
+    "narrower network: `gausslens how-many` says how many images this takes, `gausslens train --monitor` when to stop.",
+    IN_TRANSITION: "Stop earlier or train on more images, and audit again; `gausslens train --monitor` says when to stop.",
+    GENERALIZING: "Nothing needs to be done. What this audit could have missed is said by its power, below.",
+    CANNOT_TELL: "See to what the reason says, and audit again.",
+}
+
+
+def title(audit: "Audit") -> str:
+    """The verdict in one sentence."""
+    return _TITLES[audit.verdict.verdict]
+
+
+def advice(audit: "Audit") -> str:
+    """What to do."""
+    return _ADVICE[audit.verdict.verdict]
+
+
+def sentence(reason: str) -> str:
+    """A reason with a capital letter."""
+    return reason[:1].upper() + reason[1:]
+
+
+def spoken(audit: "Audit") -> str:
+    """The audit for a terminal: verdict, reasons, what to do, and a short table."""
+    unseen = f"{audit.n_held_out:,} held-out" if audit.n_held_out else "no held-out"
+    head = f"{audit.model} on {audit.data}: {audit.n_train:,} training and {unseen} images"
+    lines = [head, "", f"{audit.verdict.verdict.upper()}. {title(audit)}"]
+    for reason in audit.verdict.reasons:
+        lines += textwrap.wrap(sentence(reason), _WIDTH, initial_indent="  - ", subsequent_indent="    ")
+    lines += ["", *textwrap.wrap(advice(audit), _WIDTH), ""]
+    rows = list(summary(audit))
+    wide = max((len(name) for name, _, _ in rows), default=0)
+    lines += [f"{name:{wide}}  {value:26}  {note}".rstrip() for name, value, note in rows]
+    return "\n".join(lines)
+
+
+def summary(audit: "Audit") -> Iterator[tuple[str, str, str]]:
+    """The most telling numbers.
+
+    Yields:
+        What it is, the number with its 95 % interval, and what it is compared with.
+    """
+    verdict = audit.verdict
+    if verdict.lean is not None:
+        yield (
+            "lean toward copying",
+            str(verdict.lean),
+            (
+                f"at σ = {verdict.sigma:.3g}; 0 none, 1 perfect; below {THRESHOLDS['generalizing'].value} generalising, "
+                f"from {THRESHOLDS['memorizing'].value} memorising"
+            ),
+        )
+    for name, quantity, extreme, note in (
+        ("AUC of the loss, greatest", "auc", max, "training against held-out images; .5 is no difference"),
+        ("distance to the Gaussian", "distance_gaussian", max, "greatest RMSE over noise levels"),
+        ("distance to multi-delta", "distance_multidelta", max, "greatest RMSE over noise levels"),
+    ):
+        found = audit.find(quantity)
+        if found:
+            chosen = extreme(found, key=lambda record: record["value"])
+            yield name, _number(chosen), f"{note}; σ = {chosen['sigma']:.3g}"
+    linear = audit.find("linearity", denoiser="network")
+    if linear:
+        least = min(linear, key=lambda record: record["value"])
+        yield "affine linearity, least", _number(least), f"1 is an affine map; σ = {least['sigma']:.3g}"
+    for name, quantity, note in (
+        ("samples much like one training image", "memorized_fraction", "nearer than a third of the next"),
+        ("samples named as copies", "copied_fraction", "two-set copy test"),
+        ("novelty, relative GL", "relative_gl", "1 is as new as held-out images"),
+        ("Fréchet distance", "frechet", "in the feature space"),
+        ("MiFID", "mifid", "in the feature space"),
+    ):
+        for record in audit.find(quantity):
+            yield name, _number(record), note
+    for record in audit.find("copy_p"):
+        yield "p of the copy test", f"{record['value']:.2g}", "chance alone; an alarm at .001 or below"
+    for record in audit.find("detectable", probability=0.95, kind="noise 0.02"):
+        share = "more than was tried" if record["value"] is None else f"{record['value']:.2%}"
+        yield "copies this audit would find", share, f"smallest share found in 95 % of {record['count']} trials"
+    repeated = [record["value"] for record in audit.find("train_duplicates") if record["value"]]
+    for number in repeated:
+        yield "repeated training images", str(number), "pairs; what occurs twice is learned twice"
+    for record in audit.find("shared_duplicates"):
+        if record["value"]:
+            yield "held-out images trained on", str(record["value"]), "they repeat a training image: take them out"
+
+
+def as_json(audit: "Audit") -> str:
+    """Everything, for programs; see `SCHEMA`."""
+    verdict, lean = audit.verdict, audit.verdict.lean
+    told: dict[str, Any] = {
+        "schema": SCHEMA,
+        "gausslens": gausslens.__version__,
+        "model": audit.model,
+        "data": audit.data,
+        "n_train": audit.n_train,
+        "n_held_out": audit.n_held_out,
+        "verdict": verdict.verdict,
+        "reasons": list(verdict.reasons),
+        "advice": advice(audit),
+        "lean": None
+        if lean is None
+        else {"value": lean.value, "low": lean.low, "high": lean.high, "sigma": verdict.sigma},
+        "thresholds": {name: threshold._asdict() for name, threshold in THRESHOLDS.items()},
+        "copies": [_without(record, "stage", "quantity") for record in audit.find("copy")],
+        "records": audit.records,
+    }
+    return json.dumps(told, indent=1)
+
+
+def _number(record: Record) -> str:
+    interval = "" if record.get("low") is None else f" [{record['low']:.3g}, {record['high']:.3g}]"
+    return f"{record['value']:.3g}{interval}"
+
+
+def _without(record: Record, *names: str) -> Record:
+    return {name: value for name, value in record.items() if name not in names}

@@ -1,0 +1,64 @@
+"""`gausslens audit`: is this model copying?"""
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from ..auditing.config import AuditConfig
+from ..errors import CheckpointError, ConfigError
+from . import Manner
+
+if TYPE_CHECKING:
+    from ..report import Images
+
+DESCRIPTION = """\
+Say whether a model memorises its training images: memorizing, in transition, generalizing, or cannot tell; how much, which
+samples are copies of which images, and what to do. Nothing in a model's file is executed. Stopped at any moment, the same
+command goes on where it was.
+
+examples:
+  gausslens audit runs/train-digits-1a2b3c4d
+  gausslens audit network.pkl --train cifar10.zip --held-out cifar10-test.zip
+  gausslens audit my-diffusers-folder --train photos/ --unseen 500 --size 64 --blur
+  gausslens audit mypackage.models:denoiser --train scans.npz --held-out new-scans.npz --samples 0
+  gausslens audit runs/train-digits-1a2b3c4d --fail-on memorizing --json > audit.json"""
+
+_CROSSED = 3
+_FAILING = {"memorizing": ("memorizing",), "in-transition": ("memorizing", "in transition")}
+
+
+@dataclass(frozen=True)
+class Options(AuditConfig):
+    """Which model to audit, against which images."""
+
+    value_range: Annotated[tuple[float, float] | None, tyro.conf.arg(name="range", metavar="LOW HIGH")] = None
+    """The values that become black and white, 0 and 255; needed for 16-bit and float images."""
+
+
+def perform(options: Options, how: Manner) -> int:
+    """Audit, tell, write the page; returns the exit code."""
+    if how.dry_run:
+        print(json.dumps(asdict(options), indent=2))
+        return 0
+    from ..auditing.pages import make_page
+    from ..auditing.running import REPORT, audit_model
+    from ..auditing.telling import as_json
+    from ..report import save_report
+
+    try:
+        run, audit, who = audit_model(options, progress=sys.stderr.isatty() and not how.quiet)
+    except CheckpointError as error:  # a model that cannot be read is bad input
+        raise ConfigError(str(error)) from None
+    images: Images = "none" if options.no_images else "blurred" if options.blur else "shown"
+    command = f"gausslens audit {options.model}" + ("" if options.train is None else f" --train {options.train}")
+    save_report(run.path / REPORT, make_page(audit, who, run.provenance, command), images=images)
+    if options.json:
+        print(as_json(audit))
+    else:
+        print(audit)
+        print(f"\nThe records are in {run.path}/records.jsonl, the page is {run.path}/{REPORT}")
+    crossed = options.fail_on is not None and audit.verdict.verdict in _FAILING[options.fail_on]
+    return _CROSSED if crossed else 0

@@ -1,0 +1,114 @@
+"""An audit from Python: known models get the verdict that they deserve, and what was measured can be judged again."""
+
+import json
+
+import pytest
+import torch
+
+import gausslens
+from gausslens import ConfigError, DataError, GaussianDenoiser, Moments, MultiDeltaDenoiser
+from gausslens.auditing.rules import judge
+from gausslens.auditing.stages import evidence_of
+from gausslens.auditing.telling import SCHEMA, as_json
+from gausslens.images import dequantize
+
+HOW = {"samples": 120, "noises": 4, "count": 60, "sigmas": (4.0, 1.0, 0.3, 0.1)}
+
+
+def mixture(n, seed):
+    """Smooth 6×6 images: three patterns with random weights."""
+    generator = torch.Generator().manual_seed(seed)
+    x, y = torch.meshgrid(torch.linspace(-1, 1, 6), torch.linspace(-1, 1, 6), indexing="ij")
+    patterns = torch.stack([x, y, x * y, x**2, y**2])
+    weights = torch.randn(n, 5, generator=generator) * torch.tensor([0.4, 0.4, 0.3, 0.2, 0.2])
+    rough = 0.05 * torch.randn(n, 1, 6, 6, generator=generator)
+    return (torch.einsum("nk,kij->nij", weights, patterns)[:, None] + rough).clamp(-1, 1)
+
+
+@pytest.fixture(scope="module", name="images")
+def split_images():
+    return mixture(40, 0), mixture(120, 1)
+
+
+@pytest.fixture(scope="module", name="copier")
+def audit_of_a_copier(images):
+    train, held_out = images
+    return gausslens.audit(MultiDeltaDenoiser(train), train, held_out, **HOW)
+
+
+def test_a_perfect_copier_is_found_and_its_copies_are_named(copier, images):
+    assert copier.verdict.verdict == "memorizing"
+    assert copier.find("memorized_fraction")[0]["value"] > 0.9
+    named = copier.find("copy")
+    assert len(named) > 100
+    # Each pair names the training image that the sample is: nearer than any other.
+    pixels = dequantize(copier.samples)
+    for record in named[:10]:
+        distances = (images[0] - pixels[record["sample"]]).flatten(1).norm(dim=1)
+        assert int(distances.argmin()) == record["image"]
+
+
+def test_the_law_itself_generalises(images):
+    train, held_out = images
+    law = GaussianDenoiser(Moments.fit(mixture(20_000, 2)))
+    found = gausslens.audit(law, train, held_out, **HOW)
+    assert found.verdict.verdict == "generalizing"
+    assert not found.find("copy")
+    assert found.find("detectable", kind="exact", probability=0.8)[0]["value"] < 0.5
+
+
+def test_the_verdict_follows_from_the_records(copier):
+    stored = json.loads(json.dumps(copier.records))
+    again = judge(evidence_of(stored))
+    assert again.verdict == copier.verdict.verdict
+    assert again.reasons == copier.verdict.reasons
+
+
+def test_without_held_out_images_it_says_what_it_cannot_calibrate(images):
+    train, _ = images
+    found = gausslens.audit(GaussianDenoiser(Moments.fit(mixture(5_000, 3))), train, **HOW)
+    assert found.verdict.verdict == "cannot tell"
+    assert any("held-out" in reason for reason in found.verdict.reasons)
+    copier = gausslens.audit(MultiDeltaDenoiser(train), train, **HOW)
+    assert copier.verdict.verdict == "memorizing"
+
+
+def test_a_model_of_other_images_cannot_be_judged(images):
+    train, held_out = images
+    swapped = GaussianDenoiser(Moments.fit(-mixture(5_000, 4).flip(-1) * 0.1 + 0.8))
+    assert gausslens.audit(swapped, train, held_out, **{**HOW, "samples": 0}).verdict.verdict == "cannot tell"
+
+
+def test_json_has_everything_and_names_its_schema(copier):
+    told = json.loads(as_json(copier))
+    assert told["schema"] == SCHEMA
+    assert told["verdict"] == "memorizing"
+    assert told["lean"]["low"] <= told["lean"]["value"] <= told["lean"]["high"]
+    assert len(told["copies"]) == len(copier.find("copy"))
+    assert {record["stage"] for record in told["records"]} == {"losses", "foreignness", "distances", "copies", "power"}
+
+
+def test_the_table_is_readable(copier):
+    told = str(copier)
+    assert "MEMORIZING. This model memorises its training images." in told
+    assert "40 training and 120 held-out images" in told
+    assert max(map(len, told.splitlines())) < 180
+
+
+def test_mirrored_training_images_are_references_too(images):
+    train, held_out = images
+    both = torch.cat([train, train.flip(-1)])
+    found = gausslens.audit(MultiDeltaDenoiser(both), train, held_out, augment="flip", **HOW)
+    assert found.verdict.verdict == "memorizing"
+    assert max(record["value"] for record in found.find("distance_multidelta")) < 1e-4
+
+
+def test_what_does_not_fit_is_refused(images):
+    train, held_out = images
+    denoiser = GaussianDenoiser(Moments.fit(train))
+    with pytest.raises(DataError, match="shape"):
+        gausslens.audit(denoiser, train, held_out[..., :5], **HOW)
+    with pytest.raises(ConfigError, match="noises"):
+        gausslens.audit(denoiser, train, held_out, noises=0)
+    with pytest.raises(ConfigError, match="sigmas must lie"):
+        gausslens.audit(denoiser, train, held_out, sigmas=(100.0,))

@@ -1,0 +1,114 @@
+"""`gausslens audit` on a run, on somebody else's module, stopped in the middle, and as a check that fails."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from gausslens import TrainConfig, cli, train
+from gausslens.auditing import running, stages
+from gausslens.data import load_images
+from gausslens.runs import Run
+
+FAST = ("--samples", "60", "--count", "20", "--noises", "2", "--sigmas", "4,1,0.3", "--cpu", "--quiet")
+
+
+@pytest.fixture(scope="module", name="trained")
+def train_a_little(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs")
+    return train(TrainConfig("digits", split="s1:12", width=8, kimg=1.0, batch=64, cpu=True, out=str(out))).path
+
+
+def command(capsys, *words):
+    try:
+        code = cli.main([str(word) for word in words])
+    except SystemExit as left:  # usage
+        code = left.code
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def stop(*args, **kwargs):
+    raise KeyboardInterrupt
+
+
+def test_a_run_knows_its_images_and_a_second_audit_measures_nothing(trained, tmp_path, capsys, monkeypatch):
+    code, out, _ = command(capsys, "audit", trained, *FAST, "--out", tmp_path)
+    assert code == 0
+    assert "12 training and 359 held-out images" in out
+    (folder,) = tmp_path.glob("audit-digits-*")
+    assert "The samples most like one training image" in (folder / "report.html").read_text()
+    monkeypatch.setattr(running, "STAGES", dict.fromkeys(stages.STAGES, stop))
+    monkeypatch.setattr(running, "take_copies", stop)
+    monkeypatch.setattr(running, "generate_samples", stop)
+    assert command(capsys, "audit", trained, *FAST, "--out", tmp_path)[:2] == (0, out)
+
+
+def test_what_was_interrupted_is_done_again_and_the_rest_is_not(trained, tmp_path, capsys, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setitem(running.STAGES, "distances", stop)
+        assert command(capsys, "audit", trained, *FAST, "--out", tmp_path)[0] == 130
+    (folder,) = tmp_path.glob("audit-digits-*")
+    first = Run.open(folder).records()
+    assert {record["stage"] for record in first} == {"losses", "foreignness"}
+    with open(folder / "records.jsonl", "a") as file:
+        file.write('{"stage": "distances", "quantity": "distance_gaussian", "value": 1.0, "sigma": 4.0}\n')
+    monkeypatch.setitem(running.STAGES, "losses", stop)  # it is finished
+    assert command(capsys, "audit", trained, *FAST, "--out", tmp_path)[0] == 0
+    records = Run.open(folder).records()
+    assert records[: len(first)] == first
+    assert len([r for r in records if r["quantity"] == "distance_gaussian"]) == 3
+
+
+def test_samples_are_the_same_in_one_piece_or_several(trained, monkeypatch):
+    config = running.AuditConfig(str(trained), samples=30, cpu=True)
+    who = running.load_auditee(config, device=torch.device("cpu"))
+    whole = stages.generate_samples(who, 0, 30)
+    parts = torch.cat([stages.generate_samples(who, 0, 11), stages.generate_samples(who, 11, 30)])
+    assert (whole.int() - parts.int()).abs().max() <= 1  # rounding
+
+
+def test_a_module_of_ones_own_and_a_verdict_as_exit_code(tmp_path, capsys, monkeypatch):
+    (tmp_path / "copier_module.py").write_text(
+        "import gausslens\nfrom gausslens.data import load_images\nimport torch\n"
+        "def model():\n"
+        "    images = torch.as_tensor(load_images('digits').images[:60])\n"
+        "    return gausslens.MultiDeltaDenoiser(images)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    pixels = load_images("digits").images
+    np.savez(tmp_path / "all.npz", images=pixels[:300])
+    words = (
+        "audit",
+        "copier_module:model",
+        "--train",
+        tmp_path / "all.npz",
+        "--unseen",
+        "240",
+        *FAST,
+        "--out",
+        tmp_path,
+    )
+    code, out, err = command(capsys, *words, "--json", "--fail-on", "memorizing")
+    assert (code, err) == (3, "")
+    told = json.loads(out)
+    assert (told["verdict"], told["n_train"], told["n_held_out"]) == ("memorizing", 60, 240)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("{run}", "--held-out", "digits"), "go with train"),
+        (("{run}", "--train", "digits", "--held-out", "digits", "--unseen", "3"), "not by both"),
+        (("{run}", "--train", "fashion"), "the model takes images of shape (1, 8, 8)"),
+        (("nowhere",), "nowhere"),
+        (("{run}", "--train", "digits", "--unseen", "1797"), "leave too few"),
+    ],
+)
+def test_errors_are_one_readable_line(trained, tmp_path, capsys, words, told):
+    chosen = [word.format(run=trained) for word in words]
+    code, _, err = command(capsys, "audit", *chosen, "--out", tmp_path)
+    assert code == 2
+    assert told in err
+    assert len(err.splitlines()) == 1
