@@ -122,7 +122,6 @@ def read_edm(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Precondition
             f"{path}: {error}. What is read are EDM's networks NCSN++, DDPM++ and ADM, with its preconditionings EDM, VP "
             "and VE; for others, pass the denoiser as package.module:object."
         ) from None
-    denoiser.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # convolutions are faster so
     return description, denoiser.requires_grad_(False).eval()
 
 
