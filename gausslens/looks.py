@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ._typing import Float, Sigmas
+from .auditing.twosample import quotient_estimate
 from .denoisers.gaussian import GaussianDenoiser
 from .denoisers.moments import Moments
 from .denoisers.multidelta import MultiDeltaDenoiser
@@ -26,7 +27,7 @@ from .errors import DataError
 from .images import Bounds, dequantize
 from .measures.copying import distinct_neighbors
 from .measures.evaluation import NoisyInputs
-from .measures.intervals import Estimate, mean_estimate, student_quantile
+from .measures.intervals import Estimate, mean_estimate
 from .noise import as_sigmas, draw_noise, draw_order
 from .sampling import sample
 
@@ -195,7 +196,7 @@ class Vantage:
             multidelta=mean_estimate(to_multidelta),
             loss_train=mean_estimate(losses[0]),
             loss_held_out=mean_estimate(losses[1]) if self.held_out is not None else None,
-            copies=self._copies(self._sampled(denoiser, number))[0] if self.samples else 0,
+            copies=self._copies(self.sampled(denoiser, number))[0] if self.samples else 0,
             samples=self.samples,
             gaussian_by_image=tuple(float(f"{value:.6g}") for value in to_gaussian.tolist()),
         )
@@ -241,7 +242,8 @@ class Vantage:
             return within
         return within[torch.linspace(0, len(within) - 1, _LEVELS).round().long()]
 
-    def _sampled(self, denoiser: Denoiser, number: int) -> Tensor:
+    def sampled(self, denoiser: Denoiser, number: int) -> Tensor:
+        """The samples of one look, (samples, *shape), within the bounds of the images."""
         first = number * self.samples
         shape = tuple(self.watched.train.shape[1:])
         latents = draw_noise(self.seed, torch.arange(first, first + self.samples), shape, stream="monitor latents")
@@ -273,33 +275,19 @@ class Vantage:
 def position(network: list[Tensor], gaussian: list[Tensor], multidelta: list[Tensor]) -> Estimate | None:
     """Where the gap between held-out and training loss lies, between the Gaussian's (0) and the multi-delta's (1).
 
-    ρ = A/B with A = gap_θ − gap_G and B = gap_M − gap_G, means over images of either kind. The interval is Fieller's: all r
-    for which A − rB cannot be told from 0, its error being that of two independent sets of images.
-
     Args:
         network: losses by image, of training and of held-out images.
         gaussian: those of the Gaussian denoiser, on the same inputs.
         multidelta: those of the multi-delta denoiser.
 
     Returns:
-        ρ with its 95 % interval; None unless the references' gaps are told apart.
+        ρ with its 95 % interval over images; None unless the references' gaps are told apart.
     """
-    pairs = [
-        torch.stack([network[kind] - gaussian[kind], multidelta[kind] - gaussian[kind]]).double() for kind in (0, 1)
-    ]
-    if min(values.shape[1] for values in pairs) < 2:
-        return None
-    a, b = (pairs[1].mean(1) - pairs[0].mean(1)).tolist()
-    covariance = sum(torch.cov(values) / values.shape[1] for values in pairs)
-    assert isinstance(covariance, Tensor)
-    (var_a, cov_ab), (_, var_b) = covariance.tolist()
-    count = sum(values.shape[1] for values in pairs)
-    q = student_quantile(min(values.shape[1] for values in pairs) - 1) ** 2
-    square, linear, constant = b * b - q * var_b, a * b - q * cov_ab, a * a - q * var_a
-    if b <= 0 or square <= 0:
-        return None
-    reach = math.sqrt(max(linear * linear - square * constant, 0.0))
-    return Estimate(a / b, (linear - reach) / square, (linear + reach) / square, count)
+    above, whole = (
+        (losses[0].double() - gaussian[0].double(), losses[1].double() - gaussian[1].double())
+        for losses in (network, multidelta)
+    )
+    return quotient_estimate(above, whole)
 
 
 def _references(watched: Watched, device: torch.device) -> tuple[nn.Module, nn.Module]:

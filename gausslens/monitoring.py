@@ -228,8 +228,9 @@ class GeneralizationMonitor:
         closest, memorizing, last = self.closest_to_gaussian, self.memorization, self._looks[-1]
         assert closest is not None
         sure = "" if closest.settled else ", so far"
+        cost = f", {self.cost:.1%} of the training time" if self.cost < 1 else ""
         words = [
-            f"{len(self._looks)} looks, {self.cost:.1%} of the training time.",
+            f"{len(self._looks)} looks{cost}.",
             f"Closest to the Gaussian denoiser at {unit} {closest.step:g} ({_between(closest)}{sure}).",
         ]
         if memorizing is not None:

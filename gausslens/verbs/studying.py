@@ -48,14 +48,14 @@ def perform(options: Options, how: Manner) -> None:
     if how.dry_run:
         print(listing(plan, options))
         return
-    with _bars(visible) as show:
+    with bars("study", visible) as show:
         done = study(options, plan=plan, progress=show, tell=lambda words: print(words, file=sys.stderr))
     print(spoken(done.verdicts))
     print(f"The records are in {done.run.path / 'records.jsonl'}, the page is {done.page}")
     if done.outcome.left_out:
         print(f"left out for lack of time: {_counted(done.outcome.left_out)}; a longer --budget goes on from here.")
     if done.outcome.failed:
-        raise GausslensError(_failures(done.outcome))
+        raise GausslensError(failures(done.outcome))
 
 
 def listing(plan: "Plan", options: Options) -> str:
@@ -74,14 +74,18 @@ def listing(plan: "Plan", options: Options) -> str:
 
 
 @contextmanager
-def _bars(visible: bool) -> "Iterator[Callable[[Progress], None] | None]":
-    """One progress bar for the study and one for what is being done, if visible.
+def bars(label: str, visible: bool) -> "Iterator[Callable[[Progress], None] | None]":
+    """One progress bar for a grid of cells and one for what is being done, if visible.
+
+    Args:
+        label: of the first bar.
+        visible: whether to show them.
 
     Yields:
         What is to be told of progress.
     """
     with (
-        measured(100, unit="%", label="study", enabled=visible) as whole,
+        measured(100, unit="%", label=label, enabled=visible) as whole,
         measured(100, unit="%", label="cell", enabled=visible) as part,
     ):
 
@@ -106,6 +110,7 @@ def _counted(cells: Sequence[object]) -> str:
     return f"{len(cells)} cell{'s' if len(cells) > 1 else ''}"
 
 
-def _failures(outcome: "Outcome") -> str:
+def failures(outcome: "Outcome") -> str:
+    """Which cells failed, and why."""
     lines = [f"{cell.name} ({_told(cell.options)}): {error}" for cell, error in outcome.failed.items()]
     return f"{_counted([*outcome.failed])} failed, {len(outcome.skipped)} more need them:\n  " + "\n  ".join(lines)

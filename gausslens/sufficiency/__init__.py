@@ -1,0 +1,1 @@
+"""How many images a network needs before it stops memorising, and how long it may train: `gausslens how-many`."""

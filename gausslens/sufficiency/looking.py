@@ -1,0 +1,81 @@
+"""What cells do for `gausslens how-many`: look at a trained network at each of its snapshots, and count copies."""
+
+from collections.abc import Iterator
+
+from ..studies.cells import Cell, Record, Task, versioned
+from ..studies.models import run_of, tags_of
+from ..studies.plans import Plan
+
+_TIMES = (1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
+_STEPS = 18
+_COUNT, _NOISES = 100, 4
+_SHOWN = 12
+
+
+def times(plan: Plan) -> tuple[float, ...]:
+    """When networks are looked at, in kimg; the end is the last."""
+    return (*(float(f"{share * plan.kimg:.3g}") for share in _TIMES), plan.kimg)
+
+
+def looked_at(plan: Plan, n: int, seed: int, samples: int) -> Cell:
+    """The cell that looks at a network; it needs the one that trains it.
+
+    Args:
+        plan: how networks are trained.
+        n: number of training images.
+        seed: of its training, and of which images are drawn.
+        samples: how many images to generate.
+
+    Returns:
+        The cell; equal for equal arguments.
+    """
+    model = plan.model(n, seed, split_seed=seed, snapshots=times(plan)[:-1])
+    calls = len(times(plan)) * (2 * _COUNT * _NOISES * 3 + samples * _STEPS)
+    return plan.on_model("look_at_copies", model, module=__name__, calls=calls, samples=samples)
+
+
+@versioned(1)
+def look_at_copies(task: Task) -> Iterator[Record]:
+    """Look at the network of the first input at each snapshot (see `looks`). Options: `samples`.
+
+    Its arrays hold some samples of the end, uint8 (k, c, h, w), and the training images `nearest` to them.
+
+    Yields:
+        rho, gaussian_rmse and memorised_fraction at each snapshot; the last with the number of `copies`.
+    """
+    import torch
+
+    from ..generation import best_device
+    from ..images import quantize
+    from ..looks import Vantage, Watched
+    from ..measures.intervals import proportion_estimate
+    from ..measures.neighbors import nearest
+    from ..measuring.measurements import of_estimate
+    from ..measuring.references import load_run_images
+    from ..runs import load_denoiser
+
+    run, device = run_of(task.inputs[0]), best_device(cpu=task.options.get("cpu", False))
+    images, samples = load_run_images(run, data=task.options.get("data")), task.options["samples"]
+    watched = Watched(images.train, images.held_out, images.train_labels, images.held_out_labels, (-1.0, 1.0))
+    vantage = Vantage(
+        *(watched,),
+        sigmas=None,
+        count=_COUNT,
+        noises=_NOISES,
+        samples=samples,
+        steps=_STEPS,
+        seed=run.config.seed,
+        device=torch.device(device),
+    )
+    for number, kimg in enumerate(run.snapshots):
+        network = load_denoiser(run, kimg=kimg, device=device)
+        look, tags = vantage.look(network, kimg, number), tags_of(run, kimg)
+        if look.rho is not None:
+            yield {**tags, **of_estimate("rho", look.rho)}
+        yield {**tags, **of_estimate("gaussian_rmse", look.gaussian)}
+        copied = of_estimate("memorised_fraction", proportion_estimate(look.copies, look.samples))
+        yield {**tags, **copied, "copies": look.copies}
+        task.report((number + 1) / len(run.snapshots))
+    shown = quantize(vantage.sampled(network, number)[:_SHOWN].cpu())
+    _, indices = nearest(shown, images.train)
+    task.save_arrays(samples=shown, nearest=images.train[indices[:, 0]])
