@@ -317,7 +317,7 @@ def save_denoiser(
     raw: Mapping[str, Tensor] | None = None,
     **metadata: Any,
 ) -> None:
-    """Write a snapshot file, all that `load_denoiser` needs.
+    """Write a snapshot file, all that `load_trained` needs.
 
     Args:
         path: the file; an existing one is replaced.
@@ -334,7 +334,7 @@ def save_denoiser(
     save_tensors(path, tensors, kind=_SNAPSHOT, denoiser=denoiser, **metadata)
 
 
-def load_denoiser(
+def load_trained(
     run: Run | str | os.PathLike[str],
     *,
     kimg: float | int | None = None,

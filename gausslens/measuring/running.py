@@ -16,7 +16,7 @@ from ..errors import ConfigError
 from ..generation import best_device
 from ..progress import track
 from ..provenance import describe_machine
-from ..runs import Record, Run, load_denoiser
+from ..runs import Record, Run, load_trained
 from ..storage import save_text
 from .config import MEASURES, MeasureConfig
 from .measurements import TAKE
@@ -57,7 +57,7 @@ def measure(config: MeasureConfig, *, progress: bool = False) -> Run:
         _drop_unfinished(run, done)
         if missing:
             device = best_device(cpu=config.cpu)
-            network = load_denoiser(trained, kimg=config.kimg, ema=config.weights == "ema", device=device)
+            network = load_trained(trained, kimg=config.kimg, ema=config.weights == "ema", device=device)
             subject = Subject(network, trained.config, images, config, run.path)
             run.save_json("provenance.json", {"sessions": [*run.provenance["sessions"], describe_machine(device)]})
             for name in track(missing, label="measuring", enabled=progress):

@@ -124,12 +124,12 @@ def _subject_of(task: Task) -> "tuple[Subject, Record]":
     from ..measuring.config import MeasureConfig
     from ..measuring.references import load_run_images
     from ..measuring.subject import Subject
-    from ..runs import load_denoiser
+    from ..runs import load_trained
 
     runs = sorted((run_of(result) for result in task.inputs), key=lambda run: -(run.config.sigma or 0.0))
     device = best_device(cpu=task.options.get("cpu", False))
     sigmas = tuple(run.config.sigma or 0.0 for run in runs)
-    network = LevelwiseDenoiser([load_denoiser(run, device=device) for run in runs], sigmas)
+    network = LevelwiseDenoiser([load_trained(run, device=device) for run in runs], sigmas)
     images = load_run_images(runs[0], data=task.options.get("data"))
     config = MeasureConfig(run=str(runs[0].path), sigmas=sigmas, count=task.options["count"])
     return Subject(network, runs[0].config, images, config, task.folder), tags_of(runs[0])

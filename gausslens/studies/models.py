@@ -81,12 +81,12 @@ def subject_of(task: Task) -> "tuple[Subject, Record]":
     from ..measuring.config import MeasureConfig
     from ..measuring.references import load_run_images
     from ..measuring.subject import Subject
-    from ..runs import load_denoiser
+    from ..runs import load_trained
 
     run = run_of(task.inputs[0])
     given = {name: _tupled(task.options[name]) for name in _MEASURED_WITH if name in task.options}
     config = MeasureConfig(run=str(run.path), **given)
-    network = load_denoiser(run, kimg=config.kimg, device=best_device(cpu=task.options.get("cpu", False)))
+    network = load_trained(run, kimg=config.kimg, device=best_device(cpu=task.options.get("cpu", False)))
     images = load_run_images(run, data=task.options.get("data"))
     return Subject(network, run.config, images, config, task.folder), tags_of(run, config.kimg)
 

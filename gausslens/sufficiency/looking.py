@@ -52,7 +52,7 @@ def look_at_copies(task: Task) -> Iterator[Record]:
     from ..measures.neighbors import nearest
     from ..measuring.measurements import of_estimate
     from ..measuring.references import load_run_images
-    from ..runs import load_denoiser
+    from ..runs import load_trained
 
     run, device = run_of(task.inputs[0]), best_device(cpu=task.options.get("cpu", False))
     images, samples = load_run_images(run, data=task.options.get("data")), task.options["samples"]
@@ -68,7 +68,7 @@ def look_at_copies(task: Task) -> Iterator[Record]:
         device=torch.device(device),
     )
     for number, kimg in enumerate(run.snapshots):
-        network = load_denoiser(run, kimg=kimg, device=device)
+        network = load_trained(run, kimg=kimg, device=device)
         look, tags = vantage.look(network, kimg, number), tags_of(run, kimg)
         if look.rho is not None:
             yield {**tags, **of_estimate("rho", look.rho)}

@@ -117,10 +117,10 @@ def _sample(run: "Run", options: Options, *, progress: bool) -> tuple["Tensor", 
     from ..acceleration import FastDenoiser, pays_to_compile
     from ..generation import best_device, generate
     from ..measuring.references import gaussian_denoiser, linear_denoiser, load_run_images, multidelta_denoiser
-    from ..runs import load_denoiser
+    from ..runs import load_trained
 
     device = best_device(cpu=options.cpu)
-    network = load_denoiser(run, kimg=options.kimg, ema=options.weights == "ema", device=device)
+    network = load_trained(run, kimg=options.kimg, ema=options.weights == "ema", device=device)
     classes = int(getattr(network.network, "classes", 0))
     labels = None
     if options.labels and not classes:

@@ -17,8 +17,7 @@ import torch
 from torch import nn
 
 from ..errors import CheckpointError, ConfigError
-from ..runs import Run
-from ..runs import load_denoiser as load_trained
+from ..runs import Run, load_trained
 from .diffusers_folder import is_diffusers, load_diffusers
 from .model import Model
 from .objects import as_model, is_object_name, load_object

@@ -10,7 +10,7 @@ from gausslens.images import dequantize
 from gausslens.measuring.references import gaussian_denoiser, load_run_images
 from gausslens.nn import build_network
 from gausslens.noise import draw_noise, draw_order, karras_sigmas
-from gausslens.runs import load_denoiser
+from gausslens.runs import load_trained
 from gausslens.studies.cells import CellStore
 from gausslens.studies.models import run_of
 from gausslens.studies.recipes import AUTOENCODERS, autoencoder, kinds
@@ -54,7 +54,7 @@ def test_every_level_is_measured_with_its_own_network(findings):
         x = dequantize(images.held_out[chosen])
         x = x + sigma * draw_noise(0, torch.arange(len(x)), images.shape)
         with torch.no_grad():
-            difference = load_denoiser(run)(x, sigma) - gaussian_denoiser(images).float()(x, sigma)
+            difference = load_trained(run)(x, sigma) - gaussian_denoiser(images).float()(x, sigma)
         expected = difference.double().square().flatten(1).mean(1).sqrt().mean().item()
         found = gaps.where(network="dit", preconditioning="none", sigma=sigma).one()
         assert found.value == pytest.approx(expected, rel=1e-4)
@@ -65,7 +65,7 @@ def test_a_stitched_path_ends_in_the_last_network(findings):
     """The path of Euler's method, written out."""
     (part,) = [part for part in findings.parts if part.key == "skipnet, followed"]
     store = CellStore(findings.result(part.key).folder.parent)
-    networks = [load_denoiser(run_of(store.result(need))) for need in part.cell.needs]
+    networks = [load_trained(run_of(store.result(need))) for need in part.cell.needs]
     x = SIGMAS[0] * draw_noise(0, torch.arange(1), findings.plan.shape, stream="latents").double()
     for sigma, after, network in zip(SIGMAS, [*SIGMAS[1:], 0.0], networks, strict=True):
         with torch.no_grad():
