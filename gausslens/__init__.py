@@ -37,6 +37,7 @@ _HOME = {
     "from_x0": "zoo.predictions",
     "from_flow": "zoo.predictions",
     "audit": "auditing.running",
+    "GeneralizationMonitor": "monitoring",
     "sample": "sampling",
     "Step": "sampling",
     "GausslensError": "errors",

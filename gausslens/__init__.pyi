@@ -23,6 +23,7 @@ from .measures.jacobian import jacobian_spectrum as jacobian_spectrum
 from .measures.similarity import agreement as agreement
 from .measures.spectrum import alignment as alignment
 from .measures.superposition import linearity as linearity
+from .monitoring import GeneralizationMonitor as GeneralizationMonitor
 from .noise import karras_sigmas as karras_sigmas
 from .runs import Run as Run
 from .sampling import Step as Step

@@ -27,6 +27,7 @@ _VERBS = {  # its module, and what it does
     "convert": ("converting", "an EDM network's pickle to safetensors, without executing anything in it"),
     "study": ("studying", "the paper's studies on a set of images, from training to one page with every figure"),
     "audit": ("auditing", "whether a model memorises its training images, for anybody's model"),
+    "how-many": ("sufficing", "how many images a network needs before it stops memorising, and how long it may train"),
     "report": ("reporting", "verdicts on the paper's claims, and the page, from studies that were done"),
 }
 

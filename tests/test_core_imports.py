@@ -18,6 +18,7 @@ EXCUSED = {
     "verbs/training.py": {"tyro"},
     "verbs/studying.py": {"tyro"},
     "verbs/auditing.py": {"tyro"},
+    "verbs/sufficing.py": {"tyro"},
     "training/running.py": {"accelerate"},
     "galleries.py": {"PIL"},
     "data/decoding.py": {"PIL"},

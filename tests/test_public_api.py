@@ -18,6 +18,7 @@ PUBLIC = [
     "Estimate",
     "GaussianDenoiser",
     "GausslensError",
+    "GeneralizationMonitor",
     "LinearDenoiser",
     "MissingExtraError",
     "Moments",

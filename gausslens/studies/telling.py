@@ -100,5 +100,5 @@ def _machines(provenance: Mapping[str, Any]) -> str:
     sessions = provenance.get("sessions", [])
     if not sessions:
         return ""
-    last = sessions[-1]
+    last = sessions[-1] | {"device": "; ".join(dict.fromkeys(session["device"] for session in sessions))}
     return ", ".join(f"{key} {value}" for key, value in last.items() if isinstance(value, str | int | float))
