@@ -10,6 +10,10 @@ fashion (real images; the good model is a Gaussian for each class, fitted to the
 four training images to a held-out one, where 1 % is too little to be found and counts for false alarms alone. The
 neighbours of the 2,000 samples are found once for a trial: copies then take the place of 20 of them, kind by kind.
 
+In these sources hardly anything is like a training image by chance, so hardly a pair can be wrong. `dots`, images of four
+degrees of freedom, are what puts the list to the proof: 300 of 2,000 samples are copies with noise of 0.002, and of all
+other samples tens are as near to an image by chance.
+
     python benchmarks/planted_copies.py                   # the bars, about 30 minutes on one core
     python benchmarks/planted_copies.py --null 40 --planted 20
 """
@@ -22,7 +26,7 @@ from importlib.resources import files
 
 import numpy as np
 import torch
-from copy_test import blobs, fields
+from copy_test import blobs, dots, fields
 from torch import Tensor
 
 from gausslens.auditing.copies import Copies, find_copies
@@ -35,6 +39,7 @@ from gausslens.noise import generator
 SAMPLES = 2000
 COPIES = 20
 PER_HALF = 1000
+CHANCE_COPIES = 300
 UNEVEN = "fields 4:1"
 TURN = ("blobs", "fields", "digits", UNEVEN) * 3 + ("blobs", "fields", "digits") * 2 + ("digits", "fashion")
 
@@ -133,10 +138,22 @@ def plantings(seed: int) -> list[Planting]:
     ]
 
 
+def wrong_pairs(n_train: int, seed: int) -> tuple[int, int]:
+    """Pairs named among `dots`, and how many of them wrongly."""
+    random = generator(seed, f"dots {n_train}")
+    pool, samples = dots(2 * PER_HALF, random), dots(SAMPLES, random)
+    originals = torch.randperm(n_train, generator=random)[:CHANCE_COPIES]
+    samples[:CHANCE_COPIES] = pool[originals] + 0.002 * torch.randn(samples[:CHANCE_COPIES].shape, generator=random)
+    found = find_copies(samples, pool[:n_train], pool[n_train:], mirrored=False, shifts=(), seed=seed, bounds=None)
+    truth = dict(enumerate(originals.tolist()))
+    return len(found.pairs), sum(truth.get(pair.sample) != pair.image for pair in found.pairs)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--null", type=int, default=1000, help="trials without copies")
     parser.add_argument("--planted", type=int, default=200, help="trials with 1 %% copies, among those of equal halves")
+    parser.add_argument("--listed", type=int, default=30, help="trials of `dots` for the share of wrong pairs")
     parser.add_argument("--first", type=int, default=0, help="the first trial's number, to share them out")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -159,6 +176,13 @@ def main() -> None:
             seconds = time.perf_counter() - start
             print(f"{sum(null.values())} trials, {sum(alarms.values())} alarms, {seconds:.0f} s", flush=True)
     report(null, alarms, outcomes)
+    for n_train in (PER_HALF, 1600) if options.listed else ():
+        lists = [wrong_pairs(n_train, seed) for seed in range(options.listed)]
+        named, wrong = (sum(column) for column in zip(*lists, strict=True))
+        share = sum(wrong / max(named, 1) for named, wrong in lists) / len(lists)
+        print(
+            f"dots, {n_train} training images: {named} pairs in {len(lists)} trials, {wrong} wrong; mean share {share:.3f}"
+        )
 
 
 def report(null: Counter[str], alarms: Counter[str], outcomes: dict[tuple[str, str], list[Outcome]]) -> None:
