@@ -11,7 +11,8 @@
     monitor.recommended                          # the step to keep
 
 A look is only taken when it can be afforded: when all looks so far, what they needed first and this one together take less
-than `share` of the time spent between the calls of `update`, which is taken for training. Looks are also at least a fiftieth
+than `share` of the time spent between the calls of `update`, which is taken for training (of a training whose length is
+known, some of what it will allow is spent in advance). Looks are also at least a fiftieth
 of the training so far apart, so that they never become many. The training itself is not touched: nothing global is drawn
 from, and the denoiser is put back as it was.
 """
@@ -134,18 +135,21 @@ class GeneralizationMonitor:
         self._memorization: Mark | None = None
         self._time = TimeShare(share)
 
-    def update(self, denoiser: Denoiser, step: float | int) -> dict[str, Any] | None:
+    def update(self, denoiser: Denoiser, step: float | int, total: float | int | None = None) -> dict[str, Any] | None:
         """Look at the denoiser, if it is time to; to be called after every step, or as often as convenient.
 
         Args:
             denoiser: D(x, sigma) as it is now, best with averaged weights; a conditional one if there are labels.
             step: a count that grows: steps, images or epochs.
+            total: the step at which training will end, if that is known. Looks then begin earlier, which may take up to four
+                times the share for a while, but no more than the share at the end.
 
         Returns:
             What was seen (see `look`), or None.
         """
         self._time.arrive()
-        seen = self.look(denoiser, step) if self._can_afford_look(denoiser) else None
+        done = None if total is None else step / total
+        seen = self.look(denoiser, step) if self._can_afford_look(denoiser, done) else None
         self._time.leave()
         return seen
 
@@ -277,18 +281,18 @@ class GeneralizationMonitor:
             "options": self._options,
         }
 
-    def _can_afford_look(self, denoiser: Denoiser) -> bool:
-        if self._vantage is None and not self._time.affords(self._guess):
+    def _can_afford_look(self, denoiser: Denoiser, done: float | None) -> bool:
+        if self._vantage is None and not self._time.affords(self._guess, done):
             return False
         if self._expected is None:
             self._try_out(denoiser, 1)  # what comes first of all takes longer, and is no measure
             self._expected = self._try_out(denoiser, 1)
-        while self._to_try and not self._time.affords(self._expected):
+        while self._to_try and not self._time.affords(self._expected, done):
             assert self._vantage is not None
-            if not self._time.affords(self._expected * self._to_try[0] / self._vantage.calls):
+            if not self._time.affords(self._expected * self._to_try[0] / self._vantage.calls, done):
                 break
             self._expected = min(self._try_out(denoiser, self._to_try.pop(0)), self._expected)
-        return self._time.affords(self._expected)
+        return self._time.affords(self._expected, done)
 
     def _try_out(self, denoiser: Denoiser, count: int) -> float:
         """Seconds that a look will take, from a call on a few images."""

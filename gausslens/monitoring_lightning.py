@@ -7,6 +7,7 @@ Lightning is only imported when the callback is made.
 
 from collections.abc import Callable
 from importlib import import_module
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,12 @@ def monitoring_callback(
 
         def on_train_batch_end(self, trainer: Any, module: Any, *unused: Any, **unused_too: Any) -> None:
             if trainer.is_global_zero:
-                seen = monitor.update(module if denoiser is None else denoiser(module), trainer.global_step)
+                total = trainer.estimated_stepping_batches  # infinite where nobody has said when to end
+                seen = monitor.update(
+                    module if denoiser is None else denoiser(module),
+                    trainer.global_step,
+                    total if isfinite(total) else None,
+                )
                 if seen is not None:
                     with monitor.at_its_cost():
                         self._take_note(trainer, seen)

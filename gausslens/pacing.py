@@ -6,6 +6,8 @@ from contextlib import contextmanager
 
 _SPACING = 0.02  # of the main work so far, at least, between two pieces of side work: so they never become many
 _CAUTION = 1.5  # times what is expected must be affordable
+_PLANNED = 0.8  # of the share: what takes longer than it did before must fit in, too
+_ADVANCE = 4.0  # times its share side work may have taken so far, where it is known that the main work will go on
 
 
 class TimeShare:
@@ -60,11 +62,21 @@ class TimeShare:
         """A piece of side work has been done; the next must wait a little."""
         self.last = self.main
 
-    def affords(self, seconds: float) -> bool:
-        """Whether side work that is expected to take so long stays within its share, with a margin, and is not too soon."""
+    def affords(self, seconds: float, done: float | None = None) -> bool:
+        """Whether side work stays within its share, with a margin, and is not too soon.
+
+        Args:
+            seconds: that it is expected to take.
+            done: the part of the main work that is done, if that is known: then up to √done of all that will be allowed for
+                may be spent, in advance, and at the end no more than the share.
+
+        Returns:
+            Whether it can be afforded now.
+        """
         if self.last and self.main - self.last < _SPACING * self.main:
             return False
-        return self.own + _CAUTION * seconds <= self.share * self.main
+        advance = 1.0 if done is None else min(max(done, 1e-9) ** -0.5, _ADVANCE)
+        return self.own + _CAUTION * seconds <= _PLANNED * self.share * self.main * max(advance, 1.0)
 
     def state(self) -> dict[str, float]:
         """The times, for `restore`."""

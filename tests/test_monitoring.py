@@ -3,7 +3,9 @@
 import itertools
 import json
 import math
+import re
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -203,7 +205,29 @@ def test_looks_cost_less_than_their_share(monkeypatch, look_seconds):
         assert monitor.cost <= 0.03
     assert monitor._vantage.calls == calls
     assert len(taken) >= 3
-    assert max(b - a for a, b in itertools.pairwise(taken)) <= max(1.2 * look_seconds / 0.03, 100)
+    assert max(b - a for a, b in itertools.pairwise(taken)) <= max(1.5 * look_seconds / 0.03, 100)
+
+
+def test_where_the_end_is_known_looks_begin_earlier_and_cost_no_more_in_the_end(monkeypatch):
+    clock = Clock(monkeypatch)
+
+    def cost_and_first(total):
+        pace, first = TimeShare(0.03), None
+        for step in range(1000):
+            pace.leave()
+            clock.now += 1.0
+            pace.arrive()
+            if pace.affords(1.0, None if total is None else step / total):
+                first = first or step
+                with pace.spending():
+                    clock.now += 1.0
+                pace.mark()
+            assert pace.cost <= 4 * 0.03
+        return pace.cost, first
+
+    unknown, known = cost_and_first(None), cost_and_first(1000)
+    assert max(unknown[0], known[0]) <= 0.03
+    assert known[1] <= unknown[1] / 3
 
 
 def test_looks_move_apart_as_training_goes_on(monkeypatch):
@@ -313,6 +337,13 @@ def test_the_interval_of_rho_covers():
         estimate = position(network, gaussian, multidelta)
         hits += estimate.low <= (1.0 - 0.2) / (2.1 - 0.2) <= estimate.high
     assert 0.92 <= hits / trials <= 0.985
+
+
+def test_the_example_of_the_documentation_runs(capsys):
+    text = (Path(__file__).parents[1] / "docs" / "monitor.md").read_text()
+    code = re.search(r"```python\n(.*?)```", text, re.DOTALL)[1]
+    exec(compile(code, "monitor.md", "exec"), {})
+    assert "Memorising starts" in capsys.readouterr().out
 
 
 def test_rho_needs_references_that_differ():

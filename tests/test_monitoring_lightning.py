@@ -19,7 +19,7 @@ def test_without_lightning_it_says_what_to_install(monkeypatch):
 
 
 class Eager(GeneralizationMonitor):
-    def update(self, denoiser, step):
+    def update(self, denoiser, step, total=None):
         return self.look(denoiser, step)
 
 

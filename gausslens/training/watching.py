@@ -45,7 +45,7 @@ class Watch:
         alone: dict[str, Any] = (
             {} if config.sigma is None else {"sigmas": config.sigma, "samples": 0}
         )  # one level cannot be sampled
-        self.run = run
+        self.run, self.length = run, config.recipe.kimg
         self.monitor = GeneralizationMonitor(
             seen,
             images[held_out] if len(held_out) > 1 else None,
@@ -64,7 +64,7 @@ class Watch:
             step: how many steps there were.
             weights: gives all weights by name, raw and averaged.
         """
-        seen = self.monitor.update(denoiser, kimg)
+        seen = self.monitor.update(denoiser, kimg, self.length)
         if seen is None:
             return
         with self.monitor.at_its_cost():
