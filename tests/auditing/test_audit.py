@@ -1,6 +1,8 @@
 """An audit from Python: known models get the verdict that they deserve, and what was measured can be judged again."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -112,3 +114,12 @@ def test_what_does_not_fit_is_refused(images):
         gausslens.audit(denoiser, train, held_out, noises=0)
     with pytest.raises(ConfigError, match="sigmas must lie"):
         gausslens.audit(denoiser, train, held_out, sigmas=(100.0,))
+
+
+def test_the_example_in_the_docs_runs(capsys):
+    text = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    found = {}
+    exec(block, found)
+    assert capsys.readouterr().out.startswith("memorizing\n")
+    assert len(found["copies"]) > 150

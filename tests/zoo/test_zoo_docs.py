@@ -7,12 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import gausslens
-
 TEXT = (Path(__file__).parents[2] / "docs" / "zoo.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.skipif("from_eps" not in gausslens.__all__, reason="gausslens.from_eps is not exported yet")
 def test_the_examples_run_as_they_are(tmp_path):
     pytest.importorskip("diffusers", reason="diffusers is not installed: docs/zoo.md is not tested")
     program = ""
