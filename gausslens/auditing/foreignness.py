@@ -26,8 +26,14 @@ from ..images import Bounds, check_labels, dequantize, gather
 from ..measures.intervals import Estimate, ratio_interval
 from ..noise import as_sigmas, draw_noise, draw_order
 
-SUITS_BETTER = 0.99
-"""Loss of another preparation, in units of the loss as given, below which the images are foreign."""
+SUITS_BETTER = (0.985, 0.99)
+"""Loss of another preparation, in units of the loss as given, below which images are foreign: at one level, or at two."""
+
+SUITS_FAR_BETTER = (0.8, 0.8)
+"""The same on training images alone, which may be few and by chance resemble others prepared otherwise."""
+
+SUITS_WORSE = 1.05
+"""The same on training images alone, above which a preparation is out of the question."""
 
 _COLOURS = "RGB"
 _BATCH_NUMBERS = 1 << 20
@@ -58,7 +64,7 @@ class Foreignness:
     Attributes:
         expected: what the model seems to expect instead of what it was given; None if nothing suits it better.
         gain: loss of the preparation that suits it best, in units of the loss as given, with its interval; below 1 it
-            is better. None if there was no noise level to compare at.
+            is better. None if there was no noise level to compare at, or all preparations are out of the question.
         sigma: the noise level of `gain`.
     """
 
@@ -78,8 +84,8 @@ def check_foreignness(
     held_out: Images | None,
     sigmas: Sigmas,
     *,
-    count: int = 64,
-    noises: int = 4,
+    count: int = 200,
+    noises: int = 2,
     seed: int = 0,
     labels: Any = None,
     held_out_labels: Any = None,
@@ -88,7 +94,9 @@ def check_foreignness(
 ) -> Foreignness:
     """Whether another preparation of the images suits the model better, and which.
 
-    A preparation suits it better if its loss is below .99 of the loss as given, interval included, at two noise levels.
+    A preparation suits it better if its loss, interval included, is below .985 of the loss as given at one noise level, or
+    below .99 at two; or below .8 on training images alone, which a memoriser denoises without fault, and all others badly
+    in any preparation. It is out of the question if training images suffer from it at any level, by 5 %.
 
     Args:
         denoiser: the model.
@@ -115,6 +123,7 @@ def check_foreignness(
         if own is not None:
             classes.append(check_labels(own, len(pixels), f"{name} labels").cpu()[order])
     clean, of_class = torch.cat(chosen), torch.cat(classes) if classes else None
+    n_train = len(chosen[0])
     spread = float((clean - clean.mean(0)).square().mean().sqrt())
     levels = [s for s in as_sigmas(sigmas).tolist() if _LEAST_NOISE * spread <= s <= _MOST_NOISE * spread]
     if not levels or len(clean) < 2:
@@ -122,24 +131,30 @@ def check_foreignness(
     place, dtype = placement(denoiser, clean, device)
 
     def losses(preparation: Preparation) -> Tensor:
-        return _losses(denoiser, clean, of_class, preparation, levels, noises, seed, place, dtype)
-
-    best: tuple[float, str, Estimate, float] | None = None
-    with evaluating(denoiser):
         # A memoriser's loss can be nothing at all; a millionth of the variance is as good as that.
-        given = losses(Preparation("", 1.0, lambda x: x)) + _NOTHING * spread**2
+        found = _losses(denoiser, clean, of_class, preparation, levels, noises, seed, place, dtype)
+        return found + _NOTHING * spread**2
+
+    found: list[tuple[float, str, Estimate, float]] = []
+    with evaluating(denoiser):
+        given = losses(Preparation("", 1.0, lambda x: x))
         for preparation in preparations(tuple(clean.shape[1:])):
-            values, low, high, _ = ratio_interval(losses(preparation) + _NOTHING * spread**2, given)
-            # The level that is second best decides: one alone may be one at which the network is poor.
-            rank = min(2, len(levels))
-            decisive = float(high.nan_to_num(nan=math.inf).kthvalue(rank).values)
-            if best is None or decisive < best[0]:
-                at = int(high.nan_to_num(nan=math.inf).argmin())
-                gain = Estimate(float(values[at]), float(low[at]), float(high[at]), len(clean))
-                best = decisive, preparation.name, gain, levels[at]
-    assert best is not None
-    decisive, name, gain, sigma = best
-    return Foreignness(name if decisive < SUITS_BETTER else None, gain, sigma)
+            other = losses(preparation)
+            on_train = ratio_interval(other[:, :n_train], given[:, :n_train])
+            on_all = ratio_interval(other, given)
+            # What a memoriser makes of new images follows no rule, so training images must not gainsay it.
+            if bool((on_train[1] > SUITS_WORSE).any()):
+                continue
+            for (values, low, high, units), limits in ((on_all, SUITS_BETTER), (on_train, SUITS_FAR_BETTER)):
+                ends = high.nan_to_num(nan=math.inf)
+                excess = min(end / limit for end, limit in zip(ends.sort().values.tolist(), limits, strict=False))
+                at = int(ends.argmin())
+                gain = Estimate(float(values[at]), float(low[at]), float(high[at]), units.shape[1])
+                found.append((excess, preparation.name, gain, levels[at]))
+    if not found:
+        return Foreignness(None, None, None)
+    excess, name, gain, sigma = min(found, key=lambda entry: entry[0])
+    return Foreignness(name if excess < 1 else None, gain, sigma)
 
 
 def preparations(shape: tuple[int, ...]) -> Iterator[Preparation]:
