@@ -50,6 +50,7 @@ examples:
   gausslens measure --help
   gausslens study digits
   gausslens audit runs/train-digits-1a2b3c4d
+  gausslens how-many digits
   gausslens report runs
 """
 
