@@ -112,7 +112,11 @@ class _Engine:
                 try:
                     while executor is not None and len(self.running) < self.workers and (cell := self._next()):
                         self.attempts[cell.identity] = self.attempts.get(cell.identity, 0) + 1
-                        self.running[executor.submit(carry_out, cell, self.folder)] = cell
+                        try:
+                            self.running[executor.submit(carry_out, cell, self.folder)] = cell
+                        except BrokenProcessPool as error:  # it broke before anything said so
+                            self._give_back(cell, error)
+                            raise
                     for cell in self._collect():
                         if finished is not None:
                             finished(cell)
@@ -164,9 +168,9 @@ class _Engine:
                 self.past, self.past_expected = self.past + future.result(), self.past_expected + cell.cost
                 self.done.add(cell.identity)
                 finished.append(cell)
-            elif isinstance(error, BrokenProcessPool) and self.attempts[cell.identity] < _ATTEMPTS:
+            elif isinstance(error, BrokenProcessPool):
                 broken = error
-                self.todo.insert(0, cell)
+                self._give_back(cell, error)
             elif isinstance(error, Exception):
                 self.outcome.failed[cell] = error
             else:
@@ -174,6 +178,13 @@ class _Engine:
         if broken is not None:
             raise broken
         return finished
+
+    def _give_back(self, cell: Cell, error: Exception) -> None:
+        """Try a cell whose worker died again, unless it has been tried often enough."""
+        if self.attempts[cell.identity] < _ATTEMPTS:
+            self.todo.insert(0, cell)
+        else:
+            self.outcome.failed[cell] = error
 
     def _progress(self) -> Progress:
         shares = {cell: share_done(cell, self.folder) for cell in self.running.values()}

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from toy_cells import add
 from gausslens import CheckpointError, ConfigError, MissingExtraError
 from gausslens.studies.cells import Cell, CellStore
 from gausslens.studies.engine import in_order, run_cells
-from gausslens.studies.executors import make_executor
+from gausslens.studies.executors import HereExecutor, make_executor
 
 FOLDER = Path(__file__).parent
 
@@ -98,6 +99,18 @@ def test_a_failure_takes_down_what_needs_it_and_nothing_else(on, tmp_path):
     assert not CellStore(tmp_path).is_done(broken)
     with pytest.raises(CheckpointError, match="not finished"):
         CellStore(tmp_path).result(broken)
+
+
+def test_a_pool_that_takes_no_work_ends_in_failures(tmp_path, monkeypatch):
+    class Broken(HereExecutor):
+        def submit(self, fn, /, *args, **kwargs):
+            raise BrokenProcessPool("no worker lives")
+
+    monkeypatch.setattr("gausslens.studies.engine.make_executor", lambda on, workers: Broken())
+    root, *others = _grid()
+    outcome = run_cells([root, *others], tmp_path, workers=2)
+    assert list(outcome.failed) == [root]
+    assert set(outcome.skipped) == set(others)
 
 
 def test_a_worker_that_dies_is_replaced(tmp_path):
