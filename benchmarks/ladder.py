@@ -3,7 +3,7 @@
     python benchmarks/ladder.py [--part tuning] [--photos cifar10.npz] [--sets digits ...] [--seeds 10 ...] [--out F]
 
 The truth is in ladder_truth.json, which was written before the rules; ladder_cases.py makes the models. Rules were tuned on
-the part "tuning", digits and Gaussian data of seeds 0 and 1; the margins of foreignness on photos, seeds 0 to 5, after swapped
+the part "tuning", digits and Gaussian data of seeds 0 and 1; margins of foreignness on photos, seeds 0 to 5, after swapped
 channels had gone unnoticed in 3 of 16 cases of photos of seeds 10 and 13 (seeds 20 to 25 have taken their place). The part
 "scoring" has other seeds, and fashion and mixtures, which played no part in tuning. Only losses and foreignness are used:
 no case needs a sample. Photos are 8×8 patches of the photographs in `--photos` (any source of images of at least 8×8), or
