@@ -16,6 +16,8 @@ CIRCUMSTANCES = {
     "skip_broken": True,
     "kimg": 7.0,
     "snapshots": (1.0,),
+    "monitor": True,
+    "stop_when_memorizing": True,
     "compile": True,
     "cpu": True,
     "tracker": "wandb",
