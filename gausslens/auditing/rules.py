@@ -191,13 +191,14 @@ def _uncalibrated(evidence: Evidence) -> str:
 def _context(evidence: Evidence) -> list[str]:
     """What else was measured, in sentences; none of it decides."""
     said = []
-    if evidence.rho is not None and evidence.sigmas is not None:
-        resolved = [(rho, sigma) for rho, sigma in zip(evidence.rho, evidence.sigmas, strict=True) if rho is not None]
+    if evidence.rho is not None and evidence.sigmas is not None and evidence.window is not None:
+        levels = zip(evidence.rho, evidence.sigmas, evidence.window, strict=True)
+        resolved = [(rho, sigma) for rho, sigma, inside in levels if inside and rho is not None]
         if resolved:
-            rho, sigma = max(resolved, key=lambda entry: entry[0].low)
+            rho, sigma = max(resolved, key=lambda entry: entry[0].value)
             said.append(
                 f"the loss gap lies at ρ = {rho} between the Gaussian (0) and the multi-delta denoiser (1) at "
-                f"σ = {sigma:.3g}, where it is farthest."
+                f"σ = {sigma:.3g}, where it is greatest."
             )
     if evidence.auc is not None and evidence.p_values is not None:
         auc, p = max(zip(evidence.auc, evidence.p_values, strict=True), key=lambda entry: entry[0].value)
