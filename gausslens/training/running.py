@@ -97,7 +97,7 @@ def train(config: TrainConfig, *, progress: bool = False, report: Callable[[floa
     ):
         finished = {config.recipe.kimg, *config.snapshots} <= set(run.snapshots)
         if writes:
-            run.save_json("manifest.json", manifest(images, splits, [config.split]) | _repeats(run, data))
+            run.save_json("manifest.json", manifest(images, splits, [config.split]) | _repeats(run, data, accelerator.device))
         accelerator.wait_for_everyone()
         if not finished:
             Session(config, data, run, accelerator).advance(progress=progress and writes, report=report)
@@ -124,7 +124,7 @@ def resolve(config: TrainConfig, images: ImageSet) -> TrainConfig:
     return replace(config.resolve(images.shape), held_out=len(splits.held_out), **network)
 
 
-def _repeats(run: Run, data: TrainingData) -> dict[str, str]:
+def _repeats(run: Run, data: TrainingData, device: torch.device) -> dict[str, str]:
     """For the manifest: whether held-out images repeat training images, looked for once in a run."""
     if (run.path / "manifest.json").exists() and "duplicates" in run.manifest:
         return {"duplicates": run.manifest["duplicates"]}
@@ -132,7 +132,8 @@ def _repeats(run: Run, data: TrainingData) -> dict[str, str]:
         return {"duplicates": "no image is held out"}
     if (len(data.train) + len(data.held_out)) * data.images[0].numel() > _SEARCHED_PIXELS:
         return {"duplicates": "not looked for in so many images; gausslens measure does"}
-    return {"duplicates": str(find_duplicates(data.images[data.train], data.images[data.held_out]))}
+    known, unseen = data.images[data.train], data.images[data.held_out]
+    return {"duplicates": str(find_duplicates(known, unseen, device=device))}
 
 
 def _accelerator(config: TrainConfig) -> Any:
