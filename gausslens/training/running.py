@@ -97,7 +97,8 @@ def train(config: TrainConfig, *, progress: bool = False, report: Callable[[floa
     ):
         finished = {config.recipe.kimg, *config.snapshots} <= set(run.snapshots)
         if writes:
-            run.save_json("manifest.json", manifest(images, splits, [config.split]) | _repeats(run, data, accelerator.device))
+            repeats = _repeats(run, data, accelerator.device)
+            run.save_json("manifest.json", manifest(images, splits, [config.split]) | repeats)
         accelerator.wait_for_everyone()
         if not finished:
             Session(config, data, run, accelerator).advance(progress=progress and writes, report=report)
