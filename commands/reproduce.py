@@ -1,4 +1,4 @@
-"""Train and measure everything behind docs/reproduce.md on a GPU, in as many sittings as it takes, and bring it home.
+"""Train and measure everything behind docs/reproduce.md on a GPU, in as many sessions as it takes, and bring it home.
 
     python commands/reproduce.py cifar10 --data cifar10.npz --minutes 60            # where the GPU is; again to go on
     python commands/reproduce.py cifar10 --pack brought.tar                         # there: all but weights, in a few MB
