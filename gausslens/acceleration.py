@@ -93,7 +93,7 @@ def fitting_threads(device: torch.device, numbers: int) -> Iterator[None]:
 class FastDenoiser(nn.Module):
     """A trained denoiser for sampling: on a GPU in bf16, replayed and, if asked for, compiled; elsewhere as it is.
 
-    It takes no derivatives. For measuring, use the denoiser itself, in float32.
+    It takes no derivatives. For measuring, use the denoiser itself, in float32; for a fit to very many calls see `hastened`.
 
     Args:
         denoiser: the denoiser, moved and changed in place.
@@ -129,3 +129,19 @@ class FastDenoiser(nn.Module):
     def _call(self, *inputs: Tensor) -> tuple[Tensor]:
         with arithmetic(self.precision, self.device):
             return (self.denoiser(*inputs),)
+
+
+def hastened(denoiser: nn.Module, device: torch.device) -> nn.Module:
+    """A denoiser for calls that are many and need few digits: samples, and fits that average over ten calls a dimension.
+
+    With bf16 the network's part of D, c_out·F, errs by about half a percent of its size, independently from call to call.
+
+    Args:
+        denoiser: any; one of ours is changed in place.
+        device: where it is.
+
+    Returns:
+        On a GPU, one of ours as `FastDenoiser`; all else as it is.
+    """
+    ours = isinstance(denoiser, Preconditioned) and device.type == "cuda"
+    return FastDenoiser(denoiser, device) if ours else denoiser  # type: ignore[arg-type]

@@ -11,9 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..acceleration import FastDenoiser
 from ..denoisers.distillation import distill
-from ..denoisers.preconditioned import Preconditioned
 from ..generation import BATCH
 from ..images import quantize
 from ..measures.gaps import gap
@@ -116,7 +114,7 @@ def take_distances(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
     levels = _affordable(who)
     if len(levels) and labels is None:
         fit = distill(
-            *(who.network, who.images.train, levels),
+            *(who.fast_network, who.images.train, levels),
             held_out=images if unseen else None,
             calls=10 * who.dim,
             seed=who.config.seed,
@@ -142,9 +140,6 @@ def generate_samples(who: Auditee, start: int, stop: int, *, progress: bool = Fa
     Returns:
         The samples, on the CPU; each depends on the seed and its index alone, but for rounding.
     """
-    network: Any = who.network
-    if isinstance(network, Preconditioned):
-        network = FastDenoiser(network, who.device)
     labels = who.images.train_labels
     known = None if labels is None else labels.unique()
     sigmas = karras_sigmas(who.config.steps, *who.sigma_range)
@@ -155,7 +150,7 @@ def generate_samples(who: Auditee, start: int, stop: int, *, progress: bool = Fa
             told = None if known is None else known[indices % len(known)]
             latents = draw_noise(who.config.seed, indices, who.images.shape, stream="latents")
             made = sample(
-                *(network, latents),
+                *(who.fast_network, latents),
                 sigmas=sigmas,
                 labels=told,
                 device=who.device,

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..acceleration import hastened
 from ..config import TrainConfig
 from ..denoisers.distillation import distill
 from ..denoisers.gaussian import GaussianDenoiser
@@ -114,6 +115,11 @@ class Subject:
         return {"network": self.network, **self.controls}
 
     @cached_property
+    def fast_network(self) -> nn.Module:
+        """The network for calls that are many and need few digits."""
+        return hastened(self.network, self.device)
+
+    @cached_property
     def remembering(self) -> dict[str, nn.Module]:
         """The same, each of which computes an answer once."""
         return {name: Remembering(denoiser) for name, denoiser in self.denoisers.items()}
@@ -138,7 +144,7 @@ class Subject:
         path, unseen = self.folder / f"distilled-{name}-{inputs.name}.safetensors", self.images.held_out
         if not path.exists():
             fit = distill(
-                self.denoisers[name],
+                self.fast_network if name == "network" else self.controls[name],
                 inputs.images,
                 self.sigmas,
                 train=self.moments,

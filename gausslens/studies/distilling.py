@@ -105,7 +105,7 @@ def distill_by_adam(task: Task) -> Iterator[Record]:
         # Inputs are divided by √d, so weights are √d times the matrix that they stand for.
         step_size = _TRAVEL * float(gaussian.weight(sigma).abs().max()) * subject.dim**0.5 / steps
         fit = distill(
-            *(subject.network, images, [sigma]),
+            *(subject.fast_network, images, [sigma]),
             method="adam",
             calls=epochs * len(images),
             seed=subject.config.seed,
