@@ -43,7 +43,8 @@ def main() -> None:
             model = str(
                 train(
                     TrainConfig(
-                        *(args.data, "ncsnpp"),
+                        args.data,
+                        network="ncsnpp",
                         width=args.width,
                         batch=256,
                         kimg=args.kimg,

@@ -51,6 +51,7 @@ def main() -> None:
     parser.add_argument("--data", help="the .npz file; by default GRID.npz")
     parser.add_argument("--out", type=Path, default=Path("runs"))
     parser.add_argument("--only", default="", help="studies, comma-separated, in the order to do them; by default all")
+    parser.add_argument("--splits", default="", help="only what needs no models but those of these training sets")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--minutes", type=float, help="when to stop beginning new work")
     parser.add_argument("--workers", type=int, default=3, help="models at a time: one does not fill a large GPU")
@@ -88,11 +89,20 @@ def work(config: StudyConfig, args: argparse.Namespace) -> None:
         replace(plan, seeds=n, sweep_seeds=n, studies=config.only or plan.studies) for n in range(1, args.seeds + 1)
     )
     cells = [cell for seeds in fewer for cell in cells_of(seeds)]
+    if args.splits:
+        wanted = set(args.splits.split(","))
+        cells = [cell for cell in cells if splits_of(cell) <= wanted]
     left = None if args.minutes is None else 60 * args.minutes
     outcome = run_cells(cells, args.out / "cells", workers=args.workers, budget=left, finished=told)
     for cell, error in outcome.failed.items():
         print(f"failed: {cell.name}: {error!r}", flush=True)
     print(f"{len(outcome.left_out)} cells left, {len(outcome.skipped)} skipped", flush=True)
+
+
+def splits_of(cell: Cell) -> set[str]:
+    """The training sets of the models that a cell is or needs."""
+    own = {cell.options["config"]["split"]} if "config" in cell.options else set()
+    return own.union(*(splits_of(needed) for needed in cell.needs))
 
 
 def pack(folder: Path, target: Path) -> None:

@@ -65,6 +65,11 @@ class BlockStyle:
         return GroupNorm(groups, channels, eps=self.epsilon)
 
 
+def silu(x: Tensor) -> Tensor:
+    """x/(1 + e^(−x)), in place where no derivative is taken: x must be of no use to anybody else."""
+    return F.silu(x, inplace=not torch.is_grad_enabled())
+
+
 class Attention(nn.Module):
     """Self-attention over pixels, y = s·(x + W softmax(QKᵀ/√d)V).
 
@@ -145,13 +150,13 @@ class ResidualBlock(nn.Module):
         """
         if skipped is not None:
             x = torch.cat([x, skipped], 1)
-        hidden = self.first(self._resampled(F.silu(self.norm_in(x))))
+        hidden = self.first(self._resampled(silu(self.norm_in(x))))
         noise = self.noise(embedding)[:, :, None, None]
         if self.adaptive:
             scale, shift = noise.chunk(2, dim=1)
-            hidden = F.silu(self.norm_mid(hidden) * (1 + scale) + shift)
+            hidden = silu(self.norm_mid(hidden) * (1 + scale) + shift)
         else:
-            hidden = F.silu(self.norm_mid(hidden + noise))
+            hidden = silu(self.norm_mid(hidden + noise))
         hidden = self.second(F.dropout(hidden, self.dropout, self.training))
         y: Tensor = self.attention((self.skip(self._resampled(x)) + hidden) * self.scale)
         return y

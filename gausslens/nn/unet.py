@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from .blocks import BlockStyle, ResidualBlock
+from .blocks import BlockStyle, ResidualBlock, silu
 from .embedding import Features, NoiseEmbedding
 from .resampling import blur, halve
 
@@ -74,7 +74,7 @@ class Output(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Activations, (b, channels_in, h, w), to (b, channels_out, h, w)."""
-        output: Tensor = self.conv(F.silu(self.norm(x)))
+        output: Tensor = self.conv(silu(self.norm(x)))
         return output
 
 
