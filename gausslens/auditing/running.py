@@ -3,7 +3,7 @@
     <out>/audit-<data>-<identity>/
         config.json  provenance.json
         records.jsonl           of every stage, the time it took last
-        samples-<first>.safetensors    generated images, a thousand a file
+        samples-<first>.safetensors    generated images, a thousand a file or so
         report.html
 
 The identity is that of the model, the images and the options that change a number, so another model, other images or other
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ..acceleration import fitting_threads
 from ..errors import DataError
-from ..generation import best_device
+from ..generation import BATCH, best_device
 from ..images import check_labels, gather
 from ..measuring.references import RunImages
 from ..provenance import describe_machine
@@ -44,7 +44,7 @@ REPORT = "report.html"
 _CIRCUMSTANCES = ("model", "train", "held_out", "fail_on", "json", "no_images", "blur", "out", "cpu", "skip_broken")
 _FINISHED = "seconds"  # the quantity of a stage's last record
 _SAMPLES = "gausslens samples"
-_SAMPLES_A_FILE = 1000
+_SAMPLES_A_FILE = 4 * BATCH
 
 
 @dataclass(frozen=True, eq=False)

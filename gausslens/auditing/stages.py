@@ -33,7 +33,7 @@ from .rules import Evidence
 
 SHOWN_PAIRS = 24
 # Calls of the network that its linear denoiser may cost, ten for each dimension and level.
-_LINEAR_CALLS = {"cpu": 20_000, "cuda": 200_000}
+_LINEAR_CALLS = {"cpu": 20_000, "cuda": 100_000}
 _BY_LEVEL = ("rho", "position", "retrieval", "train_loss", "held_out_loss", "auc")
 _FLAGS = ("window", "intermediate")
 _SINGLE = ("memorized_fraction", "copied_fraction", "relative_gl")
@@ -77,7 +77,7 @@ def take_foreignness(who: Auditee, *, progress: bool = False) -> Iterator[Record
         One record; `expected` says what the model seems to expect instead, if anything.
     """
     found = check_foreignness(
-        *(who.network, who.images.train, who.held_out, who.sigmas),
+        *(who.fast_network, who.images.train, who.held_out, who.sigmas),
         seed=who.config.seed,
         bounds=who.bounds,
         **who.labels,
@@ -146,7 +146,8 @@ def generate_samples(who: Auditee, start: int, stop: int, *, progress: bool = Fa
     parts = []
     with measured(float(stop - start), unit="images", label="sampling", enabled=progress) as show:
         for first in range(start, stop, BATCH):
-            indices = torch.arange(first, min(first + BATCH, stop))
+            # All batches have one size, for which a GPU's work is recorded; the images too many are cut off.
+            indices = torch.arange(first, first + min(BATCH, who.sample_count))
             told = None if known is None else known[indices % len(known)]
             latents = draw_noise(who.config.seed, indices, who.images.shape, stream="latents")
             made = sample(
@@ -158,8 +159,8 @@ def generate_samples(who: Auditee, start: int, stop: int, *, progress: bool = Fa
                 batch_size=BATCH,
             )
             parts.append((made.float() if who.bounds is None else quantize(made)).cpu())
-            show(float(indices[-1]) + 1 - start, "")
-    return torch.cat(parts)
+            show(float(min(first + BATCH, stop) - start), "")
+    return torch.cat(parts)[: stop - start]
 
 
 def take_copies(who: Auditee, samples: Tensor, *, progress: bool = False) -> tuple[list[Record], Copies]:

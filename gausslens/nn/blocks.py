@@ -151,12 +151,12 @@ class ResidualBlock(nn.Module):
         if skipped is not None:
             x = torch.cat([x, skipped], 1)
         hidden = self.first(self._resampled(silu(self.norm_in(x))))
-        noise = self.noise(embedding)[:, :, None, None]
+        noise = self.noise(embedding)
         if self.adaptive:
-            scale, shift = noise.chunk(2, dim=1)
+            scale, shift = noise[:, :, None, None].chunk(2, dim=1)
             hidden = silu(self.norm_mid(hidden) * (1 + scale) + shift)
         else:
-            hidden = silu(self.norm_mid(hidden + noise))
+            hidden = silu(self.norm_mid(hidden, noise))
         hidden = self.second(F.dropout(hidden, self.dropout, self.training))
         y: Tensor = self.attention((self.skip(self._resampled(x)) + hidden) * self.scale)
         return y

@@ -17,13 +17,20 @@ class GroupNorm(nn.GroupNorm):
     There the result is float32 even for a smaller x, but for calls that take no derivatives: these keep the dtype of x.
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalise; (b, c, h, w) to (b, c, h, w)."""
-        if not x.is_cuda:
-            return super().forward(x)
-        if torch.is_grad_enabled() or torch.compiler.is_compiling():
-            return self.per_channel(x)
-        return self.in_few_passes(x)
+    def forward(self, x: Tensor, offset: Tensor | None = None) -> Tensor:
+        """Normalise x, or x plus an offset for every channel.
+
+        Args:
+            x: (b, c, h, w).
+            offset: (b, c), or None.
+
+        Returns:
+            The result, (b, c, h, w).
+        """
+        if x.is_cuda and not torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            return self.in_few_passes(x, offset)
+        moved = x if offset is None else x + offset[:, :, None, None]
+        return self.per_channel(moved) if x.is_cuda else super().forward(moved)
 
     def per_channel(self, x: Tensor) -> Tensor:
         """The same by v = E[x²] − m², for any device; float32 loses digits only where |m| is far above √v."""
@@ -31,11 +38,16 @@ class GroupNorm(nn.GroupNorm):
         scale, shift = self._affine(wide.mean((2, 3)), wide.square().mean((2, 3)))
         return wide * scale[:, :, None, None] + shift[:, :, None, None]
 
-    def in_few_passes(self, x: Tensor) -> Tensor:
+    def in_few_passes(self, x: Tensor, offset: Tensor | None = None) -> Tensor:
         """The same in three passes over x and with nothing of its size in float32, for x in the channels-last layout."""
         kind = torch.promote_types(x.dtype, torch.float32)
+        mean = x.mean((2, 3), dtype=kind)
         power = torch.linalg.vector_norm(x, dim=(2, 3), dtype=kind).square() / x[0, 0].numel()
-        scale, shift = self._affine(x.mean((2, 3), dtype=kind), power)
+        if offset is None:
+            scale, shift = self._affine(mean, power)
+        else:  # moments of x + a, and (x + a)·scale + shift, without adding
+            scale, shift = self._affine(mean + offset, power + (2 * mean + offset) * offset)
+            shift = shift + offset * scale
         # Computed in float32 and rounded when it is written.
         return torch.addcmul(shift[:, :, None, None], x, scale[:, :, None, None], out=torch.empty_like(x))
 

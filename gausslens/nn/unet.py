@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import ConfigError

@@ -46,3 +46,12 @@ def test_few_passes_give_the_same_in_the_dtype_and_layout_of_the_input(dtype, to
     assert y.dtype == dtype
     assert y.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(y.to(expected.dtype), expected, rtol=tolerance, atol=tolerance)
+
+
+def test_an_offset_is_added_before():
+    norm = GroupNorm(2, 8).double()
+    x, offset = torch.randn(4, 8, 5, 6, dtype=torch.float64), torch.randn(4, 8, dtype=torch.float64)
+    with torch.no_grad():
+        expected = norm(x + offset[:, :, None, None])
+        torch.testing.assert_close(norm(x, offset), expected)
+        torch.testing.assert_close(norm.in_few_passes(x, offset), expected)
