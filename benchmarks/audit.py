@@ -5,14 +5,17 @@
 `cifar10.npz` holds 60,000 images of 32×32 (`images`), of which 10,000 are held out. NCSN++ is trained on the others for a
 moment, since the time does not depend on what it has learned; then it is audited with the defaults: ten noise levels, 10,000
 samples by 18 Heun steps. Time on the network is that between two events in the GPU's queue, before and after each of its
-calls; all else, reading the images included, is the rest. The page is made where plotly is installed.
+calls; all else, reading the images included, is the rest. The page is made where plotly is installed. `--profile` shows
+which of the package's functions took longest; a GPU is waited for where its numbers are needed, so look at callers, too.
 """
 
 import argparse
+import cProfile
 import json
+import pstats
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -33,6 +36,7 @@ def main() -> None:
     parser.add_argument("--kimg", type=float, default=50.0)
     parser.add_argument("--samples", type=int, help="by default the audit's own default")
     parser.add_argument("--model", help="a run to audit instead")
+    parser.add_argument("--profile", action="store_true")
     parser.add_argument("--runs", help="where to keep runs; by default nowhere")
     parser.add_argument("--out", type=Path, help="a file of JSON lines to append the result to")
     args = parser.parse_args()
@@ -55,7 +59,7 @@ def main() -> None:
                 ).path
             )
         start = time.perf_counter()
-        with timed_network() as spans:
+        with timed_network() as spans, cProfile.Profile() if args.profile else nullcontext() as profile:
             run, found, who = audit_model(AuditConfig(model=model, samples=args.samples, out=folder))
             if find_spec("plotly"):
                 save_report(run.path / REPORT, make_page(found, who, run.provenance, "gausslens audit"))
@@ -69,6 +73,8 @@ def main() -> None:
             "hardware": torch.cuda.get_device_name(), "torch": torch.__version__,
             "gib": torch.cuda.max_memory_reserved() / 2**30,
         }  # fmt: skip
+        if args.profile:
+            pstats.Stats(profile).sort_stats("cumulative").print_stats("gausslens|linalg", 60)
         print(found)
         print(json.dumps(record), flush=True)
         if args.out:
