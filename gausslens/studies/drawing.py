@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from ..report import Axis, ImageGrid, Series
 from .claims.evidence import Evidence, Measure
 from .claims.inference import combine
+from .plans import OTHER_HALF
 from .study import Findings
 
 NOISE = Axis("noise level σ", "pixel range [−1, 1]", log=True)
@@ -64,6 +65,12 @@ def lines(
     return tuple(
         line(name(value), group, x=x, dashed=dashed is not None and dashed(value)) for value, group in groups.items()
     )
+
+
+def trainings(evidence: Evidence) -> str:
+    """How often models were trained for these records, in words: "3 training seeds"; the two of a pair count once."""
+    n = len({record["seed"] % OTHER_HALF for record in evidence.records if record.get("seed") is not None})
+    return f"{n} training seed" if n == 1 else f"{n} training seeds"
 
 
 def drawn(*series: Series) -> tuple[Series, ...]:

@@ -26,7 +26,7 @@ from .costs import seconds_to_call, seconds_to_train
 
 _MODELS = "gausslens.studies.models"
 _REPETITION = 100  # added to all seeds for each repetition of a study
-_OTHER_HALF = 1000  # added to the seed of a model on the second of two disjoint sets: the two share nothing
+OTHER_HALF = 1000  # added to the seed of a model on the second of two disjoint sets: the two share nothing
 _TIMES = (1 / 48, 1 / 32, 1 / 24, 1 / 16, 1 / 12, 1 / 8, 1 / 6, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
 # Images of few pixels: a network that two cores train in a quarter of a minute, and that can memorise in that time.
 _QUICK_PIXELS = 16
@@ -135,7 +135,7 @@ class Plan:
         """
         width = width or self.width
         given = {**self.training, "split": self.split(n, half), "width": width, "kimg": self.kimg}
-        given |= {"seed": self.seed(seed) + (_OTHER_HALF if half == 2 else 0), **changes}
+        given |= {"seed": self.seed(seed) + (OTHER_HALF if half == 2 else 0), **changes}
         known = default_options(given["network"], self.shape)
         given = {name: value for name, value in given.items() if name in known or name not in _LAYOUT}
         given.setdefault("snapshots", self._snapshots(n, given["width"]) if not changes else ())

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from ..report import Axis, CurveFigure, Figure, ImageGrid, Series, Threshold
 from .claims.evidence import Evidence
 from .claims.thresholds import MEMORIZED, THRESHOLDS
-from .drawing import drawn, line, sample_grid, shown
+from .drawing import drawn, line, sample_grid, shown, trainings
 from .plans import Plan
 from .study import Findings, Part, Study
 from .subsets import gaussians_compared
@@ -66,7 +66,7 @@ def draw(findings: Findings) -> list[Figure]:
         CurveFigure(
             title="Agreement of models that share no training image",
             caption=f"Correlation of the pixels of two models' samples from the same noise, over {plan.samples} noises "
-            f"and {plan.sweep_seeds} training seeds ({plan.seeds} of the large pair). "
+            f"and {_trained(alike)}. "
             f"{_told(plan)} Controls: the same models with noises exchanged, which "
             "shows how alike any two images are; the multi-delta denoisers of the two sets, which shows how alike "
             "retrieved training images are; and their Gaussians. Look how far the models exceed the multi-delta "
@@ -166,6 +166,15 @@ def _by_role(name: str, records: Evidence, *, dashed: bool = False) -> tuple[Ser
         {**record, "place": _ROLES.index(record["role"]) + 1} for record in records.records if record["role"] in _ROLES
     ]
     return drawn(line(name, Evidence(placed), x="place", dashed=dashed))
+
+
+def _trained(alike: Evidence) -> str:
+    """How often each pair was trained."""
+    counts: dict[str, list[str]] = {}
+    for role in _ROLES:
+        if len(of_role := alike.where(denoiser="network", role=role)):
+            counts.setdefault(trainings(of_role), []).append(role)
+    return ", ".join(f"{words} ({', '.join(roles)})" for words, roles in counts.items())
 
 
 def _told(plan: Plan) -> str:

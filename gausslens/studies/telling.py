@@ -8,7 +8,9 @@ import gausslens
 from ..report import ClaimRow, Page, Section, Table
 from .catalogue import find_study
 from .claims import Verdict, as_table
+from .claims.evidence import Evidence
 from .claims.verdicts import FAILS, HOLDS
+from .drawing import trainings
 from .plans import Plan
 from .study import Findings
 
@@ -82,7 +84,7 @@ def _summary(plan: Plan, found: Sequence[Findings], verdicts: Sequence[Verdict])
     parts = [
         f"{plan.name}: {plan.available:,} images of {sides} pixels to train on, and others held out. Networks "
         f"({plan.training['network']}, {plan.width} channels) were trained on {sizes} of them, for {plan.kimg:g} thousand "
-        f"images, {plan.sweep_seeds} times each; others {plan.seeds} times.",
+        f"images, with up to {_trained(found)} each.",
         f"Of the paper's 21 claims, {len(held)} hold here{_among(held)}, {len(refuted)} do not{_among(refuted)}, and for "
         "the others there is not enough evidence.",
     ]
@@ -90,6 +92,11 @@ def _summary(plan: Plan, found: Sequence[Findings], verdicts: Sequence[Verdict])
     if unfinished:
         parts.append(f"Not finished yet: {', '.join(unfinished)}.")
     return "\n\n".join(parts)
+
+
+def _trained(found: Sequence[Findings]) -> str:
+    of_networks = (findings.evidence.where(denoiser="network").records for findings in found)
+    return trainings(Evidence(record for records in of_networks for record in records))
 
 
 def _among(claims: Sequence[str]) -> str:
