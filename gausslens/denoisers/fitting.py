@@ -103,14 +103,24 @@ class Teacher:
             x = dequantize(clean, self.dtype) + sigma * eps.to(self.device, self.dtype)
             return x.flatten(1), call(self.denoiser, x, sigma).flatten(1)
 
-        for x, denoised in in_batches(work, len(image), batch_size or self.batch_size):
-            if not bool(denoised.isfinite().all()):
-                broken = int((~denoised.isfinite()).sum())
-                raise DataError(
-                    f"the denoiser must return finite values; at sigma = {sigma:g} {broken} of {denoised.numel()} are "
-                    f"NaN or infinite (inputs in {self.dtype}). Leave that noise level out, or call it with a wider dtype."
-                )
-            yield x, denoised
+        # A batch is looked at when the next one has been asked for, so that a GPU need not wait for noise to be drawn.
+        before: tuple[Tensor, Tensor] | None = None
+        for batch in in_batches(work, len(image), batch_size or self.batch_size):
+            if before is not None:
+                yield self._finite(*before, sigma)
+            before = batch
+        if before is not None:
+            yield self._finite(*before, sigma)
+
+    def _finite(self, x: Tensor, denoised: Tensor, sigma: float) -> tuple[Tensor, Tensor]:
+        """The batch itself; raises if an output is not finite."""
+        if not bool(denoised.isfinite().all()):
+            broken = int((~denoised.isfinite()).sum())
+            raise DataError(
+                f"the denoiser must return finite values; at sigma = {sigma:g} {broken} of {denoised.numel()} are "
+                f"NaN or infinite (inputs in {self.dtype}). Leave that noise level out, or call it with a wider dtype."
+            )
+        return x, denoised
 
 
 def fit_in_closed_form(

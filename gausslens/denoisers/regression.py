@@ -35,7 +35,7 @@ class Regression:
         self._x, self._target = zeros.clone(), zeros.clone()
         self._xx = zeros.new_zeros(dim, dim)
         self._target_x = zeros.new_zeros(dim, dim)
-        self._target_square = 0.0
+        self._target_square = zeros.new_zeros(())  # on the device, which is not waited for in each batch
 
     def update(self, x: Float[Tensor, "b d"], target: Float[Tensor, "b d"]) -> None:
         """Add a batch."""
@@ -48,7 +48,7 @@ class Regression:
         self._target += target.sum(0)
         self._xx.addmm_(x.T, x)
         self._target_x.addmm_(target.T, x)
-        self._target_square += float(target.square().sum())
+        self._target_square += target.square().sum()
 
     def compute(self) -> "Sums":
         """The centred sums of what has been seen, at least one batch."""
@@ -59,7 +59,7 @@ class Regression:
             mean_target=mean_target + self._origin_target,
             xx=self._xx - torch.outer(self._x, mean_x),
             target_x=self._target_x - torch.outer(self._target, mean_x),
-            target_square=self._target_square - float(self._target @ mean_target),
+            target_square=float(self._target_square - self._target @ mean_target),
         )
 
 
