@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ..denoisers.preconditioned import Preconditioned
 from ..errors import CheckpointError, DataError, MissingExtraError
-from .latents import LatentEncoder
+from .latents import LatentSpace
 from .model import Model, fingerprint
 from .predictions import from_eps, from_flow, from_v, from_x0
 from .schedules import Discrete, LinearFlow
@@ -91,7 +91,7 @@ def load_diffusers(folder: Path, *, device: torch.device | str | None = None) ->
         device: where to put it; None is the CPU.
 
     Returns:
-        The model; a latent one has `bounds=None` and an `encode`.
+        The model; a latent one has `bounds=None`, `encode` and `decode`.
 
     Raises:
         CheckpointError: if the folder lacks a part, or holds a model that is no denoiser of images.
@@ -103,11 +103,11 @@ def load_diffusers(folder: Path, *, device: torch.device | str | None = None) ->
     denoiser = _denoiser(unet, scheduler)
     shape, classes = denoiser.network.shape, denoiser.network.classes
     tensors, settings = dict(unet.state_dict()), {"unet": _public(unet), "scheduler": _public(scheduler)}
-    encode = None
+    latents = None
     for name in ("vae", "vqvae"):
         if (folder / name / "config.json").is_file():
             autoencoder = _load(diffusers, folder / name, ("AutoencoderKL", "VQModel"), device)
-            encode = LatentEncoder(autoencoder, shape)
+            latents = LatentSpace(autoencoder, shape)
             tensors |= {f"{name}.{key}": value for key, value in autoencoder.state_dict().items()}
             settings[name] = _public(autoencoder)
     edm = isinstance(denoiser, Preconditioned)
@@ -115,8 +115,9 @@ def load_diffusers(folder: Path, *, device: torch.device | str | None = None) ->
         denoiser.requires_grad_(False).eval(),
         shape,
         classes=classes,
-        bounds=(-1.0, 1.0) if encode is None else None,
-        encode=encode,
+        bounds=(-1.0, 1.0) if latents is None else None,
+        encode=None if latents is None else latents.encode,
+        decode=None if latents is None else latents.decode,
         source=str(folder),
         identity=fingerprint(tensors, **settings),
         sigma_range=(

@@ -1,4 +1,4 @@
-"""The way from pixels to latents, for models that denoise latents: x0 = (encoder(image) − shift)·scale.
+"""The way from pixels to latents and back, for models that denoise latents: x0 = (encoder(image) − shift)·scale.
 
 An encoder with a posterior answers with its mean, so that an image has one latent. Scale and shift are what the
 autoencoder's config says diffusion models were trained with.
@@ -11,13 +11,13 @@ from torch import Tensor
 
 from ..denoisers.protocol import in_batches
 from ..errors import CheckpointError, DataError
-from ..images import dequantize, gather
+from ..images import dequantize, gather, quantize
 
 _BATCH = 16  # encoders run at the resolution of the pixels, where images are large
 
 
-class LatentEncoder:
-    """Images to the latents of a diffusers `AutoencoderKL` or `VQModel`.
+class LatentSpace:
+    """Images to the latents of a diffusers `AutoencoderKL` or `VQModel`, and back.
 
     Args:
         autoencoder: the model, in eval mode, on its device.
@@ -37,7 +37,7 @@ class LatentEncoder:
         self.shift = _per_channel(settings.get("shift_factor") or 0.0 if shift is None else shift)
         self.scale = settings.get("scaling_factor", 1.0) / _per_channel(1.0 if spread is None else spread)
 
-    def __call__(self, images: Any) -> Tensor:
+    def encode(self, images: Any) -> Tensor:
         """The latents of images.
 
         Args:
@@ -56,10 +56,10 @@ class LatentEncoder:
                 f"expected images with {channels} channels for this autoencoder; got shape {tuple(pixels.shape)}. "
                 "Convert them, as grey images to RGB with images.expand(-1, 3, -1, -1)."
             )
-        device = next(self.autoencoder.parameters()).device
         with torch.no_grad():
             batches = in_batches(
-                lambda start, stop: self._latents(dequantize(pixels[start:stop].to(device))).cpu(), len(pixels), _BATCH
+                lambda start, stop: self._latents(dequantize(pixels[start:stop].to(self._device))).cpu(),
+                *(len(pixels), _BATCH),
             )
             latents = torch.cat([(batch - self.shift) * self.scale for batch in batches])
         if self.shape is not None and tuple(latents.shape[1:]) != self.shape:
@@ -69,6 +69,28 @@ class LatentEncoder:
                 f"{self.shape[2] * factor} pixels; got images of shape {tuple(pixels.shape)}. Resize them."
             )
         return latents
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """The pictures of latents.
+
+        Args:
+            latents: (n, c, h, w).
+
+        Returns:
+            Images, uint8 (n, c', h', w') on the CPU.
+        """
+        raw = latents.float().cpu() / self.scale + self.shift
+        with torch.no_grad():
+            batches = in_batches(
+                lambda start, stop: quantize(self.autoencoder.decode(raw[start:stop].to(self._device)).sample).cpu(),
+                *(len(raw), _BATCH),
+            )
+            return torch.cat(list(batches))
+
+    @property
+    def _device(self) -> torch.device:
+        device: torch.device = next(self.autoencoder.parameters()).device
+        return device
 
     def _latents(self, x0: Tensor) -> Tensor:
         answer = self.autoencoder.encode(x0)

@@ -22,6 +22,7 @@ class Model:
         bounds: the range that clean images x0 lie in, (-1.0, 1.0) for pixels; None for latents and other units.
         encode: for latent models, maps uint8 images (n, 3, h, w) to the latents x0 (n, *shape) that D denoises, float32
             on the CPU; None where images are their pixels.
+        decode: the way back, to uint8 images on the CPU; None where there is none, or nothing to decode.
         source: where it came from, for messages and reports.
         identity: hexadecimal digits that are the same for the same weights, settings and code, and differ otherwise;
             empty where nothing tells the model from another, as with a function typed in.
@@ -33,6 +34,7 @@ class Model:
     classes: int = 0
     bounds: tuple[float, float] | None = (-1.0, 1.0)
     encode: Callable[[Tensor], Tensor] | None = None
+    decode: Callable[[Tensor], Tensor] | None = None
     source: str = ""
     identity: str = ""
     sigma_range: tuple[float, float] = (0.0, math.inf)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from gausslens import CheckpointError, DataError, MissingExtraError, karras_sigmas, sample
+from gausslens.images import quantize
 from gausslens.zoo.loading import load_denoiser, load_model
 
 diffusers = pytest.importorskip("diffusers", reason="diffusers is not installed: its folders are not tested")
@@ -202,6 +203,7 @@ def test_latent_models_are_measured_in_their_latents(tmp_path, name, kind, optio
     latents = model.encode(images)
     torch.testing.assert_close(latents, answer, rtol=1e-5, atol=1e-5)
     assert model.denoiser(latents + torch.randn_like(latents), 1.0).shape == latents.shape
+    torch.testing.assert_close(model.decode(latents), quantize(vae.decode(raw).sample), rtol=0, atol=1)
     with pytest.raises(DataError, match="16 by 16 pixels"):
         model.encode(images[..., :8, :8])
     with pytest.raises(DataError, match="3 channels"):
