@@ -25,8 +25,8 @@ class Evidence:
         held_out_loss: loss on held-out images, in units of the baseline's.
         auc: of the loss, training against held-out images.
         p_values: of the AUC.
-        distance_gaussian: distance to the Gaussian denoiser on held-out images.
-        distance_multidelta: distance to the multi-delta denoiser on held-out images.
+        distance_gaussian: distance to the Gaussian denoiser on held-out images, or on training images without them.
+        distance_multidelta: distance to the multi-delta denoiser on the same.
         foreignness: whether the images look foreign to the model.
         memorized_fraction: share of samples three times nearer to one training image than to any other.
         copied_fraction: share of samples named as copies by the copy test.
@@ -40,8 +40,8 @@ class Evidence:
     rho: Sequence[Estimate | None] | None = None
     position: Sequence[Estimate | None] | None = None
     retrieval: Sequence[Estimate | None] | None = None
-    train_loss: Sequence[Estimate] | None = None
-    held_out_loss: Sequence[Estimate] | None = None
+    train_loss: Sequence[Estimate | None] | None = None
+    held_out_loss: Sequence[Estimate | None] | None = None
     auc: Sequence[Estimate] | None = None
     p_values: tuple[float, ...] | None = None
     distance_gaussian: Sequence[Estimate] | None = None

@@ -44,7 +44,7 @@ def make_page(audit: Audit, who: Auditee, provenance: Mapping[str, Any], command
             "the training images and nothing else, the Gaussian their mean and covariance and nothing else.",
             tuple(_distances(audit, command)),
         ),
-        Section("What does it draw?", _drawn(audit), tuple(_pairs(audit, who, command))),
+        Section("What does it draw?", _drawn(audit, who), tuple(_pairs(audit, who, command))),
         Section("All numbers in short", table),
     ]
     session = provenance["sessions"][-1] if provenance.get("sessions") else {}
@@ -150,19 +150,20 @@ def _distances(audit: Audit, command: str) -> Iterator[Figure]:
     )
 
 
-def _drawn(audit: Audit) -> str:
+def _drawn(audit: Audit, who: Auditee) -> str:
     if audit.samples is None:
         return "No samples were asked for."
-    told = [f"{len(audit.samples):,} samples were compared with all training images, mirrored and shifted ones too."]
+    also = ", as latents." if who.bounds is None else ", mirrored and shifted ones too."
+    told = [f"{len(audit.samples):,} samples were compared with all training images{also}"]
     named = audit.find("copy")
     if named:
         told.append(f"{len(named):,} are named as copies, at a false-discovery rate of 10 %.")
-    power = audit.find("detectable", probability=0.95)
+    power = [record for record in audit.find("detectable", probability=0.95) if record["samples"]]
     if power:
-        shares = (f"{r['kind']}: {'none tried' if r['value'] is None else format(r['value'], '.2%')}" for r in power)
+        found = [(r["kind"], "more than was tried" if r["value"] is None else f"{r['value']:.2%}") for r in power]
         told.append(
             f"The smallest share of copies that this audit would have found in 95 % of {power[0]['count']} trials, by what "
-            f"copies look like: {'; '.join(shares)}."
+            f"copies look like: {'; '.join(f'{kind}: {share}' for kind, share in found)}."
         )
     return "\n\n".join(told)
 

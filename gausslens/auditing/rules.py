@@ -20,6 +20,7 @@ of a few images that denoiser answers with mixtures of them, so that its lean re
 """
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import NamedTuple
 
 from ..measures.intervals import Estimate
@@ -152,7 +153,7 @@ def _unfit(evidence: Evidence) -> str | None:
     considered = [
         min(on_train.value, on_held_out.value) > limit
         for on_train, on_held_out, inside in zip(evidence.train_loss, held_out, evidence.intermediate, strict=True)
-        if inside
+        if inside and on_train is not None and on_held_out is not None
     ]
     if considered and 2 * sum(considered) > len(considered):
         return (
@@ -185,12 +186,19 @@ def _uncalibrated(evidence: Evidence) -> str:
         return (
             "at none of the noise levels can memorizing be told from generalizing: a memoriser would show no gap there."
         )
+    if evidence.window is not None:
+        return "too few images to tell: even a memoriser's loss gap is within its error at every noise level."
     return "nothing was measured that could tell."
 
 
 def _context(evidence: Evidence) -> list[str]:
     """What else was measured, in sentences; none of it decides."""
     said = []
+    if evidence.train_loss is not None and evidence.held_out_loss is None:
+        said.append(
+            "without held-out images neither the loss gap (ρ, AUC) nor the retrieval can be calibrated, and of the samples "
+            "no copy can be named, nor their novelty or the power to find copies be said."
+        )
     if evidence.rho is not None and evidence.sigmas is not None and evidence.window is not None:
         levels = zip(evidence.rho, evidence.sigmas, evidence.window, strict=True)
         resolved = [(rho, sigma) for rho, sigma, inside in levels if inside and rho is not None]
@@ -206,14 +214,15 @@ def _context(evidence: Evidence) -> list[str]:
     if evidence.distance_gaussian is not None and evidence.distance_multidelta is not None:
         pairs = list(zip(evidence.distance_gaussian, evidence.distance_multidelta, strict=True))
         nearer = sum(multidelta.value < gaussian.value for gaussian, multidelta in pairs)
+        images = "held-out" if evidence.held_out_loss is not None else "training"
         said.append(
-            f"on held-out images it is nearer to the multi-delta than to the Gaussian denoiser at {nearer} of "
+            f"on {images} images it is nearer to the multi-delta than to the Gaussian denoiser at {nearer} of "
             f"{len(pairs)} levels."
         )
     if evidence.memorized_fraction is not None:
         said.append(
             f"share of samples three times nearer to one training image than to the next: {evidence.memorized_fraction}."
         )
-    if evidence.relative_gl is not None:
+    if evidence.relative_gl is not None and isfinite(evidence.relative_gl.high):
         said.append(f"samples lie {evidence.relative_gl} times as far from the training images as held-out images do.")
     return said

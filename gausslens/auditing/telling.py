@@ -102,8 +102,9 @@ def summary(audit: "Audit") -> Iterator[tuple[str, str, str]]:
     for record in audit.find("copy_p"):
         yield "p of the copy test", f"{record['value']:.2g}", "chance alone; an alarm at .001 or below"
     for record in audit.find("detectable", probability=0.95, kind="noise 0.02"):
-        share = "more than was tried" if record["value"] is None else f"{record['value']:.2%}"
-        yield "copies this audit would find", share, f"smallest share found in 95 % of {record['count']} trials"
+        if record["samples"]:  # else all are copies, and there is nothing to plant others among
+            share = "more than was tried" if record["value"] is None else f"{record['value']:.2%}"
+            yield "copies this audit would find", share, f"smallest share found in 95 % of {record['count']} trials"
     repeated = [record["value"] for record in audit.find("train_duplicates") if record["value"]]
     for number in repeated:
         yield "repeated training images", str(number), "pairs; what occurs twice is learned twice"
@@ -136,7 +137,10 @@ def as_json(audit: "Audit") -> str:
 
 
 def _number(record: Record) -> str:
-    interval = "" if record.get("low") is None else f" [{record['low']:.3g}, {record['high']:.3g}]"
+    if record["value"] is None:
+        return "undefined"
+    ends = record.get("low"), record.get("high")
+    interval = "" if None in ends else f" [{ends[0]:.3g}, {ends[1]:.3g}]"
     return f"{record['value']:.3g}{interval}"
 
 

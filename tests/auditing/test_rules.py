@@ -171,3 +171,24 @@ def test_a_wiener_filter_is_never_memorizing(n):
     if n == 64:
         assert max(auc.value for auc in losses.auc("gaussian")) > 0.85
     assert judge(Evidence.of_losses(losses, "multidelta")).verdict == "memorizing"
+
+
+def test_distances_say_which_images_they_are_on():
+    distances = {"distance_gaussian": [near(0.2)] * 4, "distance_multidelta": [near(0.1)] * 4}
+    assert any(reason.startswith("on held-out images") for reason in judge(evidence(**distances)).reasons)
+    alone = Evidence(train_loss=[near(0.9)], intermediate=(True,), **distances)
+    assert any(reason.startswith("on training images") for reason in judge(alone).reasons)
+
+
+def test_without_held_out_images_every_verdict_says_what_is_not_calibrated():
+    copies = Evidence(train_loss=[near(0.9)], intermediate=(True,), memorized_fraction=Estimate(0.93, 0.91, 0.95, 500))
+    found = judge(copies)
+    assert found.verdict == "memorizing"
+    assert any(reason.startswith("without held-out images neither") for reason in found.reasons)
+
+
+def test_gaps_lost_in_their_errors_are_for_want_of_images():
+    nothing = [None] * 4
+    found = judge(replace(evidence(), rho=nothing, position=nothing, retrieval=nothing))
+    assert found.verdict == "cannot tell"
+    assert found.reasons[0].startswith("too few images")
