@@ -1,7 +1,7 @@
 """Who is audited: a model, the images it was trained on, others that it has not seen, and the references beside it."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,19 +11,23 @@ from torch import Tensor, nn
 
 from ..acceleration import hastened
 from ..data.loading import load_images
-from ..errors import CheckpointError, ConfigError, DataError
-from ..images import Bounds, as_tensor, content_hash
+from ..denoisers.protocol import call, evaluating
+from ..errors import CheckpointError, ConfigError, DataError, GausslensError
+from ..images import Bounds, as_tensor, content_hash, dequantize
 from ..measuring.references import RunImages, gaussian_denoiser, load_run_images, multidelta_denoiser
 from ..measuring.remembering import Remembering
-from ..noise import as_sigmas, karras_sigmas
+from ..noise import as_sigmas, draw_noise, karras_sigmas
 from ..runs import Run
 from ..zoo.loading import load_model
 from ..zoo.model import Model
+from ..zoo.objects import takes_labels
 from .config import AuditConfig
+from .embedding import FeatureNetwork, load_features
 
 _LEVELS = 10
 _LEAST, _MOST = 0.002, 80.0
 _SMALL_DIM = 1024
+_FEWEST_TRAIN, _FEWEST_HELD_OUT = 4, 2
 _SAMPLES_GPU, _SAMPLES_SMALL, _SAMPLES_LARGE = 10_000, 2_000, 256
 
 
@@ -66,8 +70,8 @@ class Auditee:
 
     @property
     def held_out(self) -> Tensor | None:
-        """The held-out images, or None if there are too few to mean anything."""
-        return self.images.held_out if len(self.images.held_out) > 1 else None
+        """The held-out images, or None if there are none."""
+        return self.images.held_out if len(self.images.held_out) else None
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -106,6 +110,11 @@ class Auditee:
         return hastened(self.network, self.device)
 
     @cached_property
+    def features(self) -> FeatureNetwork | None:
+        """The feature network to compare samples with, or None."""
+        return None if self.config.features is None else load_features(self.config.features, device=self.device)
+
+    @cached_property
     def sigmas(self) -> Tensor:
         """The noise levels, descending, all within the model's range.
 
@@ -126,6 +135,31 @@ class Auditee:
         low, high = self.model.sigma_range
         return max(_LEAST, low), min(_MOST, high)
 
+    @cached_property
+    def first_answers(self) -> Tensor:
+        """What the model makes of its first training images with noise.
+
+        Raises:
+            CheckpointError: if it fails on them.
+            DataError: if it answers with anything but such images.
+        """
+        few = slice(0, 2)
+        clean, labels = dequantize(as_tensor(self.images.train)[few]), self.images.train_labels
+        sigma = float(self.sigmas[len(self.sigmas) // 2])
+        x = clean + sigma * draw_noise(0, torch.arange(len(clean)), self.images.shape, stream="first answers")
+        try:
+            with evaluating(self.network):
+                return call(self.network, x.to(self.device), sigma, None if labels is None else labels[few])
+        except GausslensError:
+            raise
+        except Exception as error:  # whatever the model's own code raises
+            told = " ".join(str(error).split())
+            raise CheckpointError(
+                f"the model {self.model.source} fails on noisy images of shape {self.images.shape}"
+                f"{'' if labels is None else ' with labels'}: {type(error).__name__}: {told.rstrip('.')}. It must take "
+                f"D(x, sigma{'' if labels is None else ', labels'}), x of that shape in float32."
+            ) from error
+
     @property
     def sample_count(self) -> int:
         """How many images to generate."""
@@ -140,6 +174,8 @@ class Auditee:
         """Names model and images."""
         named = self.model.identity or self.model.source
         parts = [named, content_hash(self.images.train), content_hash(self.images.held_out)]
+        if not self.network.state_dict():  # its weights, if any, are out of sight: only its answers can tell
+            parts.append(content_hash(self.first_answers.cpu()))
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 
@@ -160,8 +196,10 @@ def load_auditee(config: AuditConfig, *, device: torch.device, progress: bool = 
         CheckpointError: if the model cannot be read.
     """
     model = load_model(config.model, device=device)
-    images = _own_images(config, progress=progress) if config.train is None else _named_images(config, model, progress)
-    return fit(model, images, config)
+    if config.train is not None:
+        return fit(model, _named_images(config, model, progress), config)
+    images, mirrored = _own_images(config, progress=progress)
+    return fit(model, images, replace(config, augment="flip") if mirrored else config)
 
 
 def fit(model: Model, images: RunImages, config: AuditConfig) -> Auditee:
@@ -176,8 +214,13 @@ def fit(model: Model, images: RunImages, config: AuditConfig) -> Auditee:
         The auditee.
 
     Raises:
-        DataError: if shapes or labels do not fit.
+        CheckpointError: if the model fails on them.
+        ConfigError: if features are asked for where there are no pictures.
+        DataError: if shapes or labels do not fit, or the images are too few or not held out.
     """
+    _check_sets(images)
+    if config.features is not None and model.bounds is None:
+        raise ConfigError("features must be left out: the samples of this model are no pictures.")
     pictures = None
     if model.encode is not None:
         pictures = images.train, images.held_out
@@ -185,18 +228,45 @@ def fit(model: Model, images: RunImages, config: AuditConfig) -> Auditee:
         images = RunImages(train, train, held_out, images.train_labels, images.held_out_labels, images.name)
     if model.shape is not None and images.shape != model.shape:
         hint = f" Say --size {model.shape[-1]} if that is how it was trained." if model.encode is None else ""
+        if images.shape[0] != model.shape[0]:
+            hint = f" Name images with {model.shape[0]} channels, as it was trained on."
         raise DataError(
             f"the model takes images of shape {model.shape}; those of {images.name} have {images.shape}.{hint}"
         )
-    if model.classes and images.train_labels is None:
-        raise DataError(f"the model has {model.classes} classes, and the images of {images.name} have no labels.")
-    if len(images.train) < 4:
-        raise DataError(f"an audit needs at least 4 training images; {images.name} has {len(images.train)}.")
-    return Auditee(model, images, config, pictures)
+    if takes_labels(model) and images.train_labels is None:
+        wanted = f"has {model.classes} classes" if model.classes else "takes labels"
+        raise DataError(f"the model {wanted}, and the images of {images.name} have no labels.")
+    for labels in (images.train_labels, images.held_out_labels):
+        if model.classes and labels is not None and len(labels) and int(labels.max()) >= model.classes:
+            raise DataError(
+                f"the model has {model.classes} classes, 0 to {model.classes - 1}; the labels of {images.name} go up to "
+                f"{int(labels.max())}."
+            )
+    who = Auditee(model, images, config, pictures)
+    _ = who.first_answers, who.features  # what does not work is said before anything is measured
+    return who
 
 
-def _own_images(config: AuditConfig, *, progress: bool) -> RunImages:
-    """The images of a run of ours."""
+def _check_sets(images: RunImages) -> None:
+    """See that there are enough images to compare, and that the held-out ones are held out."""
+    seen = {hash(image.numpy().tobytes()) for image in as_tensor(images.train).cpu()}
+    if len(seen) < _FEWEST_TRAIN:
+        same = "" if len(seen) == len(images.train) else f" different ones, the rest of {len(images.train)} are repeats"
+        raise DataError(
+            f"an audit needs at least {_FEWEST_TRAIN} training images; {images.name} has {len(seen)}{same}."
+        )
+    if 0 < len(images.held_out) < _FEWEST_HELD_OUT:
+        raise DataError(f"an audit needs at least {_FEWEST_HELD_OUT} held-out images, or none; got 1.")
+    known = sum(hash(image.numpy().tobytes()) in seen for image in as_tensor(images.held_out).cpu())
+    if 2 * known > len(images.held_out):
+        raise DataError(
+            f"held-out images must be new to the model; {known:,} of these {len(images.held_out):,} are among the training "
+            f"images. Name others, or none."
+        )
+
+
+def _own_images(config: AuditConfig, *, progress: bool) -> tuple[RunImages, bool]:
+    """The images of a run of ours, and whether it was trained on their mirror images, too."""
     path = Path(config.model)
     folder = path.parent.parent if path.is_file() else path  # of a snapshot: runs/train-…/snapshots/….safetensors
     try:
@@ -206,7 +276,13 @@ def _own_images(config: AuditConfig, *, progress: bool) -> RunImages:
         raise ConfigError(
             f"{config.model} does not say what it was trained on; name the images with --train."
         ) from None
-    return load_run_images(run, progress=progress)
+    images = load_run_images(run, progress=progress)
+    if not run.config.flip:
+        return images, False
+    # Mirror images are references. They are not audited: no held-out image is mirrored, so the sets would not be alike.
+    half = len(images.train) // 2
+    labels = None if images.train_labels is None else images.train_labels[:half]
+    return replace(images, train=images.train[:half], train_labels=labels), True
 
 
 def _named_images(config: AuditConfig, model: Model, progress: bool) -> RunImages:
@@ -214,7 +290,7 @@ def _named_images(config: AuditConfig, model: Model, progress: bool) -> RunImage
     assert config.train is not None
     known = load_images(config.train, **how, progress=progress)
     train, labels = as_tensor(known.images), None
-    if model.classes and known.labels is not None:
+    if takes_labels(model) and known.labels is not None:
         labels = as_tensor(known.labels)
     held_out, held_out_labels = train[:0], None if labels is None else labels[:0]
     if config.unseen is not None:

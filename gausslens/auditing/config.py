@@ -72,6 +72,10 @@ class AuditConfig:
         if self.held_out is not None and self.unseen is not None:
             raise ConfigError("held-out images are given by held_out or by unseen, not by both.")
         if self.train is None and (self.held_out is not None or self.unseen is not None):
-            raise ConfigError("held_out and unseen go with train; a run of ours knows its own images.")
+            raise ConfigError("--held-out and --unseen go with --train; a run of ours knows its own images.")
+        if self.train is None and (self.size is not None or self.value_range is not None or self.skip_broken):
+            raise ConfigError("--size, --range and --skip-broken go with --train; a run of ours knows its own images.")
+        if self.features is not None and self.samples == 0:
+            raise ConfigError("features must be left out with --samples 0: they are of samples.")
         if self.no_images and self.blur:
             raise ConfigError("images can be left out (--no-images) or blurred (--blur), not both.")

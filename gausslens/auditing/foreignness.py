@@ -90,6 +90,7 @@ def check_foreignness(
     labels: Any = None,
     held_out_labels: Any = None,
     bounds: Bounds = (-1.0, 1.0),
+    sigma_range: tuple[float, float] = (0.0, math.inf),
     device: torch.device | str | None = None,
 ) -> Foreignness:
     """Whether another preparation of the images suits the model better, and which.
@@ -109,6 +110,7 @@ def check_foreignness(
         labels: integers (n,) given to the denoiser as third argument, or None.
         held_out_labels: the same for held-out images, (m,).
         bounds: admissible values of float images, or None.
+        sigma_range: noise levels that the denoiser can be called with; a level and those it is scaled to lie within.
         device: where to call the denoiser; None is where its parameters are.
 
     Returns:
@@ -125,7 +127,13 @@ def check_foreignness(
     clean, of_class = torch.cat(chosen), torch.cat(classes) if classes else None
     n_train = len(chosen[0])
     spread = float((clean - clean.mean(0)).square().mean().sqrt())
-    levels = [s for s in as_sigmas(sigmas).tolist() if _LEAST_NOISE * spread <= s <= _MOST_NOISE * spread]
+    ways = list(preparations(tuple(clean.shape[1:])))
+    least, most = min(way.scale for way in ways), max(way.scale for way in ways)
+    lowest, highest = (
+        max(_LEAST_NOISE * spread, sigma_range[0] / least),
+        min(_MOST_NOISE * spread, sigma_range[1] / most),
+    )
+    levels = [s for s in as_sigmas(sigmas).tolist() if lowest <= s <= highest]
     if not levels or len(clean) < 2:
         return Foreignness(None, None, None)
     place, dtype = placement(denoiser, clean, device)
@@ -138,7 +146,7 @@ def check_foreignness(
     found: list[tuple[float, str, Estimate, float]] = []
     with evaluating(denoiser):
         given = losses(Preparation("", 1.0, lambda x: x))
-        for preparation in preparations(tuple(clean.shape[1:])):
+        for preparation in ways:
             other = losses(preparation)
             on_train = ratio_interval(other[:, :n_train], given[:, :n_train])
             on_all = ratio_interval(other, given)

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import torch
 from torch import Tensor
 
 from ..acceleration import fitting_threads
-from ..errors import DataError
+from ..errors import ConfigError, DataError
 from ..generation import BATCH, best_device
 from ..images import check_labels, gather
 from ..measuring.references import RunImages
@@ -41,6 +42,7 @@ VERSION = 1
 """Counts changes of the stages after which the same config gives other numbers."""
 
 REPORT = "report.html"
+_MEASURING = ("sigmas", "count", "noises", "samples", "steps", "augment", "features", "seed")
 _CIRCUMSTANCES = ("model", "train", "held_out", "fail_on", "json", "no_images", "blur", "out", "cpu", "skip_broken")
 _FINISHED = "seconds"  # the quantity of a stage's last record
 _SAMPLES = "gausslens samples"
@@ -110,6 +112,7 @@ def audit(
     Raises:
         ConfigError: on options that cannot be meant.
         DataError: if the images do not fit the model.
+        CheckpointError: if there is no such model, or it fails on the images.
 
     >>> import gausslens
     >>> images = torch.rand(60, 1, 4, 4, generator=torch.Generator().manual_seed(0)) * 2 - 1
@@ -117,6 +120,8 @@ def audit(
     >>> gausslens.audit(copier, images[:30], images[30:], samples=50, noises=4).verdict.verdict
     'memorizing'
     """
+    if unknown := options.keys() - set(_MEASURING):
+        raise ConfigError(f"expected options among {', '.join(_MEASURING)}; got {', '.join(sorted(unknown))}.")
     loaded = load_model(model, device=device)
     known = gather(train, bounds=loaded.bounds, name="train")
     unseen = known[:0] if held_out is None else gather(held_out, bounds=loaded.bounds, name="held_out")
@@ -212,7 +217,7 @@ def _carry_out(who: Auditee, kept: _Memory | _Folder, *, progress: bool) -> tupl
     def do(stage: str, work: Callable[[], Iterable[Record]]) -> None:
         if not kept.finished(stage):
             started = time.perf_counter()
-            records = [{"stage": stage, **record} for record in work()]
+            records = [{"stage": stage, **_written(record)} for record in work()]
             kept.append([*records, {"stage": stage, "quantity": _FINISHED, "value": time.perf_counter() - started}])
 
     for name, take in STAGES.items():
@@ -235,6 +240,11 @@ def _carry_out(who: Auditee, kept: _Memory | _Folder, *, progress: bool) -> tupl
     if who.config.features is not None:
         do("features", lambda: take_features(who, samples, progress=progress))
     return kept.records, samples
+
+
+def _written(record: Record) -> Record:
+    """A record without NaN and infinity, which JSON has not."""
+    return {name: None if isinstance(value, float) and not isfinite(value) else value for name, value in record.items()}
 
 
 def _sampled(who: Auditee, kept: _Memory | _Folder, *, progress: bool) -> Tensor:

@@ -24,7 +24,6 @@ from ..runs import Record
 from ..sampling import sample
 from .auditee import Auditee
 from .copies import Copies, find_copies
-from .embedding import load_features
 from .features import compare_features
 from .foreignness import Foreignness, check_foreignness
 from .losses import BASELINE, measure_losses
@@ -80,6 +79,7 @@ def take_foreignness(who: Auditee, *, progress: bool = False) -> Iterator[Record
         *(who.fast_network, who.images.train, who.held_out, who.sigmas),
         seed=who.config.seed,
         bounds=who.bounds,
+        sigma_range=who.model.sigma_range,
         **who.labels,
     )
     tags = {"expected": found.expected, "sigma": found.sigma}
@@ -207,10 +207,10 @@ def take_copies(who: Auditee, samples: Tensor, *, progress: bool = False) -> tup
     for pair in found.pairs:
         tags = {"sample": pair.sample, "image": pair.image, "transformation": str(pair.transformation)}
         records.append({"quantity": "copy", "value": pair.rmse, "ratio": pair.ratio, **tags})
-    order = found.ratios.nan_to_num(nan=1.0).argsort()[:SHOWN_PAIRS].tolist()
-    for index in order:
+    ratios = found.ratios.nan_to_num(nan=1.0)  # NaN where all training images are one
+    for index in ratios.argsort()[:SHOWN_PAIRS].tolist():
         tags = {"sample": index, "image": int(found.nearest[index]), "transformation": str(found.matched[index])}
-        records.append({"quantity": "closest", "value": float(found.ratios[index]), **tags})
+        records.append({"quantity": "closest", "value": float(ratios[index]), **tags})
     return records, found
 
 
@@ -232,12 +232,13 @@ def take_features(who: Auditee, samples: Tensor, *, progress: bool = False) -> I
     """What a feature network says of the samples.
 
     Yields:
-        The records; none for latents, which are no pictures.
+        The records.
     """
-    if who.config.features is None or who.bounds is None:
+    if who.features is None:
         return
-    network = load_features(who.config.features, device=who.device)
-    found = compare_features(network, samples, who.images.train, who.held_out, seed=who.config.seed, progress=progress)
+    found = compare_features(
+        who.features, samples, who.images.train, who.held_out, seed=who.config.seed, progress=progress
+    )
     tags = {"features": found.network, "count": found.count}
     numbers = {"frechet": found.frechet, "frechet_held_out": found.frechet_held_out, "mifid": found.mifid}
     for quantity, value in {**numbers, "nearest_cosine": found.nearest_cosine}.items():
@@ -255,13 +256,13 @@ def evidence_of(records: Sequence[Record]) -> Evidence:
     known: dict[str, Any] = {"sigmas": levels or None}
     for quantity in (*_BY_LEVEL, *_DISTANCES.values()):
         if quantity in by:
-            at = {record["sigma"]: _estimate(record) for record in by[quantity]}
+            at = {record["sigma"]: _estimate(record) for record in by[quantity] if record["value"] is not None}
             known[quantity] = tuple(at.get(sigma) for sigma in levels)
     for quantity in (*_FLAGS, "p_values"):
         if quantity in by:
             known[quantity] = tuple(record["value"] for record in by[quantity])
     for quantity in _SINGLE:
-        if quantity in by:
+        if quantity in by and by[quantity][0]["value"] is not None:  # None: a quotient of nothing and nothing
             known[quantity] = _estimate(by[quantity][0])
     if "copy_p" in by:
         known["copy_p"] = by["copy_p"][0]["value"]

@@ -24,6 +24,8 @@ from .model import Model, fingerprint, stated
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
 
 class FunctionDenoiser(nn.Module):
     """A function D(x, σ) or D(x, σ, labels) as a module without weights.
@@ -130,6 +132,22 @@ def as_model(found: Any, *, source: str = "", device: torch.device | str | None 
         identity=identity if tensors or code else "",  # nothing to tell this function from another
         sigma_range=getattr(denoiser, "sigma_range", Model.sigma_range),
     )
+
+
+def takes_labels(model: Model) -> bool:
+    """Whether a model is conditional: it has classes, or its function cannot do without a third argument."""
+    if model.classes:
+        return True
+    parts = [model.denoiser, getattr(model.denoiser, "network", None)]  # of `from_eps` and its kin
+    for part in parts:
+        function: Any = part.function if isinstance(part, FunctionDenoiser) else getattr(part, "forward", part)
+        try:
+            parameters = inspect.signature(function).parameters.values()
+        except (TypeError, ValueError):  # nothing to call, or compiled functions, which may not say
+            continue
+        if sum(one.default is one.empty and one.kind in _POSITIONAL for one in parameters) > 2:
+            return True
+    return False
 
 
 def _is_factory(found: Any) -> bool:

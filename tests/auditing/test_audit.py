@@ -9,10 +9,11 @@ import torch
 
 import gausslens
 from gausslens import ConfigError, DataError, GaussianDenoiser, Moments, MultiDeltaDenoiser
-from gausslens.auditing.rules import judge
+from gausslens.auditing.rules import VERDICTS, judge
 from gausslens.auditing.stages import evidence_of
 from gausslens.auditing.telling import SCHEMA, as_json
 from gausslens.images import dequantize
+from gausslens.zoo.model import Model
 
 HOW = {"samples": 120, "noises": 4, "count": 60, "sigmas": (4.0, 1.0, 0.3, 0.1)}
 
@@ -114,6 +115,28 @@ def test_what_does_not_fit_is_refused(images):
         gausslens.audit(denoiser, train, held_out, noises=0)
     with pytest.raises(ConfigError, match="sigmas must lie"):
         gausslens.audit(denoiser, train, held_out, sigmas=(100.0,))
+    with pytest.raises(ConfigError, match=r"expected options among sigmas, .* got size"):
+        gausslens.audit(denoiser, train, held_out, size=6)
+    with pytest.raises(DataError, match="40 of these 40 are among the training"):
+        gausslens.audit(denoiser, train, train, **HOW)
+    with pytest.raises(DataError, match=r"at least 4 training images; .* 1 different"):
+        gausslens.audit(denoiser, train[:1].repeat(9, 1, 1, 1), held_out, **HOW)
+
+
+def test_what_is_undefined_is_told_as_such(images):
+    train, _ = images
+    # Held-out images as near to training images as can be, but for rounding: samples have no novelty beside them.
+    found = gausslens.audit(MultiDeltaDenoiser(train), train, train[:2] + 1e-6, **HOW)
+    assert found.verdict.verdict in VERDICTS
+    told = str(found)
+    assert "None" not in told
+    assert "nan" not in told
+    json.loads(as_json(found), parse_constant=pytest.fail)
+
+
+def test_nothing_is_said_of_copies_to_be_found_where_all_samples_are(copier):
+    assert copier.find("detectable")[0]["samples"] == 0
+    assert "would find" not in str(copier)
 
 
 def test_the_example_in_the_docs_runs(capsys):
@@ -123,3 +146,15 @@ def test_the_example_in_the_docs_runs(capsys):
     exec(block, found)
     assert capsys.readouterr().out.startswith("memorizing\n")
     assert len(found["copies"]) > 150
+
+
+def test_a_model_of_latents_is_audited_in_its_latents(images):
+    train, held_out = images
+    shrunk = MultiDeltaDenoiser(0.02 * train, bounds=None)
+    model = Model(shrunk, (1, 6, 6), bounds=None, encode=lambda x: 0.02 * dequantize(x), sigma_range=(0.005, 10.0))
+    how = {**HOW, "sigmas": (1.0, 0.1, 0.02, 0.005)}
+    found = gausslens.audit(model, train, held_out, **how)
+    assert found.verdict.verdict == "memorizing"
+    assert found.samples.dtype == torch.float32
+    with pytest.raises(ConfigError, match="features must be left out"):
+        gausslens.audit(model, train, held_out, features="efficientnet-lite0", **how)

@@ -91,3 +91,14 @@ def test_labels_are_passed_on():
 def test_without_a_level_that_matters_nothing_is_said():
     found = check_foreignness(lambda x, sigma: x, TRAIN, HELD_OUT, 1e-4)
     assert (found.expected, found.gain, found.sigma) == (None, None, None)
+
+
+def test_a_denoiser_is_called_within_its_range_alone():
+    levels = []
+
+    def narrow(x, sigma):
+        levels.extend(sigma.tolist())
+        return x / 2
+
+    check_foreignness(narrow, TRAIN, HELD_OUT, (2.0, 0.8, 0.4, 0.2), sigma_range=(0.2, 1.6))
+    assert (min(levels), max(levels)) == pytest.approx((0.2, 1.6))

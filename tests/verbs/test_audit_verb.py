@@ -1,6 +1,7 @@
 """`gausslens audit` on a run, on somebody else's module, stopped in the middle, and as a check that fails."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import torch
 
 from gausslens import TrainConfig, cli, train
 from gausslens.auditing import running, stages
+from gausslens.auditing.auditee import load_auditee
+from gausslens.auditing.config import AuditConfig
 from gausslens.data import load_images
 from gausslens.runs import Run
 
@@ -99,7 +102,12 @@ def test_a_module_of_ones_own_and_a_verdict_as_exit_code(tmp_path, capsys, monke
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("{run}", "--held-out", "digits"), "go with train"),
+        (("{run}", "--held-out", "digits"), "--held-out and --unseen go with --train"),
+        (("{run}", "--size", "8"), "--size, --range and --skip-broken go with --train"),
+        (("{run}", "--features", "efficientnet-lite0", "--samples", "0"), "--features must be left out"),
+        (("{run}", "--features", "nothing.onnx"), "there is no file nothing.onnx"),
+        (("{run}", "--train", "digits", "--held-out", "digits"), "1,797 of these 1,797 are among the training images"),
+        (("{run}", "--train", "digits", "--unseen", "1"), "at least 2 held-out images"),
         (("{run}", "--train", "digits", "--held-out", "digits", "--unseen", "3"), "not by both"),
         (("{run}", "--train", "fashion"), "the model takes images of shape (1, 8, 8)"),
         (("nowhere",), "nowhere"),
@@ -112,3 +120,74 @@ def test_errors_are_one_readable_line(trained, tmp_path, capsys, words, told):
     assert code == 2
     assert told in err
     assert len(err.splitlines()) == 1
+    assert not list(tmp_path.glob("audit-*"))  # said before anything is measured
+
+
+MODULE = """\
+import pathlib
+import torch
+def conditional(x, sigma, labels):
+    return 0 * x + (labels / 10).reshape(-1, 1, 1, 1) - 0.5
+def of_colours(x, sigma):
+    return torch.nn.functional.conv2d(x, torch.zeros(3, 3, 1, 1))
+def careless(x, sigma):
+    raise ValueError("one\\ntwo.")
+class Half(torch.nn.Conv2d):
+    def __init__(self):
+        super().__init__(1, 1, 1, dtype=torch.float16)
+    def forward(self, x, sigma):
+        return super().forward(x)
+def made():
+    level = float(pathlib.Path("weights.txt").read_text())
+    return lambda x, sigma: 0 * x + level
+"""
+
+
+@pytest.fixture(name="module_here")
+def write_a_module(tmp_path, monkeypatch):
+    (tmp_path / "odd_models.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    yield
+    sys.modules.pop("odd_models", None)
+
+
+@pytest.mark.usefixtures("module_here")
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("of_colours", "fails on noisy images of shape (1, 8, 8): RuntimeError"),
+        ("careless", "ValueError: one two. It must take D(x, sigma)"),
+        ("Half", "in float32"),
+    ],
+)
+def test_a_model_that_fails_is_one_readable_line(tmp_path, capsys, name, told):
+    code, _, err = command(capsys, "audit", f"odd_models:{name}", "--train", "digits", *FAST, "--out", tmp_path)
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert told in err
+
+
+@pytest.mark.usefixtures("module_here")
+def test_a_function_that_takes_labels_is_given_them(tmp_path, capsys):
+    words = ("audit", "odd_models:conditional", *FAST, "--out", tmp_path, "--train")
+    assert command(capsys, *words, "digits", "--unseen", "300")[0] == 0
+    np.savez(tmp_path / "plain.npz", images=load_images("digits").images[:50])
+    code, _, err = command(capsys, *words, tmp_path / "plain.npz")
+    assert code == 2
+    assert "the model takes labels" in err
+
+
+@pytest.mark.usefixtures("module_here")
+def test_other_weights_out_of_sight_are_another_audit(tmp_path, capsys):
+    folders = []
+    for level in ("0.1", "0.1", "0.2"):
+        (tmp_path / "weights.txt").write_text(level)
+        words = ("audit", "odd_models:made", "--train", "digits", "--unseen", "300", *FAST, "--out", tmp_path / "runs")
+        folders.append(command(capsys, *words)[1].splitlines()[-1])
+    assert folders[0] == folders[1] != folders[2]
+
+
+def test_a_run_on_mirror_images_is_audited_on_its_images_with_mirrored_references(tmp_path):
+    config = TrainConfig("digits", split="s1:12", width=8, kimg=0.1, batch=32, flip=True, cpu=True, out=str(tmp_path))
+    who = load_auditee(AuditConfig(str(train(config).path)), device=torch.device("cpu"))
+    assert who.config.augment == "flip"
+    assert (len(who.images.train), len(who.references.train)) == (12, 24)
