@@ -20,9 +20,8 @@ import torch
 from torch import Tensor
 
 from .._typing import Images
-from ..errors import ConfigError, DataError
-from ..images import Bounds, gather
-from ..measures.copying import estimate_ratio, gl_score, identifiable_images
+from ..images import Bounds
+from ..measures.copying import compared_sets, estimate_ratio, gl_score, identifiable_images
 from ..measures.intervals import Estimate, proportion_estimate
 from ..measures.neighbors import duplicates, resident
 from ..measures.twoset import CopyTest, Neighborhood, judge_neighborhood
@@ -183,19 +182,9 @@ def find_copies(
     >>> copies.alarm, len(copies.pairs), str(copies.pairs[0].transformation)
     (True, 30, 'mirrored')
     """
-    if not 0 < threshold < 1:
-        raise ConfigError(f"threshold must lie above 0 and below 1; got {threshold}.")
-    if not 0 <= duplicate_rmse < math.inf:
-        raise ConfigError(f"duplicate_rmse must be finite and at least 0; got {duplicate_rmse}.")
-    generated = gather(samples, bounds=None, name="samples")
-    known = gather(train, bounds=bounds, name="train")
-    unseen = None if held_out is None else gather(held_out, bounds=bounds, name="held_out")
-    for name, images in (("samples", generated), ("held_out", unseen)):
-        if images is not None and images.shape[1:] != known.shape[1:]:
-            raise DataError(
-                f"{name} must have the shape of the training images, {tuple(known.shape[1:])}; got "
-                f"{tuple(images.shape[1:])}. Resize or convert one of them."
-            )
+    generated, known, unseen = compared_sets(
+        samples, train, held_out, threshold=threshold, duplicate_rmse=duplicate_rmse, bounds=bounds
+    )
     generated, known = resident(generated, device), resident(known, device)
     unseen = None if unseen is None else resident(unseen, device)
     tolerance = duplicate_rmse * math.sqrt(known[0].numel())

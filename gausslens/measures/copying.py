@@ -82,6 +82,37 @@ class Memorization:
         return "\n".join(lines)
 
 
+def compared_sets(
+    samples: Images,
+    train: Images,
+    held_out: Images | None,
+    *,
+    threshold: float,
+    duplicate_rmse: float,
+    bounds: Bounds,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Samples, training and held-out images as tensors that fit each other; see `memorization`.
+
+    Raises:
+        ConfigError: if an option is out of its range.
+        DataError: if a set is empty or not finite, or the sets' image shapes differ.
+    """
+    if not 0 < threshold < 1:
+        raise ConfigError(f"threshold must lie above 0 and below 1; got {threshold}.")
+    if not 0 <= duplicate_rmse < math.inf:
+        raise ConfigError(f"duplicate_rmse must be finite and at least 0; got {duplicate_rmse}.")
+    generated = gather(samples, bounds=None, name="samples")
+    known = gather(train, bounds=bounds, name="train")
+    unseen = None if held_out is None else gather(held_out, bounds=bounds, name="held_out")
+    for name, images in (("samples", generated), ("held_out", unseen)):
+        if images is not None and images.shape[1:] != known.shape[1:]:
+            raise DataError(
+                f"{name} must have the shape of the training images, {tuple(known.shape[1:])}; got "
+                f"{tuple(images.shape[1:])}. Resize or convert one of them."
+            )
+    return generated, known, unseen
+
+
 def memorization(
     samples: Images,
     train: Images,
@@ -134,19 +165,9 @@ def memorization(
     0.00 1.00 0.0001
     0.53 0.00 1.0
     """
-    if not 0 < threshold < 1:
-        raise ConfigError(f"threshold must lie above 0 and below 1; got {threshold}.")
-    if not 0 <= duplicate_rmse < math.inf:
-        raise ConfigError(f"duplicate_rmse must be finite and at least 0; got {duplicate_rmse}.")
-    generated = gather(samples, bounds=None, name="samples")
-    known = gather(train, bounds=bounds, name="train")
-    unseen = None if held_out is None else gather(held_out, bounds=bounds, name="held_out")
-    for name, images in (("samples", generated), ("held_out", unseen)):
-        if images is not None and images.shape[1:] != known.shape[1:]:
-            raise DataError(
-                f"{name} must have the shape of the training images, {tuple(known.shape[1:])}; got "
-                f"{tuple(images.shape[1:])}. Resize or convert one of them."
-            )
+    generated, known, unseen = compared_sets(
+        samples, train, held_out, threshold=threshold, duplicate_rmse=duplicate_rmse, bounds=bounds
+    )
     where: dict[str, Any] = {"device": device, "progress": progress}
     tolerance = duplicate_rmse * math.sqrt(known[0].numel())
     indices, first, second = distinct_neighbors(generated, known, tolerance, where)

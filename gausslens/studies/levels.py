@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING
 from .cells import Cell, Record, Task, versioned
 from .models import run_of, tags_of
 from .plans import Plan
-from .sensitivity import overlaps_at, separated_cuts
+from .sensitivity import (
+    ITERATIONS,
+    PICTURED,
+    SPARSE_VECTORS,
+    is_dense,
+    overlaps_at,
+    portrait,
+    separated_cuts,
+    singular_vectors,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,11 +34,7 @@ if TYPE_CHECKING:
     from ..measuring.subject import Subject
     from ..sampling import Step
 
-_DENSE_DIM = 256  # up to which whole Jacobians are cheaper than an iteration
 _DENSE_NOISES, _NOISES = 8, 4
-_SPARSE_VECTORS, _ITERATIONS = 10, 15
-_LARGEST_MAP = 100
-_PICTURED = 3
 
 
 def stitched(plan: Plan, models: Sequence[Cell], work: str) -> Cell:
@@ -43,7 +48,7 @@ def stitched(plan: Plan, models: Sequence[Cell], work: str) -> Cell:
     Returns:
         The cell; equal for equal arguments.
     """
-    products = _DENSE_NOISES * plan.dim if plan.dim <= _DENSE_DIM else _NOISES * 2 * _ITERATIONS * _SPARSE_VECTORS
+    products = _DENSE_NOISES * plan.dim if is_dense(plan.dim) else _NOISES * 2 * ITERATIONS * SPARSE_VECTORS
     calls = {"measure_levels": 3 * plan.count, "follow_levels": 2 * products}[work]
     return plan.on_model(work, *models, module=__name__, calls=calls * len(models))
 
@@ -74,45 +79,36 @@ def follow_levels(task: Task) -> Iterator[Record]:
 
     from ..images import quantize
     from ..measures.intervals import mean_estimate
-    from ..measures.jacobian import jacobian_spectrum
     from ..measuring.measurements import of_estimate
     from ..noise import draw_noise
     from ..sampling import sample
-    from .directions import as_pictures, signed_like
+    from .directions import as_pictures
 
     subject, tags = _subject_of(task)
-    dense, shape, seed = subject.dim <= _DENSE_DIM, subject.images.shape, subject.config.seed
+    dense, shape, seed = is_dense(subject.dim), subject.images.shape, subject.config.seed
     latents = draw_noise(seed, torch.arange(_DENSE_NOISES if dense else _NOISES), shape, stream="latents")
     steps: list[Step] = []
     sample(subject.network, latents, sigmas=subject.sigmas, solver="euler", callback=steps.append)
     components = subject.moments.eigvecs
-    cuts = [k for k in separated_cuts(subject.moments) if dense or k <= _SPARSE_VECTORS]
+    cuts = [k for k in separated_cuts(subject.moments) if dense or k <= SPARSE_VECTORS]
     found: dict[str, list[Tensor]] = {"vectors": [], "correlation": []}
     for done, step in enumerate(steps):
         task.report(done / len(steps))
         for name in ("network", "gaussian"):
-            spectrum = jacobian_spectrum(
-                *(subject.denoisers[name], step.x, step.sigma, subject.dim if dense else _SPARSE_VECTORS),
-                full=dense,
-                iterations=_ITERATIONS,
-                seed=seed,
-            )
+            left = singular_vectors(subject, name, step)
             said = {**tags, "sigma": step.sigma, "on": "noise", "denoiser": name}
-            for k, overlaps in overlaps_at(spectrum.left, components, cuts).items():
+            for k, overlaps in overlaps_at(left, components, cuts).items():
                 yield of_estimate("jacobian_overlap", mean_estimate(overlaps), k=k, **said)
             if name == "network":
-                kept = min(spectrum.left.shape[2], components.shape[1], _LARGEST_MAP)
-                first = spectrum.left[0, :, :kept]
-                found["correlation"].append((first.T @ components[:, :kept]).abs().float().cpu())
-                leading, principal = first[:, :_PICTURED], components[:, :_PICTURED]
-                found["vectors"].append(as_pictures(signed_like(leading, principal), shape))
+                for of, picture in portrait(left[0], components, shape).items():
+                    found[of].append(picture)
     outputs = torch.stack([quantize(step.denoised).cpu() for step in steps], 1)
     task.save_arrays(
         sigmas=torch.tensor([step.sigma for step in steps]),
         network=outputs,
         path=outputs[0].clone(),
         mean=quantize(subject.moments.mean.reshape(1, *shape)).cpu(),
-        components=as_pictures(components[:, :_PICTURED], shape),
+        components=as_pictures(components[:, :PICTURED], shape),
         **{name: torch.stack(parts) for name, parts in found.items()},
     )
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ..denoisers.moments import Moments
     from ..denoisers.protocol import Denoiser
+    from ..measuring.subject import Subject
     from ..sampling import Step
 
 STEERS = ("−u₁", "none", "+u₁", "−random", "+random")
@@ -31,17 +32,21 @@ STEERS = ("−u₁", "none", "+u₁", "−random", "+random")
 _LEVELS = 20
 _DISTANCE = 3.0  # in units of σ: no further than noise itself may lead
 _CUTS = (1, 2, 3, 5, 10, 20)
-_DENSE_DIM = 256  # up to which whole Jacobians are cheaper than an iteration
+_DENSE_DIM = 256
 _DENSE_NOISES, _NOISES = 16, 4
-_SPARSE_VECTORS, _ITERATIONS = 10, 15
 _LARGEST_MAP = 100
-_PICTURED = 3
+
+SPARSE_VECTORS, ITERATIONS = 10, 15
+"""Singular vectors of large images' Jacobians, and iterations to find them."""
+
+PICTURED = 3
+"""Singular vectors that are drawn."""
 
 
 def sensitivity(plan: Plan, model: Cell) -> Cell:
     """The cell that follows a model's Jacobians; equal for equal arguments."""
-    products = _NOISES * 2 * _ITERATIONS * (_SPARSE_VECTORS + 10)
-    if plan.dim <= _DENSE_DIM:
+    products = _NOISES * 2 * ITERATIONS * (SPARSE_VECTORS + 10)
+    if is_dense(plan.dim):
         products = _DENSE_NOISES * plan.dim
     return plan.on_model("follow_jacobians", model, module=__name__, calls=2 * _LEVELS * products)
 
@@ -59,54 +64,93 @@ def follow_jacobians(task: Task) -> Iterator[Record]:
 
     from ..images import quantize
     from ..measures.intervals import mean_estimate
-    from ..measures.jacobian import jacobian_spectrum
     from ..measuring.measurements import of_estimate
     from ..noise import draw_noise, karras_sigmas
     from ..sampling import sample
-    from .directions import as_pictures, signed_like
+    from .directions import as_pictures
 
     subject, tags = subject_of(task)
-    dense, shape, seed = subject.dim <= _DENSE_DIM, subject.images.shape, subject.config.seed
+    dense, shape, seed = is_dense(subject.dim), subject.images.shape, subject.config.seed
     latents = draw_noise(seed, torch.arange(_DENSE_NOISES if dense else _NOISES), shape, stream="latents")
     steps: list[Step] = []
     sigmas = karras_sigmas(_LEVELS)
     sample(subject.network, latents, sigmas=sigmas, solver="euler", callback=steps.append)
     steps = [step for step in steps if step.index % 2 == 0 or step.index == _LEVELS - 1]
     names = ("network", "gaussian", "multidelta") if dense else ("network", "gaussian")
-    cuts = [k for k in separated_cuts(subject.moments) if dense or k <= _SPARSE_VECTORS]
+    cuts = [k for k in separated_cuts(subject.moments) if dense or k <= SPARSE_VECTORS]
     components = subject.moments.eigvecs
     found: dict[str, list[Tensor]] = {"vectors": [], "correlation": [], "steered": []}
     for done, step in enumerate(steps):
         task.report(done / len(steps))
         for name in names:
-            spectrum = jacobian_spectrum(
-                *(subject.denoisers[name], step.x, step.sigma, subject.dim if dense else _SPARSE_VECTORS),
-                full=dense,
-                iterations=_ITERATIONS,
-                seed=seed,
-            )
+            left = singular_vectors(subject, name, step)
             said = {**tags, "sigma": step.sigma, "on": "noise", "denoiser": name}
-            for k, overlaps in overlaps_at(spectrum.left, components, cuts).items():
+            for k, overlaps in overlaps_at(left, components, cuts).items():
                 yield of_estimate("jacobian_overlap", mean_estimate(overlaps), k=k, **said)
             if name == "multidelta":
                 continue
-            samples = steer(subject.denoisers[name], step, sigmas, spectrum.left[:, :, 0], seed=seed)
+            samples = steer(subject.denoisers[name], step, sigmas, left[:, :, 0], seed=seed)
             for direction, moved in responses(samples, step.sigma).items():
                 yield of_estimate("steering_response", mean_estimate(moved), direction=direction, **said)
             if name == "network":
-                kept = min(spectrum.left.shape[2], components.shape[1], _LARGEST_MAP)
-                first = spectrum.left[0, :, :kept]
-                found["correlation"].append((first.T @ components[:, :kept]).abs().float().cpu())
-                leading, principal = first[:, :_PICTURED], components[:, :_PICTURED]
-                found["vectors"].append(as_pictures(signed_like(leading, principal), shape))
-                found["steered"].append(quantize(samples[:_PICTURED]).cpu())
+                for of, picture in portrait(left[0], components, shape).items():
+                    found[of].append(picture)
+                found["steered"].append(quantize(samples[:PICTURED]).cpu())
     task.save_arrays(
         sigmas=torch.tensor([step.sigma for step in steps]),
         path=torch.stack([quantize(step.denoised[0]).cpu() for step in steps]),
         mean=quantize(subject.moments.mean.reshape(1, *shape)).cpu(),
-        components=as_pictures(components[:, :_PICTURED], shape),
+        components=as_pictures(components[:, :PICTURED], shape),
         **{name: torch.stack(parts) for name, parts in found.items()},
     )
+
+
+def is_dense(dim: int) -> bool:
+    """Whether whole Jacobians of images of so many numbers are cheaper than an iteration."""
+    return dim <= _DENSE_DIM
+
+
+def singular_vectors(subject: "Subject", name: str, step: "Step") -> "Tensor":
+    """The leading left singular vectors of a denoiser's Jacobian where a path has come to.
+
+    Args:
+        subject: whose denoiser it is.
+        name: of the denoiser.
+        step: where the path of b noises has come to.
+
+    Returns:
+        Orthonormal columns, (b, d, m); all d of them for small images.
+    """
+    from ..measures.jacobian import jacobian_spectrum
+
+    dense = is_dense(subject.dim)
+    return jacobian_spectrum(
+        *(subject.denoisers[name], step.x, step.sigma, subject.dim if dense else SPARSE_VECTORS),
+        full=dense,
+        iterations=ITERATIONS,
+        seed=subject.config.seed,
+    ).left
+
+
+def portrait(left: "Tensor", components: "Tensor", shape: tuple[int, ...]) -> "dict[str, Tensor]":
+    """What a page shows of one Jacobian.
+
+    Args:
+        left: its left singular vectors, (d, m).
+        components: principal components, (d, r).
+        shape: of an image.
+
+    Returns:
+        `correlation`, |UᵀU_data|, (k, k), and `vectors`, the first three, uint8 (3, c, h, w).
+    """
+    from .directions import as_pictures, signed_like
+
+    kept = min(left.shape[1], components.shape[1], _LARGEST_MAP)
+    leading, principal = left[:, :PICTURED], components[:, :PICTURED]
+    return {
+        "correlation": (left[:, :kept].T @ components[:, :kept]).abs().float().cpu(),
+        "vectors": as_pictures(signed_like(leading, principal), shape),
+    }
 
 
 def separated_cuts(moments: "Moments") -> list[int]:
