@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 import gausslens
 
@@ -172,9 +173,10 @@ def _pairs(audit: Audit, who: Auditee, command: str) -> Iterator[Figure]:
     """The closest pairs.
 
     Yields:
-        A grid, if there are samples that are pictures.
+        A grid, if there are samples that are pictures, or become such by decoding.
     """
-    if audit.samples is None or who.bounds is None or who.images.shape[0] not in (1, 3):
+    decode, originals = who.model.decode, who.images.train if who.pictures is None else who.pictures[0]
+    if audit.samples is None or (who.bounds is None and decode is None) or originals.shape[1] not in (1, 3):
         return
     for heading, quantity, caption in (
         ("Samples named as copies", "copy", "Each column is a sample above the training image that it is a copy of."),
@@ -191,7 +193,9 @@ def _pairs(audit: Audit, who: Auditee, command: str) -> Iterator[Figure]:
             best.setdefault(record["image"], record)
         chosen = list(best.values())[:_PAIRS]
         if chosen:
-            rows = [_pictures(audit.samples, chosen, "sample"), _pictures(who.images.train, chosen, "image")]
+            samples = as_tensor(audit.samples)[[record["sample"] for record in chosen]]
+            images = as_tensor(originals)[[record["image"] for record in chosen]]
+            rows = [_as_pixels(samples if decode is None else decode(samples)), _as_pixels(images)]
             yield ImageGrid(
                 title=heading,
                 caption=caption,
@@ -202,9 +206,8 @@ def _pairs(audit: Audit, who: Auditee, command: str) -> Iterator[Figure]:
             )
 
 
-def _pictures(images: Any, chosen: list[Record], name: str) -> NDArray[Any]:
-    picked = as_tensor(images)[[record[name] for record in chosen]]
-    pixels: NDArray[Any] = (picked if picked.dtype.itemsize == 1 else quantize(picked)).cpu().numpy()
+def _as_pixels(images: Tensor) -> NDArray[Any]:
+    pixels: NDArray[Any] = (images if images.dtype.itemsize == 1 else quantize(images)).cpu().numpy()
     return pixels
 
 

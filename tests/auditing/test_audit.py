@@ -9,10 +9,15 @@ import torch
 
 import gausslens
 from gausslens import ConfigError, DataError, GaussianDenoiser, Moments, MultiDeltaDenoiser
+from gausslens.auditing.auditee import fit
+from gausslens.auditing.config import AuditConfig
+from gausslens.auditing.pages import make_page
 from gausslens.auditing.rules import VERDICTS, judge
 from gausslens.auditing.stages import evidence_of
 from gausslens.auditing.telling import SCHEMA, as_json
-from gausslens.images import dequantize
+from gausslens.images import dequantize, quantize
+from gausslens.measuring.references import RunImages
+from gausslens.report import ImageGrid
 from gausslens.zoo.model import Model
 
 HOW = {"samples": 120, "noises": 4, "count": 60, "sigmas": (4.0, 1.0, 0.3, 0.1)}
@@ -158,3 +163,18 @@ def test_a_model_of_latents_is_audited_in_its_latents(images):
     assert found.samples.dtype == torch.float32
     with pytest.raises(ConfigError, match="features must be left out"):
         gausslens.audit(model, train, held_out, features="efficientnet-lite0", **how)
+
+
+def test_the_gallery_shows_decoded_latents(images):
+    train, held_out = (quantize(part) for part in images)
+    ways = {"encode": lambda x: 0.02 * dequantize(x), "decode": lambda z: quantize(z / 0.02)}
+    copier = MultiDeltaDenoiser(ways["encode"](train), bounds=None)
+    model = Model(copier, (1, 6, 6), bounds=None, sigma_range=(0.005, 10.0), **ways)
+    how = {**HOW, "sigmas": (1.0, 0.1, 0.02, 0.005)}
+    who = fit(model, RunImages(train, train, held_out, None, None, "images"), AuditConfig("model", **how))
+    page = make_page(gausslens.audit(model, train, held_out, **how), who, {}, "gausslens audit")
+    grids = [figure for section in page.sections for figure in section.figures if isinstance(figure, ImageGrid)]
+    assert grids
+    for grid in grids:  # the samples of this model are training images
+        samples, originals = grid.images.astype(int)
+        assert abs(samples - originals).mean() < 2
