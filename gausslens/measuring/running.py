@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from ..acceleration import fitting_threads
 from ..errors import ConfigError
 from ..generation import best_device
 from ..progress import track
@@ -60,11 +61,12 @@ def measure(config: MeasureConfig, *, progress: bool = False) -> Run:
             network = load_trained(trained, kimg=config.kimg, ema=config.weights == "ema", device=device)
             subject = Subject(network, trained.config, images, config, run.path)
             run.save_json("provenance.json", {"sessions": [*run.provenance["sessions"], describe_machine(device)]})
-            for name in track(missing, label="measuring", enabled=progress):
-                started = time.perf_counter()
-                records = [{"measure": name, **record} for record in TAKE[name](subject)]
-                seconds = {"measure": name, "quantity": _FINISHED, "value": time.perf_counter() - started}
-                run.append([*records, seconds])
+            with fitting_threads(device, config.count * subject.dim):
+                for name in track(missing, label="measuring", enabled=progress):
+                    started = time.perf_counter()
+                    records = [{"measure": name, **record} for record in TAKE[name](subject)]
+                    seconds = {"measure": name, "quantity": _FINISHED, "value": time.perf_counter() - started}
+                    run.append([*records, seconds])
     return run
 
 
