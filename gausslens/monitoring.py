@@ -30,7 +30,7 @@ from .denoisers.protocol import Denoiser, placement
 from .errors import CheckpointError, ConfigError, DataError
 from .images import Bounds, check_labels, content_hash, gather
 from .looks import Look, Vantage, Watched
-from .marks import Mark, closest_to_gaussian, recommended, start_of_memorizing, wanted
+from .marks import MEMORIZED, Mark, closest_to_gaussian, recommended, start_of_memorizing, wanted
 from .measures.intervals import Estimate, proportion_estimate
 from .noise import as_sigmas
 from .pacing import TimeShare
@@ -234,7 +234,7 @@ class GeneralizationMonitor:
         sure = "" if closest.settled else ", so far"
         cost = f", {self.cost:.1%} of the training time" if self.cost < 1 else ""
         words = [
-            f"{len(self._looks)} looks{cost}.",
+            f"{len(self._looks)} look{'s' if len(self._looks) > 1 else ''}{cost}.",
             f"Closest to the Gaussian denoiser at {unit} {closest.step:g} ({_between(closest)}{sure}).",
         ]
         if memorizing is not None:
@@ -242,7 +242,10 @@ class GeneralizationMonitor:
         else:
             share = proportion_estimate(last.copies, last.samples) if last.samples else None
             copies = "" if share is None else f" ({last.copies} of {last.samples} samples are copies)"
-            words.append(f"No memorising is seen up to {unit} {last.step:g}{copies}.")
+            seen = (
+                "certain" if share is not None and share.low > MEMORIZED else "seen"
+            )  # one look with copies is no proof
+            words.append(f"No memorising is {seen} up to {unit} {last.step:g}{copies}.")
         words.append(f"Keep the weights of {unit} {self.recommended:g}.")
         return " ".join(words)
 

@@ -278,6 +278,13 @@ def test_one_look_with_copies_starts_nothing():
     assert start_of_memorizing(looks) is None
 
 
+def test_a_single_look_with_copies_is_told_as_uncertain():
+    monitor = GeneralizationMonitor(TRAIN, HELD_OUT, samples=16, count=8)
+    monitor.look(multidelta, 0)
+    assert re.match(r"1 look\b", monitor.summary())
+    assert "No memorising is certain up to step 0 (16 of 16 samples are copies)" in monitor.summary()
+
+
 def test_memorising_ends_only_when_it_is_surely_over():
     looks = [look_at(step, copies=copies) for step, copies in enumerate((0, 0, 0, 8, 8, 2, 1, 2))]
     assert start_of_memorizing(looks).step == 3, "a few copies later do not undo it"

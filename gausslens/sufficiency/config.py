@@ -73,7 +73,8 @@ class HowManyConfig:
             if value is not None and not 0 < value < float("inf"):
                 raise ConfigError(f"{name} must be a finite number above 0; got {value}.")
         if self.sizes and (len(set(self.sizes)) < 2 or min(self.sizes) < 2):
-            raise ConfigError(f"sizes must be two or more different numbers, each at least 2; got {self.sizes}.")
+            given = ", ".join(map(str, self.sizes))
+            raise ConfigError(f"sizes must be two or more different numbers, each at least 2; got {given}.")
         if self.no_images and self.blur:
             raise ConfigError("images can be left out (--no-images) or blurred (--blur), not both.")
 
