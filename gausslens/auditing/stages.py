@@ -244,7 +244,12 @@ def take_features(who: Auditee, samples: Tensor, *, progress: bool = False) -> I
     for quantity, value in {**numbers, "nearest_cosine": found.nearest_cosine}.items():
         if value is not None:
             yield {"quantity": quantity, "value": value, **tags}
-    yield of_estimate("memorized_fraction_features", found.memorization.ratio_fraction, features=found.network)
+    near, named = found.memorization, {"features": found.network}
+    yield of_estimate("memorized_fraction_features", near.ratio_fraction, **named)
+    if near.gl_relative is not None:
+        yield of_estimate("relative_gl_features", near.gl_relative, **named)
+    if near.copy_test is not None:
+        yield {"quantity": "copy_p_features", "value": near.copy_test.p_value, "count": len(samples), **named}
 
 
 def evidence_of(records: Sequence[Record]) -> Evidence:

@@ -94,8 +94,11 @@ def summary(audit: "Audit") -> Iterator[tuple[str, str, str]]:
         ("samples much like one training image", "memorized_fraction", "nearer than a third of the next"),
         ("samples named as copies", "copied_fraction", "two-set copy test"),
         ("novelty, relative GL", "relative_gl", "1 is as new as held-out images"),
-        ("Fréchet distance", "frechet", "in the feature space"),
-        ("MiFID", "mifid", "in the feature space"),
+        ("Fréchet distance of features", "frechet", f"that of held-out images is {_single(audit, 'frechet_held_out')}"),
+        ("MiFID of features", "mifid", "as the Fréchet distance, but far larger if samples are copies"),
+        ("features much like one image's", "memorized_fraction_features", "nearer than a third of the next"),
+        ("novelty of features, relative GL", "relative_gl_features", "1 is as new as held-out images"),
+        ("p of the copy test of features", "copy_p_features", "beside that of pixels, which decides"),
     ):
         for record in audit.find(quantity):
             yield name, _number(record), note
@@ -142,6 +145,11 @@ def _number(record: Record) -> str:
     ends = record.get("low"), record.get("high")
     interval = "" if None in ends else f" [{ends[0]:.3g}, {ends[1]:.3g}]"
     return f"{record['value']:.3g}{interval}"
+
+
+def _single(audit: "Audit", quantity: str) -> str:
+    found = audit.find(quantity)
+    return _number(found[0]) if found else "unknown"
 
 
 def _without(record: Record, *names: str) -> Record:

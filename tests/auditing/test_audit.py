@@ -178,3 +178,15 @@ def test_the_gallery_shows_decoded_latents(images):
     for grid in grids:  # the samples of this model are training images
         samples, originals = grid.images.astype(int)
         assert abs(samples - originals).mean() < 2
+
+
+def test_features_are_told_beside_the_pixels(images, tmp_path, monkeypatch):
+    train, held_out = images
+    (tmp_path / "feature_module.py").write_text("def flat(images):\n    return images[:, 0].flatten(1)\n")
+    monkeypatch.chdir(tmp_path)
+    found = gausslens.audit(MultiDeltaDenoiser(train), train, held_out, features="feature_module:flat", **HOW)
+    assert found.find("copy_p_features")[0]["value"] < 0.01
+    assert found.find("relative_gl_features")[0]["value"] < 0.1
+    told = str(found)
+    for name in ("Fréchet distance of features", "p of the copy test of features", "that of held-out images is"):
+        assert name in told
