@@ -4,7 +4,7 @@ All studies take their models from here, so that two that need the same model na
 By default, of `available` training images (all but those held out), models are trained on
 
     sizes  the least that make sense · a few · between · half · all
-    few    a 64th of them, at least 64: small for the network, for the studies of width and time
+    few    a 64th of them, at least 48: small for the network, for the studies of width and time
 
 as the paper does with 70,000/2ᵏ and 50,000/2ᵏ images. Subsets of at most half are the first of two disjoint sets ("s1:64"),
 so that models for the study of strong generalisation are the same ones.
@@ -33,7 +33,8 @@ _QUICK_PIXELS = 16
 _LAYOUT = ("width", "multipliers", "blocks", "attention")
 _COUNT = 200  # images behind a number
 _FEWEST = 10  # images that a model must surely memorise
-_QUICK = {"width": 24, "multipliers": (1,), "blocks": 1, "batch": 64, "learning_rate": 6e-3, "kimg": 96.0}
+_FEW = 48  # images that it comes to memorise while it is trained
+_QUICK = {"width": 24, "multipliers": (1,), "blocks": 1, "batch": 64, "learning_rate": 6e-3, "kimg": 80.0}
 _RISE = 1 / 20  # the share of training over which the step size may rise
 _QUICK_TRAINING = {"ramp_kimg": 2.0, "ema_kimg": 10.0, "level_mean": -1.2, "level_spread": 1.2}
 
@@ -247,7 +248,7 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
     }
     asked = {name: getattr(config, name) for name in ("width", "batch", "learning_rate", "kimg")}
     own |= {name: value for name, value in asked.items() if value is not None}
-    few = config.few or max(64, available // 64)
+    few = config.few or max(_FEW, available // 64)
     half = available // 2
     sizes = config.sizes or (max(_FEWEST, available // 512), few, round(math.sqrt(few * half)), half, available)
     sizes = tuple(sorted(n for n in set(sizes)))

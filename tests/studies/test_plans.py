@@ -19,7 +19,7 @@ def plan(**options):
 
 def test_sizes_reach_from_few_images_to_all_with_half_of_them_among():
     made = plan()
-    assert made.sizes == (10, 64, 215, 719, 1438)
+    assert made.sizes == (10, 48, 186, 719, 1438)
     assert made.available == 1438
     assert made.few in made.sizes
     assert made.width in made.widths
@@ -27,7 +27,7 @@ def test_sizes_reach_from_few_images_to_all_with_half_of_them_among():
 
 def test_training_sets_of_at_most_half_are_the_first_of_two_disjoint_ones():
     made = plan()
-    assert [made.split(n) for n in made.sizes] == ["s1:10", "s1:64", "s1:215", "s1:719", "1438"]
+    assert [made.split(n) for n in made.sizes] == ["s1:10", "s1:48", "s1:186", "s1:719", "1438"]
     assert made.split(64, half=2) == "s2:64"
 
 
@@ -106,7 +106,7 @@ def test_what_cannot_be_meant_is_refused_in_words(options, words):
 def test_a_wider_network_is_expected_to_take_longer():
     made = plan()
     assert made.model(64, 0, width=48).cost > 1.3 * made.model(64, 0).cost
-    assert made.model(64, 0, kimg=192.0, snapshots=()).cost == pytest.approx(2 * made.model(64, 0).cost, rel=0.1)
+    assert made.model(64, 0, kimg=160.0, snapshots=()).cost == pytest.approx(2 * made.model(64, 0).cost, rel=0.1)
 
 
 def test_figures_name_the_command_that_makes_them():

@@ -87,15 +87,15 @@ def test_subsets_are_compared_with_all_images(findings):
         gaussian = GaussianDenoiser(Moments.fit(images)).to(torch.float32)
         return generate(gaussian, (1, 8, 8), findings.plan.samples, dtype=torch.float32)
 
-    subset = available[draw_order(0, len(available), stream="subsets")[:32]]
+    subset = available[draw_order(0, len(available), stream="subsets")[:64]]
     expected = agreement(samples(subset), samples(available)).same_noise.correlation
     tags = {"quantity": "agreement_correlation", "reference": "gaussian_full", "noise": "same", "seed": 0}
     (judged,) = findings.evidence.where(**tags, role=None).records
-    assert judged["n"] == findings.plan.few == 32
+    assert judged["n"] == 64 > findings.plan.few  # fewer say little of a covariance
     assert judged["value"] == pytest.approx(expected.value)
     assert judged["high"] == pytest.approx(expected.high)
     others = findings.evidence.where(**tags, role="curve")
-    assert list(others.by("n")) == [4, 8, 16, 64, 128, 256, 512]
+    assert list(others.by("n")) == [8, 16, 32, 128, 256, 512]
 
 
 def test_large_pairs_are_disjoint_whatever_the_sizes():
