@@ -84,9 +84,9 @@ def judge(evidence: Evidence) -> Verdict:
             verdict, (reason, *context), None if lean is None else lean.value, None if lean is None else lean.sigma
         )
 
-    if reason := _unfit(evidence):
-        return conclude(CANNOT_TELL, reason)
     copying, copies = _copying(evidence)
+    if reason := _unfit(evidence):
+        return conclude(CANNOT_TELL, f"{reason} Even so, {copies}" if copying else reason)
     if copying == MEMORIZING:
         return conclude(MEMORIZING, copies)
     if most is None:
@@ -158,8 +158,8 @@ def _unfit(evidence: Evidence) -> str | None:
     if considered and 2 * sum(considered) > len(considered):
         return (
             f"the model denoises these images worse than a plain Wiener filter, training images too, at {sum(considered)} "
-            f"of {len(considered)} intermediate noise levels: they are of another source, prepared otherwise, or it is "
-            "not trained."
+            f"of {len(considered)} intermediate noise levels: they are not those it was trained on, prepared otherwise, or "
+            "it is not trained."
         )
     return None
 

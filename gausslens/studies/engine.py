@@ -13,12 +13,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..errors import GausslensError
 from .cells import Cell, CellStore
 from .executors import carry_out, make_executor, share_done
 
 _POLL_SECONDS = 0.25
 # A worker that dies (killed for memory, say) breaks its pool; its cell is tried again this often.
 _ATTEMPTS = 2
+# Pools that break one after the other, with nothing finished between, until it is said that none will last.
+_BROKEN_POOLS = 6
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,7 @@ class _Engine:
         self.todo = [cell for cell in cells if cell.identity not in self.done]
         self.running: dict[Future[float], Cell] = {}
         self.attempts: dict[str, int] = {}
+        self.broken_pools = 0  # since a cell was finished
         self.deadline = None if budget is None else time.monotonic() + budget
         self.outcome = Outcome()
         self.expected = self.total = sum(cell.cost for cell in self.todo)
@@ -121,6 +125,7 @@ class _Engine:
                         if finished is not None:
                             finished(cell)
                 except BrokenProcessPool:
+                    self._count_broken()
                     executor = stack.enter_context(make_executor(self.on, self.workers))
                 if progress is not None:
                     progress(self._progress())
@@ -167,6 +172,7 @@ class _Engine:
             if error is None:
                 self.past, self.past_expected = self.past + future.result(), self.past_expected + cell.cost
                 self.done.add(cell.identity)
+                self.broken_pools = 0
                 finished.append(cell)
             elif isinstance(error, BrokenProcessPool):
                 broken = error
@@ -185,6 +191,15 @@ class _Engine:
             self.todo.insert(0, cell)
         else:
             self.outcome.failed[cell] = error
+
+    def _count_broken(self) -> None:
+        self.broken_pools += 1
+        if self.broken_pools >= _BROKEN_POOLS:
+            raise GausslensError(
+                f"{self.broken_pools} pools of worker processes have died without finishing anything. If memory is short, "
+                'use fewer workers; in a script of yours, put the call under `if __name__ == "__main__":`, since workers '
+                'read the script again. on="here" works without a pool.'
+            )
 
     def _progress(self) -> Progress:
         shares = {cell: share_done(cell, self.folder) for cell in self.running.values()}

@@ -192,3 +192,12 @@ def test_gaps_lost_in_their_errors_are_for_want_of_images():
     found = judge(replace(evidence(), rho=nothing, position=nothing, retrieval=nothing))
     assert found.verdict == "cannot tell"
     assert found.reasons[0].startswith("too few images")
+
+
+def test_copies_of_a_model_that_cannot_be_judged_are_told():
+    behind = evidence(train=2.0, held_out=2.0)
+    assert "copies" not in judge(behind).reasons[0]
+    copies = {"memorized_fraction": near(0.03), "copied_fraction": near(0.03), "copy_p": 1e-4}
+    found = judge(replace(behind, **copies))
+    assert found.verdict == "cannot tell"
+    assert "Even so, some samples are copies" in found.reasons[0]

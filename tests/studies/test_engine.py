@@ -15,7 +15,7 @@ import pytest
 import toy_cells
 from toy_cells import add
 
-from gausslens import CheckpointError, ConfigError, MissingExtraError
+from gausslens import CheckpointError, ConfigError, GausslensError, MissingExtraError
 from gausslens.studies.cells import Cell, CellStore
 from gausslens.studies.engine import in_order, run_cells
 from gausslens.studies.executors import HereExecutor, make_executor
@@ -111,6 +111,16 @@ def test_a_pool_that_takes_no_work_ends_in_failures(tmp_path, monkeypatch):
     outcome = run_cells([root, *others], tmp_path, workers=2)
     assert list(outcome.failed) == [root]
     assert set(outcome.skipped) == set(others)
+
+
+def test_pools_that_never_last_are_given_up_in_words(tmp_path, monkeypatch):
+    class Broken(HereExecutor):
+        def submit(self, fn, /, *args, **kwargs):
+            raise BrokenProcessPool("no worker lives")
+
+    monkeypatch.setattr("gausslens.studies.engine.make_executor", lambda on, workers: Broken())
+    with pytest.raises(GausslensError, match="__main__"):
+        run_cells([add(k) for k in range(9)], tmp_path, workers=2)
 
 
 def test_a_worker_that_dies_is_replaced(tmp_path):
