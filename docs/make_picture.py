@@ -17,7 +17,7 @@ from gausslens.studies.drawing import line, lines
 from gausslens.studies.running import findings_of
 
 COLUMNS = 10
-SHOWN = (10, 64, 1438)
+SHOWN = (10, 48, 1438)
 
 findings = next(found for found in findings_of(Run.open(sys.argv[1])) if found.study == "size")
 gaps = findings.evidence.where(quantity="gap_rmse", on="held_out", reference="gaussian")

@@ -174,6 +174,10 @@ class Auditee:
         """Names model and images."""
         named = self.model.identity or self.model.source
         parts = [named, content_hash(self.images.train), content_hash(self.images.held_out)]
+        labels = (self.images.train_labels, self.images.held_out_labels)
+        parts += [hashlib.sha256(some.cpu().numpy().tobytes()).hexdigest() for some in labels if some is not None]
+        if self.config.features is not None and Path(self.config.features).is_file():
+            parts.append(hashlib.sha256(Path(self.config.features).read_bytes()).hexdigest())
         if not self.network.state_dict():  # its weights, if any, are out of sight: only its answers can tell
             parts.append(content_hash(self.first_answers.cpu()))
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()

@@ -186,6 +186,16 @@ def test_other_weights_out_of_sight_are_another_audit(tmp_path, capsys):
     assert folders[0] == folders[1] != folders[2]
 
 
+@pytest.mark.usefixtures("module_here")
+def test_other_labels_are_another_audit(tmp_path):
+    pixels, names = load_images("digits").images[:60], set()
+    for labels in (np.arange(60) % 10, np.arange(60) % 10, np.arange(60) % 5):
+        np.savez(tmp_path / "told.npz", images=pixels, labels=labels)
+        config = AuditConfig("odd_models:conditional", train=str(tmp_path / "told.npz"))
+        names.add(running.identity(load_auditee(config, device=torch.device("cpu"))))
+    assert len(names) == 2
+
+
 def test_a_run_on_mirror_images_is_audited_on_its_images_with_mirrored_references(tmp_path):
     config = TrainConfig("digits", split="s1:12", width=8, kimg=0.1, batch=32, flip=True, cpu=True, out=str(tmp_path))
     who = load_auditee(AuditConfig(str(train(config).path)), device=torch.device("cpu"))
