@@ -150,18 +150,26 @@ class ResidualBlock(nn.Module):
         """
         if skipped is not None:
             x = torch.cat([x, skipped], 1)
-        hidden = self.first(self._resampled(silu(self.norm_in(x))))
-        noise = self.noise(embedding)
+        # Biases are added where something is added anyway: by themselves they cost a pass over memory each.
+        hidden = F.conv2d(self._resampled(silu(self.norm_in(x))), self.first.weight, padding=1)
+        noise, bias = self.noise(embedding), _bias(self.first)
         if self.adaptive:
             scale, shift = noise[:, :, None, None].chunk(2, dim=1)
-            hidden = silu(self.norm_mid(hidden) * (1 + scale) + shift)
+            hidden = silu(self.norm_mid(hidden, bias.expand(len(x), -1)) * (1 + scale) + shift)
         else:
-            hidden = silu(self.norm_mid(hidden, noise))
-        hidden = self.second(F.dropout(hidden, self.dropout, self.training))
-        y: Tensor = self.attention((self.skip(self._resampled(x)) + hidden) * self.scale)
+            hidden = silu(self.norm_mid(hidden, noise + bias))
+        hidden = F.conv2d(F.dropout(hidden, self.dropout, self.training), self.second.weight, padding=1)
+        joined = self.skip(self._resampled(x)) + hidden
+        bias = (self.scale * _bias(self.second)[:, None, None]).to(joined.dtype)
+        y: Tensor = self.attention(torch.add(bias, joined, alpha=self.scale))
         return y
 
     def _resampled(self, x: Tensor) -> Tensor:
         if self.resample == "down":
             return downsample(x, smooth=self.smooth)
         return upsample(x, smooth=self.smooth) if self.resample == "up" else x
+
+
+def _bias(layer: nn.Conv2d) -> Tensor:
+    assert layer.bias is not None
+    return layer.bias

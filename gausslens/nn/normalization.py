@@ -29,7 +29,7 @@ class GroupNorm(nn.GroupNorm):
         """
         if x.is_cuda and not torch.is_grad_enabled() and not torch.compiler.is_compiling():
             return self.in_few_passes(x, offset)
-        moved = x if offset is None else x + offset[:, :, None, None]
+        moved = x if offset is None else x + offset[:, :, None, None].to(x.dtype)
         return self.per_channel(moved) if x.is_cuda else super().forward(moved)
 
     def per_channel(self, x: Tensor) -> Tensor:
