@@ -192,7 +192,9 @@ class Run:
         """
         kept = self.snapshots
         if not kept:
-            raise CheckpointError(f"{self.path} has no snapshot yet. Run its command again to continue it.")
+            raise CheckpointError(
+                f"{self.path} has no snapshot yet. If it is a training run, run its command again to continue it."
+            )
         if kimg is not None and float(kimg) not in kept:
             listed = ", ".join(f"{value:g}" for value in kept)
             raise CheckpointError(f"{self.path} has no snapshot at {kimg:g} kimg; it has {listed}.")

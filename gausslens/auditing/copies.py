@@ -27,9 +27,11 @@ from ..measures.neighbors import duplicates, resident
 from ..measures.twoset import CopyTest, Neighborhood, judge_neighborhood
 from ..progress import track
 from .pool import Pool, families_of, without_repeats
+from .thresholds import THRESHOLDS
 from .transformations import Transformation
 
-ALARM_LEVEL = 0.001  # of the p-value: at most one false alarm in a thousand audits
+ALARM_LEVEL = THRESHOLDS["p"].value
+DUPLICATE_RMSE = 2 / 255  # root mean square difference up to which two images are the same
 
 
 class Pair(NamedTuple):
@@ -139,7 +141,7 @@ def find_copies(
     false_discovery: float = 0.1,
     level: float = ALARM_LEVEL,
     permutations: int = 9999,
-    duplicate_rmse: float = 2 / 255,
+    duplicate_rmse: float = DUPLICATE_RMSE,
     seed: int = 0,
     bounds: Bounds = (-1.0, 1.0),
     device: torch.device | str | None = None,

@@ -16,6 +16,7 @@ from ..generation import BATCH
 from ..images import quantize
 from ..measures.gaps import gap
 from ..measures.intervals import Estimate
+from ..measures.neighbors import duplicates
 from ..measures.superposition import linearity
 from ..measuring.measurements import of_curve, of_estimate
 from ..noise import draw_noise, karras_sigmas
@@ -23,7 +24,7 @@ from ..progress import measured
 from ..runs import Record
 from ..sampling import sample
 from .auditee import Auditee
-from .copies import Copies, find_copies
+from .copies import DUPLICATE_RMSE, Copies, find_copies
 from .features import compare_features
 from .foreignness import Foreignness, check_foreignness
 from .losses import BASELINE, measure_losses
@@ -67,6 +68,19 @@ def take_losses(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
     for quantity in (*_FLAGS, "p_values"):
         for sigma, value in zip(levels, getattr(found, quantity) or (), strict=False):
             yield {"quantity": quantity, "value": value, "sigma": sigma}
+
+
+def take_duplicates(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
+    """Training images that repeat others, and held-out images that repeat training images.
+
+    Yields:
+        How many, of either kind.
+    """
+    train, tolerance = who.images.train, DUPLICATE_RMSE * who.dim**0.5
+    for quantity, others in (("train_duplicates", None), ("shared_duplicates", who.held_out)):
+        if quantity == "train_duplicates" or others is not None:
+            pairs = duplicates(train, others, tolerance=tolerance, device=who.device, progress=progress)
+            yield {"quantity": quantity, "value": len(pairs), "count": len(train if others is None else others)}
 
 
 def take_foreignness(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
@@ -199,11 +213,6 @@ def take_copies(who: Auditee, samples: Tensor, *, progress: bool = False) -> tup
         records.append({"quantity": "copy_p", "value": found.p_value, "count": len(samples)})
     for family, test in found.tests.items():
         records.append({"quantity": "copy_test_p", "value": test.p_value, "family": family, "count": len(samples)})
-    for quantity, pairs in (
-        ("train_duplicates", found.train_duplicates),
-        ("shared_duplicates", found.shared_duplicates),
-    ):
-        records.append({"quantity": quantity, "value": len(pairs), "count": len(who.images.train)})
     for pair in found.pairs:
         tags = {"sample": pair.sample, "image": pair.image, "transformation": str(pair.transformation)}
         records.append({"quantity": "copy", "value": pair.rmse, "ratio": pair.ratio, **tags})
@@ -280,6 +289,7 @@ def evidence_of(records: Sequence[Record]) -> Evidence:
 
 
 STAGES: dict[str, Callable[..., Iterator[Record]]] = {
+    "duplicates": take_duplicates,
     "losses": take_losses,
     "foreignness": take_foreignness,
     "distances": take_distances,

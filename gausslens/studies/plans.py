@@ -238,7 +238,8 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
     available, side = splits.available, max(images.shape[1:])
     if available < 64 or len(splits.held_out) < 20:
         raise ConfigError(
-            f"a study needs 64 images to train on and 20 held out; {images.name} has {available} and {len(splits.held_out)}."
+            f"expected at least 64 images to train on and 20 held out; {images.name} has {available} and "
+            f"{len(splits.held_out)}."
         )
     quick = config.model == "unet" and side <= _QUICK_PIXELS
     own: dict[str, Any] = {

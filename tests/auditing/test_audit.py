@@ -190,3 +190,11 @@ def test_features_are_told_beside_the_pixels(images, tmp_path, monkeypatch):
     told = str(found)
     for name in ("Fréchet distance of features", "p of the copy test of features", "that of held-out images is"):
         assert name in told
+
+
+def test_repeats_are_told_without_samples(images):
+    train, held_out = images
+    repeated, seen = torch.cat([train, train[:2]]), torch.cat([held_out, train[:1]])
+    found = gausslens.audit(MultiDeltaDenoiser(repeated), repeated, seen, **{**HOW, "samples": 0})
+    assert [found.find(of)[0]["value"] for of in ("train_duplicates", "shared_duplicates")] == [2, 1]
+    assert "held-out images trained on" in str(found)

@@ -94,7 +94,7 @@ def test_studies_asked_for_come_in_their_order():
         ({"early": 200.0}, "--early must be below --kimg"),
         ({"no_images": True, "blur": True}, "not both"),
         ({"seeds": 0}, "seeds must be at least 1"),
-        ({"held_out": 1790}, "needs 64 images to train on"),
+        ({"held_out": 1790}, "at least 64 images to train on"),
         ({"widths": (4,)}, "two or more different"),
     ],
 )

@@ -54,7 +54,7 @@ def test_what_was_interrupted_is_done_again_and_the_rest_is_not(trained, tmp_pat
         assert command(capsys, "audit", trained, *FAST, "--out", tmp_path)[0] == 130
     (folder,) = tmp_path.glob("audit-digits-*")
     first = Run.open(folder).records()
-    assert {record["stage"] for record in first} == {"losses", "foreignness"}
+    assert {record["stage"] for record in first} == {"duplicates", "losses", "foreignness"}
     with open(folder / "records.jsonl", "a") as file:
         file.write('{"stage": "distances", "quantity": "distance_gaussian", "value": 1.0, "sigma": 4.0}\n')
     monkeypatch.setitem(running.STAGES, "losses", stop)  # it is finished
