@@ -150,14 +150,14 @@ class ResidualBlock(nn.Module):
         """
         if skipped is not None:
             x = torch.cat([x, skipped], 1)
+        activated, noise = self._resampled(silu(self.norm_in(x))), self.noise(embedding)
         # Biases are added where something is added anyway: by themselves they cost a pass over memory each.
-        hidden = F.conv2d(self._resampled(silu(self.norm_in(x))), self.first.weight, padding=1)
-        noise, bias = self.noise(embedding), _bias(self.first)
         if self.adaptive:
             scale, shift = noise[:, :, None, None].chunk(2, dim=1)
-            hidden = silu(self.norm_mid(hidden, bias.expand(len(x), -1)) * (1 + scale) + shift)
+            hidden = silu(self.norm_mid(self.first(activated)) * (1 + scale) + shift)
         else:
-            hidden = silu(self.norm_mid(hidden, noise + bias))
+            hidden = F.conv2d(activated, self.first.weight, padding=1)
+            hidden = silu(self.norm_mid(hidden, noise + _bias(self.first)))
         hidden = F.conv2d(F.dropout(hidden, self.dropout, self.training), self.second.weight, padding=1)
         joined = self.skip(self._resampled(x)) + hidden
         bias = (self.scale * _bias(self.second)[:, None, None]).to(joined.dtype)

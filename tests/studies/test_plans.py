@@ -1,13 +1,16 @@
 """Plans: numbers that follow from the images, and cells that are shared."""
 
 import json
+import math
 
 import pytest
 
+from gausslens.config import TrainConfig
 from gausslens.data.loading import load_images
 from gausslens.errors import ConfigError
 from gausslens.parsing import parse
 from gausslens.studies.config import DEFAULT_STUDIES, STUDIES, StudyConfig
+from gausslens.studies.costs import seconds_to_train
 from gausslens.studies.describing import described
 from gausslens.studies.plans import Plan, make_plan
 from gausslens.verbs.studying import Options
@@ -107,6 +110,12 @@ def test_a_wider_network_is_expected_to_take_longer():
     made = plan()
     assert made.model(64, 0, width=48).cost > 1.3 * made.model(64, 0).cost
     assert made.model(64, 0, kimg=160.0, snapshots=()).cost == pytest.approx(2 * made.model(64, 0).cost, rel=0.1)
+
+
+@pytest.mark.parametrize("network", ["unet", "ncsnpp", "ddpmpp", "adm", "skipnet", "dit", "linear"])
+def test_what_any_network_takes_can_be_estimated(network):
+    config = TrainConfig("digits", network=network, sigma=1.0 if network in ("skipnet", "dit", "linear") else None)
+    assert 0 < seconds_to_train(config, (1, 8, 8), cpu=True) < math.inf
 
 
 def test_figures_name_the_command_that_makes_them():
