@@ -1,6 +1,6 @@
 """Publish a study: its records under results/, its curves as SVG, and the tables of docs/reproduce.md.
 
-    python commands/publish.py runs/study-cifar10-1a2b3c4d [--commit HASH]
+    python commands/publish.py runs/study-cifar10-1a2b3c4d [--only size,time] [--commit HASH]
 
 RUN is the folder of a study beside its cells. Every number in the tables is computed here from records; the paper's numbers
 beside them are of arXiv:2410.24060 and its published notebooks. Other text of docs/reproduce.md stays as it is.
@@ -14,12 +14,13 @@ from pathlib import Path
 from gausslens.report.drawings import drawing
 from gausslens.report.figures import CurveFigure
 from gausslens.report.rendering import anchor
-from gausslens.runs import Run
+from gausslens.runs import Record, Run
 from gausslens.studies.catalogue import find_study
 from gausslens.studies.claims import Verdict, judge
 from gausslens.studies.config import STUDIES
 from gausslens.studies.plans import Plan
 from gausslens.studies.running import findings_of
+from gausslens.studies.study import Findings
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "reproduce.md"
@@ -54,18 +55,22 @@ def main() -> None:
     """Read the command line and obey it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
+    parser.add_argument("--only", default=",".join(STUDIES), help="studies to publish, comma-separated; by default all")
     parser.add_argument("--commit", help="the version of the code that computed, where the run does not know it")
     args = parser.parse_args()
     run = Run.open(args.run)
     plan = Plan.from_json(run.settings)
-    save(run, plan, RESULTS / plan.name, args.commit)
-    drawn = draw(run, plan, RESULTS / plan.name / "figures")
+    only = args.only.split(",")
+    records = [record for record in run.records() if record["study"] in only]
+    found = [findings for findings in findings_of(run) if findings.study in only]
+    save(run, plan, records, RESULTS / plan.name, args.commit)
+    drawn = draw(found, RESULTS / plan.name / "figures")
     text = PAGE.read_text()
     head, tail = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
-    PAGE.write_text("\n".join([head, "", *tables(run, plan, drawn), tail]))
+    PAGE.write_text("\n".join([head, "", *tables(plan, records, found, drawn), tail]))
 
 
-def save(run: Run, plan: Plan, folder: Path, commit: str | None) -> None:
+def save(run: Run, plan: Plan, records: list[Record], folder: Path, commit: str | None) -> None:
     """The study's config, provenance and records, without paths and with six digits."""
     folder.mkdir(parents=True, exist_ok=True)
     config = json.loads((run.path / "config.json").read_text())
@@ -74,17 +79,17 @@ def save(run: Run, plan: Plan, folder: Path, commit: str | None) -> None:
     known = [session | {"commit": commit} for session in sessions] if commit else sessions
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     (folder / "provenance.json").write_text(json.dumps({"sessions": known}, indent=1) + "\n")
-    lines = (json.dumps({name: _shorter(value) for name, value in record.items()}) for record in run.records())
+    lines = (json.dumps({name: _shorter(value) for name, value in record.items()}) for record in records)
     (folder / "records.jsonl").write_text("".join(f"{line}\n" for line in lines))
 
 
-def draw(run: Run, plan: Plan, folder: Path) -> dict[int, list[tuple[str, str]]]:
+def draw(found: list[Findings], folder: Path) -> dict[int, list[tuple[str, str]]]:
     """Write the curves; returns the study and title of every figure drawn, by the paper's figure that it redraws."""
     folder.mkdir(exist_ok=True)
     for old in folder.glob("*.svg"):
         old.unlink()
     drawn: dict[int, list[tuple[str, str]]] = {}
-    for findings in findings_of(run):
+    for findings in found:
         for figure in find_study(findings.study).draw(findings):
             for number in figure.redraws:
                 drawn.setdefault(number, []).append((findings.study, figure.title))
@@ -95,7 +100,9 @@ def draw(run: Run, plan: Plan, folder: Path) -> dict[int, list[tuple[str, str]]]
     return drawn
 
 
-def tables(run: Run, plan: Plan, drawn: dict[int, list[tuple[str, str]]]) -> Iterator[str]:
+def tables(
+    plan: Plan, records: list[Record], found: list[Findings], drawn: dict[int, list[tuple[str, str]]]
+) -> Iterator[str]:
     """The claims and the figures, as Markdown.
 
     Yields:
@@ -105,20 +112,23 @@ def tables(run: Run, plan: Plan, drawn: dict[int, list[tuple[str, str]]]) -> Ite
     yield f"`{plan.command.replace(plan.data, Path(plan.data).name)}`, with `--only` the study named.\n"
     yield "| claim | study | our number [95 %], seeds | threshold | the paper's | verdict |"
     yield "|---|---|---|---|---|---|"
-    for verdict in judge(run.records()):
+    for verdict in judge(records):
         studies = [name for name in STUDIES if verdict.claim in find_study(name).claims]
         yield (
             f"| {verdict.claim} {verdict.text} | {', '.join(studies)} | {_number(verdict)} | {_threshold(verdict)} | "
             + (f"{PAPER[verdict.claim]} | {verdict.verdict} |")
         )
     yield f"\n### Figures on {plan.name}\n"
+    parts = {findings.study: f" ({findings.done} of {len(findings.parts)} parts)" for findings in found}
     yield "| the paper's | drawn as | by |"
     yield "|---|---|---|"
     for number in range(1, 31):
-        found = drawn.get(number, [])
-        titles = "; ".join(_linked(plan, study, title) for study, title in found) or "not yet"
-        planned = [name for name in STUDIES if number in find_study(name).figures]
-        yield f"| {number} | {titles} | {', '.join(dict.fromkeys(study for study, _ in found) or planned)} |"
+        figures = drawn.get(number, [])
+        titles = "; ".join(_linked(plan, study, title) for study, title in figures) or "not yet"
+        by = list(dict.fromkeys(study for study, _ in figures)) or [
+            name for name in STUDIES if number in find_study(name).figures
+        ]
+        yield f"| {number} | {titles} | {', '.join(name + parts.get(name, '') for name in by)} |"
     yield ""
 
 

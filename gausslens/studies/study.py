@@ -45,9 +45,14 @@ class Findings:
         self._results = {part.key: store.result(part.cell) for part in self.parts if store.is_done(part.cell)}
 
     @property
+    def done(self) -> int:
+        """How many parts are there."""
+        return len(self._results)
+
+    @property
     def finished(self) -> bool:
         """Whether all parts are there."""
-        return len(self._results) == len(self.parts)
+        return self.done == len(self.parts)
 
     @property
     def command(self) -> str:
