@@ -248,12 +248,11 @@ def take_features(who: Auditee, samples: Tensor, *, progress: bool = False) -> I
     found = compare_features(
         who.features, samples, who.images.train, who.held_out, seed=who.config.seed, progress=progress
     )
-    tags = {"features": found.network, "count": found.count}
-    numbers = {"frechet": found.frechet, "frechet_held_out": found.frechet_held_out, "mifid": found.mifid}
-    for quantity, value in {**numbers, "nearest_cosine": found.nearest_cosine}.items():
-        if value is not None:
-            yield {"quantity": quantity, "value": value, **tags}
     near, named = found.memorization, {"features": found.network}
+    for quantity in ("frechet", "frechet_held_out", "mifid", "nearest_cosine"):
+        estimate = getattr(found, quantity)
+        if estimate is not None:
+            yield of_estimate(quantity, estimate, **named)
     yield of_estimate("memorized_fraction_features", near.ratio_fraction, **named)
     if near.gl_relative is not None:
         yield of_estimate("relative_gl_features", near.gl_relative, **named)

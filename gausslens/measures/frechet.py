@@ -7,6 +7,8 @@ all of the variance; the others are noise that nobody sees. It needs no network,
 sets of one size: it shrinks as sets grow.
 """
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -60,8 +62,31 @@ def feature_distance(a: Float[Tensor, "n k"], b: Float[Tensor, "m k"]) -> float:
     Returns:
         The squared distance, in squared units of the features.
     """
-    (mean_a, covariance_a), (mean_b, covariance_b) = _moments(a.double()), _moments(b.double())
-    return float((mean_a - mean_b).square().sum()) + _covariance_distance(covariance_a, covariance_b)
+    return feature_distances([a], b)[0]
+
+
+def feature_distances(sets: Iterable[Float[Tensor, "_ k"]], b: Float[Tensor, "m k"]) -> list[float]:
+    """d² between each of several sets of feature vectors and one, of which a matrix root is taken once.
+
+    With Σ_b^½ in hand, tr((Σ_b^½ Σ_a Σ_b^½)^½) comes from eigenvalues: the root of a product would lose half of the digits.
+
+    Args:
+        sets: of features, (n, k) each.
+        b: features of the one, (m, k).
+
+    Returns:
+        The squared distances, in squared units of the features.
+    """
+    mean_b, covariance_b = _moments(b.double())
+    values, vectors = torch.linalg.eigh(covariance_b)
+    root = (vectors * values.clamp_min(0).sqrt()) @ vectors.T
+    distances = []
+    for a in sets:
+        mean, covariance = _moments(a.double())
+        cross = torch.linalg.eigvalsh(root @ covariance @ root).clamp_min(0).sqrt().sum()
+        spread = covariance.trace() + covariance_b.trace() - 2 * cross
+        distances.append(float((mean - mean_b).square().sum() + spread))
+    return distances
 
 
 def _components(pixels: Tensor, reference: Moments, rank: int) -> Float[Tensor, "n k"]:
@@ -74,11 +99,3 @@ def _moments(features: Float[Tensor, "n k"]) -> tuple[Float[Tensor, "k"], Float[
     mean = features.mean(0)
     centred = features - mean
     return mean, centred.T @ centred / len(features)
-
-
-def _covariance_distance(a: Float[Tensor, "k k"], b: Float[Tensor, "k k"]) -> float:
-    """tr(A + B − 2(A^½BA^½)^½), by eigenvalues: a matrix square root of a product would lose half of the digits."""
-    values, vectors = torch.linalg.eigh(a)
-    root = (vectors * values.clamp_min(0).sqrt()) @ vectors.T
-    cross = torch.linalg.eigvalsh(root @ b @ root).clamp_min(0).sqrt().sum()
-    return float(a.trace() + b.trace() - 2 * cross)

@@ -151,15 +151,17 @@ def test_distances_follow_their_formulas():
     samples = torch.cat([train[:10], pixels(40, 6)])
     found = compare_features(network, samples, train, held_out)
     made, known, unseen = (network.embed(images).double() for images in (samples, train, held_out))
-    assert found.count == 50
+    assert found.frechet.count == 50
     cosines = [max(abs(float(torch.cosine_similarity(x, y, 0))) for y in known) for x in made]
-    assert found.nearest_cosine == pytest.approx(1 - sum(cosines) / 50, rel=1e-6)
-    assert found.frechet == pytest.approx(feature_distance(made, known), rel=1e-6)
-    assert found.frechet_held_out == pytest.approx(feature_distance(unseen[:50], known), rel=1e-6)
-    assert found.mifid == mifid(found.frechet, found.nearest_cosine)
+    assert found.nearest_cosine.value == pytest.approx(1 - sum(cosines) / 50, rel=1e-6)
+    assert found.frechet.value == pytest.approx(feature_distance(made, known), rel=1e-6)
+    assert found.frechet_held_out.value == pytest.approx(feature_distance(unseen[:50], known), rel=1e-6)
+    assert found.mifid.value == mifid(found.frechet.value, found.nearest_cosine.value)
+    for estimate in (found.frechet, found.frechet_held_out, found.mifid, found.nearest_cosine):
+        assert estimate.low < estimate.value < estimate.high
     assert found.memorization.nearest[:10].tolist() == list(range(10))
     assert found.memorization.ratio_fraction.value >= 0.2
-    assert "Fréchet distance of 50 samples" in str(found)
+    assert "Fréchet distance of samples: " in str(found)
 
 
 def test_feature_distance_is_that_of_its_formula():
@@ -174,9 +176,9 @@ def test_feature_distance_is_that_of_its_formula():
 def test_copies_have_a_far_larger_mifid():
     network, train = FeatureNetwork("tiny", Tiny()), pixels(60, 9)
     copying, fresh = compare_features(network, train[:30], train), compare_features(network, pixels(30, 10), train)
-    assert copying.nearest_cosine < 1e-12
-    assert copying.mifid > 1e9 * fresh.mifid
-    assert math.isfinite(copying.mifid)
+    assert copying.nearest_cosine.value < 1e-12
+    assert copying.mifid.value > 1e9 * fresh.mifid.value
+    assert math.isfinite(copying.mifid.value)
     assert mifid(3.0, 0.5) == 3.0
     assert copying.frechet_held_out is None
 
@@ -193,8 +195,8 @@ def test_mifid_is_that_of_torchmetrics():
         *(made.mean(0), made.T.cov(correction=0), made, known.mean(0), known.T.cov(correction=0), known)
     )
     found = compare_features(network, samples, train)
-    assert found.nearest_cosine < 0.1
-    assert found.mifid == pytest.approx(float(theirs), rel=1e-4)
+    assert found.nearest_cosine.value < 0.1
+    assert found.mifid.value == pytest.approx(float(theirs), rel=1e-4)
 
 
 def test_efficientnet_knows_what_it_sees():

@@ -12,6 +12,7 @@ from gausslens.errors import ConfigError, DataError
 from gausslens.measures.intervals import (
     Estimate,
     bootstrap_counts,
+    jackknife_estimate,
     mean_estimate,
     mean_interval,
     minimum_interval,
@@ -234,3 +235,23 @@ def test_coverage_of_means(law, truth, n):
     _, low, high = mean_interval(y)
     covered = float(((low <= truth) & (truth <= high)).double().mean())
     assert 0.93 < covered < 0.97
+
+
+def test_leaving_out_single_units_gives_students_interval_of_a_mean():
+    units = torch.randn(12, dtype=torch.float64)
+    without = [float(torch.cat([units[:i], units[i + 1 :]]).mean()) for i in range(12)]
+    found = jackknife_estimate(float(units.mean()), without, 12)
+    reach = student_quantile(11) * float(units.std()) / 12**0.5
+    assert (found.low, found.high) == pytest.approx((found.value - reach, found.value + reach), rel=1e-12)
+    assert math.isnan(jackknife_estimate(1.0, [1.0], 2).low)
+
+
+def test_leaving_out_groups_covers_a_smooth_statistic():
+    covered = 0
+    for trial in range(300):
+        units = torch.randn(200, generator=torch.Generator().manual_seed(trial), dtype=torch.float64).exp()
+        groups = torch.arange(200) % 10
+        without = [float(units[groups != group].log().var()) for group in range(10)]
+        found = jackknife_estimate(float(units.log().var()), without, 200)
+        covered += found.low <= 1 <= found.high
+    assert 0.91 * 300 <= covered <= 0.98 * 300
