@@ -149,6 +149,19 @@ def _distances(audit: Audit, command: str) -> Iterator[Figure]:
             if audit.find("linearity", denoiser=name)
         ),
     )
+    if audit.find("fvu"):
+        yield CurveFigure(
+            title="What no affine map explains",
+            caption="Share of the model's variance that its linear denoiser, fitted to it on training images, leaves "
+            "unexplained. Dashed: what a fit to so few calls leaves in any case.",
+            command=command,
+            x=_NOISE,
+            y=Axis("FVU", log=True),
+            series=(
+                _series("the model", audit.find("fvu")),
+                _series("floor of the fit", audit.find("fvu_floor"), dashed=True),
+            ),
+        )
 
 
 def _drawn(audit: Audit, who: Auditee) -> str:

@@ -137,9 +137,11 @@ def take_distances(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
             dtype=torch.float32,
         )
         yield from of_curve("distance_linear", gap(network, fit, images, levels, **how), on=on)
-        for quantity, values in (("fvu", fit.fvu), ("fvu_floor", fit.fvu_floor)):
-            for sigma, value in zip(levels.tolist(), values.tolist(), strict=True):
-                yield {"quantity": quantity, "value": value, "sigma": sigma, "count": fit.calls, "on": "train"}
+        explained = of_curve("fvu", gap(network, fit, images, levels, metric="ev", **how), on=on)
+        for record in explained:  # FVU is what is left
+            yield {**record, "value": 1 - record["value"], "low": 1 - record["high"], "high": 1 - record["low"]}
+        for sigma, floor in zip(levels.tolist(), fit.fvu_floor.tolist(), strict=True):
+            yield {"quantity": "fvu_floor", "value": floor, "sigma": sigma, "count": fit.calls, "on": "train"}
 
 
 def generate_samples(who: Auditee, start: int, stop: int, *, progress: bool = False) -> Tensor:
