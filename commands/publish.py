@@ -24,7 +24,7 @@ from gausslens.studies.study import Findings
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "reproduce.md"
-BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
+BEGIN, END = "<!-- tables of {}: begin -->", "<!-- tables of {}: end -->"
 DIGITS = 6
 PAPER = {
     "C1": "least LS .973 at N = 70,000, .862 at 1,094, .771 at 68 (faces)",
@@ -56,7 +56,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("--only", default=",".join(STUDIES), help="studies to publish, comma-separated; by default all")
-    parser.add_argument("--commit", help="the version of the code that computed, where the run does not know it")
+    parser.add_argument("--commit", help="the version of the code on the GPU, where the run does not know it")
     args = parser.parse_args()
     run = Run.open(args.run)
     plan = Plan.from_json(run.settings)
@@ -66,7 +66,8 @@ def main() -> None:
     save(run, plan, records, RESULTS / plan.name, args.commit)
     drawn = draw(found, RESULTS / plan.name / "figures")
     text = PAGE.read_text()
-    head, tail = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
+    begin, end = BEGIN.format(plan.name), END.format(plan.name)
+    head, tail = text[: text.index(begin) + len(begin)], text[text.index(end) :]
     PAGE.write_text("\n".join([head, "", *tables(plan, records, found, drawn), tail]))
 
 
@@ -75,8 +76,10 @@ def save(run: Run, plan: Plan, records: list[Record], folder: Path, commit: str 
     folder.mkdir(parents=True, exist_ok=True)
     config = json.loads((run.path / "config.json").read_text())
     config["config"]["data"] = Path(plan.data).name
-    sessions = [session for session in run.provenance["sessions"] if session["device"].startswith("cuda")]
-    known = [session | {"commit": commit} for session in sessions] if commit else sessions
+    known = [
+        session | ({"commit": commit} if commit and session["device"].startswith("cuda") else {})
+        for session in run.provenance["sessions"]
+    ]
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     (folder / "provenance.json").write_text(json.dumps({"sessions": known}, indent=1) + "\n")
     lines = (json.dumps({name: _shorter(value) for name, value in record.items()}) for record in records)
