@@ -101,24 +101,25 @@ def test_a_failure_takes_down_what_needs_it_and_nothing_else(on, tmp_path):
         CellStore(tmp_path).result(broken)
 
 
-def test_a_pool_that_takes_no_work_ends_in_failures(tmp_path, monkeypatch):
+@pytest.fixture(name="broken_pools")
+def pools_that_take_no_work(monkeypatch):
     class Broken(HereExecutor):
         def submit(self, fn, /, *args, **kwargs):
             raise BrokenProcessPool("no worker lives")
 
     monkeypatch.setattr("gausslens.studies.engine.make_executor", lambda on, workers: Broken())
+
+
+@pytest.mark.usefixtures("broken_pools")
+def test_a_pool_that_takes_no_work_ends_in_failures(tmp_path):
     root, *others = _grid()
     outcome = run_cells([root, *others], tmp_path, workers=2)
     assert list(outcome.failed) == [root]
     assert set(outcome.skipped) == set(others)
 
 
-def test_pools_that_never_last_are_given_up_in_words(tmp_path, monkeypatch):
-    class Broken(HereExecutor):
-        def submit(self, fn, /, *args, **kwargs):
-            raise BrokenProcessPool("no worker lives")
-
-    monkeypatch.setattr("gausslens.studies.engine.make_executor", lambda on, workers: Broken())
+@pytest.mark.usefixtures("broken_pools")
+def test_pools_that_never_last_are_given_up_in_words(tmp_path):
     with pytest.raises(GausslensError, match="__main__"):
         run_cells([add(k) for k in range(9)], tmp_path, workers=2)
 
