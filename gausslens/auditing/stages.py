@@ -76,11 +76,11 @@ def take_duplicates(who: Auditee, *, progress: bool = False) -> Iterator[Record]
     Yields:
         How many, of either kind.
     """
-    train, tolerance = who.images.train, DUPLICATE_RMSE * who.dim**0.5
-    for quantity, others in (("train_duplicates", None), ("shared_duplicates", who.held_out)):
-        if quantity == "train_duplicates" or others is not None:
-            pairs = duplicates(train, others, tolerance=tolerance, device=who.device, progress=progress)
-            yield {"quantity": quantity, "value": len(pairs), "count": len(train if others is None else others)}
+    how: dict[str, Any] = {"tolerance": DUPLICATE_RMSE * who.dim**0.5, "device": who.device, "progress": progress}
+    train, unseen = who.images.train, who.held_out
+    yield {"quantity": "train_duplicates", "value": len(duplicates(train, **how)), "count": len(train)}
+    if unseen is not None:
+        yield {"quantity": "shared_duplicates", "value": len(duplicates(train, unseen, **how)), "count": len(unseen)}
 
 
 def take_foreignness(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
