@@ -13,6 +13,7 @@ CORE = {"torch", "numpy", "safetensors"}
 # Elsewhere than in the core files, or only when asked for.
 EXCUSED = {
     "_typing.py": {"jaxtyping"},
+    "nn/programs.py": {"triton"},
     "parsing.py": {"tyro"},
     "progress.py": {"tqdm"},
     "verbs/training.py": {"tyro"},

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from . import kernels
 from .normalization import GroupNorm
 from .resampling import downsample, upsample
 
@@ -63,11 +64,6 @@ class BlockStyle:
         wanted = max(min(32, channels // 4), 1)
         groups = next(n for n in range(wanted, 0, -1) if channels % n == 0)
         return GroupNorm(groups, channels, eps=self.epsilon)
-
-
-def silu(x: Tensor) -> Tensor:
-    """x/(1 + e^(−x)), in place where no derivative is taken: x must be of no use to anybody else."""
-    return F.silu(x, inplace=not torch.is_grad_enabled())
 
 
 class Attention(nn.Module):
@@ -150,24 +146,34 @@ class ResidualBlock(nn.Module):
         """
         if skipped is not None:
             x = torch.cat([x, skipped], 1)
-        activated, noise = self._resampled(silu(self.norm_in(x))), self.noise(embedding)
+        activated, noise = self._resampled(self.norm_in(x, activate=True)), self.noise(embedding)
         # Biases are added where something is added anyway: by themselves they cost a pass over memory each.
         if self.adaptive:
             scale, shift = noise[:, :, None, None].chunk(2, dim=1)
-            hidden = silu(self.norm_mid(self.first(activated)) * (1 + scale) + shift)
+            hidden = self.norm_mid(self.first(activated)) * (1 + scale) + shift
+            hidden = F.silu(hidden, inplace=not torch.is_grad_enabled())
         else:
             hidden = F.conv2d(activated, self.first.weight, padding=1)
-            hidden = silu(self.norm_mid(hidden, noise + _bias(self.first)))
+            hidden = self.norm_mid(hidden, noise + _bias(self.first), activate=True)
         hidden = F.conv2d(F.dropout(hidden, self.dropout, self.training), self.second.weight, padding=1)
-        joined = self.skip(self._resampled(x)) + hidden
-        bias = (self.scale * _bias(self.second)[:, None, None]).to(joined.dtype)
-        y: Tensor = self.attention(torch.add(bias, joined, alpha=self.scale))
+        x, bias = self._resampled(x), _bias(self.second)
+        if isinstance(self.skip, nn.Conv2d):
+            x, bias = F.conv2d(x, self.skip.weight), bias + _bias(self.skip)
+        y: Tensor = self.attention(_joined(x, hidden, self.scale * bias, self.scale))
         return y
 
     def _resampled(self, x: Tensor) -> Tensor:
         if self.resample == "down":
             return downsample(x, smooth=self.smooth)
         return upsample(x, smooth=self.smooth) if self.resample == "up" else x
+
+
+def _joined(p: Tensor, q: Tensor, bias: Tensor, scale: float) -> Tensor:
+    """scale·(p + q) + bias; (b, c, h, w), bias (c,)."""
+    if kernels.usable(p) and kernels.usable(q) and p.dtype == q.dtype:
+        return kernels.joined(p, q, bias, scale)
+    both = p + q
+    return torch.add(bias[:, None, None].to(both.dtype), both, alpha=scale)
 
 
 def _bias(layer: nn.Conv2d) -> Tensor:

@@ -3,12 +3,15 @@
     y = (x − m)/√(v + ε)·weight + bias,   m and v the mean and variance over a group of channels and all pixels.
 
 torch's own, compiled, copies channels-last activations to channels-first and back, a sixth of a training step on a GPU.
-Here the moments are taken per channel, which reads memory in order, and then averaged over each group. What a compiler would
-fuse costs a pass through memory each where nothing is compiled; there the passes are as few as single operations allow.
+Here the moments are taken per channel, which reads memory in order, and then averaged over each group. Where nothing is
+compiled and no derivative is taken, `kernels` pass through memory as rarely as compiled ones.
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+
+from . import kernels
 
 
 class GroupNorm(nn.GroupNorm):
@@ -17,46 +20,30 @@ class GroupNorm(nn.GroupNorm):
     There the result is float32 even for a smaller x, but for calls that take no derivatives: these keep the dtype of x.
     """
 
-    def forward(self, x: Tensor, offset: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, offset: Tensor | None = None, *, activate: bool = False) -> Tensor:
         """Normalise x, or x plus an offset for every channel.
 
         Args:
             x: (b, c, h, w).
             offset: (b, c), or None.
+            activate: whether SiLU, x/(1 + e^(−x)), follows.
 
         Returns:
             The result, (b, c, h, w).
         """
-        if x.is_cuda and not torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            return self.in_few_passes(x, offset)
+        if kernels.usable(x):
+            return kernels.normalized(x, self.weight, self.bias, self.num_groups, self.eps, offset, activate=activate)
         moved = x if offset is None else x + offset[:, :, None, None].to(x.dtype)
-        return self.per_channel(moved) if x.is_cuda else super().forward(moved)
+        y = self.per_channel(moved) if x.is_cuda else super().forward(moved)
+        return F.silu(y, inplace=not torch.is_grad_enabled()) if activate else y
 
     def per_channel(self, x: Tensor) -> Tensor:
         """The same by v = E[x²] − m², for any device; float32 loses digits only where |m| is far above √v."""
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        scale, shift = self._affine(wide.mean((2, 3)), wide.square().mean((2, 3)))
+        centre, power = self._over_groups(wide.mean((2, 3))), self._over_groups(wide.square().mean((2, 3)))
+        scale = ((power - centre.square()).clamp_min(0) + self.eps).rsqrt() * self.weight
+        shift = self.bias - centre * scale
         return wide * scale[:, :, None, None] + shift[:, :, None, None]
-
-    def in_few_passes(self, x: Tensor, offset: Tensor | None = None) -> Tensor:
-        """The same in three passes over x and with nothing of its size in float32, for x in the channels-last layout."""
-        kind = torch.promote_types(x.dtype, torch.float32)
-        mean = x.mean((2, 3), dtype=kind)
-        power = torch.linalg.vector_norm(x, dim=(2, 3), dtype=kind).square() / x[0, 0].numel()
-        if offset is None:
-            scale, shift = self._affine(mean, power)
-        else:  # moments of x + a, and (x + a)·scale + shift, without adding
-            scale, shift = self._affine(mean + offset, power + (2 * mean + offset) * offset)
-            shift = shift + offset * scale
-        # Computed in float32 and rounded when it is written.
-        return torch.addcmul(shift[:, :, None, None], x, scale[:, :, None, None], out=torch.empty_like(x))
-
-    def _affine(self, mean: Tensor, power: Tensor) -> tuple[Tensor, Tensor]:
-        """Scale and shift of every channel, (b, c), from the channels' means of x and x²."""
-        centre = self._over_groups(mean)
-        variance = (self._over_groups(power) - centre.square()).clamp_min(0)
-        scale = (variance + self.eps).rsqrt() * self.weight
-        return scale, self.bias - centre * scale
 
     def _over_groups(self, per_channel: Tensor) -> Tensor:
         """Every channel's average over its group; (b, c) to (b, c)."""

@@ -13,7 +13,7 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from .blocks import BlockStyle, ResidualBlock, silu
+from .blocks import BlockStyle, ResidualBlock
 from .embedding import Features, NoiseEmbedding
 from .resampling import blur, halve
 
@@ -73,7 +73,7 @@ class Output(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Activations, (b, channels_in, h, w), to (b, channels_out, h, w)."""
-        output: Tensor = self.conv(silu(self.norm(x)))
+        output: Tensor = self.conv(self.norm(x, activate=True))
         return output
 
 

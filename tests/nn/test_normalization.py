@@ -32,26 +32,9 @@ def test_constant_channels_do_not_divide_by_zero():
     assert GroupNorm(2, 8).per_channel(torch.full((1, 8, 4, 4), 7.0)).isfinite().all()
 
 
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5), (torch.bfloat16, 2e-2)]
-)
-def test_few_passes_give_the_same_in_the_dtype_and_layout_of_the_input(dtype, tolerance):
-    norm = GroupNorm(2, 8, eps=1e-6)
-    torch.nn.init.normal_(norm.weight)
-    torch.nn.init.normal_(norm.bias)
-    norm = norm.double() if dtype == torch.float64 else norm
-    x = (3 * torch.randn(4, 8, 5, 6) + 2).to(dtype).to(memory_format=torch.channels_last)
-    with torch.no_grad():
-        y, expected = norm.in_few_passes(x), norm.per_channel(x)
-    assert y.dtype == dtype
-    assert y.is_contiguous(memory_format=torch.channels_last)
-    torch.testing.assert_close(y.to(expected.dtype), expected, rtol=tolerance, atol=tolerance)
-
-
 def test_an_offset_is_added_before():
     norm = GroupNorm(2, 8).double()
     x, offset = torch.randn(4, 8, 5, 6, dtype=torch.float64), torch.randn(4, 8, dtype=torch.float64)
     with torch.no_grad():
         expected = norm(x + offset[:, :, None, None])
         torch.testing.assert_close(norm(x, offset), expected)
-        torch.testing.assert_close(norm.in_few_passes(x, offset), expected)
