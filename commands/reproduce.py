@@ -28,12 +28,12 @@ from gausslens.studies.running import cells_of, open_study, plan_study
 
 GRIDS = {
     "cifar10": {
-        "model": "ncsnpp", "width": 64, "sizes": (49, 195, 782, 3125, 25_000, 50_000), "few": 782,
+        "model": "ncsnpp", "width": 64, "sizes": (49, 195, 782, 3125, 25_000, 50_000), "few": 195, "subset": 782,
         "widths": (4, 16, 64, 128), "narrow": 4, "kimg": 512.0, "batch": 128, "learning_rate": 1e-3,
         "held_out": 10_000, "samples": 256, "full": True,
     },
     "celeba64": {
-        "model": "ncsnpp", "width": 64, "sizes": (56, 224, 896, 3584, 7168), "few": 896,
+        "model": "ncsnpp", "width": 64, "sizes": (56, 224, 896, 3584, 7168), "few": 224, "subset": 896,
         "widths": (4, 16, 64), "narrow": 4, "kimg": 384.0, "batch": 128, "learning_rate": 5e-4,
         "held_out": 1024, "samples": 256, "full": True,
     },
@@ -52,6 +52,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs"))
     parser.add_argument("--only", default="", help="studies, comma-separated, in the order to do them; by default all")
     parser.add_argument("--splits", default="", help="only what needs no models but those of these training sets")
+    parser.add_argument("--done", type=Path, help="a list of cells that are finished elsewhere (`ls runs/cells`)")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--minutes", type=float, help="when to stop beginning new work")
     parser.add_argument("--workers", type=int, default=3, help="models at a time: one does not fill a large GPU")
@@ -92,6 +93,9 @@ def work(config: StudyConfig, args: argparse.Namespace) -> None:
     if args.splits:
         wanted = set(args.splits.split(","))
         cells = [cell for cell in cells if splits_of(cell) <= wanted]
+    if args.done:  # trainings that something else needs are done again: weights do not travel
+        elsewhere = set(args.done.read_text().split())
+        cells = [cell for cell in cells if cell.name not in elsewhere]
     left = None if args.minutes is None else 60 * args.minutes
     outcome = run_cells(cells, args.out / "cells", workers=args.workers, budget=left, finished=told)
     for cell, error in outcome.failed.items():

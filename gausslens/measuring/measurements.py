@@ -23,7 +23,7 @@ from ..measures.gaps import gap, identity_gap
 from ..measures.intervals import Estimate, mean_estimate
 from ..measures.jacobian import jacobian_spectrum
 from ..measures.similarity import Similarity, agreement
-from ..measures.spectrum import alignment
+from ..measures.spectrum import Alignment, alignment
 from ..measures.superposition import linearity
 from ..noise import draw_noise, draw_order
 from ..runs import Record
@@ -153,7 +153,9 @@ def take_alignment(subject: Subject) -> Iterator[Record]:
     halves = half_moments(subject)
     for name in distilled(subject):
         for inputs in _real(subject):
-            yield from of_alignment(subject, name, inputs, halves)
+            yield from of_alignment(
+                name, inputs, subject.linear(name, inputs).calls, aligned(subject, name, inputs, halves)
+            )
 
 
 def take_memorization(subject: Subject) -> Iterator[Record]:
@@ -302,10 +304,8 @@ def of_distillation(subject: Subject, name: str, inputs: Inputs) -> Iterator[Rec
             yield from _per_level(subject, "weight_error", values, reference=f"gaussian of {of_inputs}", **tags)
 
 
-def of_alignment(
-    subject: Subject, name: str, inputs: Inputs, halves: tuple[Moments, Moments] | None
-) -> Iterator[Record]:
-    """The records of how one distilled denoiser lines up with principal components.
+def aligned(subject: Subject, name: str, inputs: Inputs, halves: tuple[Moments, Moments] | None) -> list[Alignment]:
+    """One distilled denoiser beside the principal components of the training images, at every noise level.
 
     Args:
         subject: whose images.
@@ -313,13 +313,27 @@ def of_alignment(
         inputs: what it is distilled on.
         halves: of `half_moments`.
 
+    Returns:
+        The comparisons.
+    """
+    fit = subject.linear(name, inputs)
+    return [alignment(fit, subject.moments, sigma, halves=halves) for sigma in subject.sigmas.tolist()]
+
+
+def of_alignment(name: str, inputs: Inputs, calls: int, levels: Sequence[Alignment]) -> Iterator[Record]:
+    """The records of how one distilled denoiser lines up with principal components.
+
+    Args:
+        name: of the denoiser.
+        inputs: what it is distilled on.
+        calls: of the denoiser at each level.
+        levels: of `aligned`.
+
     Yields:
         The records; `separated` says whether the Gaussian's gains part the first `k` components from the others.
     """
-    fit = subject.linear(name, inputs)
-    for sigma in subject.sigmas.tolist():
-        found = alignment(fit, subject.moments, sigma, halves=halves)
-        tags = {"sigma": sigma, "on": inputs.name, "denoiser": name, "count": fit.calls}
+    for found in levels:
+        tags = {"sigma": found.sigma, "on": inputs.name, "denoiser": name, "count": calls}
         yield _record("asymmetry", found.asymmetry, **tags)
         for k in (k for k in _OVERLAPS if k <= len(found.overlap)):
             cut = {**tags, "k": k, "separated": bool(found.separated[k - 1])}

@@ -27,10 +27,10 @@ def usable(x: Tensor) -> bool:
     """Whether these kernels may take x: on a GPU, no derivative wanted, nobody compiling, channels last."""
     return (
         x.is_cuda
+        and not torch.compiler.is_compiling()
         and not torch.is_grad_enabled()
         and forward_ad.unpack_dual(x).tangent is None
         and not torch._C._functorch.is_functorch_wrapped_tensor(x)
-        and not torch.compiler.is_compiling()
         and x.dtype in _NARROW
         and x.is_contiguous(memory_format=torch.channels_last)
         and x.numel() > 0

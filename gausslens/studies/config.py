@@ -44,6 +44,8 @@ class StudyConfig:
     """Numbers of training images to compare."""
     few: int | None = None
     """A number of training images that is small for the network, for the studies of width and time."""
+    subset: int | None = None
+    """A number of images whose Gaussian is held against that of all; None is `few`, but at least 64."""
     widths: tuple[int, ...] = ()
     """Channels to compare at that number of images."""
     narrow: int | None = None
@@ -100,6 +102,7 @@ class StudyConfig:
             ("samples", 2),
             ("workers", 1),
             ("few", 2),
+            ("subset", 2),
             ("width", 1),
             ("narrow", 1),
         ):

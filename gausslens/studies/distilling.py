@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from ..denoisers.linear import LinearDenoiser
     from ..denoisers.protocol import Denoiser
+    from ..measures.spectrum import Alignment
     from ..measuring.subject import Inputs, Subject
 
-_LARGEST_MAP = 100
 _PICTURED_SIGMA = 4.0
 _PICTURED = 25
 _LEVELS = 10
@@ -52,32 +52,35 @@ def distilled_by_adam(plan: Plan, model: Cell) -> Cell:
     return plan.on_model("distill_by_adam", model, module=__name__, calls=_ADAM_CALLS * _LEVELS)
 
 
-@versioned(1)
+@versioned(2)
 def distill_model(task: Task) -> Iterator[Record]:
     """Distil in closed form. Options: `denoisers` and `images`, names; and those that `subject_of` reads.
+
+    Surrogates control the network alone: a denoiser that retrieves images has no business with them.
 
     Yields:
         The records of the measures `distillation` and `alignment`; and `gap_rmse` with `shrunk` False: of the linear map
         from the Gaussian (denoiser linear, `of` what was distilled) and of what was distilled from both.
     """
-    from ..measuring.measurements import distilled, half_moments, of_alignment, of_distillation
+    from ..measuring.measurements import aligned, distilled, half_moments, of_alignment, of_distillation
 
     subject, tags = subject_of(task)
     names = [name for name in distilled(subject) if name in task.options["denoisers"]]
     sets = [inputs for inputs in subject.inputs if inputs.name in task.options["images"]]
     halves = half_moments(subject) if names else None
-    pairs = [(name, inputs) for inputs in sets for name in names]
+    pairs = [(name, inputs) for inputs in sets for name in names if (name, inputs.name) != ("multidelta", "surrogate")]
     for done, (name, inputs) in enumerate(pairs):
         task.report(done / len(pairs))
+        levels = aligned(subject, name, inputs, halves)
         for found in (
             of_distillation(subject, name, inputs),
-            of_alignment(subject, name, inputs, halves),
+            of_alignment(name, inputs, subject.linear(name, inputs).calls, levels),
             _gaps(subject, name, inputs),
         ):
             for record in found:
                 yield {**tags, **record}
         if (name, inputs.name) == ("network", "held_out"):
-            task.save_arrays(**_pictures(subject, subject.linear(name, inputs)))
+            task.save_arrays(**_pictures(subject, levels))
 
 
 @versioned(1)
@@ -154,22 +157,19 @@ def _gaps(subject: "Subject", name: str, inputs: "Inputs") -> Iterator[Record]:
         yield from of_curve("gap_rmse", curve, on=inputs.name, **said)
 
 
-def _pictures(subject: "Subject", fit: "LinearDenoiser") -> "dict[str, Tensor]":
+def _pictures(subject: "Subject", levels: "Sequence[Alignment]") -> "dict[str, Tensor]":
     """The arrays of a cell."""
     import torch
 
-    from ..measures.spectrum import alignment
     from .directions import as_pictures, signed_like
 
-    k = min(subject.dim, _LARGEST_MAP)
-    found = [alignment(fit, subject.moments, sigma, k) for sigma in subject.sigmas.tolist()]
-    level = int((subject.sigmas.log() - torch.tensor(_PICTURED_SIGMA).log()).abs().argmin())
-    vectors, components = found[level].left[:, :_PICTURED], subject.moments.eigvecs[:, :_PICTURED]
+    pictured = int((subject.sigmas.log() - torch.tensor(_PICTURED_SIGMA).log()).abs().argmin())
+    vectors, components = levels[pictured].left[:, :_PICTURED], subject.moments.eigvecs[:, :_PICTURED]
     return {
         "sigmas": subject.sigmas,
-        "correlation": torch.stack([level.correlation for level in found]).float().cpu(),
-        "singular_values": torch.stack([level.singular_values for level in found]).cpu(),
-        "gains": torch.stack([level.gaussian_singular_values for level in found]).cpu(),
+        "correlation": torch.stack([level.correlation for level in levels]).float().cpu(),
+        "singular_values": torch.stack([level.singular_values for level in levels]).cpu(),
+        "gains": torch.stack([level.gaussian_singular_values for level in levels]).cpu(),
         "vectors": as_pictures(signed_like(vectors, components), subject.images.shape),
         "components": as_pictures(components, subject.images.shape),
     }

@@ -34,6 +34,7 @@ _LAYOUT = ("width", "multipliers", "blocks", "attention")
 _COUNT = 200  # images behind a number
 _FEWEST = 10  # images that a model must surely memorise
 _FEW = 48  # images that it comes to memorise while it is trained
+_LEAST_SUBSET = 64  # images whose covariance means something
 _QUICK = {"width": 24, "multipliers": (1,), "blocks": 1, "batch": 64, "learning_rate": 6e-3, "kimg": 80.0}
 _RISE = 1 / 20  # the share of training over which the step size may rise
 _QUICK_TRAINING = {"ramp_kimg": 2.0, "ema_kimg": 10.0, "level_mean": -1.2, "level_spread": 1.2}
@@ -54,6 +55,7 @@ class Plan:
         training: fields of the `TrainConfig` that all models share.
         sizes: numbers of training images, ascending.
         few: the number for the studies of width and time.
+        subset: the number whose Gaussian is held against that of all images.
         widths: channels to compare at `few`, ascending; the model's own is among them.
         narrow: channels of a narrow model.
         kimg: how long every model is trained.
@@ -76,6 +78,7 @@ class Plan:
     training: Mapping[str, Any]
     sizes: tuple[int, ...]
     few: int
+    subset: int
     widths: tuple[int, ...]
     narrow: int
     kimg: float
@@ -253,6 +256,8 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
     half = available // 2
     sizes = config.sizes or (max(_FEWEST, available // 512), few, round(math.sqrt(few * half)), half, available)
     sizes = tuple(sorted(n for n in set(sizes)))
+    if config.subset and config.subset > half:
+        raise ConfigError(f"--subset must be at most {half}, half of the training images; got {config.subset}.")
     if sizes[-1] > available or 2 * sizes[0] > available or few > half:
         raise ConfigError(f"expected sizes up to {available} and --few up to {half}; got {sizes} and {few}.")
     training: dict[str, Any] = {"network": config.model, "width": own["width"]}
@@ -278,6 +283,7 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
         training=training,
         sizes=sizes,
         few=few,
+        subset=config.subset or max(few, _LEAST_SUBSET),
         widths=tuple(sorted({*(config.widths or _widths(own["width"], full=config.full)), own["width"]})),
         narrow=config.narrow or _even(own["width"] / 6),
         kimg=kimg,

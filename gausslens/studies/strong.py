@@ -8,7 +8,7 @@ from .claims.thresholds import MEMORIZED, THRESHOLDS
 from .drawing import drawn, line, sample_grid, shown, trainings
 from .plans import Plan
 from .study import Findings, Part, Study
-from .subsets import gaussians_compared, judged_size
+from .subsets import gaussians_compared
 
 _SHOWN = 8  # noises of each pair
 _SUBSETS = 8  # random subsets whose Gaussians are compared; they take no training
@@ -113,7 +113,7 @@ def draw(findings: Findings) -> list[Figure]:
             title="How many images make a Gaussian?",
             caption="Correlation of samples of the Gaussian of a random subset with those of the Gaussian of all "
             f"{plan.available:,} images, from the same noise, over {plan.samples} noises and {_SUBSETS} subsets of "
-            f"each size. The claim is judged at {judged_size(plan):,} images. Control: noises exchanged.",
+            f"each size. The claim is judged at {plan.subset:,} images. Control: noises exchanged.",
             redraws=(9,),
             claims=("C16",),
             command=command,
@@ -220,7 +220,7 @@ def _key(role: str, seed: int, half: int) -> str:
 
 def _subsets(plan: Plan) -> list[int]:
     """Doubling sizes on both sides of the one that is judged, up to half of the images."""
-    judged = judged_size(plan)
+    judged = plan.subset
     sizes = {judged * 2**power for power in range(10)} | {judged // 2**power for power in range(1, 4)}
     return sorted(n for n in sizes if 2 <= n <= plan.available // 2)
 

@@ -11,13 +11,6 @@ _PICTURES = 10
 CURVE = "curve"
 """The role of records at other sizes than the one that is judged."""
 
-_LEAST = 64
-
-
-def judged_size(plan: Plan) -> int:
-    """How many images suffice, if the claim is right: few, but enough for a covariance to mean something."""
-    return max(plan.few, _LEAST)
-
 
 def gaussians_compared(plan: Plan, seed: int, sizes: Sequence[int]) -> Cell:
     """The cell that compares the Gaussians of random subsets with that of all images; it needs no model.
@@ -30,7 +23,7 @@ def gaussians_compared(plan: Plan, seed: int, sizes: Sequence[int]) -> Cell:
     Returns:
         The cell; equal for equal arguments.
     """
-    told = {"sizes": tuple(sizes), "judged": judged_size(plan), "samples": plan.samples}
+    told = {"sizes": tuple(sizes), "judged": plan.subset, "samples": plan.samples}
     return on_images(plan, "compare_gaussians", {"seed": seed, **told}, module=__name__)
 
 
