@@ -2,12 +2,14 @@
 
     python commands/publish.py runs/study-cifar10-1a2b3c4d [--only size,time] [--commit HASH]
 
-RUN is the folder of a study beside its cells. Every number in the tables is computed here from records; the paper's numbers
-beside them are of arXiv:2410.24060 and its published notebooks. Other text of docs/reproduce.md stays as it is.
+RUN is the folder of a study beside its cells, of which `cells.jsonl` says how long each took. Every number in the tables is
+computed here from records; the paper's numbers beside them are of arXiv:2410.24060 and its published notebooks. Other text
+of docs/reproduce.md stays as it is.
 """
 
 import argparse
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,16 +18,24 @@ from gausslens.report.figures import CurveFigure
 from gausslens.report.rendering import anchor
 from gausslens.runs import Record, Run
 from gausslens.studies.catalogue import find_study
+from gausslens.studies.cells import Cell
 from gausslens.studies.claims import Verdict, judge
+from gausslens.studies.claims.evidence import Evidence
 from gausslens.studies.config import STUDIES
+from gausslens.studies.drawing import line
 from gausslens.studies.plans import Plan
 from gausslens.studies.running import findings_of
 from gausslens.studies.study import Findings
+from gausslens.studies.transitions import Turning, closest, images_needed, memorizing_from
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "reproduce.md"
 BEGIN, END = "<!-- tables of {}: begin -->", "<!-- tables of {}: end -->"
 DIGITS = 6
+# σ, and the variance of public CIFAR-10 models that the Gaussian and the multi-delta denoiser explain there.
+PUBLISHED_EV = (
+    (0.5, 0.952, 0.929), (1.0, 0.923, 0.838), (2.0, 0.913, 0.603), (5.0, 0.942, 0.535), (10.0, 0.965, 0.969),
+)  # fmt: skip
 PAPER = {
     "C1": "least LS .973 at N = 70,000, .862 at 1,094, .771 at 68 (faces)",
     "C2": "same order with NMSE, other data and architectures",
@@ -64,6 +74,7 @@ def main() -> None:
     records = [record for record in run.records() if record["study"] in only]
     found = [findings for findings in findings_of(run) if findings.study in only]
     save(run, plan, records, RESULTS / plan.name, args.commit)
+    save_seconds(args.run.parent / "cells", found, RESULTS / plan.name / "cells.jsonl")
     drawn = draw(found, RESULTS / plan.name / "figures")
     text = PAGE.read_text()
     begin, end = BEGIN.format(plan.name), END.format(plan.name)
@@ -84,6 +95,26 @@ def save(run: Run, plan: Plan, records: list[Record], folder: Path, commit: str 
     (folder / "provenance.json").write_text(json.dumps({"sessions": known}, indent=1) + "\n")
     lines = (json.dumps({name: _shorter(value) for name, value in record.items()}) for record in records)
     (folder / "records.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+
+def save_seconds(folder: Path, found: list[Findings], target: Path) -> None:
+    """How long every finished cell took, and of which model it is."""
+    lines: dict[str, str] = {}
+
+    def add(cell: Cell) -> None:
+        done = folder / cell.name / "done.json"
+        for need in cell.needs:
+            add(need)
+        if cell.name not in lines and done.exists():
+            config = next((c.options["config"] for c in (cell, *cell.needs) if "config" in c.options), {})
+            of = {name: config[name] for name in ("network", "width", "split", "seed", "kimg") if name in config}
+            seconds = json.loads(done.read_text())["seconds"]
+            lines[cell.name] = json.dumps({"cell": cell.name, **of, "seconds": round(seconds, 1)})
+
+    for findings in found:
+        for part in findings.parts:
+            add(part.cell)
+    target.write_text("".join(f"{line}\n" for line in lines.values()))
 
 
 def draw(found: list[Findings], folder: Path) -> dict[int, list[tuple[str, str]]]:
@@ -121,6 +152,8 @@ def tables(
             f"| {verdict.claim} {verdict.text} | {', '.join(studies)} | {_number(verdict)} | {_threshold(verdict)} | "
             + (f"{PAPER[verdict.claim]} | {verdict.verdict} |")
         )
+    yield from located(plan, Evidence(records))
+    yield from explained(plan, Evidence(records))
     yield f"\n### Figures on {plan.name}\n"
     parts = {findings.study: f" ({findings.done} of {len(findings.parts)} parts)" for findings in found}
     yield "| the paper's | drawn as | by |"
@@ -132,6 +165,66 @@ def tables(
             name for name in STUDIES if number in find_study(name).figures
         ]
         yield f"| {number} | {titles} | {', '.join(name + parts.get(name, '') for name in by)} |"
+    yield ""
+
+
+def located(plan: Plan, evidence: Evidence) -> Iterator[str]:
+    """The transition: from which number of images on, and after which training.
+
+    Yields:
+        Lines.
+    """
+    needed = images_needed(evidence.where(study="size"))
+    time = evidence.where(study="time")
+    turning, onset = closest(time, plan.few), memorizing_from(time, plan.few)
+    if needed is None and turning is None:
+        return
+    yield f"\n### The transition on {plan.name}\n"
+    yield "| what | our number [95 %] | trainings |"
+    yield "|---|---|---|"
+    if needed is not None and needed.value is not None:
+        seeds = len(evidence.where(study="size", quantity="memorised_fraction", denoiser="network").seeds())
+        ends = ", ".join("beyond those tried" if end is None else f"{end:,.0f}" for end in (needed.low, needed.high))
+        yield f"| N*: images from which on fewer than 5 % of samples are copies | {needed.value:,.0f} [{ends}] | {seeds} |"
+    if turning is not None:
+        what = f"τ*: thousand images after which N = {plan.few:,} is closest to its Gaussian"
+        yield f"| {what} | {_timed(turning)} | {len(turning.at)} |"
+    if onset is not None and onset.starts is not None:
+        begun = Turning((), onset.starts, onset.low, onset.high)
+        what = "thousand images after which 5 % of its samples are copies"
+        yield f"| {what} | {_timed(begun)} | {onset.memorizing} of {onset.seeds} |"
+    yield ""
+
+
+def _timed(turning: Turning) -> str:
+    return f"{turning.value:.3g}" + ("" if turning.low is None else f" [{turning.low:.3g}, {turning.high:.3g}]")
+
+
+def explained(plan: Plan, evidence: Evidence) -> Iterator[str]:
+    """How much of the network's variance its Gaussian and the multi-delta denoiser explain, beside published models.
+
+    Yields:
+        Lines.
+    """
+    known = evidence.where(study="references", quantity="gap_ev", denoiser="network", n=plan.sizes[-1], kimg=plan.kimg)
+    if plan.name != "cifar10" or not len(known):
+        return
+    yield f"\n### Explained variance on {plan.name}\n"
+    yield "The published models are at the level named, ours at the nearest of ten; G is the Gaussian, M multi-delta.\n"
+    sets = ("published", "training images", "held-out images")
+    yield f"| published | ours | {' | '.join(f'{whose}, {images}' for whose in 'GM' for images in sets)} |"
+    yield "|---|---|---|---|---|---|---|---|"
+    curves = {
+        (reference, on): line(reference, known.where(reference=reference, on=on))
+        for reference in ("gaussian", "multidelta")
+        for on in ("train", "held_out")
+    }
+    levels = [float(level) for level in curves["gaussian", "train"].x]
+    for sigma, *published in PUBLISHED_EV:
+        at = min(range(len(levels)), key=lambda i, sigma=sigma: abs(math.log(levels[i] / sigma)))  # type: ignore[misc]
+        ours = [f"{curve.y[at]:.3f} [{curve.low[at]:.3f}, {curve.high[at]:.3f}]" for curve in curves.values()]
+        gaussian, memory = (f"{value:.3f}" for value in published)
+        yield f"| σ = {sigma:g} | σ = {levels[at]:.3g} | {' | '.join([gaussian, *ours[:2], memory, *ours[2:]])} |"
     yield ""
 
 

@@ -38,8 +38,8 @@ _JACOBIANS = 4  # images
 _SINGULAR_VALUES = 10
 _DENSE_DIM = 256  # dimensions up to which whole Jacobians are cheaper than an iteration
 _ITERATIONS = 15
-# Products of an image with an image that distilling the multi-delta denoiser may cost at each level.
-_CONTROL_COST = 20_000_000_000
+# Multiplications that distilling the multi-delta denoiser may cost at each level: minutes on a CPU, seconds on a GPU.
+_CONTROL_COST = {"cpu": 2e10, "cuda": 2e13}
 
 
 def take_duplicates(subject: Subject) -> Iterator[Record]:
@@ -347,7 +347,8 @@ def distilled(subject: Subject) -> list[str]:
     """Which denoisers are distilled: the network, and the control that retrieves where that is not too much work."""
     if subject.calls is None:
         return []
-    affordable = subject.calls * subject.dim * len(subject.images.train) <= _CONTROL_COST
+    limit = _CONTROL_COST.get(subject.device.type, _CONTROL_COST["cpu"])
+    affordable = subject.calls * subject.dim * len(subject.images.train) <= limit
     return ["network", "multidelta"] if affordable else ["network"]
 
 

@@ -9,8 +9,7 @@ from .study import Findings
 SHOWN_SIGMA = karras_sigmas(10)[4].item()
 """The level, near σ = 4, at which outputs are shown."""
 
-_MAPS = (0, 3, 5, 7, 9)  # which of ten levels
-_SPECTRA = (1, 3, 4, 6)
+_SPECTRA = (1, 3, 4, 6)  # which of ten levels
 _LEAST_GAIN = 1e-5  # of the largest; what is below is not drawn
 _ROW = 5  # singular vectors side by side
 
@@ -38,8 +37,8 @@ def _maps(findings: Findings, key: str) -> HeatMap | None:
         redraws=(4,),
         claims=("C9",),
         command=findings.command,
-        panels=tuple(f"σ = {sigmas[level]:.3g}" for level in _MAPS),
-        values=values[list(_MAPS)],
+        panels=tuple(f"σ = {sigma:.3g}" for sigma in sigmas),
+        values=values,
         x_label="principal component",
         y_label="singular vector",
         value_label="|correlation|",

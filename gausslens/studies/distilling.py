@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _PICTURED_SIGMA = 4.0
 _PICTURED = 25
 _LEVELS = 10
-# By Adam: images and calls at each level, so that it costs no more than the closed form, or seconds.
-_ADAM_IMAGES, _ADAM_EPOCHS, _ADAM_CALLS = 2048, 60, 24_000
+# By Adam: images, epochs, and the calls at each level that these may cost; on a GPU as many as they need.
+_ADAM_IMAGES, _ADAM_EPOCHS, _ADAM_CALLS = 2048, 60, {"cpu": 24_000, "cuda": 123_000}
 _TRAVEL = 3.0  # how far Adam could move a weight in all its steps, in units of the Gaussian's largest
 
 
@@ -49,7 +49,7 @@ def distilled_model(plan: Plan, model: Cell, *, denoisers: Sequence[str], images
 
 def distilled_by_adam(plan: Plan, model: Cell) -> Cell:
     """The cell that distils a model on held-out images as the paper does, by Adam."""
-    return plan.on_model("distill_by_adam", model, module=__name__, calls=_ADAM_CALLS * _LEVELS)
+    return plan.on_model("distill_by_adam", model, module=__name__, calls=_ADAM_CALLS["cpu"] * _LEVELS)
 
 
 @versioned(2)
@@ -100,7 +100,8 @@ def distill_by_adam(task: Task) -> Iterator[Record]:
     if subject.calls is None:
         return
     images = subject.images.held_out[:_ADAM_IMAGES]
-    epochs = max(2, min(_ADAM_EPOCHS, _ADAM_CALLS // len(images)))
+    affordable = _ADAM_CALLS.get(subject.device.type, _ADAM_CALLS["cpu"])
+    epochs = max(2, min(_ADAM_EPOCHS, affordable // len(images)))
     steps = epochs * -(-len(images) // BATCH)
     gaussian = GaussianDenoiser(Moments.fit(images, device=subject.device)).to(subject.device)
     for done, sigma in enumerate(subject.sigmas.tolist()):

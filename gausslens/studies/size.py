@@ -5,6 +5,7 @@ from .claims.thresholds import MEMORIZED, PAPER_GENERALIZATION
 from .drawing import NOISE, RMSE, line, lines, sample_grid, shown
 from .plans import Plan
 from .study import Findings, Part, Study
+from .transitions import images_needed, told_needed
 
 _SHOWN = 10  # samples of each model
 _LOW = 1.0  # the noise levels up to which the paper's Fig. 16 zooms in
@@ -97,7 +98,8 @@ def draw(findings: Findings) -> list[Figure]:
         ),
         CurveFigure(
             title="Copies among samples, by number of images",
-            caption="Share of samples whose nearest training image is less than a third as far as the second nearest.",
+            caption="Share of samples whose nearest training image is less than a third as far as the second nearest."
+            f"{told_needed(images_needed(findings.evidence))}",
             redraws=(12,),
             claims=("C14",),
             command=command,

@@ -9,6 +9,7 @@ from .drawing import NOISE, RMSE, drawn, line, lines, sample_grid, shown, traini
 from .plans import Plan
 from .snapshots import sampled_of, seen_at
 from .study import Findings, Part, Study
+from .transitions import closest, memorizing_from, told_closest, told_memorizing
 
 _SHOWN = 10  # samples of each snapshot
 _TIME = Axis("length of training", "thousand images", log=True)
@@ -61,8 +62,9 @@ def draw(findings: Findings) -> list[Figure]:
         CurveFigure(
             title="The same against the length of training",
             caption="Mean RMSE over the window of noise levels where the multi-delta and the Gaussian denoiser differ "
-            f"most, {on}.{_minimum(findings, few)} The control is the network of {many:,} images: where its distance "
-            "rises late as well, a late rise alone is no sign of memorising; only what the few images add to it is.",
+            f"most, {on}.{told_closest(closest(evidence, few), few)} The control is the network of {many:,} images: "
+            "where its distance rises late as well, a late rise alone is no sign of memorising; only what the few images "
+            "add to it is.",
             redraws=(8, 21),
             claims=("C11",),
             command=command,
@@ -73,8 +75,8 @@ def draw(findings: Findings) -> list[Figure]:
         CurveFigure(
             title="Copies among samples as training goes on",
             caption=f"Share of samples, {counted}, whose nearest training image is less than a third as far as the "
-            f"second nearest.{_memorizing(findings, few)} Controls, which do not change in time: samples of the "
-            f"Gaussian and the multi-delta denoiser of the {few:,} images.",
+            f"second nearest.{told_memorizing(memorizing_from(evidence, few))} Controls, which do not change in time: "
+            f"samples of the Gaussian and the multi-delta denoiser of the {few:,} images.",
             redraws=(8, 21),
             claims=("C11",),
             command=command,
@@ -165,33 +167,6 @@ def _lasting(name: str, records: Evidence, plan: Plan) -> Series:
     return Series(name, ends, y, low, high, dashed=True, markers=False)
 
 
-def _minimum(findings: Findings, few: int) -> str:
-    """Where the distance in the window is least, at each seed; empty if it is not known."""
-    gaps = InWindow(findings.evidence, "time")
-    try:
-        found = [gaps.over(records, "kimg") for records in gaps.studied.where(n=few).seeds()]
-    except MissingError:
-        return ""
-    lowest = [min(of_seed, key=lambda kimg, of=of_seed: of[kimg].value) for of_seed in found]  # type: ignore[misc]
-    return f" For N = {few:,} it is least after {_listed(lowest)} thousand images."
-
-
-def _memorizing(findings: Findings, few: int) -> str:
-    """When the memorised fraction passes the threshold, at each seed; empty without records."""
-    copies = findings.evidence.where(quantity="memorised_fraction", denoiser="network", n=few)
-    if not len(copies):
-        return ""
-    first = []
-    for of_seed in copies.seeds():
-        above = [kimg for kimg, fraction in of_seed.over("kimg").items() if fraction.value > MEMORIZED]
-        first += above[:1]
-    seeds = len(copies.seeds())
-    if not first:
-        return f" For N = {few:,} it has not passed {MEMORIZED:g}."
-    never = f", and not at all at {seeds - len(first)} of {seeds} seeds" if len(first) < seeds else ""
-    return f" For N = {few:,} it first passes {MEMORIZED:g} after {_listed(first)} thousand images{never}."
-
-
 def _samples(findings: Findings, few: int, many: int) -> ImageGrid | None:
     plan = findings.plan
     end = _samples_key(plan, few, 0, plan.kimg)
@@ -238,11 +213,6 @@ def _time(kimg: float) -> str:
 
 def _images(n: int) -> str:
     return f"N = {n:,}"
-
-
-def _listed(numbers: list[float]) -> str:
-    texts = list(dict.fromkeys(f"{number:g}" for number in sorted(numbers)))
-    return " or ".join(([", ".join(texts[:-1])] if texts[1:] else []) + texts[-1:])
 
 
 STUDY = Study(

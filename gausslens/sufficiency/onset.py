@@ -51,18 +51,22 @@ def find_onset(n: int, shares: Sequence[Mapping[float, float]], threshold: float
     (True, 1, 20.0)
     """
     found = [crossing(share, threshold) for share in shares]
-    starts = [math.log(start) for start in found if start is not None]
+    starts = [start for start in found if start is not None]
     before = [
         max((kimg for kimg in share if start is None or kimg < start), default=0.0)
         for share, start in zip(shares, found, strict=True)
     ]
-    center = low = high = None
-    if starts:
-        center = math.exp(fmean(starts))
-    if len(starts) > 1:
-        reach = student_quantile(len(starts) - 1) * stdev(starts) / math.sqrt(len(starts))
-        low, high = math.exp(fmean(starts) - reach), math.exp(fmean(starts) + reach)
+    center, low, high = over_trainings(starts) if starts else (None, None, None)
     return Onset(n, center, low, high, memorizing=len(starts), seeds=len(found), safe=min(before))
+
+
+def over_trainings(times: Sequence[float]) -> tuple[float, float | None, float | None]:
+    """The geometric mean of times, and the ends of its 95 % interval over trainings, None with fewer than two."""
+    logs = [math.log(time) for time in times]
+    if len(logs) < 2:
+        return math.exp(fmean(logs)), None, None
+    reach = student_quantile(len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
+    return math.exp(fmean(logs)), math.exp(fmean(logs) - reach), math.exp(fmean(logs) + reach)
 
 
 def crossing(share: Mapping[float, float], threshold: float = MEMORIZED) -> float | None:

@@ -1,0 +1,112 @@
+"""Where copying ends as images grow in number, and when it begins as training goes on: N* and τ*, with intervals.
+
+N* is the number of images from which on fewer than 5 % of a network's samples are copies, by the model of
+`sufficiency.transition`; its interval says what is not known for want of samples, trainings or sizes in between. τ* is the
+length of training at which a network of few images is closest to the Gaussian of these images; its interval is over
+trainings, on a logarithmic scale.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from .claims.evidence import Evidence, MissingError
+from .claims.thresholds import MEMORIZED
+from .claims.windows import InWindow
+
+if TYPE_CHECKING:
+    from ..sufficiency.onset import Onset
+    from ..sufficiency.transition import Bound
+
+
+class Turning(NamedTuple):
+    """When networks of few images are closest to their Gaussian.
+
+    Attributes:
+        at: the length of training in kimg at which each training's distance is least, by seed.
+        value: their geometric mean.
+        low: lower end of its 95 % interval over trainings; None with fewer than two.
+        high: upper end.
+    """
+
+    at: tuple[float, ...]
+    value: float
+    low: float | None
+    high: float | None
+
+
+def images_needed(evidence: Evidence) -> "Bound | None":
+    """N*, from the shares of copies among samples of networks on several numbers of images; None with fewer than two."""
+    from ..sufficiency.transition import Count, fit_transition
+
+    counts = [
+        Count(record["n"], record["seed"], round(record["value"] * record["count"]), record["count"])
+        for record in evidence.where(quantity="memorised_fraction", denoiser="network").records
+    ]
+    return fit_transition(counts).needed if len({count.n for count in counts}) > 1 else None
+
+
+def closest(evidence: Evidence, few: int) -> Turning | None:
+    """τ*, from the distances of the study of time in its window; None if they are not known."""
+    from ..sufficiency.onset import over_trainings
+
+    gaps = InWindow(evidence, "time")
+    try:
+        found = [gaps.over(records, "kimg") for records in gaps.studied.where(n=few).seeds()]
+    except MissingError:
+        return None
+    lowest = tuple(min(of_seed, key=lambda kimg, of=of_seed: of[kimg].value) for of_seed in found)  # type: ignore[misc]
+    return Turning(lowest, *over_trainings(lowest)) if lowest else None
+
+
+def memorizing_from(evidence: Evidence, few: int) -> "Onset | None":
+    """When copies among samples of networks of few images pass 5 % for good; None without records."""
+    from ..sufficiency.onset import find_onset
+
+    copies = evidence.where(quantity="memorised_fraction", denoiser="network", n=few)
+    shares = [
+        {kimg: share.value for kimg, share in of_seed.over("kimg").items()}
+        for of_seed in (copies.seeds() if len(copies) else ())
+    ]
+    return find_onset(few, shares) if shares else None
+
+
+def told_needed(bound: "Bound | None") -> str:
+    """N* as a sentence, with a space before it; empty if it is not known."""
+    if bound is None:
+        return ""
+    share = f"{MEMORIZED:.0%}".replace("%", " %")
+    if bound.value is None:
+        return f" The number of images from which on fewer than {share} are copies lies beyond those tried."
+    return (
+        f" Fewer than {share} are copies from N* = {bound.value:,.0f} images on, between "
+        f"{_end(bound.low, 'fewer than tried')} and {_end(bound.high, 'more than tried')} with 95 % probability."
+    )
+
+
+def told_closest(turning: Turning | None, few: int) -> str:
+    """τ* as a sentence, likewise."""
+    if turning is None:
+        return ""
+    each = ", ".join(f"{kimg:g}" for kimg in turning.at)
+    return (
+        f" For N = {few:,} it is least after {each} thousand images{_mean(turning.value, turning.low, turning.high)}."
+    )
+
+
+def told_memorizing(onset: "Onset | None") -> str:
+    """When copying begins as a sentence, likewise."""
+    if onset is None:
+        return ""
+    if onset.starts is None:
+        return f" For N = {onset.n:,} it has not passed {MEMORIZED:g}."
+    missing = onset.seeds - onset.memorizing
+    never = f", and not at all in {missing} of {onset.seeds} trainings" if missing else ""
+    mean = "" if onset.low is None else f" [{onset.low:.3g}, {onset.high:.3g}]"
+    return f" For N = {onset.n:,} it passes {MEMORIZED:g} after {onset.starts:.3g}{mean} thousand images{never}."
+
+
+def _mean(value: float, low: float | None, high: float | None) -> str:
+    return "" if low is None else f" ({value:.3g} [{low:.3g}, {high:.3g}] on average)"
+
+
+def _end(value: float | None, otherwise: str) -> str:
+    return otherwise if value is None else f"{value:,.0f}"
