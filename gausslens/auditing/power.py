@@ -16,7 +16,7 @@ from torch import Tensor
 from ..errors import ConfigError, DataError
 from ..images import dequantize
 from ..measures.copying import identifiable_images
-from ..measures.twoset import Neighborhood, judge_neighborhood
+from ..measures.twoset import Neighborhood, judge_neighborhood, may_count
 from ..noise import draw_noise, draw_order, generator
 from .copies import Copies
 from .transformations import MIRRORED, Transformation
@@ -169,15 +169,20 @@ def _curve(copies: Copies, family: str, planting: Planting, bank: Neighborhood, 
         return PowerCurve(planting, (), (), trials, 0)
     most = max(1, min(len(bank.distances), int(_LARGEST_SHARE * samples)))
     random = generator(seed, f"planted rows {planting.name}")
+    counting = may_count(around, copies.threshold)  # of a good model few do, and the others change no p-value
 
     def found(count: int) -> int:
         alarms = 0
         for _ in range(trials):
             chosen = torch.randperm(len(bank.distances), generator=random)[:count]
             rows = torch.randperm(samples, generator=random)[:count]
-            planted = replace(bank, distances=bank.distances[chosen], members=bank.members[chosen])
+            left = counting.index_fill(0, rows, False)
             tested = judge_neighborhood(
-                with_planted(around, planted, rows),
+                replace(
+                    bank,
+                    distances=torch.cat([around.distances[left], bank.distances[chosen]]),
+                    members=torch.cat([around.members[left], bank.members[chosen]]),
+                ),
                 threshold=copies.threshold,
                 permutations=copies.permutations,
                 seed=seed,

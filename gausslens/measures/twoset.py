@@ -224,6 +224,11 @@ def judge_neighborhood(
     )
 
 
+def may_count(neighborhood: Neighborhood, threshold: float) -> Bool[Tensor, "m"]:
+    """Which samples could be nearer to either half by so much under some labelling; the others change no p-value."""
+    return neighborhood.distances[:, 0] < threshold * neighborhood.distances[:, -1]
+
+
 def _subset(n: int, size: int, seed: int) -> Int[Tensor, "size"]:
     return draw_order(seed, n, stream="copy test")[:size].sort().values
 

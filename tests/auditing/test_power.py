@@ -1,5 +1,7 @@
 """What an audit would have found: planted rows give what planting the images gives, and curves say so."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -7,7 +9,7 @@ from gausslens.auditing.copies import find_copies
 from gausslens.auditing.power import PLANTINGS, Planting, PowerCurve, copy_power, identifiable, plant, with_planted
 from gausslens.auditing.transformations import Transformation
 from gausslens.errors import ConfigError, DataError
-from gausslens.measures.twoset import judge_neighborhood
+from gausslens.measures.twoset import judge_neighborhood, may_count
 
 
 def images(n, seed, side=6):
@@ -105,3 +107,18 @@ def test_bad_input_is_named(audit):
         copy_power(find_copies(images(5, 8), images(20, 9)))
     curve = PowerCurve(PLANTINGS[0], (5, 10), (10, 20), 20, 100)
     assert (curve.smallest(0.5), curve.smallest(0.8)) == (0.05, 0.1)
+
+
+def test_samples_that_may_not_count_change_no_p_value(audit):
+    originals, rows = identifiable(audit)[:25], torch.arange(100, 125)
+    made = plant(audit, PLANTINGS[2], originals)
+    for family, around in audit.neighborhoods.items():
+        everything = with_planted(
+            around, audit.pool.neighborhood(made, family, audit.pool.in_train(made, family)), rows
+        )
+        counting = may_count(everything, 1 / 3)
+        assert not counting.all()
+        fewer = replace(everything, distances=everything.distances[counting], members=everything.members[counting])
+        tests = [judge_neighborhood(which, permutations=999) for which in (everything, fewer)]
+        assert tests[0].p_value == tests[1].p_value
+        assert (tests[0].nearer_train, tests[0].nearer_held_out) == (tests[1].nearer_train, tests[1].nearer_held_out)
