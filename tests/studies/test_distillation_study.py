@@ -48,7 +48,7 @@ def test_controls_stand_beside_what_is_almost_automatic(findings):
 def test_every_figure_is_drawn_and_none_from_nothing(findings, tmp_path):
     figures = check_drawing("distillation", findings, tmp_path)
     (heat_map,) = (figure for figure in figures.values() if isinstance(figure, HeatMap))
-    assert heat_map.values.shape == (5, 51, 51)
+    assert heat_map.values.shape == (10, 51, 51)
     vectors, outputs = (figure for figure in figures.values() if isinstance(figure, ImageGrid))
     assert vectors.images.shape == (10, 5, 1, 8, 8)
     assert outputs.images.shape == (6, 4, 1, 8, 8)
