@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from ..acceleration import fitting_threads
+from ..denoisers.fused import uncompiled
 from ..errors import ConfigError, DataError
 from ..generation import BATCH, best_device
 from ..images import check_labels, gather
@@ -134,7 +135,7 @@ def audit(
     of_unseen = None if held_out_labels is None else check_labels(held_out_labels, len(unseen), "held_out_labels")
     images = RunImages(known, known, unseen, of_train, of_unseen, "images")
     who = fit(loaded, images, AuditConfig(model=str(loaded.source or "model"), **options))
-    with fitting_threads(who.device, who.config.count * who.dim):
+    with uncompiled(), fitting_threads(who.device, who.config.count * who.dim):
         return _conclude(who, *_carry_out(who, _Memory(), progress=progress))
 
 
@@ -156,7 +157,7 @@ def audit_model(config: AuditConfig, *, progress: bool = False) -> tuple[Run, Au
     device = best_device(cpu=config.cpu)
     who = load_auditee(config, device=device, progress=progress)
     run = Run.create(config.out, "audit", who.images.name, identity(who), asdict(config))
-    with run.locked(), fitting_threads(device, config.count * who.dim):
+    with run.locked(), uncompiled(), fitting_threads(device, config.count * who.dim):
         run.save_json("provenance.json", {"sessions": [*run.provenance["sessions"], describe_machine(device)]})
         found = _conclude(who, *_carry_out(who, _Folder(run), progress=progress))
     return run, found, who

@@ -1,10 +1,13 @@
 """Elementwise steps that a GPU does in one pass over memory when they are compiled together.
 
 Each function means what it says and runs as it is; `fused` compiles it once, on first use for large tensors on a GPU, where
-torch.compile works (a few seconds). Where it does not, the function simply runs as written, somewhat slower.
+torch.compile works (a few seconds). Where it does not, or inside `uncompiled`, the function simply runs as written, somewhat
+slower: a thousand calls earn back what compiling all of these takes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
@@ -22,7 +25,7 @@ _LARGE = 1 << 20
 def fused(function: Callable[..., Any], *arguments: Any) -> Any:
     """function(*arguments), the first of which is a large tensor, compiled where that pays and works."""
     first = arguments[0]
-    if first.is_cuda and first.numel() >= _LARGE and function not in _UNCOMPILABLE:
+    if first.is_cuda and first.numel() >= _LARGE and _compiling.get() and function not in _UNCOMPILABLE:
         try:
             return _compiled(function)(*arguments)
         except Exception:  # a compiler can fail in any way (none installed, unknown GPU); the plain function cannot
@@ -30,6 +33,21 @@ def fused(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*arguments)
 
 
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Inside, nothing is compiled: for work of fewer calls than would earn it back.
+
+    Yields:
+        Nothing.
+    """
+    before = _compiling.set(False)
+    try:
+        yield
+    finally:
+        _compiling.reset(before)
+
+
+_compiling = ContextVar("compiling", default=True)
 _UNCOMPILABLE: set[Callable[..., Any]] = set()
 
 

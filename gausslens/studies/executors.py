@@ -57,8 +57,11 @@ def carry_out(cell: Cell, folder: Path) -> float:
     """
     import torch
 
+    from ..denoisers.fused import uncompiled
+
     torch.set_num_threads(1)
-    return CellStore(folder).carry_out(cell, _Reporter(folder / cell.name / "share"))
+    with uncompiled():
+        return CellStore(folder).carry_out(cell, _Reporter(folder / cell.name / "share"))
 
 
 def share_done(cell: Cell, folder: Path) -> float:
