@@ -129,7 +129,6 @@ def take_distances(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
     if len(levels) and labels is None:
         fit = distill(
             *(who.fast_network, who.images.train, levels),
-            held_out=images if unseen else None,
             calls=10 * who.dim,
             seed=who.config.seed,
             bounds=who.bounds,

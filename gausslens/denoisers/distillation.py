@@ -198,6 +198,7 @@ def _distill(
         calls = epochs * len(pixels)
     teacher = Teacher(denoiser, options.device, options.dtype, options.seed, options.batch_size)
     maps = MapCollector(gaussians["distillation"], options.full, torch.promote_types(options.dtype, torch.float32))
+    basis = gaussians["distillation"].basis
     records: list[dict[str, float]] = []
     history = []
     for sigma in track(levels.tolist(), total=len(levels), label="distill", enabled=options.progress):
@@ -206,7 +207,7 @@ def _distill(
             fit = fit_by_adam(teacher, pixels, sigma, epochs, toward, options.learning_rate)
             history.append(fit.history)
         else:
-            fit = fit_in_closed_form(teacher, pixels, sigma, calls, toward)
+            fit = fit_in_closed_form(teacher, pixels, sigma, calls, toward, basis)
         record = {"fvu": fit.fvu, "fvu_floor": fit.fvu_floor, "shrinkage": fit.shrinkage}
         record["weight_error_floor"] = _ratio(fit.weight_floor, toward.norm())
         for name, gaussian in gaussians.items():

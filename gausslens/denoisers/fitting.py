@@ -124,7 +124,12 @@ class Teacher:
 
 
 def fit_in_closed_form(
-    teacher: Teacher, pixels: Tensor, sigma: float, calls: int, toward: Float[Tensor, "d d"]
+    teacher: Teacher,
+    pixels: Tensor,
+    sigma: float,
+    calls: int,
+    toward: Float[Tensor, "d d"],
+    basis: Float[Tensor, "d d"],
 ) -> LevelFit:
     """Least squares, and a fit shrunk toward a Gaussian's matrix, from one pass of calls.
 
@@ -138,6 +143,7 @@ def fit_in_closed_form(
         sigma: the noise level.
         calls: how many inputs, at least 4.
         toward: the matrix W_G to shrink toward, (d, d), float64.
+        basis: its eigenvectors, by descending eigenvalue, (d, d): the same at all levels.
 
     Returns:
         Both fits. The unshrunk one needs d + 1 pairs of calls, its floor as many in each half.
@@ -156,7 +162,7 @@ def fit_in_closed_form(
         base = both.ridge(toward, strength)
         from_first, from_second = first.ridge(toward, strength), second.ridge(toward, strength)
         weight_floor = _NAN
-    shrink = agree_by_block(from_first, from_second, base, toward, both)
+    shrink = agree_by_block(from_first, from_second, base, toward, basis, both)
     from_first, from_second = shrink(from_first, first), shrink(from_second, second)
     floor = mean_square_difference(from_first, from_second, both) / 4
     # A half's fit, judged on the other half, carries twice the floor, and the fit to both only once.

@@ -109,6 +109,14 @@ class GaussianDenoiser(nn.Module):
             ((self.floor + end) / (self.floor + start)).sqrt(),
         )
 
+    @property
+    def basis(self) -> Float[Tensor, "d d"]:
+        """Eigenvectors of W at every σ, by descending gain: U, and any directions outside its span after them."""
+        if self.eigvecs.shape[1] == len(self.eigvecs):
+            return self.eigvecs
+        outside = torch.linalg.qr(self.eigvecs, mode="complete").Q[:, self.eigvecs.shape[1] :]
+        return torch.cat([self.eigvecs, outside], 1)
+
     def weight(self, sigma: float) -> Float[Tensor, "d d"]:
         """The matrix W of D(x; σ) = Wx + b."""
         gains, floor_gain = self.gains(sigma)

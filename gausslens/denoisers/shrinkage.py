@@ -48,7 +48,12 @@ class BlockShrinkage:
 
 
 def agree_by_block(
-    first: Affine, second: Affine, both: Affine, toward: Float[Tensor, "d d"], sums: Sums
+    first: Affine,
+    second: Affine,
+    both: Affine,
+    toward: Float[Tensor, "d d"],
+    basis: Float[Tensor, "d d"],
+    sums: Sums,
 ) -> BlockShrinkage:
     """The factors that the agreement of two halves calls for.
 
@@ -57,13 +62,12 @@ def agree_by_block(
         second: the fit to the other half.
         both: the fit to all calls.
         toward: the matrix W_G to shrink toward, symmetric, (d, d).
+        basis: its eigenvectors U, by descending eigenvalue, (d, d).
         sums: of all calls.
 
     Returns:
         The shrinkage.
     """
-    _, basis = torch.linalg.eigh(toward)
-    basis = basis.flip(1)
     variances = ((sums.xx @ basis) * basis).sum(0) / sums.count
     scales = variances.clamp_min(torch.finfo(torch.float64).tiny).sqrt()
     departures = [_departure(fit, toward, basis, scales) for fit in (first, second, both)]

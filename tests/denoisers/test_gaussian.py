@@ -222,3 +222,14 @@ def test_labels_that_do_not_match_are_named():
         denoiser(x, 1.0, [0, 4, 1])
     with pytest.raises(ConfigError, match="at least one class"):
         PerClassDenoiser({})
+
+
+def test_one_basis_diagonalises_the_filter_at_all_levels(case):
+    denoiser, _, _ = case
+    basis = denoiser.basis
+    torch.testing.assert_close(basis.T @ basis, torch.eye(DIM, dtype=torch.float64), rtol=0, atol=1e-10)
+    for sigma in SIGMAS:
+        rotated = basis.T @ denoiser.weight(sigma) @ basis
+        gains = rotated.diagonal()
+        assert float((rotated - gains.diag()).abs().max()) < 1e-10
+        assert bool((gains.diff() < 1e-10).all())
