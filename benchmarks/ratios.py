@@ -1,6 +1,6 @@
 """Our way against the published way, in one process: a table of ratios.
 
-    python benchmarks/ratios.py --data FOLDER [--only spectrum,multidelta,distillation] [--out FILE]
+    python benchmarks/ratios.py --data FOLDER [--only spectrum,multidelta,distillation] [--model RUN] [--out FILE]
 
 FOLDER holds `cifar10-train-a.npz` and `cifar10-test.npz` (`images`, uint8 NHWC). On a GPU, where there is one, the sizes are
 the paper's (d = 12288 and 3072); on a CPU spectra have d = 3072 and distillation d = 192 (8×8 means of the same images).
@@ -8,7 +8,8 @@ the paper's (d = 12288 and 3072); on a CPU spectra have d = 3072 and distillatio
 The published way, written from the paper: the multi-delta denoiser by `cdist` and a softmax, the Gaussian's spectrum by a
 float32 covariance and `svd`, distillation by Adam in batches of 256 for 100 epochs, each noise level at the best of several
 learning rates. All in float32 with TF32 off, except that Adam's own products may use TF32 on a GPU: its calls are counted,
-not timed. Ratios are medians of interleaved repetitions, so that a noisy machine disturbs both sides alike.
+not timed. `--model` distils a trained network of 32×32 instead of a mixture of Gaussians. Ratios are medians of interleaved
+repetitions, so that a noisy machine disturbs both sides alike.
 """
 
 import argparse
@@ -24,7 +25,8 @@ import numpy as np
 import torch
 from mixture import MixtureDenoiser
 
-from gausslens import GaussianDenoiser, Moments, MultiDeltaDenoiser, distill, karras_sigmas
+from gausslens import GaussianDenoiser, Moments, MultiDeltaDenoiser, distill, karras_sigmas, load_denoiser
+from gausslens.acceleration import hastened
 from gausslens.denoisers.adam import published_learning_rate
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -38,6 +40,7 @@ def main():
     parser.add_argument("--only", default="spectrum,multidelta,distillation")
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--levels", type=int, nargs="*", help="indices into the ten-level grid (distillation)")
+    parser.add_argument("--model", help="a trained run to distil, instead of the mixture")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     print(f"{_hardware()}, torch {torch.__version__}", flush=True)
@@ -177,10 +180,13 @@ def _exact_multidelta(x, rows, sigma):
 
 def distillation(args):
     train, test = _images(args.data, "cifar10-train-a"), _images(args.data, "cifar10-test")
-    if not ON_GPU:
+    if not ON_GPU and not args.model:
         train, test = (_shrink(images) for images in (train, test[:2000]))
     fitted, held_out = dequantized(train[:20000].to(DEVICE)), dequantized(train[20000:].to(DEVICE))
-    teacher = MixtureDenoiser(fitted, rank=32 if ON_GPU else 16).to(DEVICE)
+    if args.model:
+        teacher = hastened(load_denoiser(args.model).to(DEVICE), DEVICE)
+    else:
+        teacher = MixtureDenoiser(fitted, rank=32 if ON_GPU else 16).to(DEVICE)
     images = dequantized(test.to(DEVICE))
     dim = images[0].numel()
     gaussian = GaussianDenoiser(Moments.fit(images)).to(DEVICE)
@@ -209,6 +215,7 @@ def distillation(args):
         _report(
             work="distillation", sigma=sigma, d=dim, adam_calls=adam_calls, adam_rmse=published[best], adam_rate=best,
             adam_rates=str({f"{rate:.1e}": round(value, 6) for rate, value in published.items()}), adam_min=minutes,
+            model=args.model and Path(args.model).name,
             our_calls=reached, our_rmse=ours[reached or sizes[-1]], gaussian_rmse=error(partial(gaussian, sigma=sigma)),
             ratio=adam_calls / reached if reached else float("nan"), path=str({k: round(v, 6) for k, v in ours.items()}),
         )  # fmt: skip

@@ -57,20 +57,20 @@ def normalized(
     """
     images, channels, pixels = x.shape[0], x.shape[1], x.shape[2] * x.shape[3]
     mean, power, scale, shift = torch.empty(4, images, channels, device=x.device, dtype=torch.float32)
-    columns = _ceil(channels, _COLUMNS)
-    programs.moments[(images, columns)](x, mean, power, pixels, channels, ROWS=_ROWS, COLUMNS=_COLUMNS)
-    size = channels // groups
-    tile = {"GROUPS": _power_of_two(groups), "SIZE": _power_of_two(size)}
-    added = mean if offset is None else offset.float().contiguous()
-    programs.affine[(images,)](
-        *(mean, power, added, weight, bias, scale, shift),
-        *(groups, size, epsilon),
-        MOVED=offset is not None,
-        **tile,
-    )
     y = torch.empty_like(x)
-    grid = (images, _ceil(pixels, _ROWS), columns)
-    programs.applied[grid](x, scale, shift, y, pixels, channels, ACTIVATE=activate, ROWS=_ROWS, COLUMNS=_COLUMNS)
+    added = mean if offset is None else offset.float().contiguous()
+    size, columns = channels // groups, _ceil(channels, _COLUMNS)
+    block = {"ROWS": _ROWS, "COLUMNS": _COLUMNS}
+    with torch.cuda.device_of(x):  # Triton asks which GPU is the current one, not where tensors are
+        programs.moments[(images, columns)](x, mean, power, pixels, channels, **block)
+        programs.affine[(images,)](
+            *(mean, power, added, weight, bias, scale, shift, groups, size, epsilon),
+            MOVED=offset is not None,
+            GROUPS=_power_of_two(groups),
+            SIZE=_power_of_two(size),
+        )
+        grid = (images, _ceil(pixels, _ROWS), columns)
+        programs.applied[grid](x, scale, shift, y, pixels, channels, ACTIVATE=activate, **block)
     return y
 
 
@@ -89,7 +89,8 @@ def joined(p: Tensor, q: Tensor, bias: Tensor, scale: float) -> Tensor:
     z = torch.empty_like(p)
     rows, channels = p.numel() // p.shape[1], p.shape[1]
     grid = (_ceil(rows, _ROWS), _ceil(channels, _COLUMNS))
-    programs.joined[grid](p, q, bias, z, rows, channels, scale, ROWS=_ROWS, COLUMNS=_COLUMNS)
+    with torch.cuda.device_of(p):
+        programs.joined[grid](p, q, bias, z, rows, channels, scale, ROWS=_ROWS, COLUMNS=_COLUMNS)
     return z
 
 

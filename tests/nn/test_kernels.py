@@ -21,6 +21,9 @@ def test_nothing_on_a_cpu_is_for_them():
 
 
 @needs_gpu
+@pytest.mark.filterwarnings(
+    "ignore:.*torch.jit.script:DeprecationWarning"
+)  # torch's own, for its rules of forward mode
 def test_derivatives_doubles_and_other_layouts_are_not_for_them():
     x = activations(2, 4, 6, 6)
     assert not kernels.usable(x)  # derivatives are taken
