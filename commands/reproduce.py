@@ -33,8 +33,8 @@ GRIDS = {
         "held_out": 10_000, "samples": 256, "full": True,
     },
     "celeba64": {
-        "model": "ncsnpp", "width": 64, "sizes": (56, 224, 896, 3584, 7168), "few": 224, "subset": 896,
-        "widths": (4, 16, 64), "narrow": 4, "kimg": 384.0, "batch": 128, "learning_rate": 5e-4,
+        "model": "ncsnpp", "width": 32, "sizes": (56, 224, 896, 3584, 7168), "few": 224, "subset": 896,
+        "widths": (4, 16, 32, 64), "narrow": 4, "kimg": 384.0, "batch": 128, "learning_rate": 1e-3,
         "held_out": 1024, "samples": 256, "full": True,
     },
 }  # fmt: skip

@@ -20,7 +20,11 @@ from .._typing import Bool, Float
 from ..denoisers.gaussian import GaussianDenoiser
 from ..denoisers.moments import Moments
 from ..errors import ConfigError, DataError
+from ..noise import generator
 
+# Dimensions up to which all singular vectors are computed. Beyond, those wanted and some to spare are iterated: the j-th is
+# then known up to (s_{k+spare}/s_j)^(2·iterations).
+_WHOLE, _SPARE, _ITERATIONS = 4096, 50, 12
 # Two neighbouring singular values closer than this, relatively, do not separate a subspace.
 _GAP = 0.01
 
@@ -97,9 +101,7 @@ def alignment(
         raise DataError(f"the linear denoiser acts on {len(weight)} dimensions, the moments have {moments.dim}.")
     gaussian = GaussianDenoiser(moments).to(weight.device)
     k = min(k, len(moments.eigvals))
-    squares, vectors = torch.linalg.eigh(weight @ weight.T)
-    left = vectors.flip(1)[:, :k]
-    singular_values = squares.flip(0)[:k].clamp_min(0).sqrt()
+    left, singular_values = _leading(weight, k)
     components = gaussian.eigvecs[:, :k]
     gains, _ = gaussian.gains(sigma)
     following = torch.cat([gains[1 : k + 1], gains.new_zeros(max(0, k + 1 - len(gains)))])
@@ -117,6 +119,20 @@ def alignment(
         weight_error=float((weight - reference).norm() / reference.norm()),
         asymmetry=float((weight - weight.T).norm() / weight.norm()),
     )
+
+
+def _leading(weight: Float[Tensor, "d d"], k: int) -> tuple[Float[Tensor, "d k"], Float[Tensor, "k"]]:
+    """The k leading left singular vectors and singular values; by subspace iteration where all of them cost too much."""
+    if len(weight) <= _WHOLE:
+        squares, vectors = torch.linalg.eigh(weight @ weight.T)
+        return vectors.flip(1)[:, :k], squares.flip(0)[:k].clamp_min(0).sqrt()
+    width = min(len(weight), k + _SPARE)
+    probes = torch.randn(len(weight), width, generator=generator(0, "leading"), dtype=torch.float64)
+    basis, _ = torch.linalg.qr(weight @ probes.to(weight))
+    for _ in range(_ITERATIONS):
+        basis, _ = torch.linalg.qr(weight @ (weight.T @ basis))
+    rotation, singular_values, _ = torch.linalg.svd(basis.T @ weight, full_matrices=False)
+    return (basis @ rotation)[:, :k], singular_values[:k]
 
 
 def subspace_overlap(a: Float[Tensor, "d k"], b: Float[Tensor, "d k"]) -> Float[Tensor, "k"]:

@@ -10,7 +10,7 @@ from .claims.evidence import Evidence
 from .claims.thresholds import THRESHOLDS
 from .describing import described
 from .distillation_pictures import SHOWN_SIGMA, draw_pictures, outputs_key
-from .distilling import distilled_by_adam, distilled_model
+from .distilling import distilled_by_adam, distilled_model, is_large
 from .drawing import NOISE, RMSE, drawn, line, lines, shown
 from .outputs import denoised
 from .plans import Plan
@@ -27,7 +27,8 @@ _ON = {"held_out": "held-out images", "train": "training images", "surrogate": "
 def parts(plan: Plan) -> list[Part]:
     """The theorem, then the largest and the smallest size at every seed, then pictures of all sizes."""
     found = [Part("theorem", theorem_cell(plan)), Part("images", described(plan))]
-    for n, images in ((plan.sizes[-1], tuple(_ON)), (plan.sizes[0], ("held_out", "train"))):
+    on = ("held_out",) if is_large(plan) else tuple(_ON)
+    for n, images in ((plan.sizes[-1], on), (plan.sizes[0], on[:2])):
         for seed in range(plan.seeds):
             # The multi-delta denoiser is the same for all seeds.
             denoisers = ("network", "multidelta") if seed == 0 else ("network",)

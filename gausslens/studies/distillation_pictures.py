@@ -9,7 +9,7 @@ from .study import Findings
 SHOWN_SIGMA = karras_sigmas(10)[4].item()
 """The level, near σ = 4, at which outputs are shown."""
 
-_SPECTRA = (1, 3, 4, 6)  # which of ten levels
+_SPECTRA = (42.4, 9.72, 4.07, 0.47)  # noise levels, or those nearest to them
 _LEAST_GAIN = 1e-5  # of the largest; what is below is not drawn
 _ROW = 5  # singular vectors side by side
 
@@ -50,7 +50,8 @@ def _spectra(findings: Findings, key: str) -> CurveFigure | None:
     if found is None:
         return None
     sigmas, series = findings.array(key, "sigmas"), []
-    for level in _SPECTRA:
+    nearest = (int(np.abs(np.log(sigmas / sigma)).argmin()) for sigma in _SPECTRA)
+    for level in dict.fromkeys(nearest):
         index = np.arange(1, found.shape[1] + 1)
         name = f"σ = {sigmas[level]:.3g}"
         series.append(Series(f"linear, {name}", index, found[level], markers=False))

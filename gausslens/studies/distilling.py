@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _PICTURED_SIGMA = 4.0
 _PICTURED = 25
 _LEVELS = 10
+_ALL_LEVELS_DIM = 3072
+_SOME_LEVELS = (0, 2, 4, 5, 6, 8)  # σ = 80, 21, 4.1, 1.5, .47 and .02
 # By Adam: images, epochs, and the calls at each level that these may cost; on a GPU as many as they need.
 _ADAM_IMAGES, _ADAM_EPOCHS, _ADAM_CALLS = 2048, 60, {"cpu": 24_000, "cuda": 123_000}
 _TRAVEL = 3.0  # how far Adam could move a weight in all its steps, in units of the Gaussian's largest
@@ -41,15 +43,35 @@ def distilled_model(plan: Plan, model: Cell, *, denoisers: Sequence[str], images
     Returns:
         The cell; without records where images have too many pixels to distil by default.
     """
-    calls = 10 * plan.dim * _LEVELS * len(denoisers) * len(images)
+    sigmas = _levels(plan)
+    calls = 10 * plan.dim * len(sigmas or range(_LEVELS)) * len(denoisers) * len(images)
     return plan.on_model(
-        "distill_model", model, module=__name__, calls=calls, denoisers=tuple(denoisers), images=tuple(images)
+        "distill_model",
+        model,
+        module=__name__,
+        calls=calls,
+        denoisers=tuple(denoisers),
+        images=tuple(images),
+        sigmas=sigmas,
     )
 
 
 def distilled_by_adam(plan: Plan, model: Cell) -> Cell:
     """The cell that distils a model on held-out images as the paper does, by Adam."""
-    return plan.on_model("distill_by_adam", model, module=__name__, calls=_ADAM_CALLS["cpu"] * _LEVELS)
+    calls = _ADAM_CALLS["cpu"] * _LEVELS
+    return plan.on_model("distill_by_adam", model, module=__name__, calls=calls, sigmas=_levels(plan))
+
+
+def is_large(plan: Plan) -> bool:
+    """Whether images have so many dimensions that ten calls for each are made at some noise levels only."""
+    return plan.dim > _ALL_LEVELS_DIM
+
+
+def _levels(plan: Plan) -> tuple[float, ...] | None:
+    """The noise levels to distil at; None is all ten."""
+    from ..noise import karras_sigmas
+
+    return tuple(karras_sigmas(_LEVELS)[list(_SOME_LEVELS)].tolist()) if is_large(plan) else None
 
 
 @versioned(2)
@@ -105,7 +127,7 @@ def distill_by_adam(task: Task) -> Iterator[Record]:
     steps = epochs * -(-len(images) // BATCH)
     gaussian = GaussianDenoiser(Moments.fit(images, device=subject.device)).to(subject.device)
     for done, sigma in enumerate(subject.sigmas.tolist()):
-        task.report(done / _LEVELS)
+        task.report(done / len(subject.sigmas))
         # Inputs are divided by √d, so weights are √d times the matrix that they stand for.
         step_size = _TRAVEL * float(gaussian.weight(sigma).abs().max()) * subject.dim**0.5 / steps
         fit = distill(

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import gausslens
+from gausslens.measures import spectrum
 from gausslens.measures.spectrum import alignment, subspace_overlap
 
 
@@ -103,3 +104,15 @@ def test_wrong_sizes_are_refused():
         alignment(_Map(torch.eye(4)), _moments(), 1.0)
     with pytest.raises(gausslens.ConfigError, match="at least 1; got 0"):
         alignment(_Map(torch.eye(36)), _moments(), 1.0, k=0)
+
+
+def test_leading_vectors_of_large_maps_are_iterated_to_those_of_a_dense_svd(monkeypatch):
+    generator = torch.Generator().manual_seed(3)
+    sides = [torch.linalg.qr(torch.randn(300, 300, generator=generator, dtype=torch.float64))[0] for _ in range(2)]
+    weight = sides[0] * torch.linspace(1, 0.01, 300, dtype=torch.float64) ** 4 @ sides[1].T
+    monkeypatch.setattr(spectrum, "_WHOLE", 100)
+    left, values = spectrum._leading(weight, 20)
+    dense_left, dense_values, _ = torch.linalg.svd(weight)
+    torch.testing.assert_close(values, dense_values[:20], rtol=1e-4, atol=0)
+    torch.testing.assert_close(left.T @ left, torch.eye(20, dtype=torch.float64), atol=1e-10, rtol=0)
+    assert float(subspace_overlap(left, dense_left[:, :20])[:10].min()) > 1 - 1e-6

@@ -1,5 +1,7 @@
 """The study of distillation: its claims find their numbers, and its maps and pictures are what they are said to be."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,7 @@ from gausslens.report import HeatMap, ImageGrid
 from gausslens.studies import distilling, theorem
 from gausslens.studies.cells import CellStore
 from gausslens.studies.directions import as_pictures, signed_like
+from gausslens.studies.distillation import STUDY
 from gausslens.studies.models import run_of
 
 LARGE = "distilled 64, seed 0"
@@ -100,3 +103,13 @@ def test_directions_are_grey_where_they_are_zero_and_take_the_sign_of_others():
     pictures = as_pictures(directions, (1, 1, 2))
     assert pictures.flatten(1).tolist() == [[128, 255], [32, 255]]
     assert torch.equal(signed_like(-directions, directions), directions)
+
+
+def test_images_of_many_dimensions_are_distilled_at_fewer_levels(findings):
+    large = replace(findings.plan, shape=(3, 64, 64), training={"network": "ncsnpp", "width": 8})
+    cells = [part.cell for part in STUDY.parts(large) if "distill" in part.cell.work]
+    assert len(cells) == 2 * large.seeds + 1
+    for cell in cells:
+        assert len(cell.options["sigmas"]) == 6
+        assert cell.options.get("images", ["held_out"]) == ["held_out"]
+    assert all("sigmas" not in part.cell.options for part in findings.parts if "distill" in part.cell.work)
