@@ -25,7 +25,7 @@ from .denoisers.multidelta import MultiDeltaDenoiser
 from .denoisers.protocol import Denoiser, call, evaluating, in_batches
 from .errors import DataError
 from .images import Bounds, dequantize
-from .measures.copying import distinct_neighbors
+from .measures.copying import DUPLICATE_RMSE, distinct_neighbors
 from .measures.evaluation import NoisyInputs
 from .measures.intervals import Estimate, mean_estimate
 from .noise import as_sigmas, draw_noise, draw_order
@@ -38,7 +38,6 @@ _SEARCHED = (20.0, 0.05, 12)  # noise levels, from and to and how many, among wh
 _LEVELS = 3
 _SEARCH_INPUTS = 16
 _WINDOW = 0.5  # of the largest distance between the references
-_DUPLICATE_RMSE = 2 / 255  # one grey level of 8 bits, as in `memorization`
 _RANK = 1024  # principal components of images with more pixels than can be decomposed in seconds
 _DENSE_DIM = 4096
 _CHANCE_IMAGES = 256  # held-out images that say how often one seems to be a copy that is none
@@ -266,7 +265,7 @@ class Vantage:
     def _copies(self, images: Tensor, *, known: bool = True) -> tuple[int, int]:
         """How many images are copies of training images, and of how many; repetitions are left out unless `known`."""
         bounds, train = self.watched.bounds, self.watched.train
-        tolerance = 0.0 if bounds is None else _DUPLICATE_RMSE * math.sqrt(train[0].numel())
+        tolerance = 0.0 if bounds is None else DUPLICATE_RMSE * math.sqrt(train[0].numel())
         _, first, second = distinct_neighbors(images, train, tolerance, {"device": self.device})
         new = torch.full_like(first, known, dtype=torch.bool) | (first > tolerance)
         return int((first < COPY_RATIO * second)[new].sum()), max(int(new.sum()), 1)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from .._typing import Images
 from ..images import Bounds
-from ..measures.copying import compared_sets, estimate_ratio, gl_score, identifiable_images
+from ..measures.copying import DUPLICATE_RMSE, compared_sets, estimate_ratio, gl_score, identifiable_images
 from ..measures.intervals import Estimate, proportion_estimate
 from ..measures.neighbors import duplicates, resident
 from ..measures.twoset import CopyTest, Neighborhood, judge_neighborhood
@@ -31,7 +31,6 @@ from .thresholds import THRESHOLDS
 from .transformations import Transformation
 
 ALARM_LEVEL = THRESHOLDS["p"].value
-DUPLICATE_RMSE = 2 / 255  # root mean square difference up to which two images are the same
 
 
 class Pair(NamedTuple):

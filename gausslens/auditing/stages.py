@@ -14,6 +14,7 @@ from torch import Tensor
 from ..denoisers.distillation import distill
 from ..generation import BATCH
 from ..images import quantize
+from ..measures.copying import DUPLICATE_RMSE
 from ..measures.gaps import gap
 from ..measures.intervals import Estimate
 from ..measures.neighbors import duplicates
@@ -24,7 +25,7 @@ from ..progress import measured
 from ..runs import Record
 from ..sampling import sample
 from .auditee import Auditee
-from .copies import DUPLICATE_RMSE, Copies, find_copies
+from .copies import Copies, find_copies
 from .features import compare_features
 from .foreignness import Foreignness, check_foreignness
 from .losses import BASELINE, measure_losses

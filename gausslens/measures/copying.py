@@ -23,6 +23,9 @@ from .intervals import Estimate, mean_estimate, proportion_estimate
 from .neighbors import duplicates, nearest, paired_distances
 from .twoset import CopyTest, copy_test
 
+DUPLICATE_RMSE = 2 / 255
+"""Root mean square difference up to which two images are the same: one grey level of 8 bits."""
+
 # How many training images say what a usual distance between neighbours is.
 _REFERENCE_IMAGES = 1000
 _FLAT_SHARE = 0.1
@@ -121,7 +124,7 @@ def memorization(
     threshold: float = 1 / 3,
     false_discovery: float = 0.05,
     permutations: int = 9999,
-    duplicate_rmse: float = 2 / 255,
+    duplicate_rmse: float = DUPLICATE_RMSE,
     seed: int = 0,
     bounds: Bounds = (-1.0, 1.0),
     device: torch.device | str | None = None,

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .cells import Cell, Record, Task, versioned
+from .claims.evidence import Evidence
 from .plans import Plan
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ def on_images(plan: Plan, work: str, options: Mapping[str, Any], *, module: str)
 
 def available_images(task: Task) -> "Tensor":
     """The images that may be trained on, uint8 (n, c, h, w), of a cell made by `on_images`."""
+    return available_and_held_out(task)[0]
+
+
+def available_and_held_out(task: Task) -> "tuple[Tensor, Tensor]":
+    """The images that may be trained on, and those held out, uint8 (n, c, h, w), of a cell made by `on_images`."""
     from ..data.loading import load_images
     from ..data.splits import Splits
     from ..images import as_tensor
@@ -52,25 +58,47 @@ def available_images(task: Task) -> "Tensor":
         skip_broken=skip_broken,
     )
     splits = Splits(len(images), held_out=held_out, seed=split_seed)
-    return as_tensor(images.images)[as_tensor(splits.named("all"))]
+    pixels = as_tensor(images.images)
+    return pixels[as_tensor(splits.named("all"))], pixels[as_tensor(splits.held_out)]
 
 
-@versioned(1)
+@versioned(2)
 def describe_images(task: Task) -> Iterator[Record]:
     """Describe the images that may be trained on. Options: the images' `content_hash`, and how they are loaded and split.
 
     Yields:
-        `data_rms`, the root mean square of their pixels in [-1, 1], with its interval over images; and `dim`, pixels times
-        channels.
+        `data_rms`, the root mean square of their pixels in [-1, 1], with its interval over images; `dim`, pixels times
+        channels; and `duplicates`, how many of them repeat another one, and how many held-out images repeat one of them.
     """
     import torch
 
+    from ..data.duplicates import find_duplicates
+    from ..generation import best_device
     from ..images import dequantize
+    from ..measures.copying import DUPLICATE_RMSE
     from ..measures.intervals import mean_estimate
+    from ..measures.neighbors import duplicates
 
-    chosen = available_images(task)
+    device = best_device(cpu=task.options.get("cpu", False))
+    chosen, unseen = available_and_held_out(task)
     squares = [dequantize(part, torch.float64).square().flatten(1).mean(1) for part in chosen.split(1024)]
     found = mean_estimate(torch.cat(squares))
     low, value, high = (max(number, 0.0) ** 0.5 for number in (found.low, found.value, found.high))
     yield {"quantity": "data_rms", "value": value, "low": low, "high": high, "count": found.count}
     yield {"quantity": "dim", "value": chosen[0].numel()}
+    repeated = duplicates(chosen, tolerance=DUPLICATE_RMSE * chosen[0].numel() ** 0.5, device=device)
+    yield {"quantity": "duplicates", "value": len(repeated), "count": len(chosen), "on": "train"}
+    shared = find_duplicates(chosen, unseen, device=device)
+    yield {"quantity": "duplicates", "value": shared.count, "count": len(unseen), "on": "held_out"}
+
+
+def told_duplicates(evidence: Evidence) -> str:
+    """How many images repeat others, as a sentence with a space before it; empty if it is not known."""
+    found = {record["on"]: record for record in evidence.where(quantity="duplicates").records}
+    if not found:
+        return ""
+    own, unseen = found["train"], found["held_out"]
+    return (
+        f" Of the {own['count']:,} images that may be trained on, {own['value']:,} repeat another one; of "
+        f"{unseen['count']:,} held out, {unseen['value']:,} repeat one of them, exactly or nearly."
+    )

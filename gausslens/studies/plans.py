@@ -252,8 +252,8 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
     }
     asked = {name: getattr(config, name) for name in ("width", "batch", "learning_rate", "kimg")}
     own |= {name: value for name, value in asked.items() if value is not None}
-    few = config.few or max(_FEW, available // 64)
     half = available // 2
+    few = config.few or min(max(_FEW, available // 64), half)
     sizes = config.sizes or (max(_FEWEST, available // 512), few, round(math.sqrt(few * half)), half, available)
     sizes = tuple(sorted(n for n in set(sizes)))
     if config.subset and config.subset > half:
@@ -283,7 +283,7 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
         training=training,
         sizes=sizes,
         few=few,
-        subset=config.subset or max(few, _LEAST_SUBSET),
+        subset=config.subset or min(max(few, _LEAST_SUBSET), half),
         widths=tuple(sorted({*(config.widths or _widths(own["width"], full=config.full)), own["width"]})),
         narrow=config.narrow or _even(own["width"] / 6),
         kimg=kimg,

@@ -2,6 +2,7 @@
 
 from ..report import Axis, CurveFigure, Figure, ImageGrid, Threshold
 from .claims.thresholds import MEMORIZED, PAPER_GENERALIZATION
+from .describing import described, told_duplicates
 from .drawing import NOISE, RMSE, line, lines, sample_grid, shown
 from .plans import Plan
 from .study import Findings, Part, Study
@@ -12,7 +13,7 @@ _LOW = 1.0  # the noise levels up to which the paper's Fig. 16 zooms in
 
 
 def parts(plan: Plan) -> list[Part]:
-    """Every size at every seed of the sweep: measured and sampled, the ends first."""
+    """Every size at every seed of the sweep: measured and sampled, the ends first; then what the images are like."""
     order = sorted(plan.sizes, key=lambda n: (n not in (plan.sizes[0], plan.sizes[-1]), n))
     found = []
     for n in order:
@@ -20,6 +21,7 @@ def parts(plan: Plan) -> list[Part]:
             model = plan.model(n, seed)
             found.append(Part(f"measures of {n}, seed {seed}", plan.measured(model, "gap", "linearity")))
             found.append(Part(f"samples of {n}, seed {seed}", plan.sampled(model)))
+    found.append(Part("images", described(plan)))
     return found
 
 
@@ -99,7 +101,7 @@ def draw(findings: Findings) -> list[Figure]:
         CurveFigure(
             title="Copies among samples, by number of images",
             caption="Share of samples whose nearest training image is less than a third as far as the second nearest."
-            f"{told_needed(images_needed(findings.evidence))}",
+            f"{told_needed(images_needed(findings.evidence))}{told_duplicates(findings.evidence)}",
             redraws=(12,),
             claims=("C14",),
             command=command,

@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 
 from gausslens.config import TrainConfig
@@ -13,6 +14,7 @@ from gausslens.studies.config import DEFAULT_STUDIES, STUDIES, StudyConfig
 from gausslens.studies.costs import seconds_to_train
 from gausslens.studies.describing import described
 from gausslens.studies.plans import Plan, make_plan
+from gausslens.studies.running import plan_study
 from gausslens.verbs.studying import Options
 
 
@@ -75,6 +77,13 @@ def test_snapshots_are_kept_for_the_studies_that_look_at_them():
     assert set(made.times[:-1]) <= set(kept[made.sizes[-1]])
     assert kept[made.sizes[0]] == [made.early]
     assert made.short in made.model(made.few, 0, width=4).options["config"]["snapshots"]
+
+
+def test_the_fewest_images_that_are_taken_suffice_for_a_plan(tmp_path):
+    np.savez(tmp_path / "few.npz", images=np.zeros((84, 8, 8, 1), np.uint8))
+    made = plan_study(StudyConfig(str(tmp_path / "few.npz"), held_out=20))
+    assert made.sizes == (10, 32, 64)
+    assert made.few == made.subset == 32
 
 
 def test_a_plan_survives_json():
