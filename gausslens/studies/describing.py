@@ -99,6 +99,6 @@ def told_duplicates(evidence: Evidence) -> str:
         return ""
     own, unseen = found["train"], found["held_out"]
     return (
-        f" Of the {own['count']:,} images that may be trained on, {own['value']:,} repeat another one; of "
-        f"{unseen['count']:,} held out, {unseen['value']:,} repeat one of them, exactly or nearly."
+        f" Of the {own['count']:,} images that may be trained on, {own['value'] or 'none':,} repeat another one; of "
+        f"{unseen['count']:,} held out, {unseen['value'] or 'none':,} repeat one of them, exactly or nearly."
     )
