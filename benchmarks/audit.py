@@ -5,17 +5,20 @@
 `cifar10.npz` holds 60,000 images of 32×32 (`images`), of which 10,000 are held out. NCSN++ is trained on the others for a
 moment, since the time does not depend on what it has learned; then it is audited with the defaults: ten noise levels, 10,000
 samples by 18 Heun steps. Time on the network is that between two events in the GPU's queue, before and after each of its
-calls; all else, reading the images included, is the rest. The page is made where plotly is installed. `--profile` shows
-which of the package's functions took longest; a GPU is waited for where its numbers are needed, so look at callers, too.
+calls; all else, reading the images included, is the rest. The page is made where plotly is installed.
+
+Fifty times a second it is noted where the program is; `where_s` says how long it was inside each of the package's functions
+outside of the network. A GPU is waited for where its numbers are needed, which need not be where they are computed.
 """
 
 import argparse
-import cProfile
 import json
-import pstats
+import sys
 import tempfile
+import threading
 import time
-from contextlib import contextmanager, nullcontext
+from collections import Counter
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -28,6 +31,8 @@ from gausslens.auditing.pages import make_page
 from gausslens.auditing.running import REPORT, audit_model
 from gausslens.report import save_report
 
+RATE = 50
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -36,7 +41,6 @@ def main() -> None:
     parser.add_argument("--kimg", type=float, default=50.0)
     parser.add_argument("--samples", type=int, help="by default the audit's own default")
     parser.add_argument("--model", help="a run to audit instead")
-    parser.add_argument("--profile", action="store_true")
     parser.add_argument("--runs", help="where to keep runs; by default nowhere")
     parser.add_argument("--out", type=Path, help="a file of JSON lines to append the result to")
     args = parser.parse_args()
@@ -59,7 +63,7 @@ def main() -> None:
                 ).path
             )
         start = time.perf_counter()
-        with timed_network() as spans, cProfile.Profile() if args.profile else nullcontext() as profile:
+        with timed_network() as spans, watched() as where:
             run, found, who = audit_model(AuditConfig(model=model, samples=args.samples, out=folder))
             if find_spec("plotly"):
                 save_report(run.path / REPORT, make_page(found, who, run.provenance, "gausslens audit"))
@@ -72,14 +76,38 @@ def main() -> None:
             "page": find_spec("plotly") is not None,
             "hardware": torch.cuda.get_device_name(), "torch": torch.__version__,
             "gib": torch.cuda.max_memory_reserved() / 2**30,
+            "where_s": {name: round(count / RATE, 1) for name, count in where.most_common(60)},
         }  # fmt: skip
-        if args.profile:
-            pstats.Stats(profile).sort_stats("cumulative").print_stats("gausslens|linalg", 60)
         print(found)
         print(json.dumps(record), flush=True)
         if args.out:
             with args.out.open("a") as file:
                 print(json.dumps(record), file=file)
+
+
+@contextmanager
+def watched():
+    """Inside, a thread counts in which of the package's functions this one is, `RATE` times a second."""
+    counts, over, main = Counter(), threading.Event(), threading.get_ident()
+
+    def watch():
+        while not over.wait(1 / RATE):
+            frame, inside = sys._current_frames().get(main), set()
+            while frame is not None:
+                code = frame.f_code
+                if "gausslens" in code.co_filename:
+                    inside.add(f"{Path(code.co_filename).stem}.{code.co_name}")
+                frame = frame.f_back
+            if not inside & {"acceleration.forward", "preconditioned.forward"}:
+                counts.update(inside)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield counts
+    finally:
+        over.set()
+        thread.join()
 
 
 @contextmanager
