@@ -66,7 +66,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("--only", default=",".join(STUDIES), help="studies to publish, comma-separated; by default all")
-    parser.add_argument("--commit", help="the version of the code on the GPU, where the run does not know it")
+    parser.add_argument("--commit", help="the version of the code, for sessions that do not know theirs")
     args = parser.parse_args()
     run = Run.open(args.run)
     plan = Plan.from_json(run.settings)
@@ -88,7 +88,7 @@ def save(run: Run, plan: Plan, records: list[Record], folder: Path, commit: str 
     config = json.loads((run.path / "config.json").read_text())
     config["config"]["data"] = Path(plan.data).name
     known = [
-        session | ({"commit": commit} if commit and session["device"].startswith("cuda") else {})
+        session | ({"commit": commit} if commit and not session.get("commit") else {})
         for session in run.provenance["sessions"]
     ]
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")

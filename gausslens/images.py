@@ -54,7 +54,7 @@ def check_values(pixels: Tensor, bounds: Bounds, name: str = "images") -> None:
     if bounds is not None and (low < bounds[0] - _TOLERANCE or high > bounds[1] + _TOLERANCE):
         raise DataError(
             f"float {name} must lie in [{bounds[0]:g}, {bounds[1]:g}]; got values from {low:.4g} to {high:.4g}. "
-            "Rescale them (uint8 pixels are converted for you), or pass bounds=None if they are not pixels."
+            "Rescale them (uint8 pixels are converted for you); other values need bounds=None, if that is an option."
         )
 
 
@@ -148,7 +148,7 @@ def content_hash(images: Tensor) -> str:
     """SHA-256 of shape, dtype and pixels, streamed."""
     digest = hashlib.sha256(f"{tuple(images.shape)} {images.dtype}".encode())
     for batch in images.split(1024):
-        digest.update(batch.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+        digest.update(batch.detach().cpu().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

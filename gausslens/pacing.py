@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 _SPACING = 0.02  # of the main work so far, at least, between two pieces of side work: so they never become many
 _CAUTION = 1.5  # times what is expected must be affordable
+_LITTLE_CAUTION = 1.2  # likewise at the end, when nothing comes after
 _PLANNED = 0.8  # of the share: what takes longer than it did before must fit in, too
 _ADVANCE = 4.0  # times its share side work may have taken so far, where it is known that the main work will go on
 
@@ -68,15 +69,21 @@ class TimeShare:
         Args:
             seconds: that it is expected to take.
             done: the part of the main work that is done, if that is known: then up to √done of all that will be allowed for
-                may be spent, in advance, and at the end no more than the share.
+                may be spent, in advance, but for one more piece at the end, and at the end no more than the share.
 
         Returns:
             Whether it can be afforded now.
         """
+        allowed = self.share * self.main
+        if done is not None and done >= 1:
+            return self.own + _LITTLE_CAUTION * seconds <= allowed
         if self.last and self.main - self.last < _SPACING * self.main:
             return False
-        advance = 1.0 if done is None else min(max(done, 1e-9) ** -0.5, _ADVANCE)
-        return self.own + _CAUTION * seconds <= _PLANNED * self.share * self.main * max(advance, 1.0)
+        if done is None:
+            return self.own + _CAUTION * seconds <= _PLANNED * allowed
+        done = max(done, 1e-9)
+        at_once = self.own + _CAUTION * seconds <= _PLANNED * allowed * min(done**-0.5, _ADVANCE)
+        return at_once and self.own + (_CAUTION + 1) * seconds <= allowed / done
 
     def state(self) -> dict[str, float]:
         """The times, for `restore`."""

@@ -230,6 +230,22 @@ def test_where_the_end_is_known_looks_begin_earlier_and_cost_no_more_in_the_end(
     assert known[1] <= unknown[1] / 3
 
 
+@pytest.mark.parametrize("seconds", [1.0, 2.0, 5.0, 9.0, 12.0, 20.0])
+def test_where_the_end_is_known_the_last_look_is_there(monkeypatch, seconds):
+    clock, pace, taken = Clock(monkeypatch), TimeShare(0.03), []
+    for step in range(1, 1001):
+        pace.leave()
+        clock.now += 1.0
+        pace.arrive()
+        if pace.affords(seconds, step / 1000):
+            with pace.spending():
+                clock.now += seconds
+            pace.mark()
+            taken.append(step)
+    assert pace.cost <= 0.03
+    assert taken[-1] == 1000
+
+
 def test_looks_move_apart_as_training_goes_on(monkeypatch):
     clock = Clock(monkeypatch)
     pace = TimeShare(0.03)

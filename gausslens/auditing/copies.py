@@ -24,7 +24,7 @@ from ..images import Bounds
 from ..measures.copying import DUPLICATE_RMSE, compared_sets, estimate_ratio, gl_score, identifiable_images
 from ..measures.intervals import Estimate, proportion_estimate
 from ..measures.neighbors import duplicates, resident
-from ..measures.twoset import CopyTest, Neighborhood, judge_neighborhood
+from ..measures.twoset import CopyTest, Neighborhood, fewest_copies, judge_neighborhood
 from ..progress import track
 from .pool import Pool, families_of, without_repeats
 from .thresholds import THRESHOLDS
@@ -103,6 +103,13 @@ class Copies:
         if not self.tests:
             return None
         return min(1.0, len(self.tests) * min(test.p_value for test in self.tests.values()))
+
+    @property
+    def could_alarm(self) -> bool:
+        """Whether the tests would find copies if all samples were copies; few held-out images cannot rule chance out."""
+        level = self.level / max(len(self.tests), 1)
+        needed = (fewest_copies(test.n_train, test.n_held_out, level) for test in self.tests.values())
+        return min(needed, default=math.inf) <= len(self.nearest)
 
     @property
     def alarm(self) -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..errors import ConfigError, DataError
 from ..images import dequantize
 from ..measures.copying import identifiable_images
-from ..measures.twoset import Neighborhood, judge_neighborhood, may_count
+from ..measures.twoset import Neighborhood, fewest_copies, judge_neighborhood, may_count
 from ..noise import draw_noise, draw_order, generator
 from .copies import Copies
 from .transformations import MIRRORED, Transformation
@@ -99,7 +99,7 @@ def copy_power(
         seed: fixes everything random.
 
     Returns:
-        A curve for each kind.
+        A curve for each kind; none if there is no image that can be told from its neighbours.
 
     Raises:
         ConfigError: if `trials` is below 1.
@@ -110,6 +110,8 @@ def copy_power(
     if copies.pool.held_out is None:
         raise DataError("without held-out images nothing is tested, so nothing can be said of what would be found.")
     originals = identifiable(copies, seed)
+    if not len(originals):  # of no image could anybody tell a copy
+        return []
     curves = []
     for planting in plantings:
         family = family_of(copies, planting)
@@ -192,14 +194,9 @@ def _curve(copies: Copies, family: str, planting: Planting, bank: Neighborhood, 
 
     # Only copies much nearer to their original than to any held-out image count; these are as many as must count.
     near = judge_neighborhood(bank, threshold=copies.threshold, permutations=1).nearer_train / len(bank.distances)
-    count = most if near == 0 else min(most, math.ceil(_fewest(bank.n_train, bank.n_held_out, level) / near))
+    count = most if near == 0 else min(most, math.ceil(fewest_copies(bank.n_train, bank.n_held_out, level) / near))
     results = {count: found(count)}
     while results[count] < 0.95 * trials and count < most:
         count = min(most, math.ceil(_STEP * count))
         results[count] = found(count)
     return PowerCurve(planting, tuple(results), tuple(results.values()), trials, samples)
-
-
-def _fewest(n_train: int, n_held_out: int, level: float) -> int:
-    """The fewest copies that could be found: n images are all training images with probability (|T|/(|T| + |H|))ⁿ."""
-    return max(1, math.ceil(math.log(level) / math.log(n_train / (n_train + n_held_out))))

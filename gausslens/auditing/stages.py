@@ -211,7 +211,7 @@ def take_copies(who: Auditee, samples: Tensor, *, progress: bool = False) -> tup
     ):
         if estimate is not None:
             records.append(of_estimate(quantity, estimate))
-    if found.p_value is not None:
+    if found.could_alarm:  # else a large p-value says nothing
         records.append({"quantity": "copy_p", "value": found.p_value, "count": len(samples)})
     for family, test in found.tests.items():
         records.append({"quantity": "copy_test_p", "value": test.p_value, "family": family, "count": len(samples)})

@@ -82,9 +82,9 @@ def check_classes(labels: Any, x: Tensor, classes: int, *, look: bool = True) ->
 
 
 def call(denoiser: Denoiser, x: Tensor, sigma: Sigma, labels: Tensor | None = None) -> Tensor:
-    """One call of a denoiser by the house rules, its output checked."""
-    levels = expand_sigma(sigma, x)
-    denoised = denoiser(x, levels) if labels is None else denoiser(x, levels, labels.to(x.device))
+    """One call of a denoiser by the house rules, its output checked; x stays as it is, whatever the denoiser does to it."""
+    levels, own = expand_sigma(sigma, x), x.clone()
+    denoised = denoiser(own, levels) if labels is None else denoiser(own, levels, labels.to(x.device))
     if not isinstance(denoised, Tensor) or denoised.shape != x.shape:
         arrived = tuple(denoised.shape) if isinstance(denoised, Tensor) else type(denoised).__name__
         raise DataError(f"a denoiser must return a tensor of its input's shape {tuple(x.shape)}; got {arrived}.")

@@ -229,6 +229,11 @@ def may_count(neighborhood: Neighborhood, threshold: float) -> Bool[Tensor, "m"]
     return neighborhood.distances[:, 0] < threshold * neighborhood.distances[:, -1]
 
 
+def fewest_copies(n_train: int, n_held_out: int, level: float) -> int:
+    """The fewest copies that could be found: n images are all training images with probability (|T|/(|T| + |H|))ⁿ."""
+    return max(1, math.ceil(math.log(level) / math.log(n_train / (n_train + n_held_out))))
+
+
 def _subset(n: int, size: int, seed: int) -> Int[Tensor, "size"]:
     return draw_order(seed, n, stream="copy test")[:size].sort().values
 

@@ -1,10 +1,11 @@
 """What `gausslens study` is asked to do: one frozen `StudyConfig`, which imports nothing heavy."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from ..config import NetworkName
 from ..errors import ConfigError
+from ..words import typed_options
 
 STUDIES = (
     *("references", "distillation", "linearity", "size", "time", "capacity", "strong"),
@@ -16,7 +17,6 @@ DEFAULT_STUDIES = STUDIES[:7]
 """Those that are done unless others, or all, are asked for."""
 
 _CIRCUMSTANCES = ("data", "only", "on", "workers", "budget", "svg", "no_images", "blur", "out", "cpu")
-_TYPED = {"value_range": "range"}
 
 Where: TypeAlias = Literal["pool", "here", "ray"]
 
@@ -123,15 +123,7 @@ class StudyConfig:
     @property
     def words(self) -> str:
         """The options that decide a number, as they are typed: those that differ from their defaults."""
-        typed = []
-        for field in fields(self):
-            value, name = getattr(self, field.name), _TYPED.get(field.name, field.name.replace("_", "-"))
-            if field.name in _CIRCUMSTANCES or value == field.default:
-                continue
-            joined = " ".join(map(str, value)) if field.name == "value_range" else value
-            joined = ",".join(map(str, joined)) if isinstance(joined, tuple) else joined
-            typed.append(f"--{name}" if joined is True else f"--{name} {joined}")
-        return " ".join(typed)
+        return typed_options(self, _CIRCUMSTANCES)
 
     @property
     def studies(self) -> tuple[str, ...]:

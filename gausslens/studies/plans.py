@@ -20,6 +20,7 @@ from ..data.loading import ImageSet
 from ..data.splits import Splits
 from ..errors import CheckpointError, ConfigError
 from ..nn import default_options
+from ..words import typed_command
 from .cells import Cell
 from .config import StudyConfig
 from .costs import seconds_to_call, seconds_to_train
@@ -93,7 +94,7 @@ class Plan:
     @property
     def command(self) -> str:
         """What a reader would type to make the same."""
-        return f"gausslens study {self.data} {self.options}".rstrip()
+        return typed_command("study", self.data, self.options)
 
     @property
     def width(self) -> int:

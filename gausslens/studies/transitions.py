@@ -8,7 +8,8 @@ trainings, on a logarithmic scale.
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from .claims.evidence import Evidence, MissingError
+from .claims.evidence import Evidence, MissingError, Number
+from .claims.inference import Real
 from .claims.thresholds import MEMORIZED
 from .claims.windows import InWindow
 
@@ -50,7 +51,7 @@ def closest(evidence: Evidence, few: int) -> Turning | None:
 
     gaps = InWindow(evidence, "time")
     try:
-        found = [gaps.over(records, "kimg") for records in gaps.studied.where(n=few).seeds()]
+        found = _finished([gaps.over(records, "kimg") for records in gaps.studied.where(n=few).seeds()])
     except MissingError:
         return None
     lowest = tuple(min(of_seed, key=lambda kimg, of=of_seed: of[kimg].value) for of_seed in found)  # type: ignore[misc]
@@ -63,10 +64,16 @@ def memorizing_from(evidence: Evidence, few: int) -> "Onset | None":
 
     copies = evidence.where(quantity="memorised_fraction", denoiser="network", n=few)
     shares = [
-        {kimg: share.value for kimg, share in of_seed.over("kimg").items()}
-        for of_seed in (copies.seeds() if len(copies) else ())
+        {kimg: share.value for kimg, share in of_seed.items()}
+        for of_seed in _finished([records.over("kimg") for records in (copies.seeds() if len(copies) else ())])
     ]
     return find_onset(few, shares) if shares else None
+
+
+def _finished(trainings: "list[dict[Real, Number]]") -> "list[dict[Real, Number]]":
+    """Those of which all snapshots have been looked at that any has: the others may turn later."""
+    times = {kimg for training in trainings for kimg in training}
+    return [training for training in trainings if set(training) == times]
 
 
 def told_needed(bound: "Bound | None") -> str:

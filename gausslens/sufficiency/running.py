@@ -29,6 +29,7 @@ from ..studies.engine import Outcome, Progress, run_cells
 from ..studies.plans import Plan
 from ..studies.running import identity as identity_of
 from ..studies.running import plan_study
+from ..words import typed_command, typed_options
 from .config import HowManyConfig
 from .looking import looked_at
 from .onset import find_onset
@@ -39,6 +40,7 @@ VERSION = 1
 """Of answer.json."""
 
 _FEWEST, _MOST_SIZES = 16, 9
+_NO_NUMBERS = ("data", "on", "workers", "budget", "no_images", "blur", "out", "cpu")
 
 
 @dataclass(frozen=True)
@@ -224,13 +226,7 @@ def _samples(question: Question) -> list[tuple[int, Any, Any]]:
 
 
 def _command(question: Question) -> str:
-    config = question.config
-    given = {"model": config.model, "width": config.width, "kimg": config.kimg, "seeds": config.seeds}
-    words = [
-        f"--{name} {value:g}" if isinstance(value, float) else f"--{name} {value}" for name, value in given.items()
-    ]
-    chosen = [word for word, value in zip(words, given.values(), strict=True) if value is not None]
-    return f"gausslens how-many {config.data} {' '.join(chosen)}"
+    return typed_command("how-many", question.config.data, typed_options(question.config, _NO_NUMBERS))
 
 
 def _cores(plan: Plan) -> int:

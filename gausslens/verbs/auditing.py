@@ -9,6 +9,7 @@ import tyro
 
 from ..auditing.config import AuditConfig
 from ..errors import CheckpointError, ConfigError
+from ..words import typed_command, typed_options
 from . import Manner
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ examples:
   gausslens audit runs/train-digits-1a2b3c4d --fail-on memorizing --json > audit.json"""
 
 _CROSSED = 3
+_NO_NUMBERS = ("model", "fail_on", "json", "no_images", "blur", "out", "cpu")
 _FAILING = {"memorizing": ("memorizing",), "in-transition": ("memorizing", "in transition")}
 
 
@@ -53,7 +55,7 @@ def perform(options: Options, how: Manner) -> int:
     except CheckpointError as error:  # a model that cannot be read is bad input
         raise ConfigError(str(error)) from None
     images: Images = "none" if options.no_images else "blurred" if options.blur else "shown"
-    command = f"gausslens audit {options.model}" + ("" if options.train is None else f" --train {options.train}")
+    command = typed_command("audit", options.model, typed_options(options, _NO_NUMBERS))
     save_report(run.path / REPORT, make_page(audit, who, run.provenance, command), images=images)
     if options.json:
         print(as_json(audit))

@@ -199,3 +199,24 @@ def test_repeats_are_told_without_samples(images):
     found = gausslens.audit(MultiDeltaDenoiser(repeated), repeated, seen, **{**HOW, "samples": 0})
     assert [found.find(of)[0]["value"] for of in ("train_duplicates", "shared_duplicates")] == [2, 1]
     assert "held-out images trained on" in str(found)
+
+
+@pytest.mark.parametrize("held_out", [2, 4])
+def test_too_few_held_out_images_for_the_copy_test_do_not_acquit(held_out):
+    pool = mixture(200 + held_out, 11)
+    found = gausslens.audit(MultiDeltaDenoiser(pool[:200]), pool[:200], pool[200:], samples=60, noises=4)
+    assert found.verdict.verdict == "memorizing"
+    assert not found.find("copy_p")  # no number of copies among 60 samples could have ruled chance out
+
+
+def test_images_of_which_none_can_be_told_from_its_neighbours_are_audited():
+    flat = torch.randint(0, 2, (120, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)) + 100
+    found = gausslens.audit(MultiDeltaDenoiser(flat[:60]), flat[:60], flat[60:], samples=60, noises=4)
+    assert not found.find("detectable")
+
+
+def test_images_in_other_layouts_and_dtypes_are_audited():
+    pool = mixture(90, 12)
+    for given in (pool.bfloat16(), pool.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)):
+        found = gausslens.audit(MultiDeltaDenoiser(pool[:60]), given[:60], given[60:], samples=30, noises=4)
+        assert found.verdict.verdict == "memorizing"

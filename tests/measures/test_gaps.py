@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from gausslens import ConfigError, DataError, gap, identity_gap
+from gausslens import ConfigError, DataError, GaussianDenoiser, Moments, gap, identity_gap
 from gausslens.images import dequantize
 from gausslens.noise import draw_noise, draw_order
 
@@ -310,3 +310,15 @@ def test_bad_arguments():
         gap(soft, flat, images[0], 1.0)
     with pytest.raises(DataError, match="its input's shape"):
         gap(soft, lambda x, sigma: x[:, :1], images, 1.0)
+
+
+def test_a_denoiser_that_changes_its_input_harms_nobody():
+    images = torch.rand(40, 1, 4, 4, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    gaussian = GaussianDenoiser(Moments.fit(images))
+
+    def greedy(x, sigma):
+        denoised = gaussian(x, sigma)
+        x.zero_()
+        return denoised
+
+    assert float(gap(greedy, gaussian, images, [0.1, 1.0], count=20).values.max()) < 1e-6

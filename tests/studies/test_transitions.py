@@ -67,6 +67,14 @@ def test_the_closest_time_is_a_geometric_mean_with_an_interval_over_trainings():
     assert "4, 8 thousand images (5.66 [" in told_closest(two, 50)
 
 
+def test_trainings_that_are_not_looked_at_to_the_end_do_not_count():
+    whole, begun = {2.0: 0.3, 4.0: 0.1, 8.0: 0.2}, {2.0: 0.3}
+    assert closest(Evidence(gaps(0, whole) + gaps(1, begun)), 50).at == (4.0,)
+    shares = [copies(50, 0, share, kimg=kimg, study="time") for kimg, share in ((2.0, 0.0), (4.0, 0.0), (8.0, 0.2))]
+    onset = memorizing_from(Evidence([*shares, copies(50, 1, 0.0, kimg=2.0, study="time")]), 50)
+    assert (onset.memorizing, onset.seeds) == (1, 1)
+
+
 def test_without_records_nothing_is_said_of_time():
     assert closest(Evidence([]), 50) is None
     assert memorizing_from(Evidence([]), 50) is None
