@@ -97,8 +97,11 @@ def told_duplicates(evidence: Evidence) -> str:
     found = {record["on"]: record for record in evidence.where(quantity="duplicates").records}
     if not found:
         return ""
-    own, unseen = found["train"], found["held_out"]
+    (count, own), (held_out, shared) = (
+        (f"{found[on]['count']:,}", f"{found[on]['value']:,}" if found[on]["value"] else "none")
+        for on in ("train", "held_out")
+    )
     return (
-        f" Of the {own['count']:,} images that may be trained on, {own['value'] or 'none':,} repeat another one; of "
-        f"{unseen['count']:,} held out, {unseen['value'] or 'none':,} repeat one of them, exactly or nearly."
+        f" Of the {count} images that may be trained on, {own} repeat another one; of {held_out} held out, {shared} repeat "
+        "one of them, exactly or nearly."
     )

@@ -43,4 +43,6 @@ def test_they_are_said(records):
         " Of the 90 images that may be trained on, 3 repeat another one; of 30 held out, 2 repeat one of them, exactly or "
         "nearly."
     )
+    none = told_duplicates(Evidence([{**record, "value": 0} for record in found]))
+    assert none.startswith(" Of the 90 images that may be trained on, none repeat another one;")
     assert told_duplicates(Evidence([])) == ""
