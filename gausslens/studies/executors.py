@@ -8,6 +8,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -85,6 +86,16 @@ class _Reporter:
             self._last = now
 
 
+def _or_leave(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What the work returns. A worker would take its SystemExit for a result, and wait for more work for ever."""
+    try:
+        return work(*args, **kwargs)
+    except SystemExit as leaving:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(leaving.code if isinstance(leaving.code, int) else 1)
+
+
 class HereExecutor(Executor):
     """Runs each piece of work at once, in this process."""
 
@@ -103,6 +114,10 @@ class PoolExecutor(ProcessPoolExecutor):
 
     Workers are sent SIGTERM, on which training saves where it is.
     """
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Work in one of the processes, which ends if the work is ended by SIGTERM."""
+        return super().submit(_or_leave, fn, *args, **kwargs)
 
     def __exit__(self, kind: type[BaseException] | None, *error: Any) -> bool | None:
         """Leave: after the work is done, or at once."""

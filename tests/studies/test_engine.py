@@ -213,3 +213,29 @@ def test_a_pool_that_is_interrupted_does_not_wait_for_running_work(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run_cells([add(1, steps=600, seconds=0.1)], tmp_path, on="pool", workers=1, progress=interrupt)
     assert time.monotonic() - started < 40  # of the minute that the work takes; workers start slowly on a busy machine
+
+
+FAILING = """
+import sys
+from pathlib import Path
+from gausslens.studies.cells import Cell
+from gausslens.studies.engine import run_cells
+
+def fail(progress):
+    if list(Path(sys.argv[1]).glob("*/begun")):
+        raise ValueError("drawn wrongly")
+
+if __name__ == "__main__":
+    run_cells([Cell("toy_cells:save_and_leave", {})], Path(sys.argv[1]), on="pool", workers=2, progress=fail)
+"""
+
+
+def test_an_error_beside_running_work_ends_the_program_at_once_and_work_is_kept(tmp_path):
+    script, folder = tmp_path / "failing.py", tmp_path / "cells"
+    script.write_text(FAILING)
+    started = time.monotonic()
+    answer = subprocess.run([sys.executable, script, folder], capture_output=True, text=True, timeout=50, check=False)
+    assert "drawn wrongly" in answer.stderr
+    assert answer.returncode == 1
+    assert time.monotonic() - started < 50
+    assert list(folder.glob("*/kept"))

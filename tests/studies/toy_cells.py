@@ -1,6 +1,7 @@
 """Work for cells that tests can follow: each call leaves a line in a log."""
 
 import os
+import signal
 import time
 
 import torch
@@ -45,3 +46,17 @@ def die_once(task: Task):
         mark.touch()
         os._exit(9)
     return [{"quantity": "alive", "value": 1}]
+
+
+@versioned(1)
+def save_and_leave(task: Task):
+    """Takes a minute, or until SIGTERM, as training does: then it keeps what there is and leaves."""
+
+    def leave(*_):
+        (task.folder / "kept").touch()
+        raise SystemExit(143)
+
+    signal.signal(signal.SIGTERM, leave)
+    (task.folder / "begun").touch()
+    time.sleep(60)
+    return [{"quantity": "slept", "value": 60}]
