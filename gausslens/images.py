@@ -144,11 +144,16 @@ def gather(images: Images, *, bounds: Bounds = (-1.0, 1.0), name: str = "images"
     return torch.cat(batches)
 
 
+def as_bytes(images: Tensor) -> Tensor:
+    """The numbers of a tensor of any dtype and layout as bytes, in the order of its axes, on the CPU."""
+    return images.detach().cpu().clone(memory_format=torch.contiguous_format).flatten().view(torch.uint8)
+
+
 def content_hash(images: Tensor) -> str:
     """SHA-256 of shape, dtype and pixels, streamed."""
     digest = hashlib.sha256(f"{tuple(images.shape)} {images.dtype}".encode())
     for batch in images.split(1024):
-        digest.update(batch.detach().cpu().flatten().view(torch.uint8).numpy().data)
+        digest.update(as_bytes(batch).numpy().data)
     return digest.hexdigest()
 
 

@@ -13,7 +13,7 @@ from ..acceleration import hastened
 from ..data.loading import load_images
 from ..denoisers.protocol import call, evaluating
 from ..errors import CheckpointError, ConfigError, DataError, GausslensError
-from ..images import Bounds, as_tensor, content_hash, dequantize
+from ..images import Bounds, as_bytes, as_tensor, content_hash, dequantize
 from ..measuring.references import RunImages, gaussian_denoiser, load_run_images, multidelta_denoiser
 from ..measuring.remembering import Remembering
 from ..noise import as_sigmas, draw_noise, karras_sigmas
@@ -321,4 +321,4 @@ def _named_images(config: AuditConfig, model: Model, progress: bool) -> RunImage
 
 def _bytes(image: Tensor) -> int:
     """A hash of an image's numbers, of any dtype."""
-    return hash(image.flatten().view(torch.uint8).numpy().tobytes())
+    return hash(as_bytes(image).numpy().tobytes())

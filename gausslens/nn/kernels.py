@@ -14,10 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-try:
-    from . import programs
-except ImportError:  # without Triton, which torch brings along with CUDA, but not everywhere
-    programs = None  # type: ignore[assignment]
+from . import programs
 
 _ROWS, _COLUMNS = 32, 128
 _NARROW = (torch.float32, torch.bfloat16, torch.float16)
@@ -106,7 +103,7 @@ def _power_of_two(count: int) -> int:
 @cache
 def _works() -> bool:
     """Whether kernels can be built here, which also takes a C compiler."""
-    if programs is None:
+    if not programs.THERE:
         return False
     x, one = torch.ones(1, 2, 1, 1, device="cuda"), torch.ones(2, device="cuda")
     try:

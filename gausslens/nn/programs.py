@@ -4,8 +4,16 @@ Activations are in the channels-last layout, so memory is a matrix with a row fo
 program works on a block of ROWS × COLUMNS. Sums are in float32 whatever the activations are.
 """
 
-import triton
-import triton.language as tl
+from types import SimpleNamespace
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # torch brings it along with CUDA, but not everywhere
+    triton, tl = SimpleNamespace(jit=lambda function: function), SimpleNamespace(constexpr=None)
+
+THERE = not isinstance(triton, SimpleNamespace)
+"""Whether there is Triton; without it, nothing here runs."""
 
 
 @triton.jit

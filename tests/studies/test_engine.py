@@ -218,15 +218,17 @@ def test_a_pool_that_is_interrupted_does_not_wait_for_running_work(tmp_path):
 FAILING = """
 import sys
 from pathlib import Path
+from toy_cells import add
 from gausslens.studies.cells import Cell
 from gausslens.studies.engine import run_cells
 
 def fail(progress):
-    if list(Path(sys.argv[1]).glob("*/begun")):
+    if list(Path(sys.argv[1]).glob("*/begun")) and Path(sys.argv[1], "log").exists():
         raise ValueError("drawn wrongly")
 
 if __name__ == "__main__":
-    run_cells([Cell("toy_cells:save_and_leave", {})], Path(sys.argv[1]), on="pool", workers=2, progress=fail)
+    cells = [Cell("toy_cells:save_and_leave", {}), add(1, steps=600, seconds=0.1)]
+    run_cells(cells, Path(sys.argv[1]), on="pool", workers=2, progress=fail)
 """
 
 
