@@ -217,17 +217,19 @@ def test_a_pool_that_is_interrupted_does_not_wait_for_running_work(tmp_path):
 
 FAILING = """
 import sys
+import time
 from pathlib import Path
 from toy_cells import add
 from gausslens.studies.cells import Cell
 from gausslens.studies.engine import run_cells
 
 def fail(progress):
-    if list(Path(sys.argv[1]).glob("*/begun")) and Path(sys.argv[1], "log").exists():
+    if list(Path(sys.argv[1]).glob("*/begun")) and list(Path(sys.argv[1]).glob("*/done.json")):
+        time.sleep(1)  # the other worker waits for work, and holds the lock of the queue when it is ended
         raise ValueError("drawn wrongly")
 
 if __name__ == "__main__":
-    cells = [Cell("toy_cells:save_and_leave", {}), add(1, steps=600, seconds=0.1)]
+    cells = [Cell("toy_cells:save_and_leave", {}), add(1)]
     run_cells(cells, Path(sys.argv[1]), on="pool", workers=2, progress=fail)
 """
 
