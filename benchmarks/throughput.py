@@ -1,10 +1,11 @@
 """Images per second of training and sampling the published networks on one GPU, through the package's own loop.
 
-    python benchmarks/throughput.py [--sizes 64 32] [--only train,sample] [--limit GIB] [--out FILE]
+    python benchmarks/throughput.py [--sizes 64 32] [--only train,sample,calls] [--limit GIB] [--out FILE]
 
 NCSN++ of width 128: 64×64 with multipliers 1,2,2,2 and batch 256, and 32×32 with multipliers 2,2,2 and batch 512. Images are
 random: their content does not matter here. Training time is read from the run's own records after the steps that compile;
 `busy` is the share of the wall time in which kernels ran, by the profiler. Sampling is 18 steps of Heun, 35 calls an image.
+`calls` is not among the defaults: calls without compiling, of widths 128 and 64, in bf16 and float32, on batches of 256.
 With a limit, no more memory may be reserved, as on a smaller GPU.
 """
 
@@ -41,7 +42,7 @@ def main():
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
             start = time.perf_counter()
-            record = {"train": training, "sample": sampling}[work](size)
+            record = {"train": training, "sample": sampling, "calls": calling}[work](size)
             record |= {
                 "work": work, "size": size, "hardware": torch.cuda.get_device_name(), "torch": torch.__version__,
                 "limit_gib": args.limit, "peak_gib": torch.cuda.max_memory_reserved() / 2**30,
@@ -114,6 +115,27 @@ def sampling(size, batches=2):
         sample(denoiser, latents, steps=18)
     torch.cuda.synchronize()
     return {"images_per_second": batches * BATCH[size] / (time.perf_counter() - start), "batch": BATCH[size]}
+
+
+def calling(size, widths=(128, 64), batch=256, seconds=1.0):
+    """Calls a second of uncompiled networks, after some that choose algorithms and are recorded."""
+    rates = {}
+    for width in widths:
+        for precision in ("bf16", "float32"):
+            denoiser = FastDenoiser(
+                Preconditioned(build_network("ncsnpp", (3, size, size), width=width)), DEVICE, precision
+            )
+            x, sigma, count = torch.randn(batch, 3, size, size, device=DEVICE), torch.tensor(1.0, device=DEVICE), 0
+            for _ in range(5):
+                denoiser(x, sigma)
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            while time.perf_counter() - start < seconds:
+                denoiser(x, sigma)
+                torch.cuda.synchronize()
+                count += batch
+            rates[f"width {width}, {precision}"] = count / (time.perf_counter() - start)
+    return {"calls_per_second": rates, "batch": batch}
 
 
 if __name__ == "__main__":

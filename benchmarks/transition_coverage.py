@@ -12,7 +12,7 @@ import math
 
 import torch
 
-from gausslens.sufficiency.transition import _CHANCE, _TOPS, _WIDTHS, Count, _share, fit_transition
+from gausslens.studies.transition import _CHANCE, _TOPS, _WIDTHS, Count, _share, fit_transition
 
 NEEDED, WIDTH, TOP, SAMPLES = 100.0, 0.3, 0.97, 256
 SIZES = (16, 32, 64, 91, 128, 256, 1024)

@@ -26,7 +26,7 @@ from gausslens.studies.drawing import line
 from gausslens.studies.plans import Plan
 from gausslens.studies.running import findings_of
 from gausslens.studies.study import Findings
-from gausslens.studies.transitions import Turning, closest, images_needed, memorizing_from
+from gausslens.studies.turning_points import closest, images_needed, memorizing_from
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "reproduce.md"
@@ -188,16 +188,15 @@ def located(plan: Plan, evidence: Evidence) -> Iterator[str]:
         yield f"| N*: images from which on fewer than 5 % of samples are copies | {needed.value:,.0f} [{ends}] | {seeds} |"
     if turning is not None:
         what = f"τ*: thousand images after which N = {plan.few:,} is closest to its Gaussian"
-        yield f"| {what} | {_timed(turning)} | {len(turning.at)} |"
+        yield f"| {what} | {_timed(turning.value, turning.low, turning.high)} | {len(turning.at)} |"
     if onset is not None and onset.starts is not None:
-        begun = Turning((), onset.starts, onset.low, onset.high)
         what = "thousand images after which 5 % of its samples are copies"
-        yield f"| {what} | {_timed(begun)} | {onset.memorizing} of {onset.seeds} |"
+        yield f"| {what} | {_timed(onset.starts, onset.low, onset.high)} | {onset.memorizing} of {onset.seeds} |"
     yield ""
 
 
-def _timed(turning: Turning) -> str:
-    return f"{turning.value:.3g}" + ("" if turning.low is None else f" [{turning.low:.3g}, {turning.high:.3g}]")
+def _timed(value: float, low: float | None, high: float | None) -> str:
+    return f"{value:.3g}" + ("" if low is None else f" [{low:.3g}, {high:.3g}]")
 
 
 def explained(plan: Plan, evidence: Evidence) -> Iterator[str]:

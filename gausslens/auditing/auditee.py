@@ -254,7 +254,7 @@ def fit(model: Model, images: RunImages, config: AuditConfig) -> Auditee:
 def _check_sets(images: RunImages) -> None:
     """See that there are enough images to compare, and that the held-out ones are held out."""
     # Equal images alone, which hashes find in a fraction of a second where the search for near ones takes many.
-    seen = {_bytes(image) for image in as_tensor(images.train).cpu()}
+    seen = {_fingerprint(image) for image in as_tensor(images.train).cpu()}
     if len(seen) < _FEWEST_TRAIN:
         same = "" if len(seen) == len(images.train) else f" different ones, the rest of {len(images.train)} are repeats"
         raise DataError(
@@ -262,7 +262,7 @@ def _check_sets(images: RunImages) -> None:
         )
     if 0 < len(images.held_out) < _FEWEST_HELD_OUT:
         raise DataError(f"an audit needs at least {_FEWEST_HELD_OUT} held-out images, or none; got 1.")
-    known = sum(_bytes(image) in seen for image in as_tensor(images.held_out).cpu())
+    known = sum(_fingerprint(image) in seen for image in as_tensor(images.held_out).cpu())
     if 2 * known > len(images.held_out):
         raise DataError(
             f"held-out images must be new to the model; {known:,} of these {len(images.held_out):,} are among the training "
@@ -319,6 +319,6 @@ def _named_images(config: AuditConfig, model: Model, progress: bool) -> RunImage
     return RunImages(train, train, held_out, labels, held_out_labels, known.name)
 
 
-def _bytes(image: Tensor) -> int:
+def _fingerprint(image: Tensor) -> int:
     """A hash of an image's numbers, of any dtype."""
     return hash(as_bytes(image).numpy().tobytes())

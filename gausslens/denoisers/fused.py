@@ -2,7 +2,7 @@
 
 Each function means what it says and runs as it is; `fused` compiles it once, on first use for large tensors on a GPU, where
 torch.compile works (a few seconds). Where it does not, or inside `uncompiled`, the function simply runs as written, somewhat
-slower: a thousand calls earn back what compiling all of these takes.
+slower.
 """
 
 from collections.abc import Callable, Iterator

@@ -130,8 +130,14 @@ class MapCollector:
 
 def _low_rank(matrix: Float[Tensor, "d d"], rank: int) -> tuple[Float[Tensor, "d q"], Float[Tensor, "d q"]]:
     """Factors L Rᵀ of about the best approximation of given rank, by subspace iteration."""
-    probes = torch.randn(len(matrix), min(rank, len(matrix)), generator=generator(0, "low rank"), dtype=torch.float64)
-    basis, _ = torch.linalg.qr(matrix @ probes.to(matrix))
-    for _ in range(4):
-        basis, _ = torch.linalg.qr(matrix @ (matrix.T @ basis))
+    basis = leading_basis(matrix, rank, iterations=4)
     return basis, matrix.T @ basis
+
+
+def leading_basis(matrix: Float[Tensor, "d d"], width: int, iterations: int) -> Float[Tensor, "d q"]:
+    """About the span of as many leading left singular vectors, by subspace iteration from fixed probes."""
+    probes = torch.randn(len(matrix), min(width, len(matrix)), generator=generator(0, "low rank"), dtype=torch.float64)
+    basis: Tensor = torch.linalg.qr(matrix @ probes.to(matrix)).Q
+    for _ in range(iterations):
+        basis, _ = torch.linalg.qr(matrix @ (matrix.T @ basis))
+    return basis

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from .._typing import Bool, Float
 from ..denoisers.gaussian import GaussianDenoiser
+from ..denoisers.maps import leading_basis
 from ..denoisers.moments import Moments
 from ..errors import ConfigError, DataError
-from ..noise import generator
 
 # Dimensions up to which all singular vectors are computed. Beyond, those wanted and some to spare are iterated: the j-th is
 # then known up to (s_{k+spare}/s_j)^(2·iterations).
@@ -126,11 +126,7 @@ def _leading(weight: Float[Tensor, "d d"], k: int) -> tuple[Float[Tensor, "d k"]
     if len(weight) <= _WHOLE:
         squares, vectors = torch.linalg.eigh(weight @ weight.T)
         return vectors.flip(1)[:, :k], squares.flip(0)[:k].clamp_min(0).sqrt()
-    width = min(len(weight), k + _SPARE)
-    probes = torch.randn(len(weight), width, generator=generator(0, "leading"), dtype=torch.float64)
-    basis, _ = torch.linalg.qr(weight @ probes.to(weight))
-    for _ in range(_ITERATIONS):
-        basis, _ = torch.linalg.qr(weight @ (weight.T @ basis))
+    basis = leading_basis(weight, k + _SPARE, _ITERATIONS)
     rotation, singular_values, _ = torch.linalg.svd(basis.T @ weight, full_matrices=False)
     return (basis @ rotation)[:, :k], singular_values[:k]
 

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from ..data.duplicates import find_duplicates
+from ..denoisers.linear import LinearDenoiser
 from ..denoisers.moments import Moments
 from ..denoisers.preconditioned import Preconditioned
 from ..errors import ConfigError
@@ -153,9 +154,8 @@ def take_alignment(subject: Subject) -> Iterator[Record]:
     halves = half_moments(subject)
     for name in distilled(subject):
         for inputs in _real(subject):
-            yield from of_alignment(
-                name, inputs, subject.linear(name, inputs).calls, aligned(subject, name, inputs, halves)
-            )
+            fit = subject.linear(name, inputs)
+            yield from of_alignment(name, inputs, fit.calls, aligned(subject, fit, halves))
 
 
 def take_memorization(subject: Subject) -> Iterator[Record]:
@@ -304,19 +304,17 @@ def of_distillation(subject: Subject, name: str, inputs: Inputs) -> Iterator[Rec
             yield from _per_level(subject, "weight_error", values, reference=f"gaussian of {of_inputs}", **tags)
 
 
-def aligned(subject: Subject, name: str, inputs: Inputs, halves: tuple[Moments, Moments] | None) -> list[Alignment]:
-    """One distilled denoiser beside the principal components of the training images, at every noise level.
+def aligned(subject: Subject, fit: LinearDenoiser, halves: tuple[Moments, Moments] | None) -> list[Alignment]:
+    """A distilled denoiser beside the principal components of the training images, at every noise level.
 
     Args:
         subject: whose images.
-        name: of the denoiser.
-        inputs: what it is distilled on.
+        fit: of `Subject.linear`.
         halves: of `half_moments`.
 
     Returns:
         The comparisons.
     """
-    fit = subject.linear(name, inputs)
     return [alignment(fit, subject.moments, sigma, halves=halves) for sigma in subject.sigmas.tolist()]
 
 

@@ -6,6 +6,7 @@ the network, and as controls the Gaussian and the multi-delta denoiser of the tr
 is first used, and generated once.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,8 +32,9 @@ from .remembering import Remembering
 _LEVELS = 10
 _SURROGATES = 1000
 _CONTROL_BATCH = 1024  # the multi-delta denoiser is several times faster on many inputs at a time
-# Dimensions up to which ten calls each are made without being asked for.
-_DISTILLED_DIM = {"cpu": 3072, "cuda": 12_288}
+# Dimensions up to which ten calls each are made without being asked for: everywhere, and on a GPU of much memory.
+_DISTILLED_DIM, _DISTILLED_DIM_GPU = 3072, 12_288
+_MATRICES = 40  # of float64 numbers that a fit, with its maps at ten levels, may need at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,8 +132,12 @@ class Subject:
         """Network calls for each distilled level, or None where nothing is distilled."""
         if self.images.train_labels is not None:
             return None
-        most = _DISTILLED_DIM.get(self.device.type, _DISTILLED_DIM["cpu"])
-        return self.config.calls or (max(10 * self.dim, 64) if self.dim <= most else None)
+        return self.config.calls or (max(10 * self.dim, 64) if self.dim <= self._distilled_dim else None)
+
+    @property
+    def _distilled_dim(self) -> int:
+        memory = torch.cuda.get_device_properties(self.device).total_memory if self.device.type == "cuda" else 0
+        return max(_DISTILLED_DIM, min(math.isqrt(memory // (8 * _MATRICES)), _DISTILLED_DIM_GPU))
 
     def linear(self, name: str, inputs: Inputs) -> LinearDenoiser:
         """One of the denoisers distilled on a set of images; kept in the folder of results.
@@ -153,7 +159,7 @@ class Subject:
                 held_out=unseen if len(unseen) > 1 and inputs.name != "held_out" else None,
                 calls=self.calls,
                 seed=self.config.seed,
-                full=True if self.device.type == "cuda" else None,  # it has the memory
+                full=True if self.dim <= self._distilled_dim else None,
                 bounds=inputs.options["bounds"],
                 device=self.device,
                 dtype=torch.float32,

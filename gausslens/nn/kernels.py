@@ -4,8 +4,7 @@
     y      silu((x + a − m)/√(v + ε)·weight + bias):   one pass to read x, one to read x and write y
     z      s·(p + q) + bias:                            one pass to read p and q and write z
 
-As single operations of torch these are eight passes, several of them slow because they mix number formats, and take about as
-long as the convolutions.
+As single operations of torch these are six passes, several of them slow because they mix number formats.
 """
 
 from functools import cache

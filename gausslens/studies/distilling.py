@@ -93,10 +93,11 @@ def distill_model(task: Task) -> Iterator[Record]:
     pairs = [(name, inputs) for inputs in sets for name in names if (name, inputs.name) != ("multidelta", "surrogate")]
     for done, (name, inputs) in enumerate(pairs):
         task.report(done / len(pairs))
-        levels = aligned(subject, name, inputs, halves)
+        fit = subject.linear(name, inputs)
+        levels = aligned(subject, fit, halves)
         for found in (
             of_distillation(subject, name, inputs),
-            of_alignment(name, inputs, subject.linear(name, inputs).calls, levels),
+            of_alignment(name, inputs, fit.calls, levels),
             _gaps(subject, name, inputs),
         ):
             for record in found:

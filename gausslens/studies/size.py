@@ -6,7 +6,7 @@ from .describing import described, told_duplicates
 from .drawing import NOISE, RMSE, line, lines, sample_grid, shown
 from .plans import Plan
 from .study import Findings, Part, Study
-from .transitions import images_needed, told_needed
+from .turning_points import images_needed, told_needed
 
 _SHOWN = 10  # samples of each model
 _LOW = 1.0  # the noise levels up to which the paper's Fig. 16 zooms in

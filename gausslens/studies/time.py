@@ -9,7 +9,7 @@ from .drawing import NOISE, RMSE, drawn, line, lines, sample_grid, shown, traini
 from .plans import Plan
 from .snapshots import sampled_of, seen_at
 from .study import Findings, Part, Study
-from .transitions import closest, memorizing_from, told_closest, told_memorizing
+from .turning_points import closest, memorizing_from, told_closest, told_memorizing
 
 _SHOWN = 10  # samples of each snapshot
 _TIME = Axis("length of training", "thousand images", log=True)

@@ -26,15 +26,15 @@ from ..storage import save_text
 from ..studies.cells import Cell, CellStore
 from ..studies.claims.thresholds import MEMORIZED
 from ..studies.engine import Outcome, Progress, run_cells
+from ..studies.onset import find_onset
 from ..studies.plans import Plan
 from ..studies.running import identity as identity_of
 from ..studies.running import plan_study
+from ..studies.transition import Count, fit_transition
 from ..words import typed_command, typed_options
 from .config import HowManyConfig
 from .looking import looked_at
-from .onset import find_onset
 from .telling import Answer, make_page
-from .transition import Count, fit_transition
 
 VERSION = 1
 """Of answer.json."""

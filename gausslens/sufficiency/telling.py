@@ -10,8 +10,8 @@ import gausslens
 
 from ..report import Axis, CurveFigure, Figure, ImageGrid, Page, Section, Series, Threshold
 from ..runs import Record
-from .onset import Onset
-from .transition import Bound, Count, Transition
+from ..studies.onset import Onset
+from ..studies.transition import Bound, Count, Transition
 
 _IMAGES = Axis("training images N", log=True)
 _TIME = Axis("training", "thousands of images", log=True)

@@ -237,9 +237,7 @@ if __name__ == "__main__":
 def test_an_error_beside_running_work_ends_the_program_at_once_and_work_is_kept(tmp_path):
     script, folder = tmp_path / "failing.py", tmp_path / "cells"
     script.write_text(FAILING)
-    started = time.monotonic()
     answer = subprocess.run([sys.executable, script, folder], capture_output=True, text=True, timeout=50, check=False)
     assert "drawn wrongly" in answer.stderr
     assert answer.returncode == 1
-    assert time.monotonic() - started < 50
     assert list(folder.glob("*/kept"))

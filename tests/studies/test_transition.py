@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from gausslens import DataError
-from gausslens.sufficiency.onset import crossing, find_onset
-from gausslens.sufficiency.transition import Count, fit_transition
+from gausslens.studies.onset import crossing, find_onset
+from gausslens.studies.transition import Count, fit_transition
 
 SIZES = (16, 32, 64, 128, 256, 512, 1024)
 NEEDED = 100.0  # images

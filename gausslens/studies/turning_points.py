@@ -1,7 +1,7 @@
 """Where copying ends as images grow in number, and when it begins as training goes on: N* and τ*, with intervals.
 
 N* is the number of images from which on fewer than 5 % of a network's samples are copies, by the model of
-`sufficiency.transition`; its interval says what is not known for want of samples, trainings or sizes in between. τ* is the
+`transition`; its interval says what is not known for want of samples, trainings or sizes in between. τ* is the
 length of training at which a network of few images is closest to the Gaussian of these images; its interval is over
 trainings, on a logarithmic scale.
 """
@@ -14,8 +14,8 @@ from .claims.thresholds import MEMORIZED
 from .claims.windows import InWindow
 
 if TYPE_CHECKING:
-    from ..sufficiency.onset import Onset
-    from ..sufficiency.transition import Bound
+    from .onset import Onset
+    from .transition import Bound
 
 
 class Turning(NamedTuple):
@@ -36,7 +36,7 @@ class Turning(NamedTuple):
 
 def images_needed(evidence: Evidence) -> "Bound | None":
     """N*, from the shares of copies among samples of networks on several numbers of images; None with fewer than two."""
-    from ..sufficiency.transition import Count, fit_transition
+    from .transition import Count, fit_transition
 
     counts = [
         Count(record["n"], record["seed"], round(record["value"] * record["count"]), record["count"])
@@ -47,7 +47,7 @@ def images_needed(evidence: Evidence) -> "Bound | None":
 
 def closest(evidence: Evidence, few: int) -> Turning | None:
     """τ*, from the distances of the study of time in its window; None if they are not known."""
-    from ..sufficiency.onset import over_trainings
+    from .onset import over_trainings
 
     gaps = InWindow(evidence, "time")
     try:
@@ -60,7 +60,7 @@ def closest(evidence: Evidence, few: int) -> Turning | None:
 
 def memorizing_from(evidence: Evidence, few: int) -> "Onset | None":
     """When copies among samples of networks of few images pass 5 % for good; None without records."""
-    from ..sufficiency.onset import find_onset
+    from .onset import find_onset
 
     copies = evidence.where(quantity="memorised_fraction", denoiser="network", n=few)
     shares = [
@@ -94,9 +94,8 @@ def told_closest(turning: Turning | None, few: int) -> str:
     if turning is None:
         return ""
     each = ", ".join(f"{kimg:g}" for kimg in turning.at)
-    return (
-        f" For N = {few:,} it is least after {each} thousand images{_mean(turning.value, turning.low, turning.high)}."
-    )
+    mean = "" if turning.low is None else f" ({turning.value:.3g} [{turning.low:.3g}, {turning.high:.3g}] on average)"
+    return f" For N = {few:,} it is least after {each} thousand images{mean}."
 
 
 def told_memorizing(onset: "Onset | None") -> str:
@@ -109,10 +108,6 @@ def told_memorizing(onset: "Onset | None") -> str:
     never = f", and not at all in {missing} of {onset.seeds} trainings" if missing else ""
     mean = "" if onset.low is None else f" [{onset.low:.3g}, {onset.high:.3g}]"
     return f" For N = {onset.n:,} it passes {MEMORIZED:g} after {onset.starts:.3g}{mean} thousand images{never}."
-
-
-def _mean(value: float, low: float | None, high: float | None) -> str:
-    return "" if low is None else f" ({value:.3g} [{low:.3g}, {high:.3g}] on average)"
 
 
 def _end(value: float | None, otherwise: str) -> str:

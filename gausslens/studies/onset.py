@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import fmean, stdev
 
 from ..measures.intervals import student_quantile
-from ..studies.claims.thresholds import MEMORIZED
+from .claims.thresholds import MEMORIZED
 
 _LEAST = 1e-3  # a share of copies below this is taken for it, on a logarithmic scale
 

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from gausslens.studies.claims.evidence import Evidence
-from gausslens.studies.transitions import (
+from gausslens.studies.turning_points import (
     closest,
     images_needed,
     memorizing_from,
