@@ -149,21 +149,19 @@ def test_a_killed_run_goes_on_from_just_before(tmp_path):
     words = [f"{name}={value!r}" for name, value in options.items()]
     # Standard error goes nowhere: nobody reads it while the process runs.
     process = subprocess.Popen([sys.executable, SCRIPT, str(tmp_path), *words], stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        found = list((tmp_path / "runs").glob("*/records.jsonl"))
-        steps = [int(step) for step in re.findall(r'"step": (\d+)', found[0].read_text())] if found else []
-        if max(steps, default=0) >= 300:
-            break
+    deadline, saved = time.monotonic() + 60, 0
+    while saved < 150 and time.monotonic() < deadline:
+        for state in (tmp_path / "runs").glob("*/state.safetensors"):
+            saved = load_tensors(state, kind="gausslens training state")[1]["step"]
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert 300 <= max(steps) < 400
+    assert 150 <= saved < 400
     run = train(config(tmp_path, **options))
     first, second = run.provenance["sessions"]
     assert first["first_step"] == 0
+    assert saved <= second["first_step"] < 400  # at least what was seen on disk is kept, and the end was not reached
     assert second["last_step"] == 400
-    assert second["last_step"] - second["first_step"] <= 140
     whole = train(config(tmp_path, out=str(tmp_path / "whole"), **options))
     assert_same_weights(run, whole)
     assert numbers(run) == numbers(whole)
