@@ -19,8 +19,9 @@ from gausslens.report.rendering import anchor
 from gausslens.runs import Record, Run
 from gausslens.studies.catalogue import find_study
 from gausslens.studies.cells import Cell
-from gausslens.studies.claims import Verdict, judge
+from gausslens.studies.claims import judge
 from gausslens.studies.claims.evidence import Evidence
+from gausslens.studies.claims.findings import Control, Statistic
 from gausslens.studies.config import STUDIES
 from gausslens.studies.drawing import line
 from gausslens.studies.plans import Plan
@@ -144,14 +145,16 @@ def tables(
     """
     yield f"### Claims on {plan.name}\n"
     yield f"`{plan.command.replace(plan.data, Path(plan.data).name)}`, with `--only` the study named.\n"
-    yield "| claim | study | our number [95 %], seeds | threshold | the paper's | verdict |"
+    yield "Under each claim are the numbers that it is judged by, with their thresholds, and controls that are not judged.\n"
+    yield "| claim, number | study, units | ours [95 %] | threshold | the paper's | verdict |"
     yield "|---|---|---|---|---|---|"
     for verdict in judge(records):
-        studies = [name for name in STUDIES if verdict.claim in find_study(name).claims]
-        yield (
-            f"| {verdict.claim} {verdict.text} | {', '.join(studies)} | {_number(verdict)} | {_threshold(verdict)} | "
-            + (f"{PAPER[verdict.claim]} | {verdict.verdict} |")
-        )
+        studies = ", ".join(name for name in STUDIES if verdict.claim in find_study(name).claims)
+        yield f"| **{verdict.claim}** {verdict.text} | {studies} | | | {PAPER[verdict.claim]} | **{verdict.verdict}** |"
+        for part in verdict.statistics:
+            yield f"| {part.name} | {_units(part)} | {_number(part)} | {part.threshold} | | |"
+        for beside in verdict.controls:
+            yield f"| *control: {beside.name}* | | {_number(beside)} | | | |"
     yield from located(plan, Evidence(records))
     yield from explained(plan, Evidence(records))
     yield f"\n### Figures on {plan.name}\n"
@@ -236,20 +239,17 @@ def _linked(plan: Plan, study: str, title: str) -> str:
     )
 
 
-def _number(verdict: Verdict) -> str:
-    shown = verdict.statistic
-    if shown is None or shown.value is None:
-        return "not measured"
-    interval = "" if shown.low is None else f" [{shown.low:.3g}, {shown.high:.3g}]"
-    return f"{shown.name}: {shown.value:.3g}{interval}, {shown.seeds}"
-
-
-def _threshold(verdict: Verdict) -> str:
-    if verdict.statistic is None:
+def _units(part: Statistic) -> str:
+    if part.value is None:
         return ""
-    limits = verdict.statistic.threshold
-    ends = (("> ", limits.above), ("< ", limits.below))
-    return " and ".join(f"{sign}{limit:.3g}" for sign, limit in ends if limit is not None)
+    seeds = [f"{part.seeds} {'seed' if part.seeds == 1 else 'seeds'}"] if part.seeds else []
+    return ", ".join(seeds + ([f"{part.images:,} images"] if part.images else []))
+
+
+def _number(part: Statistic | Control) -> str:
+    if part.value is None:
+        return "not measured"
+    return f"{part.value:.4g}" + ("" if part.low is None else f" [{part.low:.4g}, {part.high:.4g}]")
 
 
 def _shorter(value: object) -> object:

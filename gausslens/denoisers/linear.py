@@ -16,7 +16,7 @@ from .._typing import Float
 from ..errors import CheckpointError, ConfigError
 from ..precision import float32_products
 from ..storage import load_tensors, save_tensors
-from .maps import AffineMaps
+from .maps import AffineMaps, Fit
 from .protocol import check_input, expand_sigma
 
 _KIND = "gausslens.linear"
@@ -83,6 +83,11 @@ class LinearDenoiser(nn.Module):
         return int(torch.Size(self.shape).numel())
 
     @property
+    def has_unshrunk(self) -> bool:
+        """Whether there were calls enough for an unshrunk fit at all, 2d + 2."""
+        return self.maps.has("unshrunk")
+
+    @property
     def enough_calls(self) -> bool:
         """Whether the unshrunk fit rests on at least ten calls a dimension, as a comparison with a Gaussian should."""
         return self.calls >= 10 * self.dim
@@ -100,15 +105,23 @@ class LinearDenoiser(nn.Module):
         Raises:
             ConfigError: if a level is none of `sigmas`.
         """
-        check_input(x, self.shape)
-        levels = expand_sigma(sigma, x)
-        rows = x.flatten(1).to(self.maps.dtype)
-        denoised = torch.empty_like(rows)
-        with float32_products(x.device):
-            for level in levels.unique().tolist():
-                here = levels == level
-                denoised[here] = self.maps(rows[here], "prediction", self._index(level))
-        return denoised.to(x.dtype).reshape(x.shape)
+        return self._apply_fit("prediction", x, sigma)
+
+    def unshrunk(self, x: Tensor, sigma: float | Tensor) -> Tensor:
+        """Wx + b of the unshrunk fit: a denoiser to compare with Gaussians.
+
+        Args:
+            x: noisy images, (b, *shape).
+            sigma: noise levels out of `sigmas`, a number or (b,).
+
+        Returns:
+            The denoised images, (b, *shape), in x's dtype.
+
+        Raises:
+            ConfigError: if a level is none of `sigmas`, or there were too few calls for an unshrunk fit.
+        """
+        self._unshrunk()
+        return self._apply_fit("unshrunk", x, sigma)
 
     def weight(self, sigma: float | Tensor) -> Float[Tensor, "d d"]:
         """The matrix W of the unshrunk fit.
@@ -183,8 +196,19 @@ class LinearDenoiser(nn.Module):
         levels = ", ".join(f"{sigma:g}" for sigma in self.sigmas.tolist())
         return f"shape={self.shape}, calls={self.calls}, sigmas=[{levels}]"
 
+    def _apply_fit(self, fit: Fit, x: Tensor, sigma: float | Tensor) -> Tensor:
+        check_input(x, self.shape)
+        levels = expand_sigma(sigma, x)
+        rows = x.flatten(1).to(self.maps.dtype)
+        denoised = torch.empty_like(rows)
+        with float32_products(x.device):
+            for level in levels.unique().tolist():
+                here = levels == level
+                denoised[here] = self.maps(rows[here], fit, self._index(level))
+        return denoised.to(x.dtype).reshape(x.shape)
+
     def _unshrunk(self) -> AffineMaps:
-        if not self.maps.has("unshrunk"):
+        if not self.has_unshrunk:
             raise ConfigError(
                 f"an unshrunk fit in d = {self.dim} dimensions needs at least 2d + 2 = {2 * self.dim + 2} calls a noise "
                 f"level, and 10d = {10 * self.dim} to be compared with a Gaussian; this one had {self.calls}. Distill "

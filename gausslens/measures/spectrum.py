@@ -126,7 +126,7 @@ def _leading(weight: Float[Tensor, "d d"], k: int) -> tuple[Float[Tensor, "d k"]
     if len(weight) <= _WHOLE:
         squares, vectors = torch.linalg.eigh(weight @ weight.T)
         return vectors.flip(1)[:, :k], squares.flip(0)[:k].clamp_min(0).sqrt()
-    basis = leading_basis(weight, k + _SPARE, _ITERATIONS)
+    basis = leading_basis(weight, k + max(_SPARE, k // 2), _ITERATIONS)
     rotation, singular_values, _ = torch.linalg.svd(basis.T @ weight, full_matrices=False)
     return (basis @ rotation)[:, :k], singular_values[:k]
 

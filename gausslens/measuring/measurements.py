@@ -35,6 +35,7 @@ Pair: TypeAlias = tuple[str, Any, str, Any]
 """Two denoisers that are compared, each after its name."""
 
 _OVERLAPS = (1, 2, 5, 10, 20, 50, 100)
+_MOST_DIRECTIONS = 1024  # singular vectors compared
 _JACOBIANS = 4  # images
 _SINGULAR_VALUES = 10
 _DENSE_DIM = 256  # dimensions up to which whole Jacobians are cheaper than an iteration
@@ -113,12 +114,17 @@ def take_linear_gap(subject: Subject) -> Iterator[Record]:
     """How far the network's linear denoiser, distilled on training images, is from the network and from the Gaussian.
 
     Yields:
-        The records; none where nothing is distilled.
+        The records, of plain least squares (`shrunk` False): a fit shrunk toward the Gaussian would be near it. None where
+        nothing is distilled, or with too few calls.
     """
-    if subject.calls is not None:
-        network, gaussian, _ = subject.remembering.values()
-        linear = subject.linear("network", subject.inputs[0])
-        yield from _gaps(subject, [("network", network, "linear", linear), ("linear", linear, "gaussian", gaussian)])
+    if subject.calls is None:
+        return
+    network, gaussian, _ = subject.remembering.values()
+    fit = subject.linear("network", subject.inputs[0])
+    if fit.has_unshrunk:
+        linear = fit.unshrunk
+        pairs: list[Pair] = [("network", network, "linear", linear), ("linear", linear, "gaussian", gaussian)]
+        yield from ({**record, "shrunk": False} for record in _gaps(subject, pairs))
 
 
 def take_identity_gap(subject: Subject) -> Iterator[Record]:
@@ -149,13 +155,14 @@ def take_alignment(subject: Subject) -> Iterator[Record]:
     """How the distilled matrices line up with the principal components of the training images.
 
     Yields:
-        The records.
+        The records; none with too few calls for a fit without shrinkage.
     """
     halves = half_moments(subject)
     for name in distilled(subject):
         for inputs in _real(subject):
             fit = subject.linear(name, inputs)
-            yield from of_alignment(name, inputs, fit.calls, aligned(subject, fit, halves))
+            if fit.has_unshrunk:
+                yield from of_alignment(name, inputs, fit.calls, aligned(subject, fit, halves))
 
 
 def take_memorization(subject: Subject) -> Iterator[Record]:
@@ -315,7 +322,12 @@ def aligned(subject: Subject, fit: LinearDenoiser, halves: tuple[Moments, Moment
     Returns:
         The comparisons.
     """
-    return [alignment(fit, subject.moments, sigma, halves=halves) for sigma in subject.sigmas.tolist()]
+    found = []
+    for sigma in subject.sigmas.tolist():
+        passed = int((subject.moments.eigvals > sigma**2).sum())  # with gains above ½, and one more to know how many
+        k = min(max(_OVERLAPS[-1], passed + 1), _MOST_DIRECTIONS)
+        found.append(alignment(fit, subject.moments, sigma, k, halves=halves))
+    return found
 
 
 def of_alignment(name: str, inputs: Inputs, calls: int, levels: Sequence[Alignment]) -> Iterator[Record]:
@@ -328,13 +340,18 @@ def of_alignment(name: str, inputs: Inputs, calls: int, levels: Sequence[Alignme
         levels: of `aligned`.
 
     Yields:
-        The records; `separated` says whether the Gaussian's gains part the first `k` components from the others.
+        The records; `separated` says whether the Gaussian's gains part the first `k` components from the others, and
+        `passed` marks the cut after those with a gain above ½.
     """
     for found in levels:
         tags = {"sigma": found.sigma, "on": inputs.name, "denoiser": name, "count": calls}
         yield _record("asymmetry", found.asymmetry, **tags)
-        for k in (k for k in _OVERLAPS if k <= len(found.overlap)):
-            cut = {**tags, "k": k, "separated": bool(found.separated[k - 1])}
+        passed = int((found.gaussian_singular_values > 0.5).sum())
+        cuts: dict[int, dict[str, bool]] = {k: {} for k in _OVERLAPS if k <= len(found.overlap)}
+        if 0 < passed < len(found.overlap):  # where gains fall most steeply, whatever the eigenvalues do there
+            cuts[passed] = {"passed": True}
+        for k, marked in cuts.items():
+            cut = {**tags, "k": k, "separated": bool(found.separated[k - 1]), **marked}
             yield _record("overlap", float(found.overlap[k - 1]), **cut)
             yield _record("overlap_chance", float(found.chance[k - 1]), **cut)
             if found.ceiling is not None:

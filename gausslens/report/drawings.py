@@ -165,7 +165,7 @@ def _frame(canvas: Canvas, figure: CurveFigure, x: Scale, y: Scale) -> None:
 def _legend(canvas: Canvas, figure: CurveFigure) -> float:
     """Names under the plot, as many to a line as fit; returns where the drawing ends."""
     left, top = _LEFT, _HEIGHT + 8
-    names = [series.name for series in figure.series] + [threshold.label for threshold in figure.thresholds]
+    names = [series.name for series in figure.series] + [threshold.text for threshold in figure.thresholds]
     for index, name in enumerate(names):
         needed = 38 + text_width(name) + 12
         if left > _LEFT and left + needed > _WIDTH:

@@ -116,6 +116,11 @@ class Threshold:
     value: Real
     label: str
 
+    @property
+    def text(self) -> str:
+        """The label with the value, for legends: lines of several thresholds look alike."""
+        return f"{self.label}: {self.value:g}"
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CurveFigure(Figure):

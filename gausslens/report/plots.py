@@ -192,7 +192,7 @@ def _line_across(threshold: Threshold) -> dict[str, Any]:
         "y0": threshold.value,
         "y1": threshold.value,
         "line": {"color": "#555555", "width": 1.5, "dash": "dot"},
-        "name": plain(threshold.label),
+        "name": plain(threshold.text),
         "showlegend": True,
     }
 

@@ -5,6 +5,9 @@ from collections.abc import Iterator
 from .cells import Record, Result, Task, versioned
 
 _CONTROLS = ("multidelta", "gaussian")
+_UNTRAINED = (
+    0.5  # the noise in a sample of a network that answers 0: the standard deviation that images are taken to have
+)
 
 
 @versioned(1)
@@ -17,10 +20,16 @@ def compare_samples(task: Task) -> Iterator[Record]:
     Yields:
         agreement_rmse, agreement_nmse, agreement_correlation and agreement_ssim, with `noise` same, shuffled (between
         samples of different noises) and excess (minus that of the multi-delta denoisers, paired by noise) for the
-        `denoiser` network, and with `noise` same for multidelta and gaussian.
+        `denoiser` network, and with `noise` same for multidelta and gaussian. With `noise` itself, what is compared are the
+        first network's samples and the noises that they began with, which a network that has learned nothing hands on.
     """
+    import torch
+
+    from ..images import quantize
     from ..measures.similarity import agreement
+    from ..measuring.config import MeasureConfig
     from ..measuring.measurements import of_similarity
+    from ..noise import draw_noise
 
     first, second = task.inputs
     tags = _in_common(first, second)
@@ -29,6 +38,10 @@ def compare_samples(task: Task) -> Iterator[Record]:
     for noise, likeness in (("same", found.same_noise), ("shuffled", found.shuffled), ("excess", found.excess)):
         assert likeness is not None
         yield from of_similarity(likeness, denoiser="network", noise=noise, **tags)
+    samples = torch.as_tensor(first.arrays["network"])
+    noises = draw_noise(MeasureConfig.seed, torch.arange(len(samples)), tuple(samples.shape[1:]), stream="latents")
+    began = agreement(samples, quantize(_UNTRAINED * noises)).same_noise
+    yield from of_similarity(began, denoiser="network", noise="itself", **tags)
     for control in _CONTROLS:
         alike = agreement(first.arrays[control], second.arrays[control]).same_noise
         yield from of_similarity(alike, denoiser=control, noise="same", **tags)

@@ -67,7 +67,7 @@ def draw(findings: Findings) -> list[Figure]:
             series=by_width + beside if by_width else (),
         ),
         CurveFigure(
-            title="The same at low noise",
+            title="Distance to the Gaussian denoiser at low noise, by width",
             caption="At the least noise a network does nothing, and the Gaussian of fewer images than pixels cannot. "
             "Look whether what is left between them is the same for all widths.",
             redraws=(16,),

@@ -34,7 +34,10 @@ _ARRAYS = "gausslens cell"
 
 
 def versioned(version: int) -> Callable[[Work], Work]:
-    """Give a function that does a cell's work its version, to be raised whenever what it computes changes."""
+    """Give a function that does a cell's work its version, to be raised whenever a record of it would be another one.
+
+    Records that come in addition do not raise it: cells that are finished lack them, and are as right as before.
+    """
 
     def give(function: Work) -> Work:
         function.version = version  # type: ignore[attr-defined]

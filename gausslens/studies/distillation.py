@@ -75,7 +75,8 @@ def _weights(findings: Findings, large: Evidence, adam: Evidence) -> list[Figure
             title="How far the matrix of the linear map is from the Gaussian's",
             caption="The affine map closest to a network on the most training images, by least squares without "
             "shrinkage from ten calls for each dimension, against the Wiener filter W_G of the training images. A fit "
-            "of finitely many calls cannot do better than the floor. The multi-delta denoiser only retrieves training "
+            "of finitely many calls has about the floor as its error where the network is the Wiener filter, and C8 judges "
+            "what is above it. The multi-delta denoiser only retrieves training "
             "images, and must be near W_G on them all the same: a small error there says little about how a denoiser "
             "works. Where a network's error is far above the floor and the control's is not, the network is not a good "
             "denoiser at that level.",
@@ -88,7 +89,7 @@ def _weights(findings: Findings, large: Evidence, adam: Evidence) -> list[Figure
             thresholds=(Threshold(THRESHOLDS["C8 error"].below or 0.0, "the paper's bound"),),
         ),
         CurveFigure(
-            title="The same while Adam learns the map",
+            title="Weight error while Adam learns the map",
             caption=f"The paper's way to distil, {max(last)} epochs over {images} held-out images in batches of 256, "
             "fresh noise in each, from W = 0; against the Gaussian of the same images. The step size at each noise "
             "level is such that the largest weight of the Gaussian could be reached three times over. Network on the "
@@ -219,7 +220,7 @@ def _regimes(findings: Findings, large: Evidence, small: Evidence) -> list[Figur
             series=gaps("held_out"),
         ),
         CurveFigure(
-            title="The same on training images",
+            title="Linear, Gaussian and network on training images: most and fewest images",
             caption=words
             + "on training images. Here L is near G for any good denoiser, also for one that memorises: what "
             "parts the two is the figure before.",

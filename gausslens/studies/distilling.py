@@ -16,18 +16,16 @@ from .plans import Plan
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..denoisers.linear import LinearDenoiser
-    from ..denoisers.protocol import Denoiser
     from ..measures.spectrum import Alignment
     from ..measuring.subject import Inputs, Subject
 
 _PICTURED_SIGMA = 4.0
-_PICTURED = 25
+_PICTURED, _MAPPED = 25, 100  # singular vectors shown as images, and in maps
 _LEVELS = 10
 _ALL_LEVELS_DIM = 3072
 _SOME_LEVELS = (0, 2, 4, 5, 6, 8)  # σ = 80, 21, 4.1, 1.5, .47 and .02
-# By Adam: images, epochs, and the calls at each level that these may cost; on a GPU as many as they need.
-_ADAM_IMAGES, _ADAM_EPOCHS, _ADAM_CALLS = 2048, 60, {"cpu": 24_000, "cuda": 123_000}
+# By Adam: epochs, and the calls at each level that these may cost; on a GPU as many as 3,072 dimensions need.
+_ADAM_EPOCHS, _ADAM_CALLS = 60, {"cpu": 24_000, "cuda": 123_000}
 _TRAVEL = 3.0  # how far Adam could move a weight in all its steps, in units of the Gaussian's largest
 
 
@@ -106,9 +104,9 @@ def distill_model(task: Task) -> Iterator[Record]:
             task.save_arrays(**_pictures(subject, levels))
 
 
-@versioned(1)
+@versioned(2)
 def distill_by_adam(task: Task) -> Iterator[Record]:
-    """Distil the network on held-out images by Adam. Options are those that `subject_of` reads.
+    """Distil the network on the held-out images by Adam. Options are those that `subject_of` reads.
 
     Yields:
         `weight_error`, from the Gaussian of the same images, and `asymmetry` by `epoch`, with `method` adam; `count` is of
@@ -122,7 +120,7 @@ def distill_by_adam(task: Task) -> Iterator[Record]:
     subject, tags = subject_of(task)
     if subject.calls is None:
         return
-    images = subject.images.held_out[:_ADAM_IMAGES]
+    images = subject.images.held_out  # those of the closed form, so that both have one Gaussian to be compared with
     affordable = _ADAM_CALLS.get(subject.device.type, _ADAM_CALLS["cpu"])
     epochs = max(2, min(_ADAM_EPOCHS, affordable // len(images)))
     steps = epochs * -(-len(images) // BATCH)
@@ -145,16 +143,6 @@ def distill_by_adam(task: Task) -> Iterator[Record]:
                 yield {"quantity": quantity, "value": epoch[quantity], "epoch": int(epoch["epoch"]), **more, **said}
 
 
-def unshrunk(fit: "LinearDenoiser") -> "Denoiser":
-    """D(x; σ) = Wx + b of the fit without shrinkage, for inputs of one noise level."""
-
-    def denoise(x: "Tensor", sigma: "Tensor", *labels: "Tensor") -> "Tensor":
-        weight, bias = (part.to(x) for part in (fit.weight(sigma[0]), fit.bias(sigma[0])))
-        return (x.flatten(1) @ weight.T + bias).reshape(x.shape)
-
-    return denoise
-
-
 def _gaps(subject: "Subject", name: str, inputs: "Inputs") -> Iterator[Record]:
     """Between what was distilled, its linear map and the Gaussian, on the images that it was distilled on.
 
@@ -165,7 +153,7 @@ def _gaps(subject: "Subject", name: str, inputs: "Inputs") -> Iterator[Record]:
     from ..measuring.measurements import of_curve
 
     denoiser, gaussian = subject.remembering[name], subject.remembering["gaussian"]
-    linear = unshrunk(subject.linear(name, inputs))
+    linear = subject.linear(name, inputs).unshrunk
     for a, b, said in (
         (linear, gaussian, {"denoiser": "linear", "reference": "gaussian", "of": name, "shrunk": False}),
         (denoiser, linear, {"denoiser": name, "reference": "linear", "shrunk": False}),
@@ -191,9 +179,9 @@ def _pictures(subject: "Subject", levels: "Sequence[Alignment]") -> "dict[str, T
     vectors, components = levels[pictured].left[:, :_PICTURED], subject.moments.eigvecs[:, :_PICTURED]
     return {
         "sigmas": subject.sigmas,
-        "correlation": torch.stack([level.correlation for level in levels]).float().cpu(),
-        "singular_values": torch.stack([level.singular_values for level in levels]).cpu(),
-        "gains": torch.stack([level.gaussian_singular_values for level in levels]).cpu(),
+        "correlation": torch.stack([level.correlation[:_MAPPED, :_MAPPED] for level in levels]).float().cpu(),
+        "singular_values": torch.stack([level.singular_values[:_MAPPED] for level in levels]).cpu(),
+        "gains": torch.stack([level.gaussian_singular_values[:_MAPPED] for level in levels]).cpu(),
         "vectors": as_pictures(signed_like(vectors, components), subject.images.shape),
         "components": as_pictures(components, subject.images.shape),
     }

@@ -45,7 +45,7 @@ def draw(findings: Findings) -> list[Figure]:
             series=_lines(nmse, own),
         ),
         CurveFigure(
-            title="The same at low noise",
+            title="Distance of outputs from inputs at low noise",
             caption=f"The levels up to σ = {_ZOOM:g}. The claim is about σ ≤ {LOW_NOISE:g}: look whether the networks "
             "are as near 0 as the Gaussian is.",
             redraws=(15,),

@@ -44,7 +44,7 @@ def draw(findings: Findings) -> list[Figure]:
             thresholds=(Threshold(THRESHOLDS["C20 overlap"].above or 0.0, "four fifths"),),
         ),
         CurveFigure(
-            title=f"The same with controls, k = {k}",
+            title=f"Overlap of Jacobians with controls, k = {k}",
             caption="At the same x_t, the Jacobians of the Gaussian and, for small images, of the multi-delta denoiser "
             "of the training images. The Gaussian's is the same at all x: where its overlap falls, at the lowest "
             "noise, single precision is the reason. Where the multi-delta denoiser, which retrieves, follows the "

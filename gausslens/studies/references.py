@@ -61,8 +61,9 @@ def draw(findings: Findings) -> list[Figure]:
             caption=f"RMSE between two denoisers, {on}. Solid: from the network to the Gaussian, the linear and the "
             "multi-delta denoiser. Dashed: from the linear to the Gaussian one and, a control, from the multi-delta to the "
             "Gaussian one, which says where the two can be told apart. Look whether the network is closer to the Gaussian "
-            "there. The linear denoiser is distilled on training images, and left out for very many pixels; that "
-            "it is near the Gaussian is almost automatic where the network is well trained." + known,
+            "there. The linear denoiser is the least-squares fit on training images, without shrinkage, and left out "
+            "for very many pixels; that it is near the Gaussian is almost automatic where the network is well trained."
+            + known,
             redraws=(2, 27),
             claims=("C5", "C6", "C7"),
             command=command,
@@ -72,7 +73,7 @@ def draw(findings: Findings) -> list[Figure]:
             thresholds=_limits(findings.evidence),
         ),
         CurveFigure(
-            title="The same, relative to the output",
+            title="Relative distance of the network to its counterparts",
             caption=f"‖a − b‖/‖a‖ of two denoisers' outputs, from a to b, {on}. It weighs "
             "high noise more, where outputs are near the mean image.",
             redraws=(27,),

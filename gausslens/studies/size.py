@@ -50,7 +50,7 @@ def draw(findings: Findings) -> list[Figure]:
             series=of_subset + memory if of_subset else (),
         ),
         CurveFigure(
-            title="The same at low noise",
+            title="Distance to the Gaussian denoiser at low noise, by number of images",
             caption="At the least noise the network does nothing, and the Gaussian of fewer images than pixels cannot: what "
             "is left between them depends on the number of images alone.",
             redraws=(16,),

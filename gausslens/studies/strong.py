@@ -68,9 +68,10 @@ def draw(findings: Findings) -> list[Figure]:
             caption=f"Correlation of the pixels of two models' samples from the same noise, over {plan.samples} noises "
             f"and {_trained(alike)}. "
             f"{_told(plan)} Controls: the same models with noises exchanged, which "
-            "shows how alike any two images are; the multi-delta denoisers of the two sets, which shows how alike "
-            "retrieved training images are; and their Gaussians. Look how far the models exceed the multi-delta "
-            "denoisers: beating exchanged noises proves nothing, since retrieval does so too.",
+            "shows how alike any two images are; a model's samples with the noise they began with, which one that has "
+            "learned nothing hands on; the multi-delta denoisers of the two sets, which shows how alike retrieved training "
+            "images are; and their Gaussians. Look how far the models exceed the multi-delta denoisers: beating exchanged "
+            "noises proves nothing, since retrieval does so too.",
             redraws=(9, 26),
             claims=("C15",),
             command=command,
@@ -83,7 +84,7 @@ def draw(findings: Findings) -> list[Figure]:
             caption="The models' agreement minus that of the multi-delta denoisers of the same images, paired by noise. "
             f"{_told(plan)} The paper says that the first three agree, and the last does not: two models that retrieve "
             "their training images have 0. Networks that have learned nothing agree as well, for they hand their noise "
-            "on; look in the rows below whether samples are images.",
+            "on; the figure before says how much of it is left in samples, and the rows below whether these are images.",
             redraws=(9, 26),
             claims=("C15",),
             command=command,
@@ -147,6 +148,7 @@ def _agreements(alike: Evidence) -> tuple[Series, ...]:
     return (
         *_by_role("networks", network.where(noise="same")),
         *_by_role("control: networks, noises exchanged", network.where(noise="shuffled"), dashed=True),
+        *_by_role("control: networks, with the noise itself", network.where(noise="itself"), dashed=True),
         *_by_role("control: multi-delta", alike.where(denoiser="multidelta", noise="same"), dashed=True),
         *_by_role("Gaussians", alike.where(denoiser="gaussian", reference=None, noise="same"), dashed=True),
     )

@@ -60,7 +60,7 @@ def draw(findings: Findings) -> list[Figure]:
             else (),
         ),
         CurveFigure(
-            title="The same against the length of training",
+            title="Distance to the Gaussian denoiser against the length of training",
             caption="Mean RMSE over the window of noise levels where the multi-delta and the Gaussian denoiser differ "
             f"most, {on}.{told_closest(closest(evidence, few), few)} The control is the network of {many:,} images: "
             "where its distance rises late as well, a late rise alone is no sign of memorising; only what the few images "

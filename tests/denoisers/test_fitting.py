@@ -285,12 +285,8 @@ def test_with_few_calls_the_prediction_fit_predicts_better_than_the_unshrunk_one
     images = law.draw(500, 5)
     for seed in range(3):
         linear = distill(law.posterior_mean, images, 0.5, calls=2 * D + 2, seed=seed, bounds=None)
-
-        def unshrunk(x, sigma, linear=linear):
-            return (x.flatten(1) @ linear.weight(0.5).T + linear.bias(0.5)).reshape(x.shape)
-
         predicted = explicit_fvu(law.posterior_mean, linear, images, 0.5, count=2000)
-        assert predicted < 0.5 * explicit_fvu(law.posterior_mean, unshrunk, images, 0.5, count=2000)
+        assert predicted < 0.5 * explicit_fvu(law.posterior_mean, linear.unshrunk, images, 0.5, count=2000)
         assert 0 < float(linear.shrinkage) < 1
 
 

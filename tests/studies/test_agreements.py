@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from gausslens.generation import generate
 from gausslens.measures.similarity import agreement
 from gausslens.studies.agreements import compare_samples
 from gausslens.studies.cells import Cell, CellStore, Task, versioned
@@ -16,14 +17,20 @@ def pretend_samples(task: Task):
     """Samples of a model that nobody trained."""
     seed = task.options["seed"]
     generator = torch.Generator().manual_seed(seed)
-    task.save_arrays(**{name: torch.randint(256, (9, 1, 8, 8), generator=generator).byte() for name in DENOISERS})
+    images = {name: torch.randint(256, (9, 1, 8, 8), generator=generator).byte() for name in DENOISERS}
+    if task.options.get("untrained"):
+        images["network"] = generate(lambda x, sigma: x * 0.25 / (0.25 + sigma[:, None, None, None] ** 2), (1, 8, 8), 9)
+    task.save_arrays(**images)
     yield {"quantity": "gl", "value": 1.0, "n": 16, "seed": seed, "network": "unet", "kimg": 4.0 + seed}
 
 
 @pytest.fixture(name="pair", scope="module")
 def compare_a_pair(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("cells")
-    sides = tuple(Cell(f"{__name__}:pretend_samples", {"seed": seed}) for seed in (0, 1))
+    return compared(tmp_path_factory.mktemp("cells"))
+
+
+def compared(folder, **options):
+    sides = tuple(Cell(f"{__name__}:pretend_samples", {"seed": seed, **options}) for seed in (0, 1))
     pair = Cell("gausslens.studies.agreements:compare_samples", {}, sides)
     outcome = run_cells([pair], folder, on="here")
     assert not outcome.failed, outcome.failed
@@ -51,6 +58,16 @@ def test_the_numbers_are_those_of_the_measure(pair):
     assert found["network", "excess", "agreement_correlation"]["value"] == pytest.approx(excess)
     layout = agreement(first["gaussian"], second["gaussian"]).same_noise.correlation.value
     assert found["gaussian", "same", "agreement_correlation"]["value"] == layout
+
+
+def test_networks_that_have_learned_nothing_agree_and_the_control_says_why(tmp_path):
+    for untrained, expected in ((True, 1.0), (False, 0.0)):
+        _, records = compared(tmp_path / str(untrained), untrained=untrained)
+        network = [r for r in records if (r["quantity"], r["denoiser"]) == ("agreement_correlation", "network")]
+        found = {r["noise"]: r["value"] for r in network}
+        assert found["itself"] == pytest.approx(expected, abs=0.15 if expected == 0 else 0.02)
+        assert found["shuffled"] < 0.2
+        assert (found["same"] > 0.9) == untrained
 
 
 def test_records_say_what_the_models_have_in_common(pair):

@@ -20,4 +20,4 @@ def test_every_figure_is_drawn_and_none_from_nothing(findings, tmp_path):
     for figure in figures.values():
         assert figure.series[0].name == "unet"
         assert [series.dashed for series in figure.series] == [False] * 4 + [True] * 2
-    assert max(figures["The same at low noise"].series[0].x) <= 2
+    assert max(figures["Distance of outputs from inputs at low noise"].series[0].x) <= 2

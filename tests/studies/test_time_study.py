@@ -48,7 +48,7 @@ def test_nothing_is_missing_for_its_claim(findings):
 
 
 def test_the_curve_over_time_is_the_mean_in_the_window(findings, figures):
-    figure = figures["The same against the length of training"]
+    figure = figures["Distance to the Gaussian denoiser against the length of training"]
     assert [series.name for series in figure.series] == [
         *("N = 16", "N = 16, to the Gaussian of all images", "control: N = 64"),
     ]

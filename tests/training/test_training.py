@@ -153,7 +153,7 @@ def test_a_killed_run_goes_on_from_just_before(tmp_path):
     while saved < 150 and time.monotonic() < deadline:
         for state in (tmp_path / "runs").glob("*/state.safetensors"):
             saved = load_tensors(state, kind="gausslens training state")[1]["step"]
-        time.sleep(0.005)
+        time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert 150 <= saved < 400

@@ -1,7 +1,8 @@
 """C15, C16, C18: whether models that share no training image, or no architecture, make the same images from the same noise.
 
 `noise` excess is the paired difference: the two models' agreement minus that of the two multi-delta denoisers of their
-images (`agreement(...).excess`); same is the agreement itself, and shuffled the control with the noises exchanged.
+images (`agreement(...).excess`); same is the agreement itself, shuffled the control with the noises exchanged, and itself
+that of samples with the noises they began with: models that have learned nothing hand these on, and agree.
 """
 
 from .evidence import Evidence
@@ -14,7 +15,7 @@ def c15(evidence: Evidence) -> Finding:
     | quantity | tags |
     |---|---|
     | agreement_correlation | study strong; role large, early, narrow and small; noise excess; denoiser network; seed |
-    | the same as controls | noise same and shuffled; denoiser multidelta, noise same |
+    | the same as controls | noise same, shuffled and itself; denoiser multidelta, noise same |
     """
     pairs = evidence.where(study="strong", quantity="agreement_correlation")
 
@@ -29,6 +30,11 @@ def c15(evidence: Evidence) -> Finding:
             + control(
                 f"agreement, {role}, noises exchanged",
                 of_role.where(denoiser="network", noise="shuffled"),
+                Evidence.one,
+            )
+            + control(
+                f"agreement of samples and their noise, {role}",
+                of_role.where(denoiser="network", noise="itself"),
                 Evidence.one,
             )
             + control(
@@ -53,7 +59,12 @@ def c16(evidence: Evidence) -> Finding:
     pairs = evidence.where(
         study="strong", quantity="agreement_correlation", denoiser="gaussian", reference="gaussian_full", role=None
     )
-    judged = statistic("correlation of Gaussian samples", "C16 correlation", pairs.where(noise="same"), Evidence.one)
+    judged = statistic(
+        "correlation of Gaussian samples, a random subset each seed",
+        "C16 correlation",
+        pairs.where(noise="same"),
+        Evidence.one,
+    )
     return Finding((judged,), control("the same, noises exchanged", pairs.where(noise="shuffled"), Evidence.one))
 
 
