@@ -145,7 +145,10 @@ def tables(
     """
     yield f"### Claims on {plan.name}\n"
     yield f"`{plan.command.replace(plan.data, Path(plan.data).name)}`, with `--only` the study named.\n"
-    yield "Under each claim are the numbers that it is judged by, with their thresholds, and controls that are not judged.\n"
+    yield (
+        "Under each claim are the numbers that it is judged by, with their thresholds, and controls that are not judged; "
+        "n is of images, samples or, of fits, calls.\n"
+    )
     yield "| claim, number | study, units | ours [95 %] | threshold | the paper's | verdict |"
     yield "|---|---|---|---|---|---|"
     for verdict in judge(records):
@@ -243,12 +246,13 @@ def _units(part: Statistic) -> str:
     if part.value is None:
         return ""
     seeds = [f"{part.seeds} {'seed' if part.seeds == 1 else 'seeds'}"] if part.seeds else []
-    return ", ".join(seeds + ([f"{part.images:,} images"] if part.images else []))
+    return ", ".join(seeds + ([f"n = {part.images:,}"] if part.images else []))
 
 
 def _number(part: Statistic | Control) -> str:
-    if part.value is None:
-        return "not measured"
+    if isinstance(part, Statistic) and part.value is None:
+        missing = part.missing or ""
+        return "not measured" + ("" if missing.startswith("no record") else f": {missing}")
     return f"{part.value:.4g}" + ("" if part.low is None else f" [{part.low:.4g}, {part.high:.4g}]")
 
 

@@ -36,8 +36,8 @@ def make_page(
         sections.append(Section(study.title, study.question, tuple(study.draw(findings)), findings.finished))
     table = Table(
         title="The claims of the paper",
-        caption="What each claim says, the number it is judged by with its 95 % interval over images and training seeds, "
-        "and the verdict. Holm's procedure guards against passing by chance.",
+        caption="What each claim says, the number it is judged by with its 95 % interval over images (and over training "
+        "seeds where there are several), and the verdict. Holm's procedure guards against passing by chance.",
         command=plan.command,
         rows=tuple(claim_row(verdict) for verdict in verdicts if verdict.claim in studied),
     )
@@ -51,10 +51,10 @@ def make_page(
 
 
 def spoken(verdicts: Sequence[Verdict]) -> str:
-    """Verdicts as a text table, with a line on the claims that too little was measured for."""
-    silent = [verdict.claim for verdict in verdicts if verdict.statistic.value is None]
+    """Verdicts as a text table, with a line on the claims that nothing was measured for."""
+    silent = [verdict.claim for verdict in verdicts if all(part.value is None for part in verdict.statistics)]
     table = as_table([verdict for verdict in verdicts if verdict.claim not in silent])
-    return table + (f"Too little was measured to judge {', '.join(silent)}.\n" if silent else "")
+    return table + (f"Nothing was measured to judge {', '.join(silent)} by.\n" if silent else "")
 
 
 def claim_row(verdict: Verdict) -> ClaimRow:

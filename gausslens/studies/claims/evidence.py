@@ -91,7 +91,7 @@ def mean(numbers: Iterable[Number]) -> Number:
 
 
 def least(numbers: Iterable[Number]) -> Number:
-    """The smallest."""
+    """The smallest, with its own error: wider than that of resampling all numbers jointly where several are tied."""
     return min(numbers, key=lambda number: number.value)
 
 

@@ -33,7 +33,7 @@ class Verdict:
         statistic: the one to show: the first if the claim holds, what refutes it, or what leaves it open.
         statistics: all that the claim was judged by.
         reason: what is missing, where there is not enough evidence.
-        caveat: what to keep in mind when the claim holds.
+        caveat: what to keep in mind when the claim holds or may hold.
         note: what else the numbers say.
         controls: numbers shown beside it.
     """
@@ -77,7 +77,8 @@ def decide(findings: Mapping[tuple[str, str | None], Finding], texts: Mapping[st
             verdict, shown = UNCERTAIN, max(finding.statistics, key=_doubt)
             alone = min(p for p in (p_holds, p_fails, 1.0) if p is not None)
             reason = shown.lacks or _undecided(shown, alone <= _ONE_SIDED, sum(p is not None for p in holds.values()))
-        told = (verdict, shown, finding.statistics, reason, finding.caveat, finding.note, finding.controls)
+        caveat = None if verdict == FAILS else finding.caveat
+        told = (verdict, shown, finding.statistics, reason, caveat, finding.note, finding.controls)
         verdicts.append(Verdict(claim, data, texts[claim], *told))
     return verdicts
 
@@ -127,7 +128,8 @@ def as_table(verdicts: Sequence[Verdict], width: int = 100) -> str:
             words += [f"{also[0].upper()}{also[1:]}."] if also else []
         lines += textwrap.wrap(" ".join(words), width, initial_indent=" " * 5, subsequent_indent=" " * 5)
     lines += textwrap.wrap(
-        "Intervals are over images and training seeds, one claim at a time; verdicts allow for all claims (Holm).",
+        "Intervals are over images, and over training seeds where there are several, one claim at a time; verdicts allow "
+        "for all claims (Holm).",
         width,
     )
     return "\n".join(line.rstrip() for line in lines) + "\n"
