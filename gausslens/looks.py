@@ -22,7 +22,7 @@ from .auditing.twosample import quotient_estimate
 from .denoisers.gaussian import GaussianDenoiser
 from .denoisers.moments import Moments
 from .denoisers.multidelta import MultiDeltaDenoiser
-from .denoisers.protocol import Denoiser, call, evaluating, in_batches
+from .denoisers.protocol import Denoiser, call, evaluating, in_batches, placement
 from .errors import DataError
 from .images import Bounds, dequantize
 from .measures.copying import DUPLICATE_RMSE, distinct_neighbors
@@ -201,12 +201,12 @@ class Vantage:
         )
 
     def _call(self, denoiser: Denoiser, inputs: _Inputs, x: Tensor, sigma: float) -> Tensor:
-        labels = inputs.labels
-        parts = in_batches(
-            lambda start, stop: call(denoiser, x[start:stop], sigma, None if labels is None else labels[start:stop]),
-            len(x),
-        )
-        return torch.cat(list(parts))
+        labels, (_, dtype) = inputs.labels, placement(denoiser, x, self.device)
+
+        def work(start: int, stop: int) -> Tensor:
+            return call(denoiser, x[start:stop].to(dtype), sigma, None if labels is None else labels[start:stop])
+
+        return torch.cat(list(in_batches(work, len(x)))).float()
 
     def _answers(self, denoiser: Denoiser) -> list[Tensor]:
         """The denoiser's answers to each set of inputs, (s, n, *shape)."""
@@ -236,7 +236,7 @@ class Vantage:
         told = () if inputs.labels is None else (inputs.labels[:count].repeat(n).to(self.device),)
         a, b = (reference(x, sigma, *told) for reference in references)
         apart = _rmse(a[None], b[None]).reshape(n, count).mean(1).cpu()
-        within = levels[apart > _WINDOW * apart.max()]
+        within = levels[apart >= _WINDOW * apart.max()]  # all of them where training images do not differ
         if len(within) <= _LEVELS:
             return within
         return within[torch.linspace(0, len(within) - 1, _LEVELS).round().long()]
@@ -257,10 +257,9 @@ class Vantage:
             solver="dpmpp_2m",
             labels=labels,
             device=self.device,
-            dtype=torch.float32,
         )
         bounds = self.watched.bounds
-        return made if bounds is None else made.clamp(*bounds)
+        return made.float() if bounds is None else made.float().clamp(*bounds)
 
     def _copies(self, images: Tensor, *, known: bool = True) -> tuple[int, int]:
         """How many images are copies of training images, and of how many; repetitions are left out unless `known`."""
@@ -293,15 +292,16 @@ def _references(watched: Watched, device: torch.device) -> tuple[nn.Module, nn.M
     """The Gaussian and the multi-delta denoiser of the training images, or of each class's."""
     dim = watched.train[0].numel()
     rank = min(_RANK, len(watched.train)) if dim > _DENSE_DIM else None
-    options: dict[str, Any] = {"bounds": watched.bounds}
+    fitting: dict[str, Any] = {"device": device, "bounds": watched.bounds, "across_ranks": False}  # one process looks
+    holding: dict[str, Any] = {"bounds": watched.bounds, "resident": True}
     gaussian: nn.Module
     multidelta: nn.Module
     if watched.labels is None:
-        gaussian = GaussianDenoiser(Moments.fit(watched.train, rank=rank, device=device, **options))
-        multidelta = MultiDeltaDenoiser(watched.train, resident=True, **options)
+        gaussian = GaussianDenoiser(Moments.fit(watched.train, rank=rank, **fitting))
+        multidelta = MultiDeltaDenoiser(watched.train, **holding)
     else:
-        gaussian = GaussianDenoiser.per_class(watched.train, watched.labels, device=device, **options)
-        multidelta = MultiDeltaDenoiser.per_class(watched.train, watched.labels, resident=True, **options)
+        gaussian = GaussianDenoiser.per_class(watched.train, watched.labels, **fitting)
+        multidelta = MultiDeltaDenoiser.per_class(watched.train, watched.labels, **holding)
     return gaussian.to(device, torch.float32), multidelta.to(device, torch.float32)
 
 

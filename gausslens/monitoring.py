@@ -140,7 +140,7 @@ class GeneralizationMonitor:
 
         Args:
             denoiser: D(x, sigma) as it is now, best with averaged weights; a conditional one if there are labels.
-            step: a count that grows: steps, images or epochs.
+            step: a count that grows: steps, images or epochs. Until it has, no further look is taken.
             total: the step at which training will end, if that is known. Looks then begin earlier, which may take up to four
                 times the share for a while, but no more than the share at the end.
 
@@ -148,8 +148,9 @@ class GeneralizationMonitor:
             What was seen (see `look`), or None.
         """
         self._time.arrive()
-        done = None if total is None else step / total
-        seen = self.look(denoiser, step) if self._can_afford_look(denoiser, done) else None
+        done = step / total if total else None
+        has_grown = not self._looks or step > self._looks[-1].step
+        seen = self.look(denoiser, step) if has_grown and self._can_afford_look(denoiser, done) else None
         self._time.leave()
         return seen
 

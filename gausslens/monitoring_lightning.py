@@ -26,7 +26,7 @@ def monitoring_callback(
     """A Lightning callback that lets a monitor look at a module after every training batch.
 
     What it sees is logged with the prefix "monitor/", by the module's global step; its state is part of Lightning's
-    checkpoints. Only the first process looks.
+    checkpoints. Only the first process looks; the others wait for it.
 
     Args:
         monitor: the monitor.
@@ -46,39 +46,54 @@ def monitoring_callback(
         """Looks after every training batch, if it is time to."""
 
         def __init__(self) -> None:
-            self.kept: dict[float | int, Path] = {}
+            self.kept: list[float | int] = []
 
         def on_train_batch_end(self, trainer: Any, module: Any, *unused: Any, **unused_too: Any) -> None:
-            if trainer.is_global_zero:
-                total = trainer.estimated_stepping_batches  # infinite where nobody has said when to end
-                seen = monitor.update(
-                    module if denoiser is None else denoiser(module),
-                    trainer.global_step,
-                    total if isfinite(total) else None,
-                )
-                if seen is not None:
-                    with monitor.at_its_cost():
-                        self._take_note(trainer, seen)
-            if stop and trainer.strategy.broadcast(monitor.should_stop):
+            seen = self._look(trainer, module) if trainer.is_global_zero else None
+            if keep is None and not stop:
+                return
+            # Lightning saves a checkpoint on all processes together, and stops all of them.
+            kept, ends = trainer.strategy.broadcast(
+                (seen and (seen["step"], seen["keep"], seen["wanted"]), monitor.should_stop)
+            )
+            if keep is not None and kept is not None:
+                with monitor.at_its_cost():
+                    self._keep(trainer, *kept)
+            if stop and ends:
                 trainer.should_stop = True
 
-        def _take_note(self, trainer: Any, seen: dict[str, Any]) -> None:
-            numbers = {f"monitor/{name}": value for name, value in seen.items() if isinstance(value, float)}
-            for logger in trainer.loggers:
-                logger.log_metrics(numbers, step=trainer.global_step)
-            if keep is None:
-                return
-            if seen["keep"]:
-                self.kept[seen["step"]] = Path(keep) / f"step-{seen['step']}.ckpt"
-                trainer.save_checkpoint(self.kept[seen["step"]])
-            for step in self.kept.keys() - set(seen["wanted"]):
-                self.kept.pop(step).unlink(missing_ok=True)
+        def _look(self, trainer: Any, module: Any) -> dict[str, Any] | None:
+            total = trainer.estimated_stepping_batches  # infinite where nobody has said when to end
+            seen = monitor.update(
+                module if denoiser is None else denoiser(module),
+                trainer.global_step,
+                total if isfinite(total) else None,
+            )
+            if seen is not None:
+                with monitor.at_its_cost():
+                    numbers = {f"monitor/{name}": value for name, value in seen.items() if isinstance(value, float)}
+                    for logger in trainer.loggers:
+                        logger.log_metrics(numbers, step=trainer.global_step)
+            return seen
+
+        def _keep(self, trainer: Any, step: float | int, wanted_now: bool, wanted: list[float | int]) -> None:
+            if wanted_now:
+                self.kept.append(step)
+                trainer.save_checkpoint(_checkpoint(step))
+            for other in set(self.kept) - set(wanted):
+                self.kept.remove(other)
+                if trainer.is_global_zero:
+                    _checkpoint(other).unlink(missing_ok=True)
 
         def state_dict(self) -> dict[str, Any]:
-            return monitor.state_dict()
+            return {**monitor.state_dict(), "kept": list(self.kept)}
 
         def load_state_dict(self, state_dict: dict[str, Any]) -> None:
             monitor.load_state_dict(state_dict)
+            self.kept = list(state_dict.get("kept", []))
+
+    def _checkpoint(step: float | int) -> Path:
+        return Path(keep or "") / f"step-{step}.ckpt"
 
     return MonitoringCallback()
 

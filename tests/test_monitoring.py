@@ -373,3 +373,32 @@ def test_rho_needs_references_that_differ():
     same = [torch.rand(20), torch.rand(20)]
     assert position(same, same, same) is None
     assert math.isfinite(proportion_estimate(0, 5).high)
+
+
+def test_a_step_that_has_not_grown_is_no_reason_for_a_look():
+    monitor = GeneralizationMonitor(TRAIN, HELD_OUT, count=4, samples=0, share=1.0)
+    for _ in range(3):  # as an epoch counter, or as gradients are accumulated
+        monitor.update(mixture(0.0), 1, total=0)
+        time.sleep(0.5)
+    assert [look["step"] for look in monitor.looks] == [1]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_networks_of_any_precision_are_looked_at(dtype):
+    class Network(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.tensor(0.5, dtype=dtype))
+
+        def forward(self, x, sigma):
+            assert x.dtype == dtype
+            return self.weight * x / (1 + sigma.reshape(-1, 1, 1, 1).to(dtype) ** 2)
+
+    seen = GeneralizationMonitor(TRAIN, HELD_OUT, count=4, samples=4).look(Network(), 1)
+    assert seen["gaussian_rmse"] > 0
+
+
+def test_training_images_that_are_all_the_same_are_watched():
+    seen = GeneralizationMonitor(TRAIN[:1].repeat(4, 1, 1, 1), HELD_OUT, count=4, samples=4).look(mixture(0.0), 1)
+    assert seen["rho"] is None
+    assert seen["gaussian_rmse"] > 0

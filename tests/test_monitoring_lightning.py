@@ -1,6 +1,8 @@
 """The monitor as a Lightning callback."""
 
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -23,11 +25,11 @@ class Eager(GeneralizationMonitor):
         return self.look(denoiser, step)
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_a_trainer_is_watched_and_stopped(tmp_path):
+def growing():
+    """A module whose denoiser goes from the Gaussian to the multi-delta one in four steps."""
     lightning = pytest.importorskip("lightning.pytorch")
 
-    class Module(lightning.LightningModule):
+    class Growing(lightning.LightningModule):
         def __init__(self):
             super().__init__()
             self.weight = torch.nn.Parameter(torch.zeros(1))
@@ -40,6 +42,13 @@ def test_a_trainer_is_watched_and_stopped(tmp_path):
 
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=1.0)
+
+    return Growing()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_trainer_is_watched_and_stopped(tmp_path):
+    lightning = pytest.importorskip("lightning.pytorch")
 
     def trainer(callback, steps):
         return lightning.Trainer(
@@ -57,7 +66,7 @@ def test_a_trainer_is_watched_and_stopped(tmp_path):
     callback = monitoring_callback(monitor, keep=tmp_path / "kept", stop=True)
     first = trainer(callback, 50)
     batches = torch.utils.data.DataLoader(torch.zeros(50, 1), batch_size=1)
-    first.fit(Module(), batches)
+    first.fit(growing(), batches)
     assert monitor.should_stop
     assert first.global_step == len(monitor.looks) < 10
     assert (tmp_path / "kept" / f"step-{monitor.recommended}.ckpt").exists()
@@ -65,5 +74,26 @@ def test_a_trainer_is_watched_and_stopped(tmp_path):
     assert kept == set(monitor.looks[-1]["wanted"])
 
     again = Eager(TRAIN, HELD_OUT)
-    monitoring_callback(again).load_state_dict(callback.state_dict())
+    resumed = monitoring_callback(again, keep=tmp_path / "kept")
+    resumed.load_state_dict(callback.state_dict())
     assert again.recommended == monitor.recommended
+    assert set(resumed.kept) == kept
+
+
+@pytest.mark.dist
+def test_two_processes_are_watched_by_one_and_stopped_together(tmp_path):
+    pytest.importorskip("lightning.pytorch")
+    script = Path(__file__).with_name("lightning_on_two.py")
+    words = ["--standalone", "--nproc_per_node", "2", str(script), str(tmp_path)]
+    ran = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    (steps, recommended), (others, _) = ((tmp_path / f"{rank}.txt").read_text().split() for rank in (0, 1))
+    assert steps == others
+    assert int(steps) < 10
+    assert (tmp_path / "kept" / f"step-{recommended}.ckpt").exists()

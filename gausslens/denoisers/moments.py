@@ -72,6 +72,7 @@ class Moments:
         rank: int | None = None,
         device: torch.device | str | None = None,
         bounds: Bounds = (-1.0, 1.0),
+        across_ranks: bool = True,
     ) -> "Moments":
         """Mean and spectrum of images in one pass.
 
@@ -80,7 +81,7 @@ class Moments:
         sketch, which further passes over the data sharpen if the source can be read again. A one-shot iterator is read once.
 
         Under an initialised `torch.distributed`, every rank calls this with its own shard and all get the moments of the
-        union.
+        union, unless `across_ranks` says that a rank is on its own.
 
         Args:
             images: a tensor, an array, a dataset or an iterable of batches.
@@ -88,6 +89,7 @@ class Moments:
                 kept; None keeps all of these.
             device: where to accumulate; None is where the images are.
             bounds: admissible float values; None for other units.
+            across_ranks: whether all ranks take part; else only the caller's images count, and no other rank is waited for.
 
         Returns:
             The moments, on `device`.
@@ -114,7 +116,7 @@ class Moments:
                 scatter.update(batch)
         except DataError as error:
             failure = error
-        scatter = share_between_ranks(scatter, failure)
+        scatter = share_between_ranks(scatter, failure, alone=not across_ranks)
         if rank is not None and rank > min(scatter.n_seen, scatter.dim):
             raise ConfigError(
                 f"rank must be at most min(N, d) = min({scatter.n_seen}, {scatter.dim}); got {rank}. Lower it, or pass None."
@@ -122,7 +124,7 @@ class Moments:
         eigvals, eigvecs, trace = scatter.spectrum()
         is_one_shot = hasattr(images, "__next__")
         if scatter.sketched and not is_one_shot:
-            eigvals, eigvecs = _refine(images, bounds, scatter, eigvecs)
+            eigvals, eigvecs = _refine(images, bounds, scatter, eigvecs, alone=not across_ranks)
         return cls._from_spectrum(scatter, eigvals, eigvecs, trace, rank)
 
     @classmethod
@@ -236,7 +238,7 @@ class Moments:
 
 
 def _refine(
-    images: Images, bounds: Bounds, scatter: Scatter, basis: Float[Tensor, "d k"]
+    images: Images, bounds: Bounds, scatter: Scatter, basis: Float[Tensor, "d k"], *, alone: bool
 ) -> tuple[Float[Tensor, "k"], Float[Tensor, "d k"]]:
     """Subspace iteration from a sketched basis Q ← qr(ΣQ), then the spectrum of QᵀΣQ; a pass over the data each."""
     for remaining in reversed(range(_REFINEMENTS + 1)):
@@ -245,12 +247,14 @@ def _refine(
             rows = scatter.centre(batch)
             product.addmm_(rows.T, rows @ basis)
             n_seen += len(batch)
-        if int(sum_over_ranks(n_seen)) != scatter.count:
+        if not alone:
+            n_seen, product = sum_over_ranks(n_seen), sum_over_ranks(product)
+        if int(n_seen) != scatter.count:
             raise DataError(
                 f"images gave {scatter.count} images when first read and {int(n_seen)} when read again to sharpen the "
                 "spectrum. Pass iter(images) to have them read only once."
             )
-        product = sum_over_ranks(product) / scatter.count
+        product /= scatter.count
         if remaining:
             basis, _ = torch.linalg.qr(product)
     projected = basis.T @ product

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from gausslens import ConfigError, DataError, Moments
+from gausslens import ConfigError, DataError, GeneralizationMonitor, Moments
 from gausslens.denoisers import scatter
 
 
@@ -17,15 +17,6 @@ def images_of(n, dim, seed=0):
     scales = 1 / torch.arange(1, dim + 1, dtype=torch.float64).sqrt()
     noise = torch.randn(n, dim, generator=generator, dtype=torch.float64)
     return (0.1 * scales * noise + 0.2).reshape(n, 1, 1, dim)
-
-
-def alone(images, **options):
-    """The moments of one process: the processes are told that they are not several."""
-    several, scatter.world_size = scatter.world_size, lambda: 1
-    try:
-        return Moments.fit(images, **options)
-    finally:
-        scatter.world_size = several
 
 
 def same_everywhere(moments):
@@ -40,7 +31,8 @@ def distance(images, **options):
     """Largest difference to the moments of one process, relative to λ₁; the shards are of unequal size."""
     cut = len(images) // 3
     shard = images[:cut] if dist.get_rank() == 0 else images[cut:]
-    shared, expected = Moments.fit(shard, bounds=None, **options), alone(images, bounds=None, **options)
+    shared = Moments.fit(shard, bounds=None, **options)
+    expected = Moments.fit(images, bounds=None, across_ranks=False, **options)
     assert same_everywhere(shared)
     assert shared.count == expected.count == len(images)
     projections = [(m.eigvecs * m.eigvals) @ m.eigvecs.T for m in (shared, expected)]
@@ -74,6 +66,17 @@ def count_errors():
     return raised
 
 
+def looks_of_one_rank():
+    """How many looks a monitor takes on one rank, of which the other knows nothing."""
+    looks = [0]
+    if dist.get_rank() == 0:
+        monitor = GeneralizationMonitor(images_of(24, 16), images_of(24, 16, seed=1), count=4, samples=4)
+        monitor.look(lambda x, sigma: x / (1 + sigma.reshape(-1, 1, 1, 1)), 1)
+        looks = [len(monitor.looks)]
+    dist.broadcast_object_list(looks)
+    return looks[0]
+
+
 def main():
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     torch.set_num_threads(1)
@@ -84,6 +87,7 @@ def main():
         "rank of few images": distance(images_of(60, 200), rank=5),
         "uint8": distance(((images_of(90, 12) + 1) * 127.5).to(torch.uint8)),
         "errors": count_errors(),
+        "looks": looks_of_one_rank(),
     }
     scatter._GRAM_ROWS, scatter._HELD_BYTES = 40, 0
     results["sketch"] = distance(images_of(300, 200), rank=5)

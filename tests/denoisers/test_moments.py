@@ -258,8 +258,9 @@ def test_two_processes_get_the_moments_of_the_union(tmp_path):
     assert ran.returncode == 0, ran.stderr
     results = json.loads((tmp_path / "0.json").read_text())
     assert results == json.loads((tmp_path / "1.json").read_text())
-    assert set(results) == {"dense", "few images", "rank", "rank of few images", "sketch", "uint8", "errors"}
+    assert set(results) == {"dense", "few images", "rank", "rank of few images", "sketch", "uint8", "errors", "looks"}
     for name in ("dense", "few images", "rank", "rank of few images", "uint8"):
         assert results[name] <= 1e-12, name
     assert results["sketch"] <= 1e-3
     assert results["errors"] == 3
+    assert results["looks"] == 1
