@@ -15,9 +15,8 @@ BATCH = 256
 
 
 def best_device(*, cpu: bool = False) -> torch.device:
-    """The accelerator if there is one and `cpu` does not forbid it, else the CPU."""
-    found = None if cpu else torch.accelerator.current_accelerator(check_available=True)
-    return torch.device("cpu") if found is None else found
+    """A CUDA device if there is one and `cpu` does not forbid it, else the CPU: other accelerators have no float64."""
+    return torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
 
 
 def generate(

@@ -15,7 +15,6 @@ short in its line is dropped.
 import json
 import os
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, fields
@@ -28,6 +27,7 @@ from torch import Tensor
 from .config import TrainConfig
 from .denoisers.preconditioned import Preconditioned
 from .errors import CheckpointError
+from .locking import lock
 from .nn import build_network
 from .storage import load_tensors, save_tensors, save_text
 
@@ -265,15 +265,16 @@ class Run:
         except OSError as error:
             raise CheckpointError(f"could not write into {self.path}: {error}. Choose another folder.") from error
         with file:
-            if sys.platform != "win32":
-                import fcntl
-
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:
-                    raise CheckpointError(
-                        f"another process is writing into {self.path}. Wait for it to end, or stop it."
-                    ) from None
+            try:
+                lock(file, wait=False)
+            except BlockingIOError:
+                raise CheckpointError(
+                    f"another process is writing into {self.path}. Wait for it to end, or stop it."
+                ) from None
+            except OSError as error:
+                raise CheckpointError(
+                    f"could not lock {self.path}: {error}. Choose a folder on a file system that has locks."
+                ) from error
             for leftover in self.path.rglob(".*.safetensors.*.partial"):  # of a process that was killed
                 leftover.unlink(missing_ok=True)
             yield

@@ -1,6 +1,7 @@
 """Who is audited: a model, the images it was trained on, others that it has not seen, and the references beside it."""
 
 import hashlib
+import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from ..acceleration import hastened
 from ..data.loading import load_images
-from ..denoisers.protocol import call, evaluating
+from ..denoisers.protocol import call, evaluating, placement
 from ..errors import CheckpointError, ConfigError, DataError, GausslensError
 from ..images import Bounds, as_bytes, as_tensor, content_hash, dequantize
 from ..measuring.references import RunImages, gaussian_denoiser, load_run_images, multidelta_denoiser
@@ -47,10 +48,11 @@ class Auditee:
     config: AuditConfig
     pictures: tuple[Tensor, Tensor] | None = None
 
-    @property
+    @cached_property
     def network(self) -> nn.Module:
-        """The model's denoiser."""
-        return self.model.denoiser
+        """The model's denoiser, which takes and gives float32 whatever it computes in."""
+        dtype = placement(self.model.denoiser, torch.zeros(1))[1]
+        return self.model.denoiser if dtype == torch.float32 else _Converted(self.model.denoiser, dtype)
 
     @cached_property
     def device(self) -> torch.device:
@@ -93,8 +95,8 @@ class Auditee:
     def denoisers(self) -> dict[str, nn.Module]:
         """The network, and the Gaussian and multi-delta denoisers of its training images."""
         made = {
-            "gaussian": gaussian_denoiser(self.references, device=self.device),
-            "multidelta": multidelta_denoiser(self.references),
+            "gaussian": gaussian_denoiser(self.references, device=self.device, bounds=self.bounds),
+            "multidelta": multidelta_denoiser(self.references, bounds=self.bounds),
         }
         placed = {name: denoiser.to(self.device, torch.float32) for name, denoiser in made.items()}
         return {"network": self.network, **placed}
@@ -144,7 +146,7 @@ class Auditee:
             DataError: if it answers with anything but such images.
         """
         few = slice(0, 2)
-        clean, labels = dequantize(as_tensor(self.images.train)[few]), self.images.train_labels
+        clean, labels = dequantize(as_tensor(self.images.train)[few].cpu()), self.images.train_labels
         sigma = float(self.sigmas[len(self.sigmas) // 2])
         x = clean + sigma * draw_noise(0, torch.arange(len(clean)), self.images.shape, stream="first answers")
         try:
@@ -157,7 +159,7 @@ class Auditee:
             raise CheckpointError(
                 f"the model {self.model.source} fails on noisy images of shape {self.images.shape}"
                 f"{'' if labels is None else ' with labels'}: {type(error).__name__}: {told.rstrip('.')}. It must take "
-                f"D(x, sigma{'' if labels is None else ', labels'}), x of that shape in float32."
+                f"D(x, sigma{'' if labels is None else ', labels'}), x of that shape."
             ) from error
 
     @property
@@ -183,6 +185,18 @@ class Auditee:
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 
+class _Converted(nn.Module):
+    """A denoiser of another precision, for callers who have float32."""
+
+    def __init__(self, denoiser: nn.Module, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.denoiser, self.dtype = denoiser, dtype
+
+    def forward(self, x: Tensor, sigma: Tensor, *labels: Tensor) -> Tensor:
+        answer: Tensor = self.denoiser(x.to(self.dtype), sigma.to(self.dtype), *labels)
+        return answer.to(x.dtype)
+
+
 def load_auditee(config: AuditConfig, *, device: torch.device, progress: bool = False) -> Auditee:
     """Load the model and its images, and see that they fit each other.
 
@@ -195,11 +209,12 @@ def load_auditee(config: AuditConfig, *, device: torch.device, progress: bool = 
         Both.
 
     Raises:
-        ConfigError: if the images are not named.
+        ConfigError: if the images are not named, or the model is of one noise level.
         DataError: if they cannot be read, or do not fit the model.
         CheckpointError: if the model cannot be read.
     """
     model = load_model(config.model, device=device)
+    check_levels(config.model)
     if config.train is not None:
         return fit(model, _named_images(config, model, progress), config)
     images, mirrored = _own_images(config, progress=progress)
@@ -247,8 +262,42 @@ def fit(model: Model, images: RunImages, config: AuditConfig) -> Auditee:
                 f"{int(labels.max())}."
             )
     who = Auditee(model, images, config, pictures)
-    _ = who.first_answers, who.features  # what does not work is said before anything is measured
+    _ = who.first_answers  # what does not work is said before anything is measured
+    if who.features is not None:
+        who.features.embed(as_tensor(images.train)[:2], bounds=None)
     return who
+
+
+def check_levels(source: Any) -> None:
+    """See that a model, if it is of a run of ours, was trained for more than one noise level.
+
+    Args:
+        source: of the model.
+
+    Raises:
+        ConfigError: if it was not: what it answers at other levels means nothing.
+    """
+    run = _training_run(source)
+    if run is not None and run.config.sigma is not None:
+        raise ConfigError(
+            f"{run.path} was trained for sigma = {run.config.sigma:g} alone; an audit needs a network for all noise levels. "
+            "`gausslens measure` takes it."
+        )
+
+
+def _training_run(source: Any) -> Run | None:
+    """The run of ours that a model is of, or None."""
+    if isinstance(source, Run):
+        return source
+    if not isinstance(source, str | os.PathLike):
+        return None
+    path = Path(source)
+    try:
+        run = Run.open(path.parent.parent if path.is_file() else path)  # runs/train-…/snapshots/….safetensors
+        _ = run.config
+    except CheckpointError:
+        return None
+    return run
 
 
 def _check_sets(images: RunImages) -> None:
@@ -272,15 +321,9 @@ def _check_sets(images: RunImages) -> None:
 
 def _own_images(config: AuditConfig, *, progress: bool) -> tuple[RunImages, bool]:
     """The images of a run of ours, and whether it was trained on their mirror images, too."""
-    path = Path(config.model)
-    folder = path.parent.parent if path.is_file() else path  # of a snapshot: runs/train-…/snapshots/….safetensors
-    try:
-        run = Run.open(folder)
-        _ = run.config
-    except CheckpointError:
-        raise ConfigError(
-            f"{config.model} does not say what it was trained on; name the images with --train."
-        ) from None
+    run = _training_run(config.model)
+    if run is None:
+        raise ConfigError(f"{config.model} does not say what it was trained on; name the images with --train.")
     images = load_run_images(run, progress=progress)
     if not run.config.flip:
         return images, False

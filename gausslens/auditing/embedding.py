@@ -76,7 +76,15 @@ class FeatureNetwork:
     def _features(self, pixels: Tensor) -> Tensor:
         n = len(pixels)
         prepared = self._prepare(pixels)
-        answer = self.function(prepared)
+        try:
+            answer = self.function(prepared)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # whatever the network's own code raises
+            told = (str(error).strip().splitlines() or [""])[-1]
+            raise CheckpointError(
+                f"{self.name} fails on images of shape {tuple(prepared.shape[1:])}: {type(error).__name__}: {told}"
+            ) from error
         features = answer[0] if isinstance(answer, tuple | list) else answer
         if not isinstance(features, Tensor) or features.ndim < 2 or len(features) != len(prepared):
             got = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__

@@ -33,7 +33,7 @@ from ..provenance import describe_machine
 from ..runs import Record, Run
 from ..storage import load_tensors, save_tensors, save_text
 from ..zoo.loading import load_model
-from .auditee import Auditee, fit, load_auditee
+from .auditee import Auditee, check_levels, fit, load_auditee
 from .config import AuditConfig
 from .copies import Copies
 from .rules import Verdict, judge
@@ -124,6 +124,7 @@ def audit(
     if unknown := options.keys() - set(_MEASURING):
         raise ConfigError(f"expected options among {', '.join(_MEASURING)}; got {', '.join(sorted(unknown))}.")
     loaded = load_model(model, device=device)
+    check_levels(model)
     known = gather(train, bounds=loaded.bounds, name="train")
     unseen = known[:0] if held_out is None else gather(held_out, bounds=loaded.bounds, name="held_out")
     if unseen.shape[1:] != known.shape[1:]:
@@ -154,13 +155,18 @@ def audit_model(config: AuditConfig, *, progress: bool = False) -> tuple[Run, Au
         DataError: on images that cannot be used.
         CheckpointError: on a model that cannot be read.
     """
-    device = best_device(cpu=config.cpu)
-    who = load_auditee(config, device=device, progress=progress)
+    who = load_auditee(config, device=best_device(cpu=config.cpu), progress=progress)
+    return *audit_in_folder(who, progress=progress), who
+
+
+def audit_in_folder(who: Auditee, *, progress: bool = False) -> tuple[Run, Audit]:
+    """The same of an auditee that is loaded: the run that holds everything, and the audit."""
+    config, device = who.config, who.device
     run = Run.create(config.out, "audit", who.images.name, identity(who), asdict(config))
     with run.locked(), uncompiled(), fitting_threads(device, config.count * who.dim):
         run.save_json("provenance.json", {"sessions": [*run.provenance["sessions"], describe_machine(device)]})
         found = _conclude(who, *_carry_out(who, _Folder(run), progress=progress))
-    return run, found, who
+    return run, found
 
 
 def identity(who: Auditee) -> str:

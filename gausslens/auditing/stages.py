@@ -33,6 +33,7 @@ from .power import copy_power
 from .rules import Evidence
 
 SHOWN_PAIRS = 24
+_SHIFTS = (1, 2)  # pixels
 # Calls of the network that its linear denoiser may cost, ten for each dimension and level.
 _LINEAR_CALLS = {"cpu": 20_000, "cuda": 100_000}
 _BY_LEVEL = ("rho", "position", "retrieval", "train_loss", "held_out_loss", "auc")
@@ -195,7 +196,7 @@ def take_copies(who: Auditee, samples: Tensor, *, progress: bool = False) -> tup
     found = find_copies(
         *(samples, who.images.train, who.held_out),
         mirrored=pixels,
-        shifts=(1, 2) if pixels else (),
+        shifts=tuple(shift for shift in _SHIFTS if shift < min(who.images.shape[1:])) if pixels else (),
         augment=who.config.augment,
         seed=who.config.seed,
         bounds=who.bounds,

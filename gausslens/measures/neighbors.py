@@ -156,7 +156,7 @@ def duplicates(
             window = order[slice(*torch.searchsorted(ascending, ends).tolist())].sort().values
             block = _load(later[own], center)
             first = torch.full((len(own),), -1)
-            for candidates in window.split(tile_rows):
+            for candidates in window.split(tile_rows) if len(window) else ():  # nothing splits into one tile of nothing
                 undecided = (first < 0).nonzero()[:, 0]
                 part = _Rows(*(field[undecided.to(place)] for field in block))
                 earlier = None if others is not None else candidates[None, :] < own[undecided, None]

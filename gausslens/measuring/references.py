@@ -20,7 +20,7 @@ from ..denoisers.moments import Moments
 from ..denoisers.multidelta import MultiDeltaDenoiser
 from ..denoisers.preconditioned import Preconditioned
 from ..errors import ConfigError, DataError
-from ..images import as_tensor
+from ..images import Bounds, as_tensor
 from ..noise import karras_sigmas
 from ..runs import Run
 
@@ -93,7 +93,11 @@ def load_run_images(run: Run, *, data: str | os.PathLike[str] | None = None, pro
 
 
 def gaussian_denoiser(
-    images: RunImages, *, device: torch.device | None = None, moments: Moments | None = None
+    images: RunImages,
+    *,
+    device: torch.device | None = None,
+    moments: Moments | None = None,
+    bounds: Bounds = (-1.0, 1.0),
 ) -> GaussianDenoiser | PerClassDenoiser:
     """The Wiener filter of the training images' mean and covariance, or of each class's.
 
@@ -101,20 +105,21 @@ def gaussian_denoiser(
         images: the run's.
         device: where to compute the moments; on one thread of a CPU, 50,000 images of 3,072 numbers take a minute.
         moments: of all training images, where they are known.
+        bounds: admissible values of float images; None for latents.
 
     Returns:
         The denoiser.
     """
     if images.train_labels is None:
-        return GaussianDenoiser(moments or Moments.fit(images.train, device=device))
-    return GaussianDenoiser.per_class(images.train, images.train_labels)
+        return GaussianDenoiser(moments or Moments.fit(images.train, device=device, bounds=bounds))
+    return GaussianDenoiser.per_class(images.train, images.train_labels, device=device, bounds=bounds)
 
 
-def multidelta_denoiser(images: RunImages) -> MultiDeltaDenoiser | PerClassDenoiser:
-    """The exact posterior mean over the training images, or over each class's."""
+def multidelta_denoiser(images: RunImages, *, bounds: Bounds = (-1.0, 1.0)) -> MultiDeltaDenoiser | PerClassDenoiser:
+    """The exact posterior mean over the training images, or over each class's; `bounds` is None for latents."""
     if images.train_labels is None:
-        return MultiDeltaDenoiser(images.train, resident=True)
-    return MultiDeltaDenoiser.per_class(images.train, images.train_labels, resident=True)
+        return MultiDeltaDenoiser(images.train, bounds=bounds, resident=True)
+    return MultiDeltaDenoiser.per_class(images.train, images.train_labels, bounds=bounds, resident=True)
 
 
 def linear_denoiser(

@@ -11,7 +11,6 @@ changed option, another content of the data (an option too) or a new version of 
 whatever depends on it, and nothing else.
 """
 
-import fcntl
 import hashlib
 import json
 import time
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from ..errors import CheckpointError
+from ..locking import lock
 from ..storage import load_tensors, save_tensors, save_text
 
 Record: TypeAlias = dict[str, Any]
@@ -200,5 +200,5 @@ def _locked(folder: Path) -> Iterator[None]:
         Nothing.
     """
     with open(folder / "lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        lock(file, wait=True)
         yield

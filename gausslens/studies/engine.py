@@ -18,10 +18,11 @@ from .cells import Cell, CellStore
 from .executors import carry_out, make_executor, share_done
 
 _POLL_SECONDS = 0.25
-# A worker that dies (killed for memory, say) breaks its pool; its cell is tried again this often.
+# A worker that dies (killed for memory, say) breaks its pool, and nobody knows whose cell it was: all that were running are
+# suspects, and go on one at a time. A cell that dies alone is given up after so many attempts.
 _ATTEMPTS = 2
 # Pools that break one after the other, with nothing finished between, until it is said that none will last.
-_BROKEN_POOLS = 6
+_BROKEN_POOLS = 10
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,8 @@ class _Engine:
         self.done = {cell.identity for cell in cells if self.store.is_done(cell)}
         self.todo = [cell for cell in cells if cell.identity not in self.done]
         self.running: dict[Future[float], Cell] = {}
-        self.attempts: dict[str, int] = {}
+        self.suspects: set[str] = set()
+        self.attempts: dict[str, int] = {}  # of suspects that died alone
         self.broken_pools = 0  # since a cell was finished
         self.deadline = None if budget is None else time.monotonic() + budget
         self.outcome = Outcome()
@@ -114,12 +116,11 @@ class _Engine:
             executor = stack.enter_context(make_executor(self.on, self.workers)) if self.todo else None
             while self.todo or self.running:
                 try:
-                    while executor is not None and len(self.running) < self.workers and (cell := self._next()):
-                        self.attempts[cell.identity] = self.attempts.get(cell.identity, 0) + 1
+                    while executor is not None and len(self.running) < self._most and (cell := self._next()):
                         try:
                             self.running[executor.submit(carry_out, cell, self.folder)] = cell
-                        except BrokenProcessPool as error:  # it broke before anything said so
-                            self._give_back(cell, error)
+                        except BrokenProcessPool:  # it broke before anything said so
+                            self.todo.insert(0, cell)
                             raise
                     for cell in self._collect():
                         if finished is not None:
@@ -130,6 +131,11 @@ class _Engine:
                 if progress is not None:
                     progress(self._progress())
         return self.outcome
+
+    @property
+    def _most(self) -> int:
+        """How many cells may run at a time."""
+        return 1 if self.suspects else self.workers
 
     def _next(self) -> Cell | None:
         """The first cell that can run now; those that cannot run at all are put aside."""
@@ -165,10 +171,12 @@ class _Engine:
         Raises:
             BrokenProcessPool: if a worker died, after putting its cells back.
         """
-        finished, broken = [], None
+        finished, broken, alone = [], None, len(self.running) == 1
         for future in wait(self.running, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED).done:
             cell = self.running.pop(future)
             error = future.exception()
+            if not isinstance(error, BrokenProcessPool):
+                self.suspects.discard(cell.identity)
             if error is None:
                 self.past, self.past_expected = self.past + future.result(), self.past_expected + cell.cost
                 self.done.add(cell.identity)
@@ -176,7 +184,7 @@ class _Engine:
                 finished.append(cell)
             elif isinstance(error, BrokenProcessPool):
                 broken = error
-                self._give_back(cell, error)
+                self._give_back(cell, error, alone=alone)
             elif isinstance(error, Exception):
                 self.outcome.failed[cell] = error
             else:
@@ -185,11 +193,14 @@ class _Engine:
             raise broken
         return finished
 
-    def _give_back(self, cell: Cell, error: Exception) -> None:
-        """Try a cell whose worker died again, unless it has been tried often enough."""
+    def _give_back(self, cell: Cell, error: Exception, *, alone: bool) -> None:
+        """Try a cell whose worker may have died again, unless it has died alone often enough."""
+        self.attempts[cell.identity] = self.attempts.get(cell.identity, 0) + alone
         if self.attempts[cell.identity] < _ATTEMPTS:
+            self.suspects.add(cell.identity)
             self.todo.insert(0, cell)
         else:
+            self.suspects.discard(cell.identity)
             self.outcome.failed[cell] = error
 
     def _count_broken(self) -> None:

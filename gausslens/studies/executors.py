@@ -147,19 +147,23 @@ class RayExecutor(Executor):
             import ray
         except ImportError:
             raise MissingExtraError("running on Ray needs the package ray: pip install 'gausslens[cluster]'.") from None
-        self._ray = ray
-        if not ray.is_initialized():
+        self._ray, self._began = ray, not ray.is_initialized()
+        if self._began:
             there = {"address": "auto"} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers}
             ray.init(**there, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        # Work that asks for no GPU would see none.
+        self._gpus = min(1.0, ray.cluster_resources().get("GPU", 0.0) / workers)  # type: ignore[no-untyped-call]
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run it on a worker."""
-        future: Future[Any] = self._ray.remote(num_cpus=1, max_retries=0)(fn).remote(*args, **kwargs).future()
+        remote = self._ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=0)(fn)
+        future: Future[Any] = remote.remote(*args, **kwargs).future()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Leave the cluster."""
-        self._ray.shutdown()
+        """Leave the cluster, if it was joined here."""
+        if self._began:
+            self._ray.shutdown()
 
 
 def _start_worker(parent: int) -> None:

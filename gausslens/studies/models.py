@@ -95,8 +95,9 @@ def run_of(result: Result) -> "Run":
     """The training run in the folder of a finished `train_model`."""
     from ..runs import Run
 
-    (folder,) = Path(result.folder).glob("train-*")
-    return Run.open(folder)
+    # Beside it may lie one that was stopped and, since its images were renamed, begun again under their new name.
+    runs = (Run.open(folder) for folder in Path(result.folder).glob("train-*"))
+    return next(run for run in runs if run.is_finished)
 
 
 def tags_of(run: "Run", kimg: float | int | None = None) -> Record:

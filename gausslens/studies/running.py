@@ -191,8 +191,15 @@ def identity(plan: Plan) -> str:
 
 
 def collect(runs: Iterable[Run]) -> list[Record]:
-    """The records of several runs together."""
-    return [record for run in runs for record in run.records()]
+    """The records of several studies together, those of different plans for one data set told apart by `plan`."""
+    runs = list(runs)
+    plans = [replace(Plan.from_json(run.settings), repetition=0, studies=()) for run in runs]
+    names = [(plan.name, identity(plan)) for plan in plans]
+    found = []
+    for run, (data, digits) in zip(runs, names, strict=True):
+        several = len({other for name, other in names if name == data}) > 1
+        found += [{**record, "plan": digits} if several else record for record in run.records()]
+    return found
 
 
 def _cores(plan: Plan) -> int:

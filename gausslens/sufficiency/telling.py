@@ -107,6 +107,11 @@ class Answer:
         longest = self.onsets[-1]
         if longest.starts is None:
             return f"With {longest.n:,} images it may train for {self.kimg:g} thousand images."
+        if not longest.safe:
+            return (
+                f"With {longest.n:,} images no length that was looked at is safe: take a smaller network, or collect more "
+                "images."
+            )
         return (
             f"With {longest.n:,} images stop after {longest.safe:g} thousand images, take a smaller network, or collect "
             "more images."

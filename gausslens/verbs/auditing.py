@@ -45,15 +45,19 @@ def perform(options: Options, how: Manner) -> int:
     if how.dry_run:
         print(json.dumps(asdict(options), indent=2))
         return 0
+    from ..auditing.auditee import load_auditee
     from ..auditing.pages import make_page
-    from ..auditing.running import REPORT, audit_model
+    from ..auditing.running import REPORT, audit_in_folder
     from ..auditing.telling import as_json
+    from ..generation import best_device
     from ..report import save_report
 
+    progress = sys.stderr.isatty() and not how.quiet
     try:
-        run, audit, who = audit_model(options, progress=sys.stderr.isatty() and not how.quiet)
+        who = load_auditee(options, device=best_device(cpu=options.cpu), progress=progress)
     except CheckpointError as error:  # a model that cannot be read is bad input
         raise ConfigError(str(error)) from None
+    run, audit = audit_in_folder(who, progress=progress)
     images: Images = "none" if options.no_images else "blurred" if options.blur else "shown"
     command = typed_command("audit", options.model, typed_options(options, _NO_NUMBERS))
     save_report(run.path / REPORT, make_page(audit, who, run.provenance, command), images=images)

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Judge the paper's claims from the records of studies that were done, and write their pages again. Nothing is trained or
-measured. A folder that holds the folders of studies stands for all of them; they are judged together.
+measured. A folder that holds the folders of studies stands for all of them; they are judged together, repetitions of one
+study as one.
 
 examples:
   gausslens report runs
@@ -88,9 +89,13 @@ def _studies(path: Path) -> "list[Run]":
 
     inside = sorted(path.glob("study-*")) if path.is_dir() else []
     try:
-        return [Run.open(folder) for folder in inside if folder.is_dir()] or [Run.open(path)]
+        found = [Run.open(folder) for folder in inside if folder.is_dir()] or [Run.open(path)]
+        others = [run for run in found if run.verb != "study"]
     except CheckpointError as error:
         raise ConfigError(f"{error} `gausslens study` makes one.") from None
+    if others:
+        raise ConfigError(f"expected a study at {others[0].path}; this is a run of `gausslens {others[0].verb}`.")
+    return found
 
 
 def _listed(runs: "list[Run]") -> str:

@@ -85,7 +85,7 @@ def load_denoiser(
     ema: bool = True,
     device: torch.device | str | None = None,
 ) -> nn.Module:
-    """The denoiser D(x, σ) of anybody's model, in eval mode.
+    """The denoiser D(x, σ) of anybody's model, in eval mode; a module that is given stays as it is.
 
     Args:
         source: a run of `gausslens train`, its directory or a snapshot (.safetensors); an EDM network pickle (.pkl), of

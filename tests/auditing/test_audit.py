@@ -156,9 +156,9 @@ def test_the_example_in_the_docs_runs(capsys):
 
 def test_a_model_of_latents_is_audited_in_its_latents(images):
     train, held_out = images
-    shrunk = MultiDeltaDenoiser(0.02 * train, bounds=None)
-    model = Model(shrunk, (1, 6, 6), bounds=None, encode=lambda x: 0.02 * dequantize(x), sigma_range=(0.005, 10.0))
-    how = {**HOW, "sigmas": (1.0, 0.1, 0.02, 0.005)}
+    grown = MultiDeltaDenoiser(5 * train, bounds=None)  # latents need not lie in [-1, 1]
+    model = Model(grown, (1, 6, 6), bounds=None, encode=lambda x: 5 * dequantize(x), sigma_range=(0.05, 80.0))
+    how = {**HOW, "sigmas": (20.0, 5.0, 1.5, 0.5)}
     found = gausslens.audit(model, train, held_out, **how)
     assert found.verdict.verdict == "memorizing"
     assert found.samples.dtype == torch.float32
@@ -220,3 +220,27 @@ def test_images_in_other_layouts_and_dtypes_are_audited():
     for given in (pool.bfloat16(), pool.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)):
         found = gausslens.audit(MultiDeltaDenoiser(pool[:60]), given[:60], given[60:], samples=30, noises=4)
         assert found.verdict.verdict == "memorizing"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_models_of_any_precision_are_audited(images, dtype):
+    train, held_out = images
+
+    class Copier(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.images = torch.nn.Parameter(train.flatten(1).to(dtype))
+
+        def forward(self, x, sigma):
+            assert x.dtype == sigma.dtype == dtype
+            distances = torch.cdist(x.flatten(1).float(), self.images.float()) ** 2
+            weights = (-distances / (2 * sigma.float()[:, None] ** 2)).softmax(1)
+            return (weights.to(dtype) @ self.images).reshape(x.shape)
+
+    assert gausslens.audit(Copier(), train, held_out, **HOW).verdict.verdict == "memorizing"
+
+
+def test_images_of_one_row_are_audited():
+    pool = mixture(90, 12).reshape(90, 1, 1, 36)
+    found = gausslens.audit(MultiDeltaDenoiser(pool[:60]), pool[:60], pool[60:], samples=30, noises=4)
+    assert found.verdict.verdict == "memorizing"

@@ -224,3 +224,9 @@ def test_bad_input_is_named():
         nearest(images[:0], images)
     with pytest.raises(ConfigError, match="tolerance"):
         duplicates(images, tolerance=-1.0)
+
+
+def test_sets_that_lie_apart_have_no_duplicates():
+    dark, bright = (torch.full((30, 1, 4, 4), value) + 0.1 * torch.rand(30, 1, 4, 4) for value in (-0.9, 0.8))
+    assert duplicates(dark, bright, tolerance=0.01).shape == (0, 2)
+    assert duplicates(bright, dark, tolerance=0.01).shape == (0, 2)

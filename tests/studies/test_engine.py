@@ -111,14 +111,6 @@ def pools_that_take_no_work(monkeypatch):
 
 
 @pytest.mark.usefixtures("broken_pools")
-def test_a_pool_that_takes_no_work_ends_in_failures(tmp_path):
-    root, *others = _grid()
-    outcome = run_cells([root, *others], tmp_path, workers=2)
-    assert list(outcome.failed) == [root]
-    assert set(outcome.skipped) == set(others)
-
-
-@pytest.mark.usefixtures("broken_pools")
 def test_pools_that_never_last_are_given_up_in_words(tmp_path):
     with pytest.raises(GausslensError, match="__main__"):
         run_cells([add(k) for k in range(9)], tmp_path, workers=2)
@@ -129,6 +121,15 @@ def test_a_worker_that_dies_is_replaced(tmp_path):
     outcome = run_cells([cell, add(1, cell)], tmp_path, on="pool", workers=1)
     assert not outcome.failed
     assert CellStore(tmp_path).is_done(cell)
+
+
+def test_a_cell_whose_worker_always_dies_fails_alone(tmp_path):
+    guilty, innocent = Cell("toy_cells:die"), add(1, steps=20, seconds=0.1)
+    above, beside = add(2, guilty), add(3, innocent)
+    outcome = run_cells([guilty, innocent, above, beside], tmp_path, on="pool", workers=2)
+    assert list(outcome.failed) == [guilty]
+    assert outcome.skipped == [above]
+    assert _values(tmp_path, [innocent, beside]) == [1, 4]
 
 
 def test_a_budget_leaves_out_what_does_not_fit_and_what_needs_it(tmp_path):

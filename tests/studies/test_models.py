@@ -1,5 +1,6 @@
 """What cells do with models: what is trained is sampled and measured, and every record says of which model it is."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -50,3 +51,26 @@ def test_samples_are_of_the_snapshot_asked_for(grid):
     assert early.arrays["network"].shape == early.arrays["nearest"].shape == (6, 1, 8, 8)
     assert early.arrays["network"].dtype == torch.uint8
     assert not torch.equal(early.arrays["network"], late.arrays["network"])
+
+
+def test_a_stopped_training_under_another_name_is_no_matter(tmp_path):
+    images = torch.randint(256, (80, 1, 8, 8), generator=torch.Generator().manual_seed(0)).byte().numpy()
+    for name in ("photos", "pictures"):
+        np.save(tmp_path / f"{name}.npy", images)
+
+    def cell(name):
+        where = {"data": str(tmp_path / f"{name}.npy")}
+        config = {**CONFIG, "split": "40", "held_out": 20, "kimg": 0.5, "snapshots": []}
+        return Cell(
+            "gausslens.studies.models:train_model", {"config": config, "content_hash": "any"}, circumstances=where
+        )
+
+    run_cells([cell("photos")], tmp_path / "cells", on="here")
+    store = CellStore(tmp_path / "cells")
+    (first,) = store.result(cell("photos")).folder.glob("train-*")
+    (first.parent / "done.json").unlink()  # as if it had been stopped
+    for path in first.glob("snapshots/*"):
+        path.unlink()
+    outcome = run_cells([cell("pictures")], tmp_path / "cells", on="here")
+    assert not outcome.failed
+    assert "pictures" in run_of(store.result(cell("pictures"))).path.name

@@ -132,11 +132,6 @@ def of_colours(x, sigma):
     return torch.nn.functional.conv2d(x, torch.zeros(3, 3, 1, 1))
 def careless(x, sigma):
     raise ValueError("one\\ntwo.")
-class Half(torch.nn.Conv2d):
-    def __init__(self):
-        super().__init__(1, 1, 1, dtype=torch.float16)
-    def forward(self, x, sigma):
-        return super().forward(x)
 def made():
     level = float(pathlib.Path("weights.txt").read_text())
     return lambda x, sigma: 0 * x + level
@@ -157,7 +152,6 @@ def write_a_module(tmp_path, monkeypatch):
     [
         ("of_colours", "fails on noisy images of shape (1, 8, 8): RuntimeError"),
         ("careless", "ValueError: one two. It must take D(x, sigma)"),
-        ("Half", "in float32"),
     ],
 )
 def test_a_model_that_fails_is_one_readable_line(tmp_path, capsys, name, told):
@@ -201,3 +195,31 @@ def test_a_run_on_mirror_images_is_audited_on_its_images_with_mirrored_reference
     who = load_auditee(AuditConfig(str(train(config).path)), device=torch.device("cpu"))
     assert who.config.augment == "flip"
     assert (len(who.images.train), len(who.references.train)) == (12, 24)
+
+
+def test_a_run_of_one_noise_level_is_refused(tmp_path, capsys):
+    run = train(
+        TrainConfig("digits", split="s1:12", width=8, kimg=0.2, batch=64, sigma=0.5, cpu=True, out=str(tmp_path))
+    )
+    for model in (run.path, *(run.path / "snapshots").iterdir()):
+        code, _, err = command(capsys, "audit", model, "--train", "digits", "--unseen", "300", *FAST, "--out", tmp_path)
+        assert code == 2
+        assert "was trained for sigma = 0.5 alone" in err
+
+
+def test_a_folder_that_cannot_be_written_is_no_bad_input(trained, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    code, _, err = command(capsys, "audit", trained, *FAST, "--out", tmp_path / "file")
+    assert code == 1
+    assert "file" in err
+
+
+def test_features_that_do_not_take_the_images_are_refused_before_anything_is_measured(trained, tmp_path, capsys):
+    network = torch.jit.trace(
+        torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4)), torch.zeros(1, 3, 16, 16)
+    )
+    network.save(str(tmp_path / "features.pt"))
+    code, _, err = command(capsys, "audit", trained, *FAST, "--features", tmp_path / "features.pt", "--out", tmp_path)
+    assert code == 2
+    assert "features.pt fails on images of shape (3, 8, 8)" in err
+    assert not list(tmp_path.glob("audit-*"))

@@ -43,7 +43,7 @@ def judge(records: Iterable[Record]) -> list[Verdict]:
 
     Args:
         records: plain dictionaries of one report, as `Run.records()` gives them; each claim's function says which it reads.
-            Records without `data` count for every data set.
+            Records without `data` count for every data set; those of one data set with another `plan` are of another study.
 
     Returns:
         The verdicts, C1 … C21 for the first data set, then for the next. All are judged together.
@@ -52,11 +52,12 @@ def judge(records: Iterable[Record]) -> list[Verdict]:
     True
     """
     given = [_tidy(record) for record in records if is_finite(record.get("value"))]
-    names = sorted({record["data"] for record in given if record.get("data") is not None})
+    studies = sorted({(r["data"], r.get("plan") or "") for r in given if r.get("data") is not None})
     findings: dict[tuple[str, str | None], Finding] = {}
-    for data in names or [None]:
-        evidence = Evidence(record for record in given if record.get("data") in (data, None))
-        findings |= {(claim, data): find(evidence) for claim, (_, find) in CLAIMS.items()}
+    for data, plan in studies or [(None, "")]:
+        own = [r for r in given if r.get("data") is None or (r["data"], r.get("plan") or "") == (data, plan)]
+        name = f"{data} ({plan})" if plan else data
+        findings |= {(claim, name): find(Evidence(own)) for claim, (_, find) in CLAIMS.items()}
     return decide(findings, {claim: text for claim, (text, _) in CLAIMS.items()})
 
 
