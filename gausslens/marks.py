@@ -13,10 +13,8 @@ from dataclasses import dataclass
 import torch
 
 from .looks import Look
+from .measures.copying import MEMORIZED
 from .measures.intervals import Estimate, proportion_estimate, student_quantile
-
-MEMORIZED = 0.05
-"""Share of copies among samples above which a network memorises, as in the claims of the studies."""
 
 NEARER_MULTIDELTA = 0.5
 """ρ above which a network is nearer to memorising, for networks that cannot be sampled."""

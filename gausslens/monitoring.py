@@ -30,7 +30,8 @@ from .denoisers.protocol import Denoiser, placement
 from .errors import CheckpointError, ConfigError, DataError
 from .images import Bounds, check_labels, content_hash, gather
 from .looks import Look, Vantage, Watched
-from .marks import MEMORIZED, Mark, closest_to_gaussian, recommended, start_of_memorizing, wanted
+from .marks import Mark, closest_to_gaussian, recommended, start_of_memorizing, wanted
+from .measures.copying import MEMORIZED
 from .measures.intervals import Estimate, proportion_estimate
 from .noise import as_sigmas
 from .pacing import TimeShare

@@ -23,6 +23,9 @@ from .intervals import Estimate, mean_estimate, proportion_estimate
 from .neighbors import duplicates, nearest, paired_distances
 from .twoset import CopyTest, copy_test
 
+MEMORIZED = 0.05
+"""Share of copies among a network's samples above which it memorises."""
+
 DUPLICATE_RMSE = 2 / 255
 """Root mean square difference up to which two images are the same: one grey level of 8 bits."""
 

@@ -1,8 +1,9 @@
 """How wide? Models of few images with fewer and fewer channels, after a short and after the full training."""
 
+from ..measures.copying import MEMORIZED
 from ..report import Axis, CurveFigure, Figure, ImageGrid, Series, Threshold
 from .claims.evidence import Evidence, MissingError, Number, mean
-from .claims.thresholds import HIGH_NOISE, MEMORIZED
+from .claims.thresholds import HIGH_NOISE
 from .claims.windows import InWindow, gaps_of
 from .closeups import HIGH, MIDDLE, close_up_grid, close_ups
 from .drawing import NOISE, RMSE, drawn, line, lines, sample_grid, shown, trainings

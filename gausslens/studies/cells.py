@@ -24,9 +24,9 @@ from typing import Any, TypeAlias, TypeVar
 
 from ..errors import CheckpointError
 from ..locking import lock
+from ..runs import Record as Record
 from ..storage import load_tensors, save_tensors, save_text
 
-Record: TypeAlias = dict[str, Any]
 Report: TypeAlias = Callable[[float], None]
 Work = TypeVar("Work", bound=Callable[..., Any])
 

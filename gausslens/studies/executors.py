@@ -22,6 +22,15 @@ from .cells import Cell, CellStore
 _SECONDS_BETWEEN_REPORTS = 0.5
 
 
+def default_workers(*, cpu: bool) -> int:
+    """One worker for each core, or one for a GPU unless `cpu` leaves it alone."""
+    from ..generation import best_device
+
+    if best_device(cpu=cpu).type != "cpu":
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def make_executor(on: str, workers: int) -> Executor:
     """The executor by name.
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, stdev
 
+from ..measures.copying import MEMORIZED
 from ..measures.intervals import student_quantile
-from .claims.thresholds import MEMORIZED
 
 _LEAST = 1e-3  # a share of copies below this is taken for it, on a logarithmic scale
 

@@ -9,7 +9,6 @@ so that a later `--only` adds to the same page.
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from .cells import Cell, CellStore
 from .claims import Verdict, judge
 from .config import STUDIES, StudyConfig
 from .engine import Outcome, Progress, in_order, run_cells
+from .executors import default_workers
 from .plans import Plan, make_plan
 from .study import Findings
 from .telling import make_page
@@ -137,7 +137,7 @@ def study(
         [cell for wanted in cells.values() for cell in wanted],
         store.path,
         on=config.on,
-        workers=config.workers or _cores(plan),
+        workers=config.workers or default_workers(cpu=plan.cpu),
         budget=None if config.budget is None else 60 * config.budget,
         finished=look,
         progress=progress,
@@ -200,10 +200,3 @@ def collect(runs: Iterable[Run]) -> list[Record]:
         several = len({other for name, other in names if name == data}) > 1
         found += [{**record, "plan": digits} if several else record for record in run.records()]
     return found
-
-
-def _cores(plan: Plan) -> int:
-    """One worker for each core, or one for a GPU."""
-    if best_device(cpu=plan.cpu).type != "cpu":
-        return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,7 +1,8 @@
 """How many images? Models of one width on more and more of them, from copying to novelty."""
 
+from ..measures.copying import MEMORIZED
 from ..report import Axis, CurveFigure, Figure, ImageGrid, Threshold
-from .claims.thresholds import MEMORIZED, PAPER_GENERALIZATION
+from .claims.thresholds import PAPER_GENERALIZATION
 from .describing import described, told_duplicates
 from .drawing import NOISE, RMSE, line, lines, sample_grid, shown
 from .plans import Plan

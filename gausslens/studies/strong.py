@@ -2,9 +2,10 @@
 
 from typing import NamedTuple
 
+from ..measures.copying import MEMORIZED
 from ..report import Axis, CurveFigure, Figure, ImageGrid, Series, Threshold
 from .claims.evidence import Evidence
-from .claims.thresholds import MEMORIZED, THRESHOLDS
+from .claims.thresholds import THRESHOLDS
 from .drawing import drawn, line, sample_grid, shown, trainings
 from .plans import Plan
 from .study import Findings, Part, Study

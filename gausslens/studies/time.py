@@ -1,8 +1,9 @@
 """How long? One model of few images and one of many, from the start of training to its end."""
 
+from ..measures.copying import MEMORIZED
 from ..report import Axis, CurveFigure, Figure, ImageGrid, Series, Threshold
 from .claims.evidence import Evidence, MissingError
-from .claims.thresholds import MEMORIZED, PAPER_GENERALIZATION
+from .claims.thresholds import PAPER_GENERALIZATION
 from .claims.windows import InWindow
 from .closeups import HIGH, MIDDLE, close_up_grid, close_ups
 from .drawing import NOISE, RMSE, drawn, line, lines, sample_grid, shown, trainings

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from .._typing import Float
 from ..errors import DataError
-from .claims.thresholds import MEMORIZED
+from ..measures.copying import MEMORIZED
 
 _SPACING = 0.02  # of the grid of μ, in log n
 _BEYOND = 2.0  # how far it reaches beyond the sizes that were tried, in log n

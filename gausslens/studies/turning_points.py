@@ -8,9 +8,9 @@ trainings, on a logarithmic scale.
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..measures.copying import MEMORIZED
 from .claims.evidence import Evidence, MissingError, Number
 from .claims.inference import Real
-from .claims.thresholds import MEMORIZED
 from .claims.windows import InWindow
 
 if TYPE_CHECKING:

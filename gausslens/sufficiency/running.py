@@ -10,7 +10,6 @@ stops. Stopped at any moment, the same command goes on; with a budget, what is f
 import hashlib
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,13 +18,14 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..generation import best_device
+from ..measures.copying import MEMORIZED
 from ..provenance import describe_machine
 from ..report import Images, save_report
 from ..runs import Record, Run
 from ..storage import save_text
 from ..studies.cells import Cell, CellStore
-from ..studies.claims.thresholds import MEMORIZED
 from ..studies.engine import Outcome, Progress, run_cells
+from ..studies.executors import default_workers
 from ..studies.onset import find_onset
 from ..studies.plans import Plan
 from ..studies.running import identity as identity_of
@@ -143,7 +143,7 @@ def how_many(
     def work(networks: Sequence[tuple[int, int]]) -> Outcome:
         left = None if config.budget is None else max(60 * config.budget - (time.monotonic() - started), 0.0)
         cells = [question.cell(*network) for network in networks]
-        workers = config.workers or _cores(plan)
+        workers = config.workers or default_workers(cpu=plan.cpu)
         return run_cells(cells, question.store.path, on=config.on, workers=workers, budget=left, progress=progress)
 
     first = work(question.first_round())
@@ -227,10 +227,3 @@ def _samples(question: Question) -> list[tuple[int, Any, Any]]:
 
 def _command(question: Question) -> str:
     return typed_command("how-many", question.config.data, typed_options(question.config, _NO_NUMBERS))
-
-
-def _cores(plan: Plan) -> int:
-    """One worker for each core, or one for a GPU."""
-    if best_device(cpu=plan.cpu).type != "cpu":
-        return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -88,5 +88,5 @@ def summary(records: "list[Record]") -> str:
             ends = [best.get("low"), best.get("high")]
             interval = "" if None in ends else f" [{ends[0]:.3f}, {ends[1]:.3f}]"
             where = f" at sigma = {best['sigma']:.3g}" if "sigma" in best else ""
-            lines.append(f"  {name.replace('_', '-'):12}{best['value']:8.3f}{interval}{where}")
+            lines.append(f"  {name.replace('_', '-'):14}{best['value']:8.3f}{interval}{where}")
     return "\n".join(lines)

@@ -22,7 +22,7 @@ examples:
   gausslens train digits --split 64 --monitor
   gausslens train my-images/ --stop-when-memorizing
   gausslens train my-images/ --size 64 --network ncsnpp --width 64
-  torchrun --nproc-per-node 8 -m gausslens train images.zip --network ncsnpp"""
+  torchrun --nproc-per-node 8 -m -- gausslens train images.zip --network ncsnpp"""
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from small_studies import check_drawing, missing, run_small
 
+from gausslens.measures.copying import MEMORIZED
 from gausslens.measuring import subject
 from gausslens.studies import plans
-from gausslens.studies.claims.thresholds import MEMORIZED
 from gausslens.studies.study import Findings
 from gausslens.studies.time import STUDY
 

@@ -132,6 +132,8 @@ def of_colours(x, sigma):
     return torch.nn.functional.conv2d(x, torch.zeros(3, 3, 1, 1))
 def careless(x, sigma):
     raise ValueError("one\\ntwo.")
+def of_sixteen(x):
+    return torch.nn.functional.linear(x.flatten(1), torch.zeros(4, 3 * 16 * 16))
 def made():
     level = float(pathlib.Path("weights.txt").read_text())
     return lambda x, sigma: 0 * x + level
@@ -214,12 +216,9 @@ def test_a_folder_that_cannot_be_written_is_no_bad_input(trained, tmp_path, caps
     assert "file" in err
 
 
+@pytest.mark.usefixtures("module_here")
 def test_features_that_do_not_take_the_images_are_refused_before_anything_is_measured(trained, tmp_path, capsys):
-    network = torch.jit.trace(
-        torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 4)), torch.zeros(1, 3, 16, 16)
-    )
-    network.save(str(tmp_path / "features.pt"))
-    code, _, err = command(capsys, "audit", trained, *FAST, "--features", tmp_path / "features.pt", "--out", tmp_path)
+    code, _, err = command(capsys, "audit", trained, *FAST, "--features", "odd_models:of_sixteen", "--out", tmp_path)
     assert code == 2
-    assert "features.pt fails on images of shape (3, 8, 8)" in err
+    assert "odd_models:of_sixteen fails on images of shape (3, 8, 8)" in err
     assert not list(tmp_path.glob("audit-*"))

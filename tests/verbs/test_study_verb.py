@@ -97,6 +97,32 @@ def test_report_as_json_has_a_schema_and_every_claim(folder, capsys):
     assert [claim["claim"] for claim in told["claims"]] == [f"C{number}" for number in range(1, 22)]
 
 
+def test_studies_of_one_data_set_with_other_plans_are_judged_apart(folder, tmp_path, capsys):
+    """And repetitions of one plan together."""
+    run = the_run(folder)
+    settings = json.loads((run.path / "config.json").read_text())
+    for name, changes in (("a", {}), ("b", {"repetition": 1}), ("c", {"kimg": 77.0})):
+        copy = tmp_path / f"study-digits-{name}"
+        copy.mkdir()
+        (copy / "config.json").write_text(json.dumps({**settings, "config": {**settings["config"], **changes}}))
+        records = [{**record, "seed": record.get("seed", 0) + 100 * (name == "b")} for record in run.records()]
+        (copy / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert cli.main(["report", str(tmp_path), "--json"]) == 0
+    seeds = {}
+    for claim in json.loads(capsys.readouterr().out)["claims"]:
+        most = max(statistic["seeds"] for statistic in claim["statistics"])
+        seeds[claim["data"]] = max(most, seeds.get(claim["data"], 0))
+    assert all(data.startswith("digits (") for data in seeds)
+    once, twice = sorted(seeds.values())
+    assert twice == 2 * once > 0
+
+
+def test_report_on_something_else_says_what_it_is(tmp_path, capsys):
+    run = Run.create(tmp_path, "audit", "digits", "0a1b2c3d", {})
+    assert cli.main(["report", str(run.path)]) == 2
+    assert "this is a run of `gausslens audit`" in capsys.readouterr().err
+
+
 def test_report_without_cells_still_judges(folder, tmp_path, capsys):
     run = the_run(folder)
     alone = tmp_path / run.path.name

@@ -6,10 +6,11 @@ with a `role`, of models to compare with, are not read.
 
 import math
 
+from ...measures.copying import MEMORIZED
 from .evidence import Evidence, MissingError, Number, least, mean, slope
 from .findings import Finding, control, rank_statistic, statistic
 from .inference import Real
-from .thresholds import HIGH_NOISE, LOW_NOISE, MEMORIZED, PAPER_GENERALIZATION
+from .thresholds import HIGH_NOISE, LOW_NOISE, PAPER_GENERALIZATION
 from .windows import InWindow, gaps_of
 
 _RANKED_SIZES = 5  # fewer sizes have too few orders

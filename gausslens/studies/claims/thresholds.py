@@ -15,9 +15,6 @@ HIGH_NOISE, LOW_NOISE = 20.0, 0.1
 CERTAIN_SEEDS = 3
 """Training seeds that must agree before a claim holds."""
 
-MEMORIZED = 0.05
-"""Fraction of copies among a model's samples above which it memorises."""
-
 
 @dataclass(frozen=True)
 class Threshold:
