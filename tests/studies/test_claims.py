@@ -366,6 +366,40 @@ def test_longer_training_is_needed_to_say_what_it_removes():
     assert verdict_on("C12", records).reason == "two lengths of training are needed, 1 found"
 
 
+def test_the_subspace_that_passes_is_compared_even_where_gains_are_alike():
+    said = [{**found, "separated": False} for found in BUILDERS["C9"](1)]
+    passed = [{**found, "passed": True} if found["k"] == 10 else found for found in said]
+    assert verdict_on("C9", passed).verdict == HOLDS
+    worse = [
+        {**found, "value": 0.2} if found["quantity"] == "overlap" and found["k"] == 10 else found for found in passed
+    ]
+    assert verdict_on("C9", worse).verdict == FAILS
+
+
+def test_alignment_is_judged_up_to_the_highest_noise():
+    worse = [
+        {**found, "value": 0.1} if found["quantity"] == "overlap" and found["sigma"] > 60 else found
+        for found in BUILDERS["C9"](1)
+    ]
+    assert verdict_on("C9", worse).verdict == FAILS
+
+
+def test_a_fit_that_cannot_see_its_threshold_says_so():
+    records = [
+        {**found, "value": 0.3} if found["quantity"] == "weight_error_floor" else found for found in BUILDERS["C10"](1)
+    ]
+    verdict = verdict_on("C10", records)
+    assert verdict.verdict == UNCERTAIN
+    assert verdict.reason == "errors of 0.1 cannot be seen by a fit whose own is 0.3"
+
+
+def test_only_unshrunk_fits_are_compared():
+    """A fit shrunk toward the Gaussian, which has no tag, assumes the claim."""
+    for claim in ("C5", "C7"):
+        shrunk = [{name: value for name, value in found.items() if name != "shrunk"} for found in BUILDERS[claim](1)]
+        assert verdict_on(claim, shrunk).verdict == UNCERTAIN
+
+
 def test_overlap_that_does_not_fall_spoils_the_claim():
     records = [{**found, "value": 0.95} if found["sigma"] < 10 else found for found in BUILDERS["C20"](1)]
     verdict = verdict_on("C20", records)

@@ -99,6 +99,16 @@ def test_singular_values_and_vectors_are_of_the_unshrunk_matrix(findings, folder
     assert np.abs(findings.array(LARGE, "vectors")[:3].astype(int) - pictures).max() <= 1
 
 
+def test_overlaps_are_cut_where_gains_pass_one_half(findings, folder):
+    run = run_of(CellStore(folder).result(findings.plan.model(64, 0)))
+    eigvals = Moments.fit(load_run_images(run).train).eigvals
+    cuts = findings.evidence.where(quantity="overlap", on="held_out", denoiser="network", n=64, passed=True)
+    found = {round(float(sigma), 6): list(group.over("k")) for sigma, group in cuts.by("sigma").items()}
+    counts = {round(float(sigma), 6): int((eigvals > sigma**2).sum()) for sigma in findings.array(LARGE, "sigmas")}
+    assert found == {sigma: [count] for sigma, count in counts.items() if 0 < count < len(eigvals)}
+    assert found
+
+
 def test_directions_are_grey_where_they_are_zero_and_take_the_sign_of_others():
     directions = torch.tensor([[0.0, -0.6], [0.5, 0.8]]).double()
     pictures = as_pictures(directions, (1, 1, 2))
