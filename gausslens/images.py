@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ._typing import Images
+from ._typing import Images, Int
 from .errors import DataError
 
 Bounds: TypeAlias = tuple[float, float] | None
@@ -155,6 +155,29 @@ def content_hash(images: Tensor) -> str:
     for batch in images.split(1024):
         digest.update(as_bytes(batch).numpy().data)
     return digest.hexdigest()
+
+
+def of_known_classes(
+    images: Tensor, labels: Int[Tensor, "m"], known: Int[Tensor, "n"]
+) -> tuple[Tensor, Int[Tensor, "k"]]:
+    """The images whose class is among those known, with their labels; warns of those that are left out.
+
+    Args:
+        images: held-out images, (m, *shape).
+        labels: theirs.
+        known: labels of the training images. A class without any has no reference to compare a network with.
+
+    Returns:
+        Images and labels that are left.
+    """
+    kept = torch.isin(labels, known.to(labels.device))
+    left_out = int((~kept).sum())
+    if left_out:
+        warnings.warn(
+            f"{left_out} of {len(labels)} held-out images are of classes without a training image, and are left out.",
+            stacklevel=2,
+        )
+    return images[kept.to(images.device)], labels[kept]
 
 
 def check_labels(labels: Any, n: int, name: str = "labels") -> Tensor:

@@ -121,7 +121,8 @@ def wanted(looks: Sequence[Look], memorizing: Mark | None) -> list[float | int]:
 
 def _further(look: Look, best: Look) -> bool:
     """Whether a look was further from the Gaussian than the best, for certain."""
-    difference = torch.tensor(look.gaussian_by_image, dtype=torch.float64) - torch.tensor(best.gaussian_by_image)
+    own, least = (torch.tensor(each.gaussian_by_image, dtype=torch.float64) for each in (look, best))
+    difference = own - least
     n = len(difference)
     if n < 2:
         return bool(difference.mean() > 0)

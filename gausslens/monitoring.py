@@ -28,7 +28,7 @@ import torch
 from ._typing import Images, Sigmas
 from .denoisers.protocol import Denoiser, placement
 from .errors import CheckpointError, ConfigError, DataError
-from .images import Bounds, check_labels, content_hash, gather
+from .images import Bounds, check_labels, content_hash, gather, of_known_classes
 from .looks import Look, Vantage, Watched
 from .marks import Mark, closest_to_gaussian, recommended, start_of_memorizing, wanted
 from .measures.copying import MEMORIZED
@@ -113,13 +113,12 @@ class GeneralizationMonitor:
                 "held_out_labels must be given with labels: the denoiser is told those of held-out images too."
             )
         self.device = device
-        self._watched = Watched(
-            known,
-            unseen,
-            None if labels is None else check_labels(labels, len(known)),
-            None if labels is None or unseen is None else check_labels(held_out_labels, len(unseen), "held_out_labels"),
-            bounds,
-        )
+        of_known = None if labels is None else check_labels(labels, len(known))
+        of_unseen = None
+        if of_known is not None and unseen is not None:
+            of_unseen = check_labels(held_out_labels, len(unseen), "held_out_labels")
+            unseen, of_unseen = of_known_classes(unseen, of_unseen, of_known)
+        self._watched = Watched(known, unseen, of_known, of_unseen, bounds)
         self._options: dict[str, Any] = {
             "count": count,
             "noises": noises,

@@ -5,6 +5,7 @@ import json
 import math
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -402,3 +403,15 @@ def test_training_images_that_are_all_the_same_are_watched():
     seen = GeneralizationMonitor(TRAIN[:1].repeat(4, 1, 1, 1), HELD_OUT, count=4, samples=4).look(mixture(0.0), 1)
     assert seen["rho"] is None
     assert seen["gaussian_rmse"] > 0
+
+
+def test_a_look_is_not_further_than_itself():
+    looks = [look_at(0, gaussian=0.7), replace(look_at(0, gaussian=0.7), step=1)]
+    assert closest_to_gaussian(looks).latest == 1
+
+
+def test_held_out_images_of_other_classes_are_left_out_and_said_to_be():
+    labels, others = torch.arange(80) % 3, torch.arange(120) % 4
+    with pytest.warns(UserWarning, match="30 of 120 held-out images are of classes without a training image"):
+        monitor = GeneralizationMonitor(TRAIN, HELD_OUT, labels=labels, held_out_labels=others, count=4, samples=4)
+    assert monitor.look(lambda x, sigma, labels: 0.5 * x, 1)["rho"] is not None

@@ -14,7 +14,7 @@ from ..acceleration import hastened
 from ..data.loading import load_images
 from ..denoisers.protocol import call, evaluating, placement
 from ..errors import CheckpointError, ConfigError, DataError, GausslensError
-from ..images import Bounds, as_bytes, as_tensor, content_hash, dequantize
+from ..images import Bounds, as_bytes, as_tensor, content_hash, dequantize, of_known_classes
 from ..measuring.references import RunImages, gaussian_denoiser, load_run_images, multidelta_denoiser
 from ..measuring.remembering import Remembering
 from ..noise import as_sigmas, draw_noise, karras_sigmas
@@ -237,6 +237,9 @@ def fit(model: Model, images: RunImages, config: AuditConfig) -> Auditee:
         ConfigError: if features are asked for where there are no pictures.
         DataError: if shapes or labels do not fit, or the images are too few or not held out.
     """
+    if images.train_labels is not None and images.held_out_labels is not None:
+        unseen = of_known_classes(as_tensor(images.held_out), images.held_out_labels, images.train_labels)
+        images = replace(images, held_out=unseen[0], held_out_labels=unseen[1])
     _check_sets(images)
     if config.features is not None and model.bounds is None:
         raise ConfigError("features must be left out: the samples of this model are no pictures.")

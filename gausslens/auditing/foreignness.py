@@ -22,6 +22,7 @@ from torch import Tensor
 
 from .._typing import Float, Images, Sigmas
 from ..denoisers.protocol import Denoiser, call, evaluating, in_batches, placement
+from ..errors import ConfigError
 from ..images import Bounds, check_labels, dequantize, gather
 from ..measures.intervals import Estimate, ratio_interval
 from ..noise import as_sigmas, draw_noise, draw_order
@@ -115,7 +116,12 @@ def check_foreignness(
 
     Returns:
         What suits the model better, if anything.
+
+    Raises:
+        ConfigError: if one set has labels and the other has none.
     """
+    if held_out is not None and (labels is None) != (held_out_labels is None):
+        raise ConfigError("labels are given for training and held-out images, or for neither; got one of the two.")
     parts = [(train, labels, "train")] + ([] if held_out is None else [(held_out, held_out_labels, "held_out")])
     chosen, classes = [], []
     for images, own, name in parts:

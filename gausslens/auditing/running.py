@@ -39,7 +39,7 @@ from .copies import Copies
 from .rules import Verdict, judge
 from .stages import STAGES, evidence_of, generate_samples, take_copies, take_features, take_power
 
-VERSION = 2
+VERSION = 3
 """Counts changes of the stages after which the same config gives other numbers."""
 
 REPORT = "report.html"

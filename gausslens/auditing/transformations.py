@@ -118,7 +118,7 @@ def transformed_neighbors(
 
     Returns:
         Distances (m, k), ascending; indices (m, k); and which of the transformations brings the image nearest, (m, k);
-        all on the CPU.
+        all on the CPU. What is missing `within` a distance has the distance ∞ and the index n, as in `nearest`.
     """
     whole = images[0].numel()
     best: tuple[Tensor, Tensor, Tensor] | None = None
@@ -129,22 +129,25 @@ def transformed_neighbors(
         distances, indices = nearest(queries, part, k, within=reach, device=device)
         distances *= scale
         found = distances, indices, torch.full_like(indices, number)
-        best = found if best is None else _merge(best, found)
+        best = found if best is None else _merge(best, found, len(images))
         within = best[0][:, -1] if within is None else within.minimum(best[0][:, -1])
     if best is None:
         raise ConfigError("expected at least one transformation; Transformation() leaves images as they are.")
     return best
 
 
-def _merge(best: tuple[Tensor, Tensor, Tensor], found: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """The nearest of both, as many as there were, each image once."""
+def _merge(
+    best: tuple[Tensor, Tensor, Tensor], found: tuple[Tensor, Tensor, Tensor], missing: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The nearest of both, as many as there were, each image once; with the index `missing` where there are fewer."""
     k = best[0].shape[1]
     distances, indices, which = (torch.cat(pair, 1) for pair in zip(best, found, strict=True))
     # An image that both have found counts with the smaller distance; no image is found twice by one of them.
     same = best[1][:, :, None] == found[1][:, None, :]
     nearer = best[0][:, :, None] <= found[0][:, None, :]
     repeated = torch.cat([(same & ~nearer).any(2), (same & nearer).any(1)], 1)
-    order = distances.masked_fill(repeated, math.inf).argsort(dim=1, stable=True)[:, :k]
+    distances, indices = distances.masked_fill(repeated, math.inf), indices.masked_fill(repeated, missing)
+    order = distances.argsort(dim=1, stable=True)[:, :k]
     return distances.gather(1, order), indices.gather(1, order), which.gather(1, order)
 
 

@@ -10,7 +10,7 @@ from .._typing import Sigma
 from ..errors import ConfigError
 from .protocol import expand_sigma
 
-_SAME_LEVEL = 1e-4  # in |ln σ − ln σ_i|: float32 and decimal texts keep a level within this
+_SAME_LEVEL = 2**-8  # in |ln σ − ln σ_i|: a level that went through bfloat16 is still the same level
 
 
 class LevelwiseDenoiser(nn.Module):

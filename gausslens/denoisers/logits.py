@@ -35,6 +35,7 @@ class Queries:
     Attributes:
         rows: x in float32 or float64, (b, d).
         sigma: σ, (b,).
+        variance: σ² in float64, (b, 1).
         anchor: a, (d,).
         differentiable: whether derivatives are followed.
     """
@@ -50,13 +51,9 @@ class Queries:
         self.sigma = sigma
         self.anchor = anchor.to(x.device)
         self._largest_norm = largest_norm.to(x.device)
-        is_dual = forward_ad.unpack_dual(x).tangent is not None
-        self.differentiable = is_dual or (torch.is_grad_enabled() and x.requires_grad)
-
-    @cached_property
-    def variance(self) -> Float[Tensor, "b 1"]:
-        """σ² in float64."""
-        return self.sigma.double()[:, None].square()
+        self.variance = sigma.double()[:, None].square()
+        is_dual = any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in (x, sigma))
+        self.differentiable = is_dual or (torch.is_grad_enabled() and (x.requires_grad or sigma.requires_grad))
 
     @property
     def row_sums(self) -> Float[Tensor, "b 1"]:

@@ -134,14 +134,19 @@ class Moments:
         Args:
             images: any source of images.
             labels: one integer per image, (n,).
-            **options: passed to `fit`.
+            **options: passed to `fit`; a `rank` is lowered for classes of fewer images.
 
         Returns:
             Moments by label, in ascending order.
         """
         pixels = gather(images, bounds=options.get("bounds", (-1.0, 1.0)))
         classes = check_labels(labels, len(pixels)).to(pixels.device)
-        return {label: cls.fit(pixels[classes == label], **options) for label in classes.unique().tolist()}
+        rank = options.pop("rank", None)
+        found = {}
+        for label in classes.unique().tolist():
+            own = pixels[classes == label]
+            found[label] = cls.fit(own, rank=None if rank is None else min(rank, len(own)), **options)
+        return found
 
     def merge(self, other: "Moments") -> "Moments":
         """The moments of the union of two disjoint sets, by Chan's formula.

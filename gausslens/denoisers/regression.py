@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from .._typing import Float
+from ..errors import DataError
 
 
 class Regression:
@@ -188,5 +189,10 @@ def _validation_path(
 
 def _divide(numerator: Float[Tensor, "d d"], denominator: Float[Tensor, "d d"]) -> Float[Tensor, "d d"]:
     """numerator · denominator⁻¹ for a positive definite denominator."""
-    factor = torch.linalg.cholesky((denominator + denominator.T) / 2)
+    factor, failed = torch.linalg.cholesky_ex((denominator + denominator.T) / 2)
+    if bool(failed):
+        raise DataError(
+            "the noisy inputs do not vary in every direction: the noise level is below the rounding of their dtype. Distill "
+            "at higher noise, or in a wider dtype."
+        )
     return torch.cholesky_solve(numerator.T, factor).T

@@ -34,8 +34,8 @@ class MeasureConfig:
     steps: int = 18
     """Noise levels of the sampler, Heun's."""
     calls: int | None = None
-    """Network calls for each distilled level; by default ten a dimension up to 3072 dimensions (12288 on a large GPU), and none
-    above."""
+    """Network calls for each distilled level; by default ten a dimension, up to 3072 dimensions (on a large GPU 12288), and
+    none above."""
     seed: int = 0
     """Decides images and noise."""
     kimg: float | None = None

@@ -20,7 +20,7 @@ from ..denoisers.moments import Moments
 from ..denoisers.multidelta import MultiDeltaDenoiser
 from ..denoisers.preconditioned import Preconditioned
 from ..errors import ConfigError, DataError
-from ..images import Bounds, as_tensor
+from ..images import Bounds, as_tensor, of_known_classes
 from ..noise import karras_sigmas
 from ..runs import Run
 
@@ -86,10 +86,12 @@ def load_run_images(run: Run, *, data: str | os.PathLike[str] | None = None, pro
     train, train_labels = pixels[chosen], None if labels is None else labels[chosen]
     available = train if len(chosen) == len(everything) else pixels[everything]
     if config.flip:
-        train = torch.cat([train, train.flip(3)])
+        train, available = (torch.cat([part, part.flip(3)]) for part in (train, available))
         train_labels = None if train_labels is None else train_labels.repeat(2)
-    held_out_labels = None if labels is None else labels[rest]
-    return RunImages(train, available, pixels[rest], train_labels, held_out_labels, images.name)
+    held_out, held_out_labels = pixels[rest], None
+    if labels is not None and train_labels is not None:
+        held_out, held_out_labels = of_known_classes(held_out, labels[rest], train_labels)
+    return RunImages(train, available, held_out, train_labels, held_out_labels, images.name)
 
 
 def gaussian_denoiser(

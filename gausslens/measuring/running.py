@@ -24,7 +24,7 @@ from .measurements import TAKE
 from .references import load_run_images
 from .subject import Subject
 
-VERSION = 4
+VERSION = 5
 """Counts changes of the measures after which the same config gives other numbers."""
 
 _CIRCUMSTANCES = ("run", "only", "data", "out", "cpu")

@@ -79,7 +79,7 @@ def crossing(share: Mapping[float, float], threshold: float = MEMORIZED) -> floa
     Returns:
         The time in kimg; the first look if it is above from there on.
     """
-    looks = sorted(share.items())
+    looks = sorted((kimg, value) for kimg, value in share.items() if kimg > 0)  # time 0 has no logarithm
     if not looks or looks[-1][1] <= threshold:
         return None
     for (early, below), (late, above) in reversed(list(pairwise(looks))):

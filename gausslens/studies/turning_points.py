@@ -54,7 +54,8 @@ def closest(evidence: Evidence, few: int) -> Turning | None:
         found = _finished([gaps.over(records, "kimg") for records in gaps.studied.where(n=few).seeds()])
     except MissingError:
         return None
-    lowest = tuple(min(of_seed, key=lambda kimg, of=of_seed: of[kimg].value) for of_seed in found)  # type: ignore[misc]
+    trained = [{kimg: gap for kimg, gap in of_seed.items() if kimg > 0} for of_seed in found]
+    lowest = tuple(min(of_seed, key=lambda kimg, of=of_seed: of[kimg].value) for of_seed in trained)  # type: ignore[misc]
     return Turning(lowest, *over_trainings(lowest)) if lowest else None
 
 

@@ -27,7 +27,7 @@ from .schedules import Schedule, as_schedule, signal
 
 Target: TypeAlias = Literal["x0", "eps", "v", "flow"]
 
-_TOLERANCE = 1e-3
+_TOLERANCE = 2**-8  # of the ends of the range, which may have gone through bfloat16
 
 
 class Converted(nn.Module):

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from gausslens import GaussianDenoiser, Moments, MultiDeltaDenoiser, karras_sigmas
+from gausslens import ConfigError, GaussianDenoiser, Moments, MultiDeltaDenoiser, karras_sigmas
 from gausslens.auditing.foreignness import check_foreignness, preparations
 
 SIGMAS = karras_sigmas(10)
@@ -102,3 +102,9 @@ def test_a_denoiser_is_called_within_its_range_alone():
 
     check_foreignness(narrow, TRAIN, HELD_OUT, (2.0, 0.8, 0.4, 0.2), sigma_range=(0.2, 1.6))
     assert (min(levels), max(levels)) == pytest.approx((0.2, 1.6))
+
+
+def test_labels_of_one_set_alone_are_refused():
+    images = torch.rand(8, 1, 4, 4) * 2 - 1
+    with pytest.raises(ConfigError, match="or for neither"):
+        check_foreignness(lambda x, sigma, labels: x, images, images, [1.0], labels=torch.zeros(8, dtype=torch.long))

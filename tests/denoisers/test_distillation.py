@@ -361,3 +361,9 @@ def test_the_fewest_calls_and_images(calls, n):
 def test_a_bar_can_be_shown(capsys):
     distill(bent, images_of(10), SIGMAS, calls=50, progress=True)
     assert "distill" in capsys.readouterr().err
+
+
+def test_noise_below_the_rounding_of_its_dtype_is_named():
+    images = torch.full((50, 1, 2, 2), 0.5)
+    with pytest.raises(DataError, match="below the rounding of their dtype"):
+        distill(lambda x, sigma: x, images, 1e-4, calls=80, dtype=torch.bfloat16)

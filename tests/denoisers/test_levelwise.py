@@ -39,3 +39,11 @@ def test_other_levels_are_refused():
         LevelwiseDenoiser([Times(2), Times(3)], (80.0, 1.0))(torch.ones(1, 1, 2, 2), 2.0)
     with pytest.raises(ConfigError, match="got 2 denoisers"):
         LevelwiseDenoiser([Times(2), Times(3)], (80.0,))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_levels_are_known_in_half_precision(dtype):
+    denoiser = LevelwiseDenoiser([nn.Identity(), nn.Identity()], [1.3, 0.03])
+    denoiser.denoisers[0].forward = denoiser.denoisers[1].forward = lambda x, sigma: x
+    x = torch.ones(2, 1, 2, 2, dtype=dtype)
+    assert denoiser(x, torch.tensor([1.3, 0.03], dtype=dtype)).shape == x.shape

@@ -264,3 +264,9 @@ def test_two_processes_get_the_moments_of_the_union(tmp_path):
     assert results["sketch"] <= 1e-3
     assert results["errors"] == 3
     assert results["looks"] == 1
+
+
+def test_classes_of_few_images_have_a_lower_rank():
+    labels = torch.tensor([0] * 20 + [1] * 2)
+    found = Moments.per_class(images_of(22), labels, rank=4)
+    assert (len(found[0].eigvals), len(found[1].eigvals)) == (4, 1)

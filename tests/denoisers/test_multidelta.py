@@ -203,3 +203,24 @@ def test_per_class_sees_only_its_class():
         denoiser[7]
     with pytest.raises(gausslens.DataError, match="7"):
         denoiser(x, 0.7, torch.full((6,), 7))
+
+
+@pytest.mark.parametrize("small", [1 << 31, 0])
+def test_derivatives_by_the_noise_level_are_followed(monkeypatch, small):
+    monkeypatch.setattr(multidelta, "_SMALL_PROBLEM", small)
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (300, 1, 6, 6), generator=generator).byte()
+    denoiser, clean = multidelta.MultiDeltaDenoiser(images), images[:4].double() / 127.5 - 1
+    eps, weights = torch.randn(2, 4, 1, 6, 6, generator=generator, dtype=torch.float64)
+
+    def answer(sigma):
+        return (denoiser(clean + sigma.reshape(-1, 1, 1, 1) * eps, sigma) * weights).flatten(1).sum(1)
+
+    sigma, step = torch.full((4,), 1.0, dtype=torch.float64, requires_grad=True), 1e-5
+    (found,) = torch.autograd.grad(answer(sigma).sum(), sigma)
+    with torch.no_grad():
+        expected = (answer(sigma + step) - answer(sigma - step)) / (2 * step)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    fixed = clean + eps
+    (alone,) = torch.autograd.grad((denoiser(fixed, sigma) * weights).sum(), sigma)
+    assert float(alone.abs().max()) > 1e-3

@@ -425,3 +425,21 @@ def test_every_architecture_must_do_nothing_at_low_noise():
     assert verdict_on("C19", idle).verdict == HOLDS
     verdict = verdict_on("C19", idle + busy)
     assert (verdict.verdict, verdict.statistic.name) == (FAILS, "identity gap minus the Wiener filter's, σ ≤ 0.1, adm")
+
+
+def test_seeds_that_lack_a_size_do_not_stand_in_for_it():
+    """Else the smallest N of one seed would be averaged with the next larger of another."""
+    records = [{**found, "data": "cifar10"} for found in BUILDERS["C1"](1)]
+    seeds = sorted({found["seed"] for found in records})
+    for gone in (min, max):
+        n = gone(found["n"] for found in records)
+        fewer = [found for found in records if (found["n"], found["seed"]) != (n, seeds[0])]
+        whole, part = (verdict_on("C1", given).statistics for given in (records, fewer))
+        at = 2 if gone is min else 1
+        assert part[0].seeds == part[at].seeds == whole[0].seeds - 1
+        assert part[at].value == pytest.approx(whole[at].value, abs=0.02)
+
+
+def test_images_without_spread_are_no_scale():
+    records = [{**found, "value": 0.0} if found["quantity"] == "data_rms" else found for found in BUILDERS["C5"](1)]
+    assert verdict_on("C5", records).reason == "the data's RMS is 0, and gaps are divided by it"

@@ -114,3 +114,8 @@ def test_the_onset_has_an_interval_over_seeds():
     assert onset.low < onset.starts < onset.high
     none = find_onset(64, [{10.0: 0.0, 40.0: 0.0}])
     assert (none.starts, none.low, none.safe) == (None, None, 40)
+
+
+def test_a_look_before_training_is_no_time():
+    assert crossing({0.0: 0.0, 10.0: 0.2}) == 10.0
+    assert find_onset(10, [{0.0: 0.0, 10.0: 0.2}]).starts == pytest.approx(10.0)

@@ -8,7 +8,17 @@ import pytest
 import torch
 from tiny_command import command, train_tiny
 
-from gausslens import GaussianDenoiser, Moments, MultiDeltaDenoiser, Run, gap, linearity, load_denoiser
+from gausslens import (
+    GaussianDenoiser,
+    Moments,
+    MultiDeltaDenoiser,
+    Run,
+    TrainConfig,
+    gap,
+    linearity,
+    load_denoiser,
+    train,
+)
 from gausslens.data import Splits, load_images
 from gausslens.measuring.config import MEASURES
 from gausslens.measuring.measurements import TAKE
@@ -169,3 +179,26 @@ def test_a_dry_run_prints_the_options(trained, capsys):
     code, out, _ = command(capsys, "measure", trained, "--only", "gap", "--dry-run")
     resolved = json.loads(out)
     assert (code, resolved["only"], resolved["kimg"]) == (0, ["gap"], 1.6)
+
+
+def test_a_run_on_mirror_images_has_no_copy_test_and_all_references(tmp_path, capsys):
+    run = train(
+        TrainConfig("digits", split="s1:24", width=8, kimg=0.2, batch=32, flip=True, cpu=True, out=str(tmp_path))
+    )
+    assert command(capsys, "measure", run.path, *FAST, "--only", "gap,memorization")[0] == 0
+    (folder,) = tmp_path.glob("measure-*")
+    records = Run.open(folder).records()
+    found = {record["quantity"] for record in records}
+    assert "memorised_fraction" in found
+    assert "copy_test_p" not in found
+    assert any(record.get("reference") == "gaussian_full" for record in records)
+
+
+@pytest.mark.filterwarnings("ignore:.*held-out images are of classes:UserWarning")
+def test_classes_without_a_training_image_are_left_out(tmp_path, capsys):
+    run = train(
+        TrainConfig("digits", split="s1:6", width=8, kimg=0.2, batch=32, labels=True, cpu=True, out=str(tmp_path))
+    )
+    assert command(capsys, "measure", run.path, *FAST, "--only", "gap")[0] == 0
+    audited = ("--samples", "20", "--count", "10", "--noises", "2", "--sigmas", "4,1,0.3", "--cpu", "--out", tmp_path)
+    assert command(capsys, "audit", run.path, *audited)[0] == 0

@@ -100,21 +100,25 @@ def greatest(numbers: Iterable[Number]) -> Number:
     return max(numbers, key=lambda number: number.value)
 
 
-def slope(points: Mapping[Real, Number]) -> Number:
+def slope(points: Mapping[Real, Number], sizes: Iterable[Real] = ()) -> Number:
     """The least-squares slope on the natural logarithm of a size.
 
     Args:
         points: the number at each size.
+        sizes: those that must be there, so that the slopes of all seeds are over the same.
 
     Returns:
         The change per factor of e.
 
     Raises:
-        MissingError: if there are fewer than two sizes.
+        MissingError: if one of them is missing, or there are fewer than two sizes.
 
     >>> round(slope({math.e: Number(1.0), math.e**2: Number(3.0)}).value, 12)
     2.0
     """
+    absent = [size for size in sizes if size not in points]
+    if absent:
+        raise MissingError(f"no record at {absent[0]:g}, which other seeds have")
     if len(points) < 2:
         raise MissingError(f"at least 2 sizes are needed for a slope, {len(points)} found")
     logs = [math.log(size) for size in points]

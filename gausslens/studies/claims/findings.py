@@ -185,7 +185,10 @@ def pixel_scale(evidence: Evidence) -> float:
     """
     if any(record.get("data") in PIXEL_UNITS for record in evidence.records):
         return 1.0
-    return evidence.where(quantity="data_rms").one().value
+    scale = evidence.where(quantity="data_rms").one().value
+    if scale <= 0:
+        raise MissingError("the data's RMS is 0, and gaps are divided by it")
+    return scale
 
 
 def _against(name: str, threshold: Threshold, combined: Combined, images: int | None) -> Statistic:

@@ -30,9 +30,9 @@ def c11(evidence: Evidence) -> Finding:
     full = InWindow(evidence, "size", reference="gaussian_full")
     return Finding(
         (
-            statistic("slope of RMSE(θ, G) on log N", "C11 size", size.studied, lambda r: slope(size.over(r, "n"))),
+            statistic("slope of RMSE(θ, G) on log N", "C11 size", size.studied, lambda r: size.slope(r, "n")),
             statistic(
-                "slope of RMSE(θ, G) on log width", "C11 width", width.studied, lambda r: slope(width.over(r, "width"))
+                "slope of RMSE(θ, G) on log width", "C11 width", width.studied, lambda r: width.slope(r, "width")
             ),
             statistic(
                 "late rise in time, smallest minus largest N",
@@ -42,7 +42,7 @@ def c11(evidence: Evidence) -> Finding:
             ),
             statistic("log time from the minimum to memorising", "C11 order", time.studied, lambda r: _lead(time, r)),
         ),
-        control("slope on log N against the Gaussian of all data", full.studied, lambda r: slope(full.over(r, "n"))),
+        control("slope on log N against the Gaussian of all data", full.studied, lambda r: full.slope(r, "n")),
     )
 
 
@@ -57,7 +57,7 @@ def c12(evidence: Evidence) -> Finding:
 
     def trend(records: Evidence, kimg: Real) -> Number:
         groups = records.where(kimg=kimg).by("width")
-        return slope({width: mean(group.curve().values()) for width, group in groups.items()})
+        return slope({width: mean(group.curve().values()) for width, group in groups.items()}, high.by("width"))
 
     def removed(records: Evidence) -> Number:
         lengths = [*high.by("kimg")]
@@ -131,12 +131,15 @@ def c14(evidence: Evidence) -> Finding:
             raise MissingError(f"{_RANKED_SIZES} sizes needed, {len(found)} found")
         return found
 
+    def sizes() -> list[Real]:
+        return [*samples.where(quantity="gl_relative").by("n")]
+
     def ranked(records: Evidence) -> tuple[list[Real], list[Real]]:
         scores, by_size = relative(records), records.where(study="linearity", quantity="linearity_cosine").by("n")
-        sizes = [n for n in scores if n in by_size]
-        if len(sizes) < _RANKED_SIZES:
-            raise MissingError(f"linearity at {_RANKED_SIZES} sizes needed, {len(sizes)} found")
-        return [scores[n].value for n in sizes], [least(by_size[n].curve().values()).value for n in sizes]
+        common = [n for n in scores if n in by_size]
+        if len(common) < _RANKED_SIZES:
+            raise MissingError(f"linearity at {_RANKED_SIZES} sizes needed, {len(common)} found")
+        return [scores[n].value for n in common], [least(by_size[n].curve().values()).value for n in common]
 
     def score(which: int) -> str:
         found = control("", samples.where(quantity="gl"), lambda r: [*r.over("n").values()][which])
@@ -146,7 +149,7 @@ def c14(evidence: Evidence) -> Finding:
     shown = f"GL is {score(0)} at the smallest and {score(-1)} at the largest N; {rule}"
     return Finding(
         (
-            statistic("slope of relative GL on log N", "C14 slope", both, lambda r: slope(relative(r))),
+            statistic("slope of relative GL on log N", "C14 slope", both, lambda r: slope(relative(r), sizes())),
             rank_statistic("Spearman's ρ of relative GL and linearity", "C14 rank", both, ranked),
         ),
         note=shown if len(samples.where(quantity="gl")) else None,

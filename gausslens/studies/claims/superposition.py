@@ -11,6 +11,8 @@ from .findings import Finding, Statistic, control, statistic
 from .inference import Real
 from .thresholds import HIGH_NOISE, PIXEL_UNITS
 
+_BASELINES = ("none", "ve", "vp")
+
 
 def c1(evidence: Evidence) -> Finding:
     """Slope on log N of the least affine linearity over σ.
@@ -21,13 +23,15 @@ def c1(evidence: Evidence) -> Finding:
     """
     cosine = _linearity(evidence, "cosine", study="linearity")
 
-    def minima(records: Evidence, *, affine: bool) -> dict[Real, Number]:
-        return {n: least(group.curve().values()) for n, group in records.where(affine=affine).by("n").items()}
+    def minimum(records: Evidence, n: Real, *, affine: bool) -> Number:
+        return least(records.where(affine=affine, n=n).curve().values())
+
+    def trend(records: Evidence, *, affine: bool) -> Number:
+        sizes = cosine.where(affine=affine).by("n")
+        return slope({n: minimum(records, n, affine=affine) for n in records.where(affine=affine).by("n")}, sizes)
 
     judged = [
-        statistic(
-            "slope of the least affine linearity on log N", "C1 slope", cosine, lambda r: slope(minima(r, affine=True))
-        )
+        statistic("slope of the least affine linearity on log N", "C1 slope", cosine, lambda r: trend(r, affine=True))
     ]
     if any(record.get("data") in PIXEL_UNITS for record in cosine.records):
         judged += [
@@ -35,20 +39,20 @@ def c1(evidence: Evidence) -> Finding:
                 "least linearity at the largest N",
                 "C1 generalizing",
                 cosine,
-                lambda r: [*minima(r, affine=False).values()][-1],
+                lambda r: minimum(r, max(cosine.by("n")), affine=False),
             ),
             statistic(
                 "least linearity at the smallest N",
                 "C1 memorizing",
                 cosine,
-                lambda r: next(iter(minima(r, affine=False).values())),
+                lambda r: minimum(r, min(cosine.by("n")), affine=False),
             ),
         ]
-    raw = control("slope of the least raw linearity", cosine, lambda r: slope(minima(r, affine=False)))
+    raw = control("slope of the least raw linearity", cosine, lambda r: trend(r, affine=False))
     memory = _linearity(evidence, "cosine", study="linearity", denoiser="multidelta")
     return Finding(
         tuple(judged),
-        raw + control("slope for multi-delta denoisers", memory, lambda r: slope(minima(r, affine=True))),
+        raw + control("slope for multi-delta denoisers", memory, lambda r: trend(r, affine=True)),
     )
 
 
@@ -65,7 +69,8 @@ def c2(evidence: Evidence) -> Finding:
     def trend(network: str, metric: str, worst: Callable[[Iterable[Number]], Number], word: str) -> Statistic:
         def measure(records: Evidence) -> Number:
             groups = records.where(affine=True, network=network).by("n")
-            return slope({n: worst(group.curve().values()) for n, group in groups.items()})
+            sizes = studied[metric].where(affine=True, network=network).by("n")
+            return slope({n: worst(group.curve().values()) for n, group in groups.items()}, sizes)
 
         return statistic(f"slope of the {word} on log N, {network}", f"C2 {metric}", studied[metric], measure)
 
@@ -110,9 +115,8 @@ def c4(evidence: Evidence) -> Finding:
 
     def advantage(records: Evidence, *, affine: bool) -> Number:
         high = records.where(affine=affine).at(HIGH_NOISE)
-        baseline = high.where(preconditioning=("none", "ve", "vp"))
-        n = max(baseline.by("n"))
-        curve = baseline.where(n=n).curve()
+        n = max(cosine.where(preconditioning=_BASELINES).by("n"))
+        curve = high.where(preconditioning=_BASELINES, n=n).curve()
         return mean_at(high.where(preconditioning="edm", n=n).curve(), [*curve]) - mean(curve.values())
 
     return Finding(

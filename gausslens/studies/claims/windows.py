@@ -7,7 +7,7 @@ depend on any network.
 from functools import cached_property
 from statistics import fmean
 
-from .evidence import Evidence, Number, mean_at, window
+from .evidence import Evidence, Number, mean_at, slope, window
 from .inference import Real
 
 
@@ -48,6 +48,10 @@ class InWindow:
     def over(self, records: Evidence, tag: str) -> dict[Real, Number]:
         """The same at each value of a tag, of one seed's records."""
         return {value: mean_at(group.curve(), self.sigmas) for value, group in self._of(records).by(tag).items()}
+
+    def slope(self, records: Evidence, tag: str) -> Number:
+        """Its slope on the logarithm of a tag, of one seed's records, over all values that the study has."""
+        return slope(self.over(records, tag), self._of(self.studied).by(tag))
 
     def _of(self, records: Evidence) -> Evidence:
         return records.where(quantity="gap_rmse", on="held_out", **self._network)
