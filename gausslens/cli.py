@@ -5,15 +5,17 @@ usage or input, 3 a verdict that `--fail-on` asked about, 130 and 143 after Ctrl
 message; `--debug` shows where it came from.
 """
 
+import io
 import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import gausslens
 
@@ -58,6 +60,25 @@ examples:
 _STOPPED = "stopped; the same command continues with what is not finished."
 
 
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Inside, warnings are one line like errors, without the line of code that they come from.
+
+    Yields:
+        Nothing.
+    """
+
+    def show(message: Warning | str, *unused: Any) -> None:
+        print(f"gausslens: {message}", file=sys.stderr)
+
+    before = warnings.showwarning
+    warnings.showwarning = show  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
+
+
 class _Terminated(BaseException):
     """SIGTERM has come."""
 
@@ -77,8 +98,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a σ shows a question mark
+            stream.reconfigure(errors="replace")
     try:
-        with _ending_on_sigterm():
+        with _ending_on_sigterm(), _plain_warnings():
             code = _obey(words)
             sys.stdout.flush()
     except (KeyboardInterrupt, _Terminated) as stopped:

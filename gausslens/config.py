@@ -169,10 +169,10 @@ class TrainConfig:
             value = getattr(self, name)
             _check(value is None or all(_is_whole(v) and v > 0 for v in value), name, "integers above 0", self)
         _check(all(_is_number(v) and v >= 0 for v in self.snapshots), "snapshots", "numbers of kimg, at least 0", self)
-        object.__setattr__(self, "snapshots", tuple(sorted({float(v) for v in self.snapshots})))
+        object.__setattr__(self, "snapshots", tuple(sorted({_ten_digits(v) for v in self.snapshots})))
         for name in (*_POSITIVE, *_NOT_NEGATIVE, *_FRACTIONS, "level_mean"):  # 1 and 1.0 are the same run
             if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, float(value))
+                object.__setattr__(self, name, _ten_digits(value) if name == "kimg" else float(value))
         _check(
             self.kimg is None or all(v <= self.kimg for v in self.snapshots),
             *("snapshots", f"at most kimg, which is {self.kimg}", self),
@@ -191,17 +191,19 @@ class TrainConfig:
             chosen["preconditioning"] = "edm" if self.sigma is None else "none"
         return replace(self, **chosen)
 
-    def identity(self, content_hash: str) -> str:
+    def identity(self, content_hash: str, labels_hash: str | None = None) -> str:
         """Eight hexadecimal digits that name what is learned: the semantic fields, the images and `VERSION`.
 
         Args:
             content_hash: of the images.
+            labels_hash: of their labels, if the network is told them.
 
         Returns:
             The digits; equal for two resolved configs exactly when one run can serve both.
         """
         semantic = {name: value for name, value in asdict(self).items() if name not in _CIRCUMSTANCES}
-        text = json.dumps([VERSION, content_hash, semantic], sort_keys=True)
+        learned = content_hash if labels_hash is None else [content_hash, labels_hash]
+        text = json.dumps([VERSION, learned, semantic], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     @property
@@ -246,6 +248,11 @@ def _is_number(value: Any) -> bool:
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _ten_digits(kimg: float | int) -> float:
+    """A length of training as the names of snapshots hold it."""
+    return float(f"{kimg:.10g}")
 
 
 def _check(condition: Any, name: str, expected: str, config: TrainConfig) -> None:

@@ -118,6 +118,8 @@ class GeneralizationMonitor:
         if of_known is not None and unseen is not None:
             of_unseen = check_labels(held_out_labels, len(unseen), "held_out_labels")
             unseen, of_unseen = of_known_classes(unseen, of_unseen, of_known)
+            if not len(unseen):
+                unseen, of_unseen = None, None
         self._watched = Watched(known, unseen, of_known, of_unseen, bounds)
         self._options: dict[str, Any] = {
             "count": count,

@@ -8,7 +8,7 @@ another sort is recognised as such.
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -99,4 +99,5 @@ def replacing(target: Path) -> Iterator[Path]:
             f"could not write {target}: {error}. Check that the folder exists and has room."
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # which would hide what went wrong
+            temporary.unlink(missing_ok=True)

@@ -238,8 +238,9 @@ def fit(model: Model, images: RunImages, config: AuditConfig) -> Auditee:
         DataError: if shapes or labels do not fit, or the images are too few or not held out.
     """
     if images.train_labels is not None and images.held_out_labels is not None:
-        unseen = of_known_classes(as_tensor(images.held_out), images.held_out_labels, images.train_labels)
-        images = replace(images, held_out=unseen[0], held_out_labels=unseen[1])
+        unseen, classes = of_known_classes(as_tensor(images.held_out), images.held_out_labels, images.train_labels)
+        left = len(unseen) if len(unseen) >= _FEWEST_HELD_OUT or len(unseen) == len(images.held_out) else 0
+        images = replace(images, held_out=unseen[:left], held_out_labels=classes[:left])
     _check_sets(images)
     if config.features is not None and model.bounds is None:
         raise ConfigError("features must be left out: the samples of this model are no pictures.")

@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 from ..errors import DataError
 from .pixels import Pixels
 
+MOST_CLASSES = 1 << 16
+"""A network has a row of weights for each class; larger labels are mistakes, such as dates."""
+
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
@@ -37,7 +40,10 @@ def read_npz(path: Path) -> Pixels:
 def read_npy(path: Path) -> Pixels:
     """The array of a .npy file, memory-mapped."""
     try:
-        return Pixels(np.load(path, mmap_mode="r", allow_pickle=False))
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        if array.ndim == 0:
+            raise ValueError("it holds a single number")
+        return Pixels(array)
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{path} is not a readable .npy file ({error}). Write it again, without objects.") from None
 
@@ -72,6 +78,11 @@ def as_labels(labels: Any, n: int, name: str) -> NDArray[np.int64]:
         raise DataError(
             f"{name}: expected {n} integer labels, one per image; got shape {array.shape}, dtype {array.dtype}. "
             "One-hot labels become integers with .argmax(1)."
+        )
+    if array.size and not 0 <= int(array.min()) <= int(array.max()) < MOST_CLASSES:
+        raise DataError(
+            f"{name}: labels must number classes from 0 on, below {MOST_CLASSES}; these go from {array.min()} to "
+            f"{array.max()}. Number them anew, for example with np.unique(labels, return_inverse=True)[1]."
         )
     return array.astype(np.int64)
 

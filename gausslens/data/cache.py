@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 
-_VERSION = 1
+_VERSION = 2
 
 
 class Entry(NamedTuple):

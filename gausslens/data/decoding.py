@@ -152,7 +152,7 @@ def _decode(pictures: Pictures, options: Options, index: int) -> _Decoded | str:
     image = quantize(values, options.value_range)
     if options.size is not None:
         image = fit(image, options.size)
-    return _Decoded(_planes_first(image), str(values.dtype))
+    return _Decoded(_planes_first(image), str(values.dtype.newbyteorder("=")))
 
 
 def _values(reopen: Callable[[], Any], name: str) -> NDArray[Any]:
@@ -161,6 +161,7 @@ def _values(reopen: Callable[[], Any], name: str) -> NDArray[Any]:
         layout = str(picture.tile[0][3]) if getattr(picture, "tile", None) else ""
         if picture.mode in ("RGB", "RGBA") and ";16" in layout:
             return _deep_colour(picture, reopen, name)
+        picture = _upright(picture)
         if picture.mode == "F" or picture.mode.startswith("I"):
             return np.asarray(picture)
         if picture.mode in ("1", "L", "LA", "La"):
@@ -168,6 +169,13 @@ def _values(reopen: Callable[[], Any], name: str) -> NDArray[Any]:
         if picture.mode == "P" and "transparency" in picture.info:
             return np.asarray(picture.convert("RGBA").convert("RGB"))
         return np.asarray(picture.convert("RGB"))
+
+
+def _upright(picture: Any) -> Any:
+    """The picture as cameras mean it to be seen: they note in EXIF how they were held."""
+    from PIL import ImageOps
+
+    return ImageOps.exif_transpose(picture)
 
 
 def _deep_colour(picture: Any, reopen: Callable[[], Any], name: str) -> NDArray[np.uint16]:

@@ -4,6 +4,7 @@ The first call reads, checks and decodes; later calls with the same source and o
 A source that has changed since (any file's size or time) is decoded again.
 """
 
+import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,11 @@ class ImageSet:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    @property
+    def labels_hash(self) -> str | None:
+        """SHA-256 of the labels, or None."""
+        return None if self.labels is None else hashlib.sha256(self.labels.astype("<i8").tobytes()).hexdigest()
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -51,6 +51,7 @@ def manifest(images: ImageSet, splits: Splits, names: Iterable[str] = ()) -> dic
         "count": len(images),
         "shape": list(images.shape),
         "labelled": images.labels is not None,
+        "labels_hash": images.labels_hash,
         "content_hash": images.content_hash,
         "skipped": list(images.skipped),
         "seed": splits.seed,

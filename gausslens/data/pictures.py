@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
+from .arrays import MOST_CLASSES
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 LABELS = "dataset.json"
@@ -42,21 +43,28 @@ def is_picture(name: str) -> bool:
 
 
 def list_folder(folder: Path) -> list[tuple[str, int, int]]:
-    """(name, size, time of change in ns) of every image and of dataset.json below a folder, by name."""
+    """(name, size, time of change in ns) of every image and of dataset.json below a folder, by name.
+
+    A link to nothing is listed as an empty file, which cannot be decoded; one back to a folder above is not followed.
+    """
     found = []
 
-    def walk(path: str, prefix: str) -> None:
+    def walk(path: str, prefix: str, above: frozenset[tuple[int, int]]) -> None:
         with os.scandir(path) as entries:
             for entry in entries:
                 name = prefix + entry.name
-                if is_picture(name) or name == LABELS:
+                if entry.is_dir():
                     status = entry.stat()
+                    here = (status.st_dev, status.st_ino)
+                    if not entry.name.startswith(".") and here not in above:
+                        walk(entry.path, f"{name}/", above | {here})
+                elif is_picture(name) or name == LABELS:
+                    status = entry.stat(follow_symlinks=os.path.exists(entry.path))
                     found.append((name, status.st_size, status.st_mtime_ns))
-                elif entry.is_dir() and not entry.name.startswith("."):
-                    walk(entry.path, f"{name}/")
 
     try:
-        walk(os.fspath(folder), "")
+        top = os.stat(folder)
+        walk(os.fspath(folder), "", frozenset({(top.st_dev, top.st_ino)}))
     except OSError as error:
         raise DataError(f"could not list the images in {folder}: {error}.") from None
     return sorted(found)
@@ -86,13 +94,22 @@ def open_zip(path: Path) -> Pictures:
                 f"{path}: expected images ({', '.join(SUFFIXES)}) in this archive; "
                 f"found {', '.join(listed[:5]) or 'nothing'}."
             )
-        if LABELS in listed:
+        top = next(folder for folder in PurePosixPath(names[0]).parents if _holds(folder, names))  # often one for all
+        stored = str(top / LABELS)
+        if stored in listed:
+            inside = [str(PurePosixPath(name).relative_to(top)) for name in names]
+            labels = _stored_labels(archive.read(stored), inside, f"{path}:{stored}")
+        elif LABELS in listed:
             labels = _stored_labels(archive.read(LABELS), names, f"{path}:{LABELS}")
         else:
             labels = _folder_labels(names)
     except (OSError, zipfile.BadZipFile, RuntimeError) as error:
         raise DataError(f"{path} is not a readable zip archive ({error}). Get the file again.") from None
     return Pictures(names, labels, partial(_open_member, archive, names))
+
+
+def _holds(folder: PurePosixPath, names: Sequence[str]) -> bool:
+    return str(folder) == "." or all(name.startswith(f"{folder}/") for name in names)
 
 
 def _open_file(folder: Path, names: Sequence[str], index: int) -> Any:
@@ -132,10 +149,11 @@ def _label(stored: dict[str, Any], name: str, where: str) -> int:
     if name not in stored:
         raise DataError(f"{where}: no label for {name}. Add one for every image, or set labels to null.")
     label = stored[name]
-    if isinstance(label, list) and sorted(label) == [0] * (len(label) - 1) + [1]:
+    if isinstance(label, list) and label.count(1) == 1 and label.count(0) == len(label) - 1:
         return label.index(1)
-    if isinstance(label, bool) or not isinstance(label, int):
+    if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < MOST_CLASSES:
         raise DataError(
-            f"{where}: labels must be integers or one-hot; got {label!r} for {name}. Or set labels to null."
+            f"{where}: labels must be integers from 0 on, below {MOST_CLASSES}, or one-hot; got {label!r} for {name}. "
+            "Or set labels to null."
         )
     return label

@@ -15,6 +15,8 @@ from ..errors import ConfigError, DataError
 
 Range: TypeAlias = tuple[float, float] | None
 
+# What is suggested where the values lie within; else their own ends.
+_USUAL_RANGES = ((0.0, 1.0), (-1.0, 1.0))
 _CHUNK = 1024
 
 
@@ -95,22 +97,32 @@ def check_depth(images: NDArray[Any], value_range: Range, name: str) -> None:
             )
         low, high = min(low, float(chunk.min())), max(high, float(chunk.max()))
         if value_range is not None:
-            outside += int(((chunk < value_range[0]) | (chunk > value_range[1])).sum())
+            wide = chunk.astype(np.float64)
+            outside += int(((wide < value_range[0]) | (wide > value_range[1])).sum())
     if value_range is None:
+        likely = next(((a, b) for a, b in _USUAL_RANGES if a <= low and high <= b), (low, high))
+        ends = ", ".join(_exact(end) for end in likely)
         raise DataError(
-            f"{name}: {kind} images need the range that becomes 0 … 255; the values here go from {low:.9g} to {high:.9g}. "
-            f"Give it explicitly, for example --range {low:.9g} {high:.9g} (value_range=({low:.9g}, {high:.9g}))."
+            f"{name}: {kind} images need the range that becomes 0 … 255; the values here go from {_exact(low)} to "
+            f"{_exact(high)}. "
+            f"Give it explicitly, for example --range {ends.replace(',', '')} (value_range=({ends}))."
         )
     if outside:
         raise DataError(
-            f"{name}: {outside} of {images.size} values lie outside the range {value_range[0]:.9g} … {value_range[1]:.9g}; "
-            f"they go from {low:.9g} to {high:.9g}. Widen --range, or clip the images first."
+            f"{name}: {outside} of {images.size} values lie outside the range {_exact(value_range[0])} … "
+            f"{_exact(value_range[1])}; they go from {_exact(low)} to {_exact(high)}. Widen --range, or clip the images first."
         )
+
+
+def _exact(value: float) -> str:
+    """A number as short as it can be read back from."""
+    short = f"{value:.9g}"
+    return short if float(short) == value else repr(value)
 
 
 def quantize(values: NDArray[Any], value_range: Range) -> NDArray[np.uint8]:
     """Checked values as bytes: the nearest integer to 255·(v − low)/(high − low)."""
     if value_range is None:
         return values
-    low, high = value_range
-    return np.rint((values.astype(np.float64) - low) * (255 / (high - low))).clip(0, 255).astype(np.uint8)
+    low, high = (end / 2 for end in value_range)  # halves, whose difference cannot overflow
+    return np.rint((values.astype(np.float64) / 2 - low) / (high - low) * 255).clip(0, 255).astype(np.uint8)

@@ -78,6 +78,11 @@ def load_run_images(run: Run, *, data: str | os.PathLike[str] | None = None, pro
             f"expected the {manifest['count']} images that {run.path} was trained on; {images.source} holds "
             f"{len(images)} of other content. Restore them, or say where they are now with --data."
         )
+    if config.labels and manifest.get("labels_hash", images.labels_hash) != images.labels_hash:
+        raise DataError(
+            f"expected the labels that {run.path} was trained with; those of {images.source} are others. Restore them, or "
+            "say where they are now with --data."
+        )
     splits = Splits(len(images), held_out=config.held_out, seed=config.split_seed)
     chosen, rest = as_tensor(splits.named(config.split)), as_tensor(splits.held_out)
     pixels = as_tensor(images.images)

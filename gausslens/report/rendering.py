@@ -63,7 +63,7 @@ def render(page: Page, *, images: Images = "shown") -> str:
     """
     told = discreet(page, images)
     for encoding in _ENCODINGS:
-        text = _filled(told, images, encoding)
+        text = _filled(told, images, encoding).encode("utf-8", "replace").decode()  # file names may hold anything
         if len(text.encode()) < LARGEST:
             return text
     raise ConfigError(

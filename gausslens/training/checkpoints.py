@@ -15,7 +15,9 @@ from torch import Tensor
 from ..runs import Run
 from ..storage import load_tensors, save_tensors
 
-_KIND = "gausslens training state"
+STATE = "gausslens training state"
+"""The kind of file that a state is."""
+
 _NAME = "state.safetensors"
 _SECONDS = 30.0
 _SHARE = 0.02
@@ -41,7 +43,7 @@ class Checkpoints:
         """The latest state, tensors and metadata; None if there is none yet."""
         if not (self.run.path / _NAME).exists():
             return None
-        tensors, metadata = load_tensors(self.run.path / _NAME, kind=_KIND)
+        tensors, metadata = load_tensors(self.run.path / _NAME, kind=STATE)
         self.saved_step = metadata["step"]
         return tensors, metadata
 
@@ -70,7 +72,7 @@ class Checkpoints:
 
         def write() -> None:
             started = time.perf_counter()
-            save_tensors(self.run.path / _NAME, copies, kind=_KIND, step=step, **metadata)
+            save_tensors(self.run.path / _NAME, copies, kind=STATE, step=step, **metadata)
             self.run.save_json("provenance.json", provenance)
             self._cost = time.perf_counter() - started
             self.saved_step = step

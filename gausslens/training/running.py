@@ -22,9 +22,12 @@ from ..data.manifests import manifest
 from ..data.splits import Splits
 from ..errors import ConfigError, DataError, GausslensError, MissingExtraError
 from ..images import as_tensor
-from ..nn import default_options
+from ..nn import build_network, default_options
 from ..runs import Run
+from ..storage import load_tensors
+from .checkpoints import STATE
 from .session import Session, TrainingData
+from .watching import REPORT
 
 # Up to here, looking for duplicates takes a few seconds on two cores.
 _SEARCHED_PIXELS = 50_000_000
@@ -86,7 +89,9 @@ def train(config: TrainConfig, *, progress: bool = False, report: Callable[[floa
         as_tensor(splits.held_out),
     )
     with accelerator.main_process_first():
-        run = Run.create(config.out, "train", images.name, config.identity(images.content_hash), asdict(config))
+        _try_network(config, images.shape)  # what it refuses leaves no folder behind
+        named = config.identity(images.content_hash, images.labels_hash if config.labels else None)
+        run = Run.create(config.out, "train", images.name, named, asdict(config))
     gpus = [accelerator.device] if accelerator.device.type == "cuda" else []
     numbers = batch // accelerator.num_processes * data.images[0].numel()
     with (
@@ -96,9 +101,15 @@ def train(config: TrainConfig, *, progress: bool = False, report: Callable[[floa
         _clear_about_memory(config),
     ):
         finished = {config.recipe.kimg, *config.snapshots} <= set(run.snapshots)
+        if config.monitor or config.stop_when_memorizing:
+            finished = finished and not _has_more_to_tell(run)
         if writes:
-            repeats = _repeats(run, data, accelerator.device)
-            run.save_json("manifest.json", manifest(images, splits, [config.split]) | repeats)
+            also: dict[str, Any] = {"duplicates": _repeats(run, data, accelerator.device)}
+            if data.labels is not None:
+                also["classes"] = data.labels[data.train].unique().tolist()
+            run.save_json("manifest.json", manifest(images, splits, [config.split]) | also)
+            if finished:  # its images may have been moved
+                run.save_config(asdict(replace(run.config, data=config.data)))
         accelerator.wait_for_everyone()
         if not finished:
             Session(config, data, run, accelerator).advance(progress=progress and writes, report=report)
@@ -125,16 +136,31 @@ def resolve(config: TrainConfig, images: ImageSet) -> TrainConfig:
     return replace(config.resolve(images.shape), held_out=len(splits.held_out), **network)
 
 
-def _repeats(run: Run, data: TrainingData, device: torch.device) -> dict[str, str]:
-    """For the manifest: whether held-out images repeat training images, looked for once in a run."""
+def _try_network(config: TrainConfig, shape: tuple[int, int, int]) -> None:
+    """Build the network without memory: raises what it would raise."""
+    layout = {name: getattr(config, name) for name in ("width", "multipliers", "blocks", "attention")}
+    with torch.device("meta"):
+        build_network(config.network, shape, **layout)
+
+
+def _has_more_to_tell(run: Run) -> bool:
+    """Whether a run was watched, and stopped before it said what was seen."""
+    if (run.path / REPORT).exists() or not (run.path / "state.safetensors").exists():
+        return False
+    _, state = load_tensors(run.path / "state.safetensors", kind=STATE)
+    return "monitor" in state
+
+
+def _repeats(run: Run, data: TrainingData, device: torch.device) -> str:
+    """Whether held-out images repeat training images, looked for once in a run."""
     if (run.path / "manifest.json").exists() and "duplicates" in run.manifest:
-        return {"duplicates": run.manifest["duplicates"]}
+        return str(run.manifest["duplicates"])
     if len(data.held_out) == 0:
-        return {"duplicates": "no image is held out"}
+        return "no image is held out"
     if (len(data.train) + len(data.held_out)) * data.images[0].numel() > _SEARCHED_PIXELS:
-        return {"duplicates": "not looked for in so many images; gausslens measure does"}
+        return "not looked for in so many images; gausslens measure does"
     known, unseen = data.images[data.train], data.images[data.held_out]
-    return {"duplicates": str(find_duplicates(known, unseen, device=device))}
+    return str(find_duplicates(known, unseen, device=device))
 
 
 def _accelerator(config: TrainConfig) -> Any:

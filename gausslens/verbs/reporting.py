@@ -28,7 +28,7 @@ examples:
 class Options:
     """What to report on, and how."""
 
-    runs: tuple[str, ...]
+    runs: tuple[Path, ...]
     """Folders of studies, or folders that hold them."""
     json: bool = False
     """Print the verdicts as JSON, and write no page."""
@@ -54,7 +54,7 @@ def perform(options: Options, how: Manner) -> None:
     from ..studies.running import collect, write_report
     from ..studies.telling import spoken
 
-    runs = [run for path in options.runs for run in _studies(Path(path))]
+    runs = [run for path in options.runs for run in _studies(path)]
     if options.page is not None and len(runs) > 1:
         raise ConfigError(
             f"--page names one page, and there are {len(runs)} studies: {_listed(runs)}. Name one of them."

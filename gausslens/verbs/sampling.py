@@ -1,5 +1,6 @@
 """`gausslens sample`: images from a trained network, or from a denoiser in closed form on the same images."""
 
+import hashlib
 import json
 import sys
 from dataclasses import asdict, dataclass, replace
@@ -25,6 +26,7 @@ examples:
   gausslens sample runs/train-digits-1a2b3c4d --kimg 50 --weights raw --out pictures"""
 
 _FORMATS = ("png", "npz", "zip")
+_LONGEST = 60  # characters of labels in a file's name
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,11 @@ def perform(options: Options, how: Manner) -> None:
             print(f"{path} is there already.")
     if not missing:
         return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"could not make the folder {folder}: {error}. Choose another with --out.") from None
     images, labels = _sample(run, options, progress=sys.stderr.isatty() and not how.quiet)
-    folder.mkdir(parents=True, exist_ok=True)
     for name, path in missing.items():
         if name == "png":
             save_grid(path, images)
@@ -107,6 +112,8 @@ def _stem(options: Options) -> str:
     """What the files are called: all that decides their content."""
     trained = f"-{options.kimg:g}kimg-{options.weights}" if options.denoiser in ("network", "linear") else ""
     labels = "-labels" + "-".join(map(str, options.labels)) if options.labels else ""
+    if len(labels) > _LONGEST:
+        labels = f"-labels-{hashlib.sha256(labels.encode()).hexdigest()[:8]}"
     return f"{options.denoiser}{trained}-{options.solver}{options.steps}-seed{options.seed}{labels}-{options.count}"
 
 
@@ -126,7 +133,7 @@ def _sample(run: "Run", options: Options, *, progress: bool) -> tuple["Tensor", 
     if options.labels and not classes:
         raise ConfigError(f"labels are for networks trained with labels; {run.path} was not. Leave them out.")
     if classes:
-        turns = torch.tensor(options.labels or tuple(range(classes)))
+        turns = torch.tensor(options.labels or run.manifest.get("classes") or tuple(range(classes)))
         labels = turns[torch.arange(options.count) % len(turns)]
     denoiser: Any
     if options.denoiser == "network":

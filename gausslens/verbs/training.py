@@ -58,7 +58,11 @@ def perform(options: Options, how: Manner) -> None:
         print(f"Duplicates: {run.manifest['duplicates']}.", file=sys.stderr)
         losses = {r["on"]: r["value"] for r in run.records() if r["quantity"] == "denoising_loss"}
         print(", ".join(f"denoising loss {value:.4f} ({on.replace('_', '-')})" for on, value in losses.items()))
-        watched = run.path / "monitor.json"
-        if watched.exists() and (config.monitor or config.stop_when_memorizing):
-            print(json.loads(watched.read_text(encoding="utf-8"))["summary"])
-        print(f"Trained for {run.snapshots[-1]:g} kimg in {run.path}. Next: gausslens sample {run.path}")
+        following = f"gausslens {'sample' if config.sigma is None else 'measure'} {run.path}"
+        if config.monitor or config.stop_when_memorizing:
+            watched = run.path / "monitor.json"
+            seen = json.loads(watched.read_text(encoding="utf-8")) if watched.exists() else {}
+            print(seen.get("summary", "It was trained before, without a monitor, which only watches training."))
+            if seen.get("recommended") in run.snapshots[:-1]:
+                following += f" --kimg {seen['recommended']:g}"
+        print(f"Trained for {run.snapshots[-1]:g} kimg in {run.path}. Next: {following}")

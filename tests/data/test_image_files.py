@@ -111,7 +111,7 @@ def test_stored_labels_are_kept_by_name(tmp_path, put):
     assert labels(b'{"labels": null}') is None
     for wrong, words in [
         (json.dumps({"labels": stored[:2]}), f"no label for {names[1]}"),
-        (json.dumps({"labels": [[name, 0.5] for name in names]}), "integers or one-hot"),
+        (json.dumps({"labels": [[name, 0.5] for name in names]}), "or one-hot"),
         ("{}", "KeyError"),
         ("labels", "cannot be read so"),
     ]:
