@@ -94,13 +94,12 @@ def open_zip(path: Path) -> Pictures:
                 f"{path}: expected images ({', '.join(SUFFIXES)}) in this archive; "
                 f"found {', '.join(listed[:5]) or 'nothing'}."
             )
-        top = next(folder for folder in PurePosixPath(names[0]).parents if _holds(folder, names))  # often one for all
-        stored = str(top / LABELS)
-        if stored in listed:
+        # Often everything lies in one folder, its labels too.
+        shared = [folder for folder in PurePosixPath(names[0]).parents if _holds(folder, names)]
+        top = next((folder for folder in shared if str(folder / LABELS) in listed), None)
+        if top is not None:
             inside = [str(PurePosixPath(name).relative_to(top)) for name in names]
-            labels = _stored_labels(archive.read(stored), inside, f"{path}:{stored}")
-        elif LABELS in listed:
-            labels = _stored_labels(archive.read(LABELS), names, f"{path}:{LABELS}")
+            labels = _stored_labels(archive.read(str(top / LABELS)), inside, f"{path}:{top / LABELS}")
         else:
             labels = _folder_labels(names)
     except (OSError, zipfile.BadZipFile, RuntimeError) as error:

@@ -87,6 +87,10 @@ def check_depth(images: NDArray[Any], value_range: Range, name: str) -> None:
     if kind == np.uint8 and value_range is None:
         return
     low, high, outside = np.inf, -np.inf, 0
+    ends = np.array(value_range or (0, 0), np.float64)
+    if kind.kind == "f":  # an end is rounded as the values were
+        with np.errstate(over="ignore"):
+            ends = ends.astype(kind)
     for start in range(0, len(images), _CHUNK):
         chunk = images[start : start + _CHUNK]
         if kind.kind == "f" and not np.isfinite(chunk).all():
@@ -97,20 +101,20 @@ def check_depth(images: NDArray[Any], value_range: Range, name: str) -> None:
             )
         low, high = min(low, float(chunk.min())), max(high, float(chunk.max()))
         if value_range is not None:
-            wide = chunk.astype(np.float64)
-            outside += int(((wide < value_range[0]) | (wide > value_range[1])).sum())
+            outside += int(((chunk < ends[0]) | (chunk > ends[1])).sum())
     if value_range is None:
         likely = next(((a, b) for a, b in _USUAL_RANGES if a <= low and high <= b), (low, high))
-        ends = ", ".join(_exact(end) for end in likely)
+        suggested = ", ".join(_exact(end) for end in likely)
         raise DataError(
             f"{name}: {kind} images need the range that becomes 0 … 255; the values here go from {_exact(low)} to "
             f"{_exact(high)}. "
-            f"Give it explicitly, for example --range {ends.replace(',', '')} (value_range=({ends}))."
+            f"Give it explicitly, for example --range {suggested.replace(',', '')} (value_range=({suggested}))."
         )
     if outside:
         raise DataError(
             f"{name}: {outside} of {images.size} values lie outside the range {_exact(value_range[0])} … "
-            f"{_exact(value_range[1])}; they go from {_exact(low)} to {_exact(high)}. Widen --range, or clip the images first."
+            f"{_exact(value_range[1])}; they go from {_exact(low)} to {_exact(high)}. Widen --range, or clip the images "
+            "first."
         )
 
 

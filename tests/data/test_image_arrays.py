@@ -1,6 +1,7 @@
 """Arrays of images: layouts, depths and the files that hold them."""
 
 import gzip
+import re
 import struct
 
 import numpy as np
@@ -207,3 +208,32 @@ def test_damaged_array_files_are_one_clear_error(tmp_path):
     ]:
         with pytest.raises(DataError, match=words):
             load_images(tmp_path / name)
+
+
+def test_the_range_that_is_suggested_is_taken(tmp_path):
+    values = np.random.default_rng(0).uniform(2.0, 3.0, (4, 6, 6))
+    np.save(tmp_path / "a.npy", values)
+    with pytest.raises(DataError) as caught:
+        load_images(tmp_path / "a.npy")
+    low, high = (float(word) for word in re.search(r"--range (\S+) (\S+) ", str(caught.value)).groups())
+    assert load_images(tmp_path / "a.npy", value_range=(low, high)).images.max() == 255
+
+
+def test_ranges_as_wide_as_numbers_go_and_of_half_precision(tmp_path):
+    np.save(tmp_path / "a.npy", np.full((9, 6, 6), 1e308))
+    assert load_images(tmp_path / "a.npy", value_range=(-1e308, 1e308)).images.min() == 255
+    np.save(tmp_path / "b.npy", np.ones((9, 6, 6), np.float16))
+    assert load_images(tmp_path / "b.npy", value_range=(0, 1e6)).images.max() == 0
+
+
+@pytest.mark.parametrize("labels", [[-1, 0], [0, 20231105], np.array([2**64 - 1, 0], np.uint64)])
+def test_labels_number_classes(tmp_path, labels):
+    np.savez(tmp_path / "a.npz", images=np.zeros((2, 4, 4), np.uint8), labels=np.array(labels))
+    with pytest.raises(DataError, match="from 0 on"):
+        load_images(tmp_path / "a.npz")
+
+
+def test_a_single_number_is_no_set_of_images(tmp_path):
+    np.save(tmp_path / "a.npy", np.float64(3.0))
+    with pytest.raises(DataError, match="single number"):
+        load_images(tmp_path / "a.npy")

@@ -283,3 +283,40 @@ def test_impossible_options_are_refused():
         load_images("digits", size=0)
     with pytest.raises(ConfigError, match="workers"):
         load_images("digits", workers=0)
+
+
+def test_photographs_are_held_upright(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # held sideways
+    stored = np.zeros((8, 16, 3), np.uint8)
+    stored[:, :8] = 255
+    fill(tmp_path / "a", {"0.png": encode(stored, exif=exif.tobytes())})
+    images = load_images(tmp_path / "a").images
+    assert images.shape == (1, 3, 16, 8)
+    assert images[0, 0, :8].min() == 255
+    assert images[0, 0, 8:].max() == 0
+
+
+def test_links_to_nothing_and_back_are_no_trap(tmp_path):
+    folder = fill(tmp_path / "a", {"0.png": encode(colours(1)[0]), "set.gif/1.png": encode(colours(1)[0])})
+    (folder / "round").symlink_to(folder)
+    assert len(load_images(folder).images) == 2
+    (folder / "gone.png").symlink_to(folder / "nowhere.png")
+    with pytest.raises(DataError, match=r"gone\.png"):
+        load_images(folder)
+    found = load_images(folder, skip_broken=True)
+    assert (len(found.images), found.skipped) == (2, ("gone.png",))
+
+
+def test_labels_in_the_top_folder_of_a_zip_are_found(tmp_path):
+    names = ["00000/img0.png", "00000/img1.png"]
+    stored = json.dumps({"labels": [[name, 1 - i] for i, name in enumerate(names)]})
+    files = {f"photos/{name}": encode(colours(1)[0]) for name in names} | {"photos/dataset.json": stored.encode()}
+    assert load_images(pack(tmp_path / "a.zip", files)).labels.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("label", [-1, 20231105, 2**70, ["x", 1]])
+def test_labels_that_number_no_classes_are_refused(tmp_path, label):
+    stored = json.dumps({"labels": [["0.png", label]]})
+    with pytest.raises(DataError, match="from 0 on"):
+        load_images(fill(tmp_path / "a", {"0.png": encode(colours(1)[0]), "dataset.json": stored.encode()}))
