@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from tiny_training import config
@@ -27,6 +28,7 @@ from gausslens import (
     load_denoiser,
     train,
 )
+from gausslens.measuring.references import load_run_images
 from gausslens.storage import load_tensors
 from gausslens.training import running
 from gausslens.training import session as sessions
@@ -355,3 +357,38 @@ def test_a_batch_that_processes_cannot_share_is_refused(tmp_path, monkeypatch):
 def test_what_cannot_be_meant_is_refused(options, message, tmp_path):
     with pytest.raises(ConfigError, match=message):
         train(config(tmp_path, **options))
+
+
+def test_other_labels_are_another_run_and_are_missed(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (60, 1, 8, 8), dtype=np.uint8)
+    source, runs = tmp_path / "images.npz", []
+    for shift in (0, 1):
+        np.savez(source, images=images, labels=(np.arange(60) + shift) % 3)
+        runs.append(train(replace(config(tmp_path, kimg=0.2, labels=True), data=str(source))))
+    assert runs[0].path != runs[1].path
+    assert runs[0].manifest["classes"] == [0, 1, 2]
+    load_run_images(runs[1])
+    with pytest.raises(DataError, match="expected the labels"):
+        load_run_images(runs[0])
+
+
+def test_images_that_were_moved_are_found_by_the_next_command(tmp_path):
+    run = train(config(tmp_path))
+    (tmp_path / "elsewhere").mkdir()
+    moved = (tmp_path / "squares.npy").rename(tmp_path / "elsewhere" / "squares.npy")
+    again = train(replace(run.config, data=str(moved)))
+    assert again.path == run.path
+    assert len(load_run_images(again).train) == 50
+
+
+def test_what_a_network_refuses_leaves_no_folder(tmp_path):
+    with pytest.raises(GausslensError):
+        train(config(tmp_path, network="adm", multipliers=(1, 2, 2, 2, 2, 2)))
+    assert not list((tmp_path / "runs").glob("*"))
+
+
+def test_lengths_have_as_many_digits_as_names_of_snapshots(tmp_path):
+    run = train(config(tmp_path, kimg=0.3333333333333333, snapshots=(0.1111111111111111,)))
+    assert run.is_finished
+    count = len(run.records())
+    assert len(train(config(tmp_path, kimg=0.3333333333333333, snapshots=(0.1111111111111111,))).records()) == count

@@ -9,7 +9,7 @@ import torch
 from test_training import assert_same_weights, stop_at
 from tiny_training import config
 
-from gausslens import load_denoiser, train
+from gausslens import cli, load_denoiser, train
 from gausslens.training import watching
 
 LOOKS = {"measure": "monitor", "quantity": "gaussian_rmse"}
@@ -122,3 +122,21 @@ def test_looking_costs_less_than_its_share(tmp_path):
     run = train(config(tmp_path, monitor=True, kimg=40.0))
     assert len(steps_of(run)) > 1
     assert json.loads((run.path / watching.REPORT).read_text())["cost"] <= 0.03
+
+
+def test_what_was_seen_is_told_after_an_interruption_in_the_last_step(tmp_path, monkeypatch):
+    options = {"monitor": True}
+    with monkeypatch.context() as during:
+        stop_at(during, 99, signal.SIGINT)  # the last step
+        with pytest.raises(KeyboardInterrupt):
+            train(config(tmp_path, **options))
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert not (folder / "monitor.json").exists()
+    assert (train(config(tmp_path, **options)).path / "monitor.json").exists()
+
+
+def test_a_run_that_was_finished_without_a_monitor_says_so(tmp_path, capsys):
+    words = ["train", "digits", "--split", "64", "--kimg", "0.2", "--batch", "32", "--width", "8", "--cpu", "--quiet"]
+    for more in ((), ("--monitor",)):
+        assert cli.main([*words, *more, "--out", str(tmp_path)]) == 0
+    assert "It was trained before, without a monitor" in capsys.readouterr().out

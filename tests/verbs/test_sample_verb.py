@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from tiny_command import command, train_tiny
+from tiny_command import TINY, command, train_tiny
 
 from gausslens import GaussianDenoiser, LinearDenoiser, Moments, MultiDeltaDenoiser, load_denoiser, sample
 from gausslens.data import Splits, load_images
@@ -175,3 +175,23 @@ def test_a_network_of_one_noise_level_cannot_be_sampled(tmp_path, capsys):
     code, _, err = command(capsys, "sample", run)
     assert code == 2
     assert "was trained for sigma = 0.5 alone" in err
+
+
+def test_a_target_that_cannot_be_is_said_before_anything_is_sampled(run, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    code, _, err = command(capsys, "sample", run, "--cpu", "--out", tmp_path / "file")
+    assert code == 2
+    assert "could not make the folder" in err
+
+
+def test_classes_without_training_images_are_not_sampled(tmp_path, capsys):
+    images = np.random.default_rng(0).integers(0, 256, (60, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "gaps.npz", images=images, labels=np.arange(60) % 2 * 5)
+    words = ("--labels", "--held-out", "10", *TINY, "--cpu", "--quiet", "--out", tmp_path)
+    assert command(capsys, "train", tmp_path / "gaps.npz", *words)[0] == 0
+    (folder,) = tmp_path.glob("train-*")
+    for denoiser in ("network", "gaussian"):
+        target = ("--count", "6", "--denoiser", denoiser, "--format", "npz", "--out", tmp_path / denoiser)
+        assert command(capsys, "sample", folder, "--cpu", *target)[0] == 0
+        (path,) = (tmp_path / denoiser).glob("*.npz")
+        assert np.load(path)["labels"].tolist() == [0, 5] * 3
