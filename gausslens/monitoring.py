@@ -17,6 +17,7 @@ of the training so far apart, so that they never become many. The training itsel
 from, and the denoiser is put back as it was.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
@@ -231,7 +232,7 @@ class GeneralizationMonitor:
             A few sentences.
         """
         if not self._looks:
-            return "No look was taken: the training was too short to afford one."
+            return f"No look was taken: {self._why_none}"
         closest, memorizing, last = self.closest_to_gaussian, self.memorization, self._looks[-1]
         assert closest is not None
         sure = "" if closest.settled else ", so far"
@@ -251,6 +252,17 @@ class GeneralizationMonitor:
             words.append(f"No memorising is {seen} up to {unit} {last.step:g}{copies}.")
         words.append(f"Keep the weights of {unit} {self.recommended:g}.")
         return " ".join(words)
+
+    @property
+    def _why_none(self) -> str:
+        seconds = self._guess + (self._expected or 0.0)
+        longer = seconds / (self._time.share * self._time.main) if self._time.main else math.inf
+        if not 1 < longer < math.inf:
+            return "the training was too short to afford one."
+        return (
+            f"one may take {self._time.share:.0%} of the training's time, and would have taken about {seconds:.2g} s. Train "
+            f"about {math.ceil(longer)} times as long."
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """All that was seen and spent, as JSON can hold it, for `load_state_dict`."""

@@ -213,7 +213,7 @@ def load_auditee(config: AuditConfig, *, device: torch.device, progress: bool = 
         DataError: if they cannot be read, or do not fit the model.
         CheckpointError: if the model cannot be read.
     """
-    model = load_model(config.model, device=device)
+    model = load_model(config.model, kimg=config.kimg, device=device)
     check_levels(config.model)
     if config.train is not None:
         return fit(model, _named_images(config, model, progress), config)
@@ -357,7 +357,12 @@ def _named_images(config: AuditConfig, model: Model, progress: bool) -> RunImage
         if held_out.shape[1:] != train.shape[1:]:
             raise DataError(
                 f"held-out images must have the shape of the training images, {tuple(train.shape[1:])}; got "
-                f"{tuple(held_out.shape[1:])}. Say --size to make them equal."
+                f"{tuple(held_out.shape[1:])}. "
+                + (
+                    "Convert one of the sets."
+                    if held_out.shape[1] != train.shape[1]
+                    else "Say --size to make them equal."
+                )
             )
         if labels is not None:
             if unseen.labels is None:

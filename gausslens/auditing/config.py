@@ -32,6 +32,8 @@ class AuditConfig:
     """The values that become black and white, 0 and 255; needed for 16-bit and float images."""
     skip_broken: bool = False
     """Leave files that cannot be decoded out, instead of stopping."""
+    kimg: float | None = None
+    """Which snapshot of a run of ours, in thousands of images; by default the last."""
     augment: Augment | None = None
     """"flip" for a model that was trained on mirror images, too."""
     sigmas: tuple[float, ...] = ()

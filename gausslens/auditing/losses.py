@@ -297,7 +297,8 @@ def _answer(
     if not bool(denoised.isfinite().all()):
         raise DataError(
             f"{name} must return finite values; at sigma = {sigma:g} "
-            f"{int((~denoised.isfinite()).sum())} of {denoised.numel()} are NaN or infinite. Leave that noise level out."
+            f"{int((~denoised.isfinite()).sum())} of {denoised.numel()} are NaN or infinite. Name other levels with "
+            "--sigmas, or look whether its weights were read."
         )
     return denoised.to(x.device, torch.float64).flatten(1)
 

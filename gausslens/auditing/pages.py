@@ -1,5 +1,6 @@
 """The page of an audit: the verdict first, then the curves it rests on, then the pairs of samples and training images."""
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,12 +16,13 @@ from ..runs import Record
 from .auditee import Auditee
 from .rules import THRESHOLDS
 from .running import Audit
-from .telling import advice, sentence, summary, title
+from .telling import advice, detectable, sentence, summary, title
 from .transformations import Transformation
 
 _NOISE = Axis("noise level σ", log=True)
 _NAMES = {"network": "the model", "gaussian": "Gaussian", "multidelta": "multi-delta", "baseline": "baseline"}
 _PAIRS = 10  # on one grid
+_DRAWN, _SHOWN_LOSSES = (-1.0, 2.0), (1e-6, math.inf)  # uncertain positions and vanishing losses would flatten the rest
 
 
 def make_page(audit: Audit, who: Auditee, provenance: Mapping[str, Any], command: str) -> Page:
@@ -69,14 +71,15 @@ def _leaning(audit: Audit, command: str) -> Iterator[Figure]:
         ("position of the loss gap above the baseline", audit.find("position"), False),
         ("position ρ between Gaussian and multi-delta", audit.find("rho"), True),
     ]
-    series = tuple(_series(name, records, dashed=dashed) for name, records, dashed in leaning if records)
+    series = tuple(_series(name, records, dashed=dashed, within=_DRAWN) for name, records, dashed in leaning if records)
     decisive = [record["sigma"] for record in audit.find("window") if record["value"]]
     levels = ", ".join(f"{sigma:.3g}" for sigma in decisive) or "none"
     if series:
         yield CurveFigure(
             title="Between new and copied",
             caption="0 is a model to which training images are like any others, 1 one that returns training images. The "
-            f"verdict rests on the greatest of the solid lines among the levels at which a copier would be seen: {levels}.",
+            f"verdict rests on the greatest of the solid lines among the levels at which a copier would be seen: {levels}. "
+            f"What lies beyond {_DRAWN[0]:g} or {_DRAWN[1]:g} is drawn there.",
             command=command,
             x=_NOISE,
             y=Axis("position"),
@@ -84,7 +87,9 @@ def _leaning(audit: Audit, command: str) -> Iterator[Figure]:
             thresholds=tuple(Threshold(THRESHOLDS[name].value, name) for name in ("memorizing", "generalizing")),
         )
     losses = tuple(
-        _series(f"{said}, {where}", audit.find("loss", denoiser=name, on=on), dashed=on == "train")
+        _series(
+            *(f"{said}, {where}", audit.find("loss", denoiser=name, on=on)), dashed=on == "train", within=_SHOWN_LOSSES
+        )
         for name, said in _NAMES.items()
         for on, where in (("train", "training"), ("held_out", "held-out"))
         if audit.find("loss", denoiser=name, on=on)
@@ -92,7 +97,8 @@ def _leaning(audit: Audit, command: str) -> Iterator[Figure]:
     yield CurveFigure(
         title="Denoising losses",
         caption="Mean squared error a pixel, on training images (dashed) and held-out ones (solid), with the same noises "
-        "for all denoisers. A copier's loss is far lower on its training images.",
+        f"for all denoisers. A copier's loss is far lower on its training images; below {_SHOWN_LOSSES[0]:g} it is "
+        "drawn there.",
         command=command,
         x=_NOISE,
         y=Axis("loss", "pixel range [−1, 1] squared", log=True),
@@ -174,7 +180,7 @@ def _drawn(audit: Audit, who: Auditee) -> str:
         told.append(f"{len(named):,} are named as copies, at a false-discovery rate of 10 %.")
     power = [record for record in audit.find("detectable", probability=0.95) if record["samples"]]
     if power:
-        found = [(r["kind"], "more than was tried" if r["value"] is None else f"{r['value']:.2%}") for r in power]
+        found = [(record["kind"], detectable(record)) for record in power]
         told.append(
             f"The smallest share of copies that this audit would have found in 95 % of {power[0]['count']} trials, by what "
             f"copies look like: {'; '.join(f'{kind}: {share}' for kind, share in found)}."
@@ -233,7 +239,12 @@ def _told(record: Record) -> str:
     return f"{_quotient(record):.2f}" + ("" if changed == str(Transformation()) else f", {changed}")
 
 
-def _series(name: str, records: list[Record], *, dashed: bool = False) -> Series:
+def _series(
+    name: str, records: list[Record], *, dashed: bool = False, within: tuple[float, float] = (-math.inf, math.inf)
+) -> Series:
+    """A line over noise levels; what lies beyond the ends of `within` is drawn at them."""
     ordered = sorted(records, key=lambda record: record["sigma"])
     columns = [[record.get(part) for record in ordered] for part in ("sigma", "value", "low", "high")]
+    least, most = within
+    columns[1:] = [[None if v is None else min(max(v, least), most) for v in column] for column in columns[1:]]
     return Series(name, columns[0], columns[1], columns[2], columns[3], dashed=dashed)

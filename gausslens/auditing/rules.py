@@ -144,8 +144,17 @@ def _leans(evidence: Evidence) -> list[_Lean]:
 
 def _unfit(evidence: Evidence) -> str | None:
     """Why the model cannot be judged by these images, if so."""
-    if evidence.foreignness is not None and evidence.foreignness.expected is not None:
-        return f"the images look foreign to the model: {evidence.foreignness}."
+    behind, foreign = _behind(evidence), evidence.foreignness
+    if foreign is None or foreign.expected is None:
+        return behind
+    # What a network that is hardly trained answers follows no rule, and some preparation may always suit it a little better.
+    if behind is not None and foreign.gain is not None and foreign.gain.value > THRESHOLDS["far better"].value:
+        return f"{behind} Of other preparations, {foreign.expected} would suit it best, and not much better."
+    return f"the images look foreign to the model: {foreign}."
+
+
+def _behind(evidence: Evidence) -> str | None:
+    """Where the model denoises worse than a linear filter, at most levels."""
     if evidence.train_loss is None or evidence.intermediate is None:
         return None
     limit = THRESHOLDS["behind"].value

@@ -44,7 +44,19 @@ VERSION = 3
 
 REPORT = "report.html"
 _MEASURING = ("sigmas", "count", "noises", "samples", "steps", "augment", "features", "seed")
-_CIRCUMSTANCES = ("model", "train", "held_out", "fail_on", "json", "no_images", "blur", "out", "cpu", "skip_broken")
+_CIRCUMSTANCES = (
+    "model",
+    "kimg",
+    "train",
+    "held_out",
+    "fail_on",
+    "json",
+    "no_images",
+    "blur",
+    "out",
+    "cpu",
+    "skip_broken",
+)
 _FINISHED = "seconds"  # the quantity of a stage's last record
 _SAMPLES = "gausslens samples"
 _SAMPLES_A_FILE = 4 * BATCH

@@ -237,6 +237,7 @@ def take_power(copies: Copies, seed: int) -> Iterator[Record]:
             yield {
                 **{"quantity": "detectable", "value": curve.smallest(probability), "probability": probability},
                 **{"kind": curve.planting.name, "count": curve.trials, "samples": curve.samples},
+                "tried": curve.counts[-1] / curve.samples if curve.counts else None,
             }
 
 

@@ -28,7 +28,7 @@ _ADVICE = {
     "narrower network: `gausslens how-many` says how many images this takes, `gausslens train --monitor` when to stop.",
     IN_TRANSITION: "Stop earlier or train on more images, and audit again; `gausslens train --monitor` says when to stop.",
     GENERALIZING: "Nothing needs to be done. What this audit could have missed is said by its power, below.",
-    CANNOT_TELL: "See to what the reason says, and audit again.",
+    CANNOT_TELL: "Put right what the reason names, and audit again.",
 }
 
 
@@ -68,7 +68,7 @@ def summary(audit: "Audit") -> Iterator[tuple[str, str, str]]:
         What it is, the number with its 95 % interval, and what it is compared with.
     """
     verdict = audit.verdict
-    if verdict.lean is not None:
+    if verdict.lean is not None and verdict.verdict != CANNOT_TELL:
         yield (
             "lean toward copying",
             str(verdict.lean),
@@ -106,7 +106,7 @@ def summary(audit: "Audit") -> Iterator[tuple[str, str, str]]:
         yield "p of the copy test", f"{record['value']:.2g}", "chance alone; an alarm at .001 or below"
     for record in audit.find("detectable", probability=0.95, kind="noise 0.02"):
         if record["samples"]:  # else all are copies, and there is nothing to plant others among
-            share = "more than was tried" if record["value"] is None else f"{record['value']:.2%}"
+            share = detectable(record)
             yield "copies this audit would find", share, f"smallest share found in 95 % of {record['count']} trials"
     repeated = [record["value"] for record in audit.find("train_duplicates") if record["value"]]
     for number in repeated:
@@ -114,6 +114,13 @@ def summary(audit: "Audit") -> Iterator[tuple[str, str, str]]:
     for record in audit.find("shared_duplicates"):
         if record["value"]:
             yield "held-out images trained on", str(record["value"]), "they repeat a training image: take them out"
+
+
+def detectable(record: Record) -> str:
+    """The smallest share of copies that would be found, or what was tried in vain."""
+    if record["value"] is not None:
+        return f"{record['value']:.2%}"
+    return "more than was tried" if record.get("tried") is None else f"more than {record['tried']:.2%}"
 
 
 def as_json(audit: "Audit") -> str:

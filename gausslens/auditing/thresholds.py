@@ -26,6 +26,11 @@ THRESHOLDS = {
     "behind": Threshold(
         1.1, "loss in units of the baseline's above which a model falls behind; networks of digits: .7 to 1.03"
     ),
+    "far better": Threshold(
+        0.8,
+        "loss of another preparation, in units of the loss as given, above which it is no reason for a model that is "
+        "behind: our choice, as for training images alone",
+    ),
     "noisy": Threshold(0.9, "intermediate levels: the baseline leaves less of the noise, and of the images' variance"),
     "copies": Threshold(0.5, "most samples: our choice"),
     "some copies": Threshold(0.01, "the smallest share that 2,000 samples show reliably (two-set copy test)"),

@@ -85,8 +85,8 @@ def _summary(plan: Plan, found: Sequence[Findings], verdicts: Sequence[Verdict])
         f"{plan.name}: {plan.available:,} images of {sides} pixels to train on, and others held out. Networks "
         f"({plan.training['network']}, {plan.width} channels) were trained on {sizes} of them, for {plan.kimg:g} thousand "
         f"images, with up to {_trained(found)} each.",
-        f"Of the paper's 21 claims, {len(held)} hold here{_among(held)}, {len(refuted)} do not{_among(refuted)}, and for "
-        "the others there is not enough evidence.",
+        f"Of the paper's 21 claims, here hold {len(held)}{_among(held)}, do not hold {len(refuted)}{_among(refuted)}, and "
+        "for the others there is not enough evidence.",
     ]
     unfinished = [findings.study for findings in found if not findings.finished]
     if unfinished:

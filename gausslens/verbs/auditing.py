@@ -22,6 +22,7 @@ command goes on where it was.
 
 examples:
   gausslens audit runs/train-digits-1a2b3c4d
+  gausslens audit runs/train-digits-1a2b3c4d --kimg 40
   gausslens audit network.pkl --train cifar10.zip --held-out cifar10-test.zip
   gausslens audit my-diffusers-folder --train photos/ --unseen 500 --size 64 --blur
   gausslens audit mypackage.models:denoiser --train scans.npz --held-out new-scans.npz --samples 0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Study a set of images as the paper does: train models on more and more of them, on disjoint halves, narrow and wide, for
-short and for long; measure them beside their controls; judge the paper's claims; and write one page with every figure.
+short and for long; measure them beside their controls; judge the paper's claims; and write one page with the figures.
 Stopped at any moment, the same command goes on. What was done before is not done again.
 
 examples:
@@ -28,6 +28,8 @@ examples:
   gausslens study digits --only size,time --seeds 5
   gausslens study scans/ --size 64 --model ncsnpp --width 64 --kimg 2000 --no-images
   gausslens study photos.zip --budget 60 --dry-run"""
+
+_LONG = 24 * 3600  # seconds of work after which it is said what would take less
 
 
 @dataclass(frozen=True)
@@ -65,12 +67,15 @@ def listing(plan: "Plan", options: Options) -> str:
     from ..studies.cells import CellStore
     from ..studies.running import cells_of
 
-    store, lines, left = CellStore(Path(options.out) / "cells"), [], 0.0
+    store, lines, left, n_done = CellStore(Path(options.out) / "cells"), [], 0.0, 0
     for cell in cells_of(plan):
         done = store.is_done(cell)
-        left += 0 if done else cell.cost
+        left, n_done = left + (0 if done else cell.cost), n_done + done
         lines.append(f"{'done' if done else f'{cell.cost:6.1f} s':>9}  {cell.name:32} {_told(cell.options)}")
-    return "\n".join([*lines, f"{len(lines)} cells, about {left / 60:.1f} minutes of one worker left."])
+    time = f"{left / 60:.1f} minutes" if left < 7200 else f"{left / 3600:.1f} hours"
+    told = f"{len(lines)} cells, of which {n_done} are done; about {time} of one worker left."
+    slow = " A GPU, fewer studies (--only) or shorter training (--kimg) would take less." if left > _LONG else ""
+    return "\n".join([*lines, told + slow])
 
 
 @contextmanager

@@ -22,6 +22,14 @@ from .diffusers_folder import is_diffusers, load_diffusers
 from .model import Model
 from .objects import as_model, is_object_name, load_object
 
+_WRAP = (
+    "is a pickle of PyTorch, which may run anything when it is read. Load it in a Python file of your own, and name the "
+    "denoiser that is made there, such as {}:denoiser."
+)
+_ADVICE = {
+    ".py": "is Python code: name the object in it, {0}:OBJECT, from the folder that holds it.",
+    **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin"), _WRAP.format("my_models")),
+}
 _CORRECTIONS = ("shape", "classes", "bounds", "encode")
 
 
@@ -53,6 +61,8 @@ def load_model(
     unknown = corrections.keys() - set(_CORRECTIONS)
     if unknown:
         raise ConfigError(f"expected corrections among {', '.join(_CORRECTIONS)}; got {', '.join(sorted(unknown))}.")
+    if isinstance(source, str | os.PathLike) and Path(source).suffix in _ADVICE:
+        raise CheckpointError(f"{source} {_ADVICE[Path(source).suffix].format(Path(source).stem)}")
     if _is_ours(source):
         trained = source if isinstance(source, Run) else Path(source)
         denoiser = load_trained(trained, kimg=kimg, ema=ema, device=device)

@@ -67,6 +67,15 @@ def test_a_model_behind_the_baseline_on_both_sets_cannot_be_judged():
     assert judge(evidence(0.0, train_loss=mostly_fine, held_out_loss=mostly_fine)).verdict == "generalizing"
 
 
+def test_a_model_that_is_not_trained_is_not_said_to_expect_other_images():
+    expected = "images in [-1, 1], and these seem to be in [0, 1]"
+    for gain, told in ((0.97, "worse than a plain Wiener filter"), (0.4, "look foreign to the model")):
+        found = judge(evidence(train=3.0, held_out=3.0, foreignness=Foreignness(expected, near(gain), 1.0)))
+        assert found.verdict == "cannot tell"
+        assert told in found.reasons[0]
+        assert expected in found.reasons[0]
+
+
 def test_foreign_images_cannot_be_judged():
     foreign = Foreignness("channels in the order BGR of these images", near(0.9), 1.0)
     found = judge(evidence(0.9, foreignness=foreign))

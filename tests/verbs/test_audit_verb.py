@@ -222,3 +222,20 @@ def test_features_that_do_not_take_the_images_are_refused_before_anything_is_mea
     assert code == 2
     assert "odd_models:of_sixteen fails on images of shape (3, 8, 8)" in err
     assert not list(tmp_path.glob("audit-*"))
+
+
+def test_a_snapshot_of_a_run_is_audited(tmp_path, capsys):
+    config = TrainConfig(
+        "digits", split="s1:12", width=8, kimg=1.0, batch=64, snapshots=(0.5,), cpu=True, out=str(tmp_path)
+    )
+    run = train(config).path
+    words = (*FAST, "--out", tmp_path)
+    assert command(capsys, "audit", run, "--kimg", "0.5", *words)[0] == 0
+    (folder,) = tmp_path.glob("audit-*")
+    assert "--kimg 0.5" in (folder / "report.html").read_text()
+    (snapshot,) = (run / "snapshots").glob("*0.5.safetensors")
+    assert command(capsys, "audit", snapshot, *words)[0] == 0
+    assert list(tmp_path.glob("audit-*")) == [folder]  # the same weights, so the same audit
+    code, _, err = command(capsys, "audit", run, "--kimg", "0.7", *words)
+    assert code == 2
+    assert "0.5" in err

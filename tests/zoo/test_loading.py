@@ -170,9 +170,14 @@ def test_what_is_no_model_is_refused(here, source, message):
 
 
 def test_folders_and_files_of_others_are_refused(tmp_path):
-    (tmp_path / "weights.pt").write_bytes(b"PK\x03\x04" + bytes(100))
-    with pytest.raises(CheckpointError, match="not a readable safetensors file"):
-        load_model(tmp_path / "weights.pt")
+    for name, told in (
+        ("weights.safetensors", "not a readable safetensors file"),
+        ("weights.pt", "pickle of PyTorch, which may run anything"),
+        ("mine.py", "name the object in it, mine:OBJECT"),
+    ):
+        (tmp_path / name).write_bytes(b"PK\x03\x04" + bytes(100))
+        with pytest.raises(CheckpointError, match=told):
+            load_model(tmp_path / name)
     with pytest.raises(CheckpointError, match="expected the directory of a run"):
         load_model(tmp_path)
     (tmp_path / "config.json").write_text("[]")

@@ -120,7 +120,7 @@ def slope(points: Mapping[Real, Number], sizes: Iterable[Real] = ()) -> Number:
     if absent:
         raise MissingError(f"no record at {absent[0]:g}, which other seeds have")
     if len(points) < 2:
-        raise MissingError(f"at least 2 sizes are needed for a slope, {len(points)} found")
+        raise MissingError(f"at least 2 values are needed for a slope, {len(points)} found")
     logs = [math.log(size) for size in points]
     centre = sum(logs) / len(logs)
     scale = sum((x - centre) ** 2 for x in logs)

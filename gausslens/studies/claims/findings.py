@@ -191,6 +191,11 @@ def pixel_scale(evidence: Evidence) -> float:
     return scale
 
 
+def unit_words(evidence: Evidence) -> str:
+    """What to say of a gap's unit: nothing for the paper's images."""
+    return "" if any(record.get("data") in PIXEL_UNITS for record in evidence.records) else ", over the data's RMS"
+
+
 def _against(name: str, threshold: Threshold, combined: Combined, images: int | None) -> Statistic:
     interval = combined.interval()
     if interval is None:

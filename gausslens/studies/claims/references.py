@@ -5,7 +5,7 @@ the paper's images.
 """
 
 from .evidence import Evidence, Number, greatest, mean, mean_at, window
-from .findings import Control, Finding, Statistic, control, pixel_scale, statistic
+from .findings import Control, Finding, Statistic, control, pixel_scale, statistic, unit_words
 from .thresholds import HIGH_NOISE, LOW_NOISE, MUCH_CLOSER
 
 AUTOMATIC = (
@@ -35,8 +35,8 @@ def c5(evidence: Evidence) -> Finding:
         return greatest(curve.values()) / pixel_scale(evidence)
 
     return Finding(
-        (statistic("largest RMSE(L, θ) at σ ≥ 20 and σ ≤ 0.1", "C5 gap", linear, worst),),
-        control("largest RMSE(L, θ) between", linear, between),
+        (statistic(f"largest RMSE(L, θ) at σ ≥ 20 and σ ≤ 0.1{unit_words(evidence)}", "C5 gap", linear, worst),),
+        control(f"largest RMSE(L, θ) between{unit_words(evidence)}", linear, between),
     )
 
 
@@ -56,7 +56,8 @@ def c6(evidence: Evidence) -> Finding:
     def worst(records: Evidence) -> Number:
         return greatest(records.where(n=max(fits.by("n"))).curve().values()) / pixel_scale(evidence)
 
-    judged = statistic("largest RMSE(L, G), unshrunk", "C6 gap", fits.where(on="held_out", of=(None, "network")), worst)
+    said = f"largest RMSE(L, G), unshrunk{unit_words(evidence)}"
+    judged = statistic(said, "C6 gap", fits.where(on="held_out", of=(None, "network")), worst)
     controls = control("the same for the multi-delta denoiser", fits.where(on="held_out", of="multidelta"), worst)
     controls += control("the same on Gaussian surrogates", fits.where(on="surrogate", of=(None, "network")), worst)
     return Finding((judged,), controls, AUTOMATIC)
