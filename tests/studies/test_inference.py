@@ -104,7 +104,7 @@ def test_slopes_are_least_squares():
     sizes, values = [10, 30, 100, 500], [0.4, 0.7, 0.6, 1.1]
     expected = stats.linregress(np.log(sizes), values).slope
     assert slope({n: Number(v) for n, v in zip(sizes, values, strict=True)}).value == pytest.approx(expected)
-    with pytest.raises(MissingError, match="at least 2 sizes"):
+    with pytest.raises(MissingError, match="at least 2 values"):
         slope({10: Number(1.0)})
 
 
