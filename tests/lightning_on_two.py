@@ -1,16 +1,18 @@
-"""Run on two processes by torchrun: a training that is watched, keeps checkpoints and is stopped; prints what was kept."""
+"""Run on two processes by torchrun: a training that is watched, keeps checkpoints and is stopped; writes what came of it."""
 
 import sys
 from pathlib import Path
 
-import lightning.pytorch as lightning
 import torch
 from test_monitoring import HELD_OUT, TRAIN
 from test_monitoring_lightning import Eager, growing
 
 from gausslens.monitoring_lightning import monitoring_callback
 
-if __name__ == "__main__":
+
+def main():
+    import lightning.pytorch as lightning
+
     torch.set_num_threads(1)
     monitor, folder = Eager(TRAIN, HELD_OUT), Path(sys.argv[1])
     trainer = lightning.Trainer(
@@ -27,3 +29,7 @@ if __name__ == "__main__":
     )
     trainer.fit(growing(), torch.utils.data.DataLoader(torch.zeros(100, 1), batch_size=1))
     Path(folder, f"{trainer.global_rank}.txt").write_text(f"{trainer.global_step} {monitor.recommended}")
+
+
+if __name__ == "__main__":
+    main()
