@@ -29,6 +29,8 @@ def main():
     )
     trainer.fit(growing(), torch.utils.data.DataLoader(torch.zeros(100, 1), batch_size=1))
     Path(folder, f"{trainer.global_rank}.txt").write_text(f"{trainer.global_step} {monitor.recommended}")
+    torch.distributed.barrier()  # a process that ends while another still speaks to it may abort
+    torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
