@@ -113,3 +113,15 @@ def test_a_reader_who_has_read_enough_hears_nothing_more():
     finally:
         os.close(written)
     assert (answer.returncode, answer.stderr) == (1, b"")
+
+
+def test_a_terminal_without_greek_letters_gets_question_marks():
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    words = [sys.executable, "-m", "gausslens", "audit", "--help"]
+    answer = subprocess.run(words, capture_output=True, text=True, timeout=120, env=environment, check=False)
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_a_comma_in_the_name_of_a_folder_is_part_of_it(tmp_path, capsys):
+    assert cli.main(["report", str(tmp_path / "my,runs")]) == 2
+    assert "my,runs" in capsys.readouterr().err

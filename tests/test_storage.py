@@ -120,3 +120,8 @@ def test_files_of_another_kind_are_refused(tmp_path, metadata, message):
     save_file({"x": torch.ones(2)}, tmp_path / "a", metadata=metadata)
     with pytest.raises(CheckpointError, match=message):
         load_tensors(tmp_path / "a", kind="moments")
+
+
+def test_a_name_that_is_too_long_is_the_error_that_is_told(tmp_path):
+    with pytest.raises(CheckpointError, match="could not write"):
+        storage.save_text(tmp_path / ("x" * 300), "")

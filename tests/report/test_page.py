@@ -232,3 +232,7 @@ def test_figures_that_cannot_be_drawn_are_refused_when_made():
 def test_print_and_phone_have_their_own_style(whole):
     assert re.search(r"@media print \{", whole)
     assert re.search(r"@media \(max-width: 42rem\)", whole)
+
+
+def test_names_that_no_text_can_hold_are_shown_with_a_question_mark():
+    assert "caf?" in render(Page("caf\udce9", "s", sections=()))
