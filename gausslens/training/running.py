@@ -6,6 +6,7 @@ is drawn on the device for each process's part of the batch, depends on the numb
 started by `torchrun` and share the file system.
 """
 
+import atexit
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from ..acceleration import fitting_threads
 from ..config import TrainConfig
@@ -21,6 +23,7 @@ from ..data.loading import ImageSet, load_images
 from ..data.manifests import manifest
 from ..data.splits import Splits
 from ..errors import ConfigError, DataError, GausslensError, MissingExtraError
+from ..generation import best_device
 from ..images import as_tensor
 from ..nn import build_network, default_options
 from ..runs import Run
@@ -174,13 +177,22 @@ def _accelerator(config: TrainConfig) -> Any:
         raise ConfigError(f"tracker must be one of {', '.join(names)}; got {config.tracker!r}.")
     if config.tracker is not None and config.tracker not in {str(name) for name in get_available_trackers()}:
         raise MissingExtraError(f"the tracker {config.tracker!r} is not installed: pip install {config.tracker}.")
-    cpu = config.cpu or not torch.accelerator.is_available()  # unless told, accelerate joins no processes on CPUs
+    cpu = best_device(cpu=config.cpu).type == "cpu"  # unless told, accelerate joins no processes on CPUs
     try:
-        return Accelerator(
+        made = Accelerator(
             cpu=cpu, mixed_precision="no", log_with=config.tracker, project_dir=str(Path(config.out) / "logs")
         )
     except ValueError as error:  # it holds one device for the life of a process
         raise ConfigError(f"cpu={config.cpu} differs from an earlier run of this process: {error}") from None
+    if made.num_processes > 1:
+        atexit.register(_leave_group)
+    return made
+
+
+def _leave_group() -> None:
+    """Take leave of the other processes: one that ends with open connections may be aborted."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 @contextmanager
