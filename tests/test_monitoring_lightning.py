@@ -1,12 +1,12 @@
 """The monitor as a Lightning callback."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 from test_monitoring import HELD_OUT, TRAIN, mixture
+from two_processes import run_on_two
 
 from gausslens import MissingExtraError
 from gausslens.monitoring import GeneralizationMonitor
@@ -83,16 +83,7 @@ def test_a_trainer_is_watched_and_stopped(tmp_path):
 @pytest.mark.dist
 def test_two_processes_are_watched_by_one_and_stopped_together(tmp_path):
     pytest.importorskip("lightning.pytorch")
-    script = Path(__file__).with_name("lightning_on_two.py")
-    words = ["--standalone", "--nproc_per_node", "2", str(script), str(tmp_path)]
-    ran = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", *words],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
+    run_on_two(Path(__file__).with_name("lightning_on_two.py"), tmp_path)
     (steps, recommended), (others, _) = ((tmp_path / f"{rank}.txt").read_text().split() for rank in (0, 1))
     assert steps == others
     assert int(steps) < 10

@@ -19,7 +19,7 @@ from ..measures.gaps import gap
 from ..measures.intervals import Estimate
 from ..measures.neighbors import duplicates
 from ..measures.superposition import linearity
-from ..measuring.measurements import of_curve, of_estimate
+from ..measuring.records import of_curve, of_estimate
 from ..noise import draw_noise, karras_sigmas
 from ..progress import measured
 from ..runs import Record

@@ -118,9 +118,7 @@ def summary(audit: "Audit") -> Iterator[tuple[str, str, str]]:
 
 def detectable(record: Record) -> str:
     """The smallest share of copies that would be found, or what was tried in vain."""
-    if record["value"] is not None:
-        return f"{record['value']:.2%}"
-    return "more than was tried" if record.get("tried") is None else f"more than {record['tried']:.2%}"
+    return f"more than {record['tried']:.2%}" if record["value"] is None else f"{record['value']:.2%}"
 
 
 def as_json(audit: "Audit") -> str:

@@ -108,14 +108,7 @@ class LinearDenoiser(nn.Module):
         return self._apply_fit("prediction", x, sigma)
 
     def unshrunk(self, x: Tensor, sigma: float | Tensor) -> Tensor:
-        """Wx + b of the unshrunk fit: a denoiser to compare with Gaussians.
-
-        Args:
-            x: noisy images, (b, *shape).
-            sigma: noise levels out of `sigmas`, a number or (b,).
-
-        Returns:
-            The denoised images, (b, *shape), in x's dtype.
+        """Wx + b of the unshrunk fit: a denoiser to compare with Gaussians, called as this one.
 
         Raises:
             ConfigError: if a level is none of `sigmas`, or there were too few calls for an unshrunk fit.

@@ -116,7 +116,7 @@ class Moments:
                 scatter.update(batch)
         except DataError as error:
             failure = error
-        scatter = share_between_ranks(scatter, failure, alone=not across_ranks)
+        scatter = share_between_ranks(scatter, failure, across_ranks=across_ranks)
         if rank is not None and rank > min(scatter.n_seen, scatter.dim):
             raise ConfigError(
                 f"rank must be at most min(N, d) = min({scatter.n_seen}, {scatter.dim}); got {rank}. Lower it, or pass None."
@@ -124,7 +124,7 @@ class Moments:
         eigvals, eigvecs, trace = scatter.spectrum()
         is_one_shot = hasattr(images, "__next__")
         if scatter.sketched and not is_one_shot:
-            eigvals, eigvecs = _refine(images, bounds, scatter, eigvecs, alone=not across_ranks)
+            eigvals, eigvecs = _refine(images, bounds, scatter, eigvecs, across_ranks=across_ranks)
         return cls._from_spectrum(scatter, eigvals, eigvecs, trace, rank)
 
     @classmethod
@@ -243,7 +243,7 @@ class Moments:
 
 
 def _refine(
-    images: Images, bounds: Bounds, scatter: Scatter, basis: Float[Tensor, "d k"], *, alone: bool
+    images: Images, bounds: Bounds, scatter: Scatter, basis: Float[Tensor, "d k"], *, across_ranks: bool
 ) -> tuple[Float[Tensor, "k"], Float[Tensor, "d k"]]:
     """Subspace iteration from a sketched basis Q ← qr(ΣQ), then the spectrum of QᵀΣQ; a pass over the data each."""
     for remaining in reversed(range(_REFINEMENTS + 1)):
@@ -252,7 +252,7 @@ def _refine(
             rows = scatter.centre(batch)
             product.addmm_(rows.T, rows @ basis)
             n_seen += len(batch)
-        if not alone:
+        if across_ranks:
             n_seen, product = sum_over_ranks(n_seen), sum_over_ranks(product)
         if int(n_seen) != scatter.count:
             raise DataError(

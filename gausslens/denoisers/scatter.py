@@ -252,13 +252,13 @@ def sum_over_ranks(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def share_between_ranks(scatter: Scatter | None, failure: DataError | None, *, alone: bool = False) -> Scatter:
+def share_between_ranks(scatter: Scatter | None, failure: DataError | None, *, across_ranks: bool = True) -> Scatter:
     """The scatter of the images of all ranks, on every rank; with one rank, what was passed in.
 
     Args:
         scatter: this rank's scatter, or None if its images could not be read.
         failure: why they could not be read.
-        alone: whether the other ranks take no part.
+        across_ranks: whether the other ranks take part.
 
     Returns:
         The joint scatter.
@@ -267,7 +267,7 @@ def share_between_ranks(scatter: Scatter | None, failure: DataError | None, *, a
         DataError: on every rank if any rank failed, so that none waits for another.
     """
     own = (str(failure) if failure else None, scatter.shape if scatter else None, scatter.n_seen if scatter else 0)
-    reports = [own] * (1 if alone else world_size())
+    reports = [own] * (world_size() if across_ranks else 1)
     if len(reports) > 1:
         dist.all_gather_object(reports, own)
     failures = [f"rank {rank}: {message}" for rank, (message, _, _) in enumerate(reports) if message]

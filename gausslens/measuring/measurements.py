@@ -6,7 +6,6 @@ independent units), and what it is the number of: `sigma`, `on` (train, held_out
 could have been trained on), and others.
 """
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -19,16 +18,16 @@ from ..denoisers.preconditioned import Preconditioned
 from ..errors import ConfigError
 from ..images import dequantize
 from ..measures.copying import memorization
-from ..measures.curves import Curve
 from ..measures.gaps import gap, identity_gap
-from ..measures.intervals import Estimate, mean_estimate
+from ..measures.intervals import mean_estimate
 from ..measures.jacobian import jacobian_spectrum
-from ..measures.similarity import Similarity, agreement
+from ..measures.similarity import agreement
 from ..measures.spectrum import Alignment, alignment
 from ..measures.superposition import linearity
 from ..noise import draw_noise, draw_order
 from ..runs import Record
 from ..training.validation import denoising_losses
+from .records import of_curve, of_estimate, of_similarity, record_of
 from .subject import Inputs, Subject
 
 Pair: TypeAlias = tuple[str, Any, str, Any]
@@ -237,23 +236,6 @@ def _gaps(subject: Subject, pairs: Sequence[Pair]) -> Iterator[Record]:
                 yield from of_curve(f"gap_{metric}", curve, on=inputs.name, denoiser=name, reference=against)
 
 
-def of_estimate(quantity: str, estimate: Estimate, **tags: Any) -> Record:
-    """The record of one number with its interval."""
-    interval = {"low": _finite(estimate.low), "high": _finite(estimate.high), "count": estimate.count}
-    return _record(quantity, estimate.value, **interval, **tags)
-
-
-def of_curve(quantity: str, curve: Curve, **tags: Any) -> Iterator[Record]:
-    """The records of a curve, one for each noise level.
-
-    Yields:
-        The records.
-    """
-    columns = (column.tolist() for column in (curve.sigmas, curve.values, curve.low, curve.high))
-    for sigma, value, low, high in zip(*columns, strict=True):
-        yield of_estimate(quantity, Estimate(value, low, high, curve.count), sigma=sigma, **tags)
-
-
 def of_samples(subject: Subject, name: str, samples: Tensor) -> Iterator[Record]:
     """The records of whether samples are copies of the training images.
 
@@ -281,17 +263,7 @@ def of_samples(subject: Subject, name: str, samples: Tensor) -> Iterator[Record]
         numbers = {"copy_test_p": tested.p_value, "nearer_train": tested.nearer_train}
         numbers |= {"nearer_held_out": tested.nearer_held_out, "copies_named": len(tested.copies)}
         for quantity, value in numbers.items():
-            yield _record(quantity, value, count=len(samples), denoiser=name)
-
-
-def of_similarity(likeness: Similarity, **tags: Any) -> Iterator[Record]:
-    """The records of how alike pairs of images are, one for each measure.
-
-    Yields:
-        The records.
-    """
-    for name in ("rmse", "nmse", "correlation", "ssim"):
-        yield of_estimate(f"agreement_{name}", getattr(likeness, name), **tags)
+            yield record_of(quantity, value, count=len(samples), denoiser=name)
 
 
 def of_distillation(subject: Subject, name: str, inputs: Inputs) -> Iterator[Record]:
@@ -346,17 +318,17 @@ def of_alignment(name: str, inputs: Inputs, calls: int, levels: Sequence[Alignme
     """
     for found in levels:
         tags = {"sigma": found.sigma, "on": inputs.name, "denoiser": name, "count": calls}
-        yield _record("asymmetry", found.asymmetry, **tags)
+        yield record_of("asymmetry", found.asymmetry, **tags)
         passed = int((found.gaussian_singular_values > 0.5).sum())
         cuts: dict[int, dict[str, bool]] = {k: {} for k in _OVERLAPS if k <= len(found.overlap)}
         if 0 < passed < len(found.overlap):  # where gains fall most steeply, whatever the eigenvalues do there
             cuts[passed] = {"passed": True}
         for k, marked in cuts.items():
             cut = {**tags, "k": k, "separated": bool(found.separated[k - 1]), **marked}
-            yield _record("overlap", float(found.overlap[k - 1]), **cut)
-            yield _record("overlap_chance", float(found.chance[k - 1]), **cut)
+            yield record_of("overlap", float(found.overlap[k - 1]), **cut)
+            yield record_of("overlap_chance", float(found.chance[k - 1]), **cut)
             if found.ceiling is not None:
-                yield _record("overlap_ceiling", float(found.ceiling[k - 1]), **cut)
+                yield record_of("overlap_ceiling", float(found.ceiling[k - 1]), **cut)
 
 
 def distilled(subject: Subject) -> list[str]:
@@ -377,19 +349,10 @@ def half_moments(subject: Subject) -> tuple[Moments, Moments] | None:
     return Moments.fit(first, device=subject.device), Moments.fit(second, device=subject.device)
 
 
-def _record(quantity: str, value: float | int, **tags: Any) -> Record:
-    return {"quantity": quantity, "value": _finite(value), **tags}
-
-
-def _finite(value: float | int) -> float | int | None:
-    """JSON has no other numbers."""
-    return value if math.isfinite(value) else None
-
-
 def _per_level(subject: Subject, quantity: str, values: Tensor | None, **tags: Any) -> Iterator[Record]:
     if values is not None:
         for sigma, value in zip(subject.sigmas.tolist(), values.tolist(), strict=True):
-            yield _record(quantity, value, sigma=sigma, **tags)
+            yield record_of(quantity, value, sigma=sigma, **tags)
 
 
 def _how(subject: Subject, inputs: Inputs) -> dict[str, Any]:

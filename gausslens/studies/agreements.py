@@ -28,7 +28,7 @@ def compare_samples(task: Task) -> Iterator[Record]:
     from ..images import quantize
     from ..measures.similarity import agreement
     from ..measuring.config import MeasureConfig
-    from ..measuring.measurements import of_similarity
+    from ..measuring.records import of_similarity
     from ..noise import draw_noise
 
     first, second = task.inputs

@@ -150,7 +150,7 @@ def _gaps(subject: "Subject", name: str, inputs: "Inputs") -> Iterator[Record]:
         The records.
     """
     from ..measures.gaps import gap
-    from ..measuring.measurements import of_curve
+    from ..measuring.records import of_curve
 
     denoiser, gaussian = subject.remembering[name], subject.remembering["gaussian"]
     linear = subject.linear(name, inputs).unshrunk

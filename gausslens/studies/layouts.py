@@ -41,7 +41,7 @@ def compare_layouts(task: Task) -> Iterator[Record]:
         multidelta with `noise` same.
     """
     from ..measures.similarity import agreement
-    from ..measuring.measurements import of_estimate
+    from ..measuring.records import of_estimate
 
     (sampled,) = task.inputs
     said = ("network", "width", "n", "kimg", "seed", "split", "preconditioning")

@@ -79,7 +79,7 @@ def follow_levels(task: Task) -> Iterator[Record]:
 
     from ..images import quantize
     from ..measures.intervals import mean_estimate
-    from ..measuring.measurements import of_estimate
+    from ..measuring.records import of_estimate
     from ..noise import draw_noise
     from ..sampling import sample
     from .directions import as_pictures

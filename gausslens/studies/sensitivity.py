@@ -64,7 +64,7 @@ def follow_jacobians(task: Task) -> Iterator[Record]:
 
     from ..images import quantize
     from ..measures.intervals import mean_estimate
-    from ..measuring.measurements import of_estimate
+    from ..measuring.records import of_estimate
     from ..noise import draw_noise, karras_sigmas
     from ..sampling import sample
     from .directions import as_pictures

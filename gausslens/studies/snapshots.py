@@ -53,7 +53,8 @@ def look_at_snapshot(task: Task) -> Iterator[Record]:
     """
     from ..measures.gaps import gap
     from ..measures.neighbors import nearest
-    from ..measuring.measurements import of_curve, of_samples
+    from ..measuring.measurements import of_samples
+    from ..measuring.records import of_curve
 
     subject, tags = subject_of(task)
     network = subject.remembering["network"]

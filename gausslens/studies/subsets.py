@@ -44,7 +44,7 @@ def compare_gaussians(task: Task) -> Iterator[Record]:
     from ..denoisers.moments import Moments
     from ..generation import best_device, generate
     from ..measures.similarity import agreement
-    from ..measuring.measurements import of_similarity
+    from ..measuring.records import of_similarity
     from ..noise import draw_order
 
     options, device = task.options, best_device(cpu=task.options.get("cpu", False))

@@ -23,7 +23,7 @@ def vary_weights(task: Task) -> Iterator[Record]:
         `alpha`, pair by pair. `on` is held_out, or noise for inputs σ·eps.
     """
     from ..measures.superposition import linearity
-    from ..measuring.measurements import of_curve
+    from ..measuring.records import of_curve
 
     subject, tags = subject_of(task)
     (held_out,) = (inputs for inputs in subject.inputs if inputs.name == "held_out")

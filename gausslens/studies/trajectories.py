@@ -72,7 +72,7 @@ def follow_trajectories(task: Task) -> Iterator[Record]:
 
     from ..images import quantize
     from ..measures.similarity import agreement
-    from ..measuring.measurements import of_estimate
+    from ..measuring.records import of_estimate
     from ..noise import draw_noise
 
     subject, tags, denoisers = counterparts_of(task)

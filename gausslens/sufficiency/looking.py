@@ -50,7 +50,7 @@ def look_at_copies(task: Task) -> Iterator[Record]:
     from ..looks import Vantage, Watched
     from ..measures.intervals import proportion_estimate
     from ..measures.neighbors import nearest
-    from ..measuring.measurements import of_estimate
+    from ..measuring.records import of_estimate
     from ..measuring.references import load_run_images
     from ..runs import load_trained
 

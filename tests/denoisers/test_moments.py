@@ -1,8 +1,6 @@
 """Mean and spectrum against a covariance added up image by image: every source, route, rank, merge and file."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moment_cases import DIM, SHAPE, SOURCES, assert_equal_moments, assert_moments_of, bytes_of, images_of
 from safetensors.torch import save_file
+from two_processes import run_on_two
 
 from gausslens import CheckpointError, ConfigError, DataError, GaussianDenoiser, Moments
 from gausslens.denoisers import scatter
@@ -250,12 +249,7 @@ def test_other_units_are_taken_on_request():
 
 @pytest.mark.dist
 def test_two_processes_get_the_moments_of_the_union(tmp_path):
-    script = Path(__file__).with_name("distributed_moments.py")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    ran = subprocess.run(
-        [*launch, str(script), str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
+    run_on_two(Path(__file__).with_name("distributed_moments.py"), tmp_path)
     results = json.loads((tmp_path / "0.json").read_text())
     assert results == json.loads((tmp_path / "1.json").read_text())
     assert set(results) == {"dense", "few images", "rank", "rank of few images", "sketch", "uint8", "errors", "looks"}

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 from tiny_training import config
+from two_processes import run_on_two
 
 from gausslens import (
     CheckpointError,
@@ -325,16 +326,7 @@ def test_a_progress_bar_shows_speed_and_loss(tmp_path, capsys):
 @pytest.mark.dist
 def test_two_processes_learn_what_one_does(tmp_path):
     alone = train(config(tmp_path))
-    words = ["--standalone", "--nproc_per_node", "2", SCRIPT, str(tmp_path), f"out={str(tmp_path / 'two')!r}"]
-    ran = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", *words],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    path, records = json.loads(ran.stdout)
+    path, records = json.loads(run_on_two(SCRIPT, tmp_path, f"out={str(tmp_path / 'two')!r}"))
     assert Path(path).name == alone.path.name
     together = [(r["quantity"], r["step"], r["value"]) for r in records if r["quantity"] not in TIMES]
     expected = [(r["quantity"], r["step"], r["value"]) for r in numbers(alone)]
