@@ -68,10 +68,14 @@ def main() -> None:
             if find_spec("plotly"):
                 save_report(run.path / REPORT, make_page(found, who, run.provenance, "gausslens audit"))
             total = time.perf_counter() - start
-        network = sum(before.elapsed_time(after) for before, after in spans) / 1e3
+        by_stage = Counter()
+        for stage, before, after in spans:
+            by_stage[stage] += before.elapsed_time(after) / 1e3
+        network = sum(by_stage.values())
         record = {
             "model": model, "total_s": total, "network_s": network, "rest_s": total - network, "calls": len(spans),
             "stages_s": {r["stage"]: round(r["value"], 1) for r in found.records if r["quantity"] == "seconds"},
+            "network_by_stage_s": {stage: round(seconds, 1) for stage, seconds in by_stage.items()},
             "verdict": found.verdict.verdict, "n_train": found.n_train, "samples": who.sample_count,
             "page": find_spec("plotly") is not None,
             "hardware": torch.cuda.get_device_name(), "torch": torch.__version__,
@@ -110,9 +114,17 @@ def watched():
         thread.join()
 
 
+def _stage():
+    """The stage of the audit that is being worked on: what is called from the module `stages`."""
+    frame = sys._getframe()
+    while frame is not None and Path(frame.f_code.co_filename).stem != "stages":
+        frame = frame.f_back
+    return "before" if frame is None else frame.f_code.co_name
+
+
 @contextmanager
 def timed_network():
-    """Inside, every call of a network from outside of it leaves a pair of events in the list that is yielded."""
+    """Inside, every call of a network from outside of it leaves its stage and two events in the list that is yielded."""
     spans, inside = [], False
 
     def timed(forward):
@@ -127,7 +139,7 @@ def timed_network():
                 return forward(self, *args, **options)
             finally:
                 after.record()
-                spans.append((before, after))
+                spans.append((_stage(), before, after))
                 inside = False
 
         return wrapper

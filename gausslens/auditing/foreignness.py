@@ -11,7 +11,7 @@ baseline of `losses` on training and held-out images alike.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import permutations
@@ -144,27 +144,25 @@ def check_foreignness(
         return Foreignness(None, None, None)
     place, dtype = placement(denoiser, clean, device)
 
-    def losses(preparation: Preparation) -> Tensor:
-        # A memoriser's loss can be nothing at all; a millionth of the variance is as good as that.
-        found = _losses(denoiser, clean, of_class, preparation, levels, noises, seed, place, dtype)
-        return found + _NOTHING * spread**2
-
-    found: list[tuple[float, str, Estimate, float]] = []
     with evaluating(denoiser):
-        given = losses(Preparation("", 1.0, lambda x: x))
-        for preparation in ways:
-            other = losses(preparation)
-            on_train = ratio_interval(other[:, :n_train], given[:, :n_train])
-            on_all = ratio_interval(other, given)
-            # What a memoriser makes of new images follows no rule, so training images must not gainsay it.
-            if bool((on_train[1] > SUITS_WORSE).any()):
-                continue
-            for (values, low, high, units), limits in ((on_all, SUITS_BETTER), (on_train, SUITS_FAR_BETTER)):
-                ends = high.nan_to_num(nan=math.inf)
-                excess = min(end / limit for end, limit in zip(ends.sort().values.tolist(), limits, strict=False))
-                at = int(ends.argmin())
-                gain = Estimate(float(values[at]), float(low[at]), float(high[at]), units.shape[1])
-                found.append((excess, preparation.name, gain, levels[at]))
+        as_given, *others = _losses(denoiser, clean, of_class, ways, levels, noises, seed, place, dtype)
+    # A memoriser's loss can be nothing at all; a millionth of the variance is as good as that.
+    nothing = _NOTHING * spread**2
+    given = as_given + nothing
+    found: list[tuple[float, str, Estimate, float]] = []
+    for preparation, losses in zip(ways, others, strict=True):
+        other = losses + nothing
+        on_train = ratio_interval(other[:, :n_train], given[:, :n_train])
+        on_all = ratio_interval(other, given)
+        # What a memoriser makes of new images follows no rule, so training images must not gainsay it.
+        if bool((on_train[1] > SUITS_WORSE).any()):
+            continue
+        for (values, low, high, units), limits in ((on_all, SUITS_BETTER), (on_train, SUITS_FAR_BETTER)):
+            ends = high.nan_to_num(nan=math.inf)
+            excess = min(end / limit for end, limit in zip(ends.sort().values.tolist(), limits, strict=False))
+            at = int(ends.argmin())
+            gain = Estimate(float(values[at]), float(low[at]), float(high[at]), units.shape[1])
+            found.append((excess, preparation.name, gain, levels[at]))
     if not found:
         return Foreignness(None, None, None)
     excess, name, gain, sigma = min(found, key=lambda entry: entry[0])
@@ -197,31 +195,32 @@ def _losses(
     denoiser: Denoiser,
     clean: Tensor,
     classes: Tensor | None,
-    preparation: Preparation,
+    ways: Sequence[Preparation],
     levels: list[float],
     noises: int,
     seed: int,
     place: torch.device,
     dtype: torch.dtype,
-) -> Float[Tensor, "s n"]:
-    """Loss of T⁻¹D(Tx; sσ) at each level on each image: that of D on Tx, in the units of x."""
+) -> Float[Tensor, "p s n"]:
+    """Loss of T⁻¹D(Tx; sσ) at each level on each image: that of D on Tx, in the units of x; unprepared first."""
 
     def work(start: int, stop: int) -> Tensor:
         rows = torch.arange(start, stop)
-        x0 = clean[rows // noises]
-        eps = draw_noise(seed, rows, tuple(x0.shape[1:]), stream="foreign")
-        target = preparation.apply(x0).to(place, dtype)
+        eps = draw_noise(seed, rows, tuple(clean.shape[1:]), stream="foreign").to(place)
+        x0 = clean[rows // noises].to(place)
         labels = None if classes is None else classes[rows // noises]
         losses = []
-        for sigma in levels:
-            x = preparation.apply(x0 + sigma * eps).to(place, dtype)
-            error = (call(denoiser, x, preparation.scale * sigma, labels) - target).flatten(1).double()
-            losses.append(error.square().mean(1).cpu() / preparation.scale**2)
-        return torch.stack(losses)
+        for way in (Preparation("", 1.0, lambda x: x), *ways):
+            target = way.apply(x0).to(dtype)
+            for sigma in levels:
+                x = way.apply(x0 + sigma * eps).to(dtype)
+                error = (call(denoiser, x, way.scale * sigma, labels) - target).flatten(1).double()
+                losses.append(error.square().mean(1) / way.scale**2)
+        return torch.stack(losses).cpu()
 
     size = max(16, min(1024, _BATCH_NUMBERS // clean[0].numel()))
     values = torch.cat(list(in_batches(work, len(clean) * noises, size)), 1)
-    return values.reshape(len(levels), len(clean), noises).mean(2)
+    return values.reshape(1 + len(ways), len(levels), len(clean), noises).mean(3)
 
 
 def _reordered(x: Tensor, order: tuple[int, ...]) -> Tensor:

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._typing import Float, Images, Int, Sigmas
+from .._typing import Bool, Float, Images, Int, Sigmas
 from ..denoisers.protocol import Denoiser, call, evaluating, in_batches, placement
 from ..errors import ConfigError, DataError
 from ..images import Bounds, check_labels, dequantize, gather
@@ -273,34 +273,37 @@ def _losses(
     eps = draw_noise(seed, rows, tuple(x0.shape[1:]), stream=part.stream).to(home)
     labels = None if part.labels is None else part.labels[which.to(part.labels.device)]
     in_first = (rows // noises % 2 == 0).to(home)
-    losses, pulls = [], []
+    losses, pulls, finite = [], [], []
     for sigma in levels.tolist():
         x = x0 + sigma * eps.double()
-        errors = {
-            name: _answer(name, denoiser, x, sigma, labels, device) - x0.flatten(1)
-            for name, denoiser in denoisers.items()
-        }
-        plain = baseline(x.float(), sigma, in_first).double().flatten(1)
-        errors[BASELINE] = plain - x0.flatten(1)
+        answers = {name: _answer(denoiser, x, sigma, labels, device) for name, denoiser in denoisers.items()}
+        finite.append(torch.stack([answer.isfinite().all() for answer in answers.values()]))
+        errors = {name: answer - x0.flatten(1) for name, answer in answers.items()}
+        errors[BASELINE] = baseline(x.float(), sigma, in_first).double().flatten(1) - x0.flatten(1)
         toward = errors[MULTIDELTA] - errors[BASELINE]
         losses.append(torch.stack([error.square().mean(1) for error in errors.values()]))
         pulls.append(torch.stack([(toward * error).mean(1) for error in errors.values()]))
+    _check_finite(torch.stack(finite).cpu(), levels, list(denoisers))  # last, so that a GPU is waited for only once
     return torch.stack(losses, 1).cpu(), torch.stack(pulls, 1).cpu()
 
 
 def _answer(
-    name: str, denoiser: Denoiser, x: Tensor, sigma: float, labels: Tensor | None, device: torch.device | str | None
+    denoiser: Denoiser, x: Tensor, sigma: float, labels: Tensor | None, device: torch.device | str | None
 ) -> Float[Tensor, "b d"]:
     """A denoiser's answers, called where and in what dtype it is at home; back where x is, in float64."""
     place, dtype = placement(denoiser, x.float(), device)
     denoised = call(denoiser, x.to(place, dtype), sigma, labels)
-    if not bool(denoised.isfinite().all()):
-        raise DataError(
-            f"{name} must return finite values; at sigma = {sigma:g} "
-            f"{int((~denoised.isfinite()).sum())} of {denoised.numel()} are NaN or infinite. Name other levels with "
-            "--sigmas, or look whether its weights were read."
-        )
     return denoised.to(x.device, torch.float64).flatten(1)
+
+
+def _check_finite(finite: Bool[Tensor, "s k"], levels: Float[Tensor, "s"], names: list[str]) -> None:
+    """Raise unless all denoisers gave finite answers at all levels."""
+    if not bool(finite.all()):
+        level, which = (~finite).nonzero()[0].tolist()
+        raise DataError(
+            f"{names[which]} must return finite values; at sigma = {float(levels[level]):g} some are NaN or infinite. "
+            "Name other levels with --sigmas, or look whether its weights were read."
+        )
 
 
 def _per_image(values: Float[Tensor, "k s c"], noises: int) -> Float[Tensor, "k s n"]:

@@ -18,6 +18,7 @@ distance, carry one label, and never when d₁₆ ≤ d₁/t. Distances 0 and 0 
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ from .neighbors import nearest
 
 NEIGHBORS = 16
 _CHUNK_LABELS = 1 << 24
+_SHARED_LABELS = 64  # images by which the labellings that are kept grow
 
 
 @dataclass(frozen=True)
@@ -313,7 +315,7 @@ def _permuted(
     parts = []
     for index, start in enumerate(range(0, permutations, chunk)):
         draws = min(chunk, permutations - start)
-        labels = _urn_labels(len(images), sizes, draws, generator(seed, "copy test labels", index))
+        labels = _labels(len(images), sizes, draws, seed, index)
         all_train, any_train = labels[places[:, 0]], labels[places[:, 0]]
         for rank in range(1, places.shape[1]):
             larger = (places[:, rank] != places[:, 0]).nonzero()[:, 0]
@@ -324,11 +326,18 @@ def _permuted(
     return torch.cat(parts)
 
 
+def _labels(n_images: int, sizes: tuple[int, int], draws: int, seed: int, index: int) -> Bool[Tensor, "n_images draws"]:
+    """Part `index` of the random labellings of a seed, of the first images; those of fewer images begin those of more."""
+    enough = min(sum(sizes), _SHARED_LABELS * -(-n_images // _SHARED_LABELS))
+    return _urn_labels(enough, sizes, draws, seed, index)[:n_images]
+
+
+@lru_cache(maxsize=4)  # the trials of an audit's power are hundreds of tests under the same labellings
 def _urn_labels(
-    n_images: int, sizes: tuple[int, int], draws: int, random: torch.Generator
+    n_images: int, sizes: tuple[int, int], draws: int, seed: int, index: int
 ) -> Bool[Tensor, "n_images draws"]:
     """Labels of the first images of a random labelling: draws without replacement from an urn of the two kinds."""
-    uniform = torch.rand(n_images, draws, generator=random)
+    uniform = torch.rand(n_images, draws, generator=generator(seed, "copy test labels", index))
     labels = torch.empty(n_images, draws, dtype=torch.bool)
     left = torch.full((draws,), float(sizes[0]))
     for image in range(n_images):

@@ -69,6 +69,14 @@ def test_p_value_is_that_of_all_labellings():
     assert result.p_value == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / 40_000) + 1 / 40_000)
 
 
+def test_labellings_are_shared_by_tests_of_more_and_of_fewer_images():
+    few, more = (twoset._labels(n, (30, 40), 500, 3, 0) for n in (5, 64))
+    assert torch.equal(more[:5], few)
+    assert torch.equal(twoset._labels(70, (30, 40), 500, 3, 0).sum(0), torch.full((500,), 30))
+    assert not torch.equal(twoset._labels(5, (30, 40), 500, 3, 1), few)
+    assert not torch.equal(twoset._labels(5, (30, 40), 500, 4, 0), few)
+
+
 def test_permuted_differences_have_the_distribution_of_full_permutations():
     """The shortcuts (only samples that can count, only images they depend on) against permuting everything."""
     pool, threshold = images(60, 8, side=3), 0.5
@@ -95,7 +103,7 @@ def test_permuted_differences_have_the_distribution_of_full_permutations():
 
 
 def test_labels_are_drawn_without_replacement():
-    labels = twoset._urn_labels(10, (5, 5), 5000, torch.Generator().manual_seed(0))
+    labels = twoset._urn_labels(10, (5, 5), 5000, 0, 0)
     assert bool((labels.sum(0) == 5).all())
     assert float(labels.double().mean(1).sub(0.5).abs().max()) < 0.04
     together = (labels[0] & labels[9]).double().mean()
