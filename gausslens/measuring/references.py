@@ -4,7 +4,9 @@ References are made of exactly the images the network was trained on (mirror ima
 source whose content has changed since is refused. For a network with labels they are per class.
 """
 
+import hashlib
 import os
+from collections import OrderedDict
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +25,10 @@ from ..errors import ConfigError, DataError
 from ..images import Bounds, as_tensor, of_known_classes
 from ..noise import karras_sigmas
 from ..runs import Run
+
+# A study measures many models in one process, all of them beside the Gaussian of all images and each beside its own.
+_MOMENTS_KEPT = 2
+_moments: OrderedDict[tuple[object, ...], Moments] = OrderedDict()
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +105,26 @@ def load_run_images(run: Run, *, data: str | os.PathLike[str] | None = None, pro
     return RunImages(train, available, held_out, train_labels, held_out_labels, images.name)
 
 
+def moments_of(images: Tensor, *, device: torch.device | None = None, bounds: Bounds = (-1.0, 1.0)) -> Moments:
+    """`Moments.fit`, of which the last few are kept: the spectrum of 7,000 faces takes a minute on two cores.
+
+    Args:
+        images: (n, *shape), uint8 or float.
+        device: where to compute; None is where the images are.
+        bounds: admissible float values; None for other units.
+
+    Returns:
+        The moments; not to be written to.
+    """
+    content = hashlib.blake2b(images.contiguous().cpu().view(torch.uint8).numpy().data).digest()
+    key = (content, tuple(images.shape), images.dtype, str(device or images.device), bounds)
+    known = _moments.pop(key, None) or Moments.fit(images, device=device, bounds=bounds)
+    _moments[key] = known
+    if len(_moments) > _MOMENTS_KEPT:
+        _moments.popitem(last=False)
+    return known
+
+
 def gaussian_denoiser(
     images: RunImages,
     *,
@@ -118,7 +144,7 @@ def gaussian_denoiser(
         The denoiser.
     """
     if images.train_labels is None:
-        return GaussianDenoiser(moments or Moments.fit(images.train, device=device, bounds=bounds))
+        return GaussianDenoiser(moments or moments_of(images.train, device=device, bounds=bounds))
     return GaussianDenoiser.per_class(images.train, images.train_labels, device=device, bounds=bounds)
 
 

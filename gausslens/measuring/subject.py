@@ -26,7 +26,7 @@ from ..generation import generate
 from ..images import Bounds
 from ..noise import as_sigmas, draw_noise, karras_sigmas
 from .config import MeasureConfig
-from .references import RunImages, gaussian_denoiser, multidelta_denoiser
+from .references import RunImages, gaussian_denoiser, moments_of, multidelta_denoiser
 from .remembering import Remembering
 
 _LEVELS = 10
@@ -80,7 +80,7 @@ class Subject:
     @cached_property
     def moments(self) -> Moments:
         """Mean and covariance of the training images."""
-        return Moments.fit(self.images.train, device=self.device)
+        return moments_of(self.images.train, device=self.device)
 
     @cached_property
     def inputs(self) -> list[Inputs]:
@@ -109,7 +109,7 @@ class Subject:
         """The Gaussian denoiser of all images that could have been trained on; None where all were, or with labels."""
         if self.images.train_labels is not None or len(self.images.train) >= len(self.images.available):
             return None
-        moments = Moments.fit(self.images.available, device=self.device)
+        moments = moments_of(self.images.available, device=self.device)
         return GaussianDenoiser(moments).to(self.device, torch.float32)
 
     @property

@@ -115,7 +115,7 @@ def distill_by_adam(task: Task) -> Iterator[Record]:
     from ..denoisers.adam import BATCH
     from ..denoisers.distillation import distill
     from ..denoisers.gaussian import GaussianDenoiser
-    from ..denoisers.moments import Moments
+    from ..measuring.references import moments_of
 
     subject, tags = subject_of(task)
     if subject.calls is None:
@@ -124,7 +124,7 @@ def distill_by_adam(task: Task) -> Iterator[Record]:
     affordable = _ADAM_CALLS.get(subject.device.type, _ADAM_CALLS["cpu"])
     epochs = max(2, min(_ADAM_EPOCHS, affordable // len(images)))
     steps = epochs * -(-len(images) // BATCH)
-    gaussian = GaussianDenoiser(Moments.fit(images, device=subject.device)).to(subject.device)
+    gaussian = GaussianDenoiser(moments_of(images, device=subject.device)).to(subject.device)
     for done, sigma in enumerate(subject.sigmas.tolist()):
         task.report(done / len(subject.sigmas))
         # Inputs are divided by √d, so weights are √d times the matrix that they stand for.

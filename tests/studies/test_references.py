@@ -1,11 +1,14 @@
 """The study of references: its claims find their numbers, and trajectories and outputs are what they are said to be."""
 
+from collections import OrderedDict
+
 import pytest
 import torch
 from small_studies import check_drawing, missing, run_small
 
 from gausslens import GaussianDenoiser, Moments, MultiDeltaDenoiser, karras_sigmas, load_denoiser
 from gausslens.images import dequantize, quantize
+from gausslens.measuring import references
 from gausslens.measuring.references import load_run_images
 from gausslens.noise import draw_noise, draw_order
 from gausslens.report import ImageGrid, NoiseSlider
@@ -129,3 +132,18 @@ def test_three_seeds_are_enough_to_judge(tmp_path):
     findings = run_small("references", tmp_path, seeds=3)
     judged = {verdict.claim: verdict for verdict in judge(findings.records)}
     assert [statistic.lacks for claim in ("C5", "C7") for statistic in judged[claim].statistics] == [None] * 3
+
+
+def test_moments_of_the_same_images_are_computed_once(monkeypatch):
+    fits, fit = [], Moments.fit
+    monkeypatch.setattr(Moments, "fit", lambda images, **how: fits.append(images) or fit(images, **how))
+    monkeypatch.setattr(references, "_moments", OrderedDict())
+    images = torch.randint(0, 256, (3, 5, 1, 4, 4), dtype=torch.uint8)
+    everything = references.moments_of(images[0])
+    for part in (images[1], images[2]):
+        references.moments_of(part)
+        assert references.moments_of(images[0].clone()) is everything
+    assert len(fits) == 3
+    references.moments_of(images[1])  # two are kept
+    references.moments_of(images[1].reshape(5, 1, 2, 8))
+    assert len(fits) == 5
