@@ -12,6 +12,7 @@ from gausslens.data import Splits, load_images
 from gausslens.generation import generate
 from gausslens.measures.similarity import agreement
 from gausslens.noise import draw_order
+from gausslens.studies.catalogue import find_study
 from gausslens.studies.strong import pairs
 
 ROLES = ("large", "early", "narrow", "small")
@@ -77,6 +78,14 @@ def test_rows_are_of_the_halves_they_name(findings, figures):
     for label, images in zip(grid.rows, grid.images, strict=True):
         name, half = names[label.split()[0]], int(label[-1])
         assert np.array_equal(images, findings.array(f"narrow, seed 0, half {half}", name))
+
+
+def test_one_of_a_pair_alone_is_not_shown(findings, monkeypatch):
+    result = findings.result
+    monkeypatch.setattr(findings, "result", lambda key: None if key == "narrow, seed 0, half 2" else result(key))
+    titles = {figure.title for figure in find_study("strong").draw(findings)}
+    assert "Two models on disjoint images: narrow" not in titles
+    assert "Two models on disjoint images: large" in titles
 
 
 def test_subsets_are_compared_with_all_images(findings):
