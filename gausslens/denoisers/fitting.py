@@ -91,36 +91,34 @@ class Teacher:
             Inputs x and outputs D(x; σ) as rows, (b, d) each.
 
         Raises:
-            DataError: if an output is not finite.
+            DataError: if an output is not finite, which is found out when the next batch is asked for.
         """
         shape = tuple(pixels.shape[1:])
+        unseen: Tensor | None = None  # the last outputs, not yet looked at
 
         def work(start: int, stop: int) -> tuple[Tensor, Tensor]:
+            nonlocal unseen
             eps = draw_noise(self.seed, noise[start:stop], shape, stream=stream)
             if sign is not None:
                 eps = eps * sign[start:stop].to(eps).reshape(-1, *[1] * len(shape))
             clean = pixels[image[start:stop].to(pixels.device)].to(self.device)
             x = dequantize(clean, self.dtype) + sigma * eps.to(self.device, self.dtype)
-            return x.flatten(1), call(self.denoiser, x, sigma).flatten(1)
+            # A GPU has been at work while noise was drawn, and copying it has waited for that: looking costs nothing here.
+            self._check_finite(unseen, sigma)
+            unseen = call(self.denoiser, x, sigma).flatten(1)
+            return x.flatten(1), unseen
 
-        # A batch is looked at when the next one has been asked for, so that a GPU need not wait for noise to be drawn.
-        before: tuple[Tensor, Tensor] | None = None
-        for batch in in_batches(work, len(image), batch_size or self.batch_size):
-            if before is not None:
-                yield self._finite(*before, sigma)
-            before = batch
-        if before is not None:
-            yield self._finite(*before, sigma)
+        yield from in_batches(work, len(image), batch_size or self.batch_size)
+        self._check_finite(unseen, sigma)
 
-    def _finite(self, x: Tensor, denoised: Tensor, sigma: float) -> tuple[Tensor, Tensor]:
-        """The batch itself; raises if an output is not finite."""
-        if not bool(denoised.isfinite().all()):
+    def _check_finite(self, denoised: Tensor | None, sigma: float) -> None:
+        """Raise if outputs are not finite."""
+        if denoised is not None and not bool(denoised.isfinite().all()):
             broken = int((~denoised.isfinite()).sum())
             raise DataError(
                 f"the denoiser must return finite values; at sigma = {sigma:g} {broken} of {denoised.numel()} are "
                 f"NaN or infinite (inputs in {self.dtype}). Leave that noise level out, or call it with a wider dtype."
             )
-        return x, denoised
 
 
 def fit_in_closed_form(
