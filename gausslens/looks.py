@@ -27,7 +27,7 @@ from .errors import DataError
 from .images import Bounds, dequantize
 from .measures.copying import DUPLICATE_RMSE, distinct_neighbors
 from .measures.evaluation import NoisyInputs
-from .measures.intervals import Estimate, mean_estimate
+from .measures.intervals import Estimate, mean_estimate, ratio_interval
 from .noise import as_sigmas, draw_noise, draw_order
 from .sampling import sample
 
@@ -199,6 +199,13 @@ class Vantage:
             samples=self.samples,
             gaussian_by_image=tuple(float(f"{value:.6g}") for value in to_gaussian.tolist()),
         )
+
+    def relative_losses(self, denoiser: Denoiser) -> list[Estimate]:
+        """A denoiser's losses in units of the Gaussian's, on training images and, if there are such, on held-out ones."""
+        with evaluating(denoiser):
+            losses = self._losses_of(self._answers(denoiser))
+        found = [ratio_interval(own, of_gaussian) for own, of_gaussian in zip(losses, self._losses[0], strict=True)]
+        return [Estimate(float(value), float(low), float(high), len(units)) for value, low, high, units in found]
 
     def _call(self, denoiser: Denoiser, inputs: _Inputs, x: Tensor, sigma: float) -> Tensor:
         labels, (_, dtype) = inputs.labels, placement(denoiser, x, self.device)

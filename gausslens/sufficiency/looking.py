@@ -30,18 +30,19 @@ def looked_at(plan: Plan, n: int, seed: int, samples: int) -> Cell:
         The cell; equal for equal arguments.
     """
     model = plan.model(n, seed, split_seed=seed, snapshots=times(plan)[:-1])
-    calls = len(times(plan)) * (2 * _COUNT * _NOISES * 3 + samples * _STEPS)
+    calls = (len(times(plan)) + 1) * 2 * _COUNT * _NOISES * 3 + len(times(plan)) * samples * _STEPS
     return plan.on_model("look_at_copies", model, module=__name__, calls=calls, samples=samples)
 
 
-@versioned(1)
+@versioned(2)
 def look_at_copies(task: Task) -> Iterator[Record]:
     """Look at the network of the first input at each snapshot (see `looks`). Options: `samples`.
 
     Its arrays hold some samples of the end, uint8 (k, c, h, w), and the training images `nearest` to them.
 
     Yields:
-        rho, gaussian_rmse and memorised_fraction at each snapshot; the last with the number of `copies`.
+        rho, gaussian_rmse and memorised_fraction at each snapshot; the last with the number of `copies`. Of the end also
+        relative_loss, in units of the Gaussian's, on `train` and on `held_out`.
     """
     import torch
 
@@ -76,6 +77,8 @@ def look_at_copies(task: Task) -> Iterator[Record]:
         copied = of_estimate("memorised_fraction", proportion_estimate(look.copies, look.samples))
         yield {**tags, **copied, "copies": look.copies}
         task.report((number + 1) / len(run.snapshots))
+    for on, relative in zip(("train", "held_out"), vantage.relative_losses(network), strict=False):
+        yield {**tags, **of_estimate("relative_loss", relative), "on": on}
     shown = quantize(vantage.sampled(network, number)[:_SHOWN].cpu())
     _, indices = nearest(shown, images.train)
     task.save_arrays(samples=shown, nearest=images.train[indices[:, 0]])

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from ..errors import ConfigError
@@ -181,8 +182,20 @@ def answer_of(question: Question, networks: Sequence[tuple[int, int]]) -> Answer
         transition=fit_transition(counts),
         counts=tuple(counts),
         onsets=tuple(find_onset(n, list(of_size.values())) for n, of_size in sorted(shares.items())),
+        relative_loss=_relative_loss(question.records(networks)),
         command=_command(question),
     )
+
+
+def _relative_loss(records: Sequence[Record]) -> float | None:
+    """The mean over trainings of the networks of most images; of training and held-out images the lesser."""
+    found = [record for record in records if record["quantity"] == "relative_loss"]
+    most = max((record["n"] for record in found), default=None)
+    values: dict[str, list[float]] = {}
+    for record in found:
+        if record["n"] == most:
+            values.setdefault(record["on"], []).append(record["value"])
+    return min((fmean(of_set) for of_set in values.values()), default=None)
 
 
 def growing_sizes(available: int) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ import numpy as np
 
 import gausslens
 
+from ..auditing.thresholds import THRESHOLDS
 from ..report import Axis, CurveFigure, Figure, ImageGrid, Page, Section, Series, Threshold
 from ..runs import Record
 from ..studies.onset import Onset
@@ -31,6 +32,8 @@ class Answer:
         transition: from copying to novelty.
         counts: of every network, at its end.
         onsets: when memorising starts, by number of images.
+        relative_loss: of the network of most images, in units of the Gaussian's: on training or on held-out images, where it
+            is less; None if it was not measured.
         command: that asks the same.
     """
 
@@ -43,17 +46,18 @@ class Answer:
     transition: Transition
     counts: tuple[Count, ...]
     onsets: tuple[Onset, ...]
+    relative_loss: float | None
     command: str
 
     @property
     def words(self) -> str:
         """The answer in plain words."""
         trained = f"{self.network} with {self.width} channels, trained for {self.kimg:g} thousand images on {self.data}"
-        return "\n".join([f"{trained}:", self._how_many(), *self._how_long(), self._advice()])
+        return "\n".join([f"{trained}:", self._how_many(), *self._how_long(), *self._hardly_trained(), self._advice()])
 
     def as_json(self) -> dict[str, Any]:
         """The answer as JSON can hold it."""
-        fields = ("data", "network", "width", "kimg", "available", "threshold", "command")
+        fields = ("data", "network", "width", "kimg", "available", "threshold", "relative_loss", "command")
         return {
             **{name: getattr(self, name) for name in fields},
             "images_needed": asdict(self.transition.needed),
@@ -99,6 +103,16 @@ class Answer:
         if free:
             lines.append(f"  No memorising within {self.kimg:g} thousand images with {_listed(free)} images.")
         return lines
+
+    def _hardly_trained(self) -> list[str]:
+        """What to know if the network falls behind a linear filter even on images it was trained on."""
+        if self.relative_loss is None or self.relative_loss <= THRESHOLDS["behind"].value:
+            return []
+        most = max(count.n for count in self.counts)
+        return [
+            f"But it has hardly learned: with {most:,} images its loss is still {self.relative_loss:.2g} times that of a "
+            "plain Wiener filter, on training images too. Trained longer it may copy more; ask again with a longer --kimg."
+        ]
 
     def _advice(self) -> str:
         needed = self.transition.needed

@@ -65,6 +65,9 @@ def test_it_answers_and_goes_on(config, monkeypatch):
     assert told["images_needed"].keys() == {"value", "low", "high"}
     assert [onset["n"] for onset in told["onsets"]] == [8, 24, 90]
     assert "does not memorise even with 8" in found.answer.words
+    assert 0.5 < told["relative_loss"] < 2
+    assert "it has hardly learned: with 90 images" in replace(found.answer, relative_loss=1.2).words
+    assert "hardly learned" not in replace(found.answer, relative_loss=1.0).words
     assert "Copies among samples" in found.page.read_text()
 
     def refuse(*arguments, **options):
@@ -74,6 +77,17 @@ def test_it_answers_and_goes_on(config, monkeypatch):
     again = how_many(config)
     assert again.run.path == found.run.path
     assert again.answer.as_json() == found.answer.as_json()
+
+
+def test_networks_that_have_hardly_learned_are_told_from_trained_ones(config, monkeypatch):
+    monkeypatch.setattr(looking, "_COUNT", 100)
+    hardly, longer = (
+        how_many(replace(config, data="digits", sizes=(8, 64), seeds=1, width=8, learning_rate=5e-3, kimg=kimg)).answer
+        for kimg in (0.32, 12.8)
+    )
+    assert hardly.relative_loss > 1.5 > 1.1 > longer.relative_loss
+    assert "hardly learned" in hardly.words
+    assert "hardly learned" not in longer.words
 
 
 def test_seeds_are_trained_on_other_images(config):
