@@ -191,7 +191,8 @@ def located(plan: Plan, evidence: Evidence) -> Iterator[str]:
     if needed is not None and needed.value is not None:
         seeds = len(evidence.where(study="size", quantity="memorised_fraction", denoiser="network").seeds())
         ends = ", ".join("beyond those tried" if end is None else f"{end:,.0f}" for end in (needed.low, needed.high))
-        yield f"| N*: images from which on fewer than 5 % of samples are copies | {needed.value:,.0f} [{ends}] | {seeds} |"
+        what = f"N*: images from which on fewer than 5 % of samples are copies after training for {plan.kimg:g} thousand"
+        yield f"| {what} | {needed.value:,.0f} [{ends}] | {seeds} |"
     if turning is not None:
         what = f"τ*: thousand images after which N = {plan.few:,} is closest to its Gaussian"
         yield f"| {what} | {_timed(turning.value, turning.low, turning.high)} | {len(turning.at)} |"
