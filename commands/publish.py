@@ -10,7 +10,7 @@ of docs/reproduce.md stays as it is.
 import argparse
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from gausslens.report.drawings import drawing
@@ -22,6 +22,7 @@ from gausslens.studies.cells import Cell
 from gausslens.studies.claims import judge
 from gausslens.studies.claims.evidence import Evidence
 from gausslens.studies.claims.findings import Control, Statistic
+from gausslens.studies.claims.verdicts import Verdict
 from gausslens.studies.config import STUDIES
 from gausslens.studies.drawing import line
 from gausslens.studies.plans import Plan
@@ -77,10 +78,15 @@ def main() -> None:
     save(run, plan, records, RESULTS / plan.name, args.commit)
     save_seconds(args.run.parent / "cells", found, RESULTS / plan.name / "cells.jsonl")
     drawn = draw(found, RESULTS / plan.name / "figures")
-    text = PAGE.read_text()
-    begin, end = BEGIN.format(plan.name), END.format(plan.name)
+    fill(plan.name, tables(plan, records, found, drawn))
+    fill("verdicts", verdicts())
+
+
+def fill(name: str, lines: Iterable[str]) -> None:
+    """Put lines between the page's marks of this name."""
+    text, begin, end = PAGE.read_text(), BEGIN.format(name), END.format(name)
     head, tail = text[: text.index(begin) + len(begin)], text[text.index(end) :]
-    PAGE.write_text("\n".join([head, "", *tables(plan, records, found, drawn), tail]))
+    PAGE.write_text("\n".join([head, "", *lines, tail]))
 
 
 def save(run: Run, plan: Plan, records: list[Record], folder: Path, commit: str | None) -> None:
@@ -174,6 +180,36 @@ def tables(
     yield ""
 
 
+def verdicts() -> Iterator[str]:
+    """All claims on all data that are published, with how many of their numbers lie where the paper says.
+
+    Yields:
+        Lines.
+    """
+    published = sorted(RESULTS.glob("*/records.jsonl"))
+    judged = [judge([json.loads(line) for line in path.read_text().splitlines()]) for path in published]
+    yield f"| claim | {' | '.join(path.parent.name for path in published)} |"
+    yield f"|---|{'---|' * len(published)}"
+    for claims in zip(*judged, strict=True):
+        cells = " | ".join(_at_a_glance(claim) for claim in claims)
+        yield f"| **{claims[0].claim}** {claims[0].text} | {cells} |"
+    yield ""
+
+
+def _at_a_glance(claim: Verdict) -> str:
+    """A verdict, and how many numbers lie on the claimed side of their thresholds, whatever their error."""
+    known = [part for part in claim.statistics if part.value is not None]
+    if not known:
+        return "not measured"
+    right = sum(
+        (part.threshold.above is None or part.value > part.threshold.above)
+        and (part.threshold.below is None or part.value < part.threshold.below)
+        for part in known
+    )
+    missing = len(claim.statistics) - len(known)
+    return f"{claim.verdict}; {right} of {len(known)} as claimed" + (f", {missing} not measured" if missing else "")
+
+
 def located(plan: Plan, evidence: Evidence) -> Iterator[str]:
     """The transition: from which number of images on, and after which training.
 
@@ -191,7 +227,9 @@ def located(plan: Plan, evidence: Evidence) -> Iterator[str]:
     if needed is not None and needed.value is not None:
         seeds = len(evidence.where(study="size", quantity="memorised_fraction", denoiser="network").seeds())
         ends = ", ".join("beyond those tried" if end is None else f"{end:,.0f}" for end in (needed.low, needed.high))
-        what = f"N*: images from which on fewer than 5 % of samples are copies after training for {plan.kimg:g} thousand"
+        what = (
+            f"N*: images from which on fewer than 5 % of samples are copies after training for {plan.kimg:g} thousand"
+        )
         yield f"| {what} | {needed.value:,.0f} [{ends}] | {seeds} |"
     if turning is not None:
         what = f"τ*: thousand images after which N = {plan.few:,} is closest to its Gaussian"
