@@ -1,10 +1,11 @@
 """Publish a study: its records under results/, its curves as SVG, and the tables of docs/reproduce.md.
 
-    python commands/publish.py runs/study-cifar10-1a2b3c4d [--only size,time] [--commit HASH]
+    python commands/publish.py runs/study-cifar10-1a2b3c4d [--only size,time] [--commit HASH] [--verdicts-only]
 
 RUN is the folder of a study beside its cells, of which `cells.jsonl` says how long each took. Every number in the tables is
 computed here from records; the paper's numbers beside them are of arXiv:2410.24060 and its published notebooks. Other text
-of docs/reproduce.md stays as it is.
+of docs/reproduce.md stays as it is. Of a study that anybody can repeat within the hour, `--verdicts-only` keeps the verdicts
+with their numbers, and neither records nor curves.
 """
 
 import argparse
@@ -69,16 +70,29 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--only", default=",".join(STUDIES), help="studies to publish, comma-separated; by default all")
     parser.add_argument("--commit", help="the version of the code, for sessions that do not know theirs")
+    parser.add_argument(
+        "--verdicts-only", action="store_true", help="publish the claims, and neither records nor curves"
+    )
     args = parser.parse_args()
     run = Run.open(args.run)
     plan = Plan.from_json(run.settings)
     only = args.only.split(",")
+    folder = RESULTS / plan.name
     records = [record for record in run.records() if record["study"] in only]
-    found = [findings for findings in findings_of(run) if findings.study in only]
-    save(run, plan, records, RESULTS / plan.name, args.commit)
-    save_seconds(args.run.parent / "cells", found, RESULTS / plan.name / "cells.jsonl")
-    drawn = draw(found, RESULTS / plan.name / "figures")
-    fill(plan.name, tables(plan, records, found, drawn))
+    judged = judge(records)
+    save(run, plan, judged, folder, args.commit)
+    if args.verdicts_only:
+        fill(plan.name, claims(plan, judged))
+    else:
+        save_records(records, folder)
+        found = [findings for findings in findings_of(run) if findings.study in only]
+        save_seconds(args.run.parent / "cells", found, folder / "cells.jsonl")
+        drawn = draw(found, folder / "figures")
+        evidence = Evidence(records)
+        fill(
+            plan.name,
+            [*claims(plan, judged), *located(plan, evidence), *explained(plan, evidence), *figures(plan, found, drawn)],
+        )
     fill("verdicts", verdicts())
 
 
@@ -89,8 +103,8 @@ def fill(name: str, lines: Iterable[str]) -> None:
     PAGE.write_text("\n".join([head, "", *lines, tail]))
 
 
-def save(run: Run, plan: Plan, records: list[Record], folder: Path, commit: str | None) -> None:
-    """The study's config, provenance and records, without paths and with six digits."""
+def save(run: Run, plan: Plan, judged: list[Verdict], folder: Path, commit: str | None) -> None:
+    """The study's config and provenance, without paths, and its verdicts."""
     folder.mkdir(parents=True, exist_ok=True)
     config = json.loads((run.path / "config.json").read_text())
     config["config"]["data"] = Path(plan.data).name
@@ -100,6 +114,12 @@ def save(run: Run, plan: Plan, records: list[Record], folder: Path, commit: str 
     ]
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     (folder / "provenance.json").write_text(json.dumps({"sessions": known}, indent=1) + "\n")
+    lines = (json.dumps(_told(verdict), ensure_ascii=False) for verdict in judged)
+    (folder / "verdicts.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+
+def save_records(records: list[Record], folder: Path) -> None:
+    """All records, with six digits."""
     lines = (json.dumps({name: _shorter(value) for name, value in record.items()}) for record in records)
     (folder / "records.jsonl").write_text("".join(f"{line}\n" for line in lines))
 
@@ -141,10 +161,8 @@ def draw(found: list[Findings], folder: Path) -> dict[int, list[tuple[str, str]]
     return drawn
 
 
-def tables(
-    plan: Plan, records: list[Record], found: list[Findings], drawn: dict[int, list[tuple[str, str]]]
-) -> Iterator[str]:
-    """The claims and the figures, as Markdown.
+def claims(plan: Plan, judged: list[Verdict]) -> Iterator[str]:
+    """The claims, as Markdown.
 
     Yields:
         Lines.
@@ -157,23 +175,30 @@ def tables(
     )
     yield "| claim, number | study, units | ours [95 %] | threshold | the paper's | verdict |"
     yield "|---|---|---|---|---|---|"
-    for verdict in judge(records):
+    for verdict in judged:
         studies = ", ".join(name for name in STUDIES if verdict.claim in find_study(name).claims)
         yield f"| **{verdict.claim}** {verdict.text} | {studies} | | | {PAPER[verdict.claim]} | **{verdict.verdict}** |"
         for part in verdict.statistics:
             yield f"| {part.name} | {_units(part)} | {_number(part)} | {part.threshold} | | |"
         for beside in verdict.controls:
             yield f"| *control: {beside.name}* | | {_number(beside)} | | | |"
-    yield from located(plan, Evidence(records))
-    yield from explained(plan, Evidence(records))
-    yield f"\n### Figures on {plan.name}\n"
+    yield ""
+
+
+def figures(plan: Plan, found: list[Findings], drawn: dict[int, list[tuple[str, str]]]) -> Iterator[str]:
+    """The paper's figures and ours, as Markdown.
+
+    Yields:
+        Lines.
+    """
+    yield f"### Figures on {plan.name}\n"
     parts = {findings.study: f" ({findings.done} of {len(findings.parts)} parts)" for findings in found}
     yield "| the paper's | drawn as | by |"
     yield "|---|---|---|"
     for number in range(1, 31):
-        figures = drawn.get(number, [])
-        titles = "; ".join(_linked(plan, study, title) for study, title in figures) or "not yet"
-        by = list(dict.fromkeys(study for study, _ in figures)) or [
+        redrawn = drawn.get(number, [])
+        titles = "; ".join(_linked(plan, study, title) for study, title in redrawn) or "not yet"
+        by = list(dict.fromkeys(study for study, _ in redrawn)) or [
             name for name in STUDIES if number in find_study(name).figures
         ]
         yield f"| {number} | {titles} | {', '.join(name + parts.get(name, '') for name in by)} |"
@@ -186,28 +211,43 @@ def verdicts() -> Iterator[str]:
     Yields:
         Lines.
     """
-    published = sorted(RESULTS.glob("*/records.jsonl"))
-    judged = [judge([json.loads(line) for line in path.read_text().splitlines()]) for path in published]
+    published = sorted(RESULTS.glob("*/verdicts.jsonl"))
+    judged = [[json.loads(line) for line in path.read_text().splitlines()] for path in published]
     yield f"| claim | {' | '.join(path.parent.name for path in published)} |"
     yield f"|---|{'---|' * len(published)}"
-    for claims in zip(*judged, strict=True):
-        cells = " | ".join(_at_a_glance(claim) for claim in claims)
-        yield f"| **{claims[0].claim}** {claims[0].text} | {cells} |"
+    for of_data in zip(*judged, strict=True):
+        yield f"| **{of_data[0]['claim']}** {of_data[0]['text']} | {' | '.join(map(_at_a_glance, of_data))} |"
     yield ""
 
 
-def _at_a_glance(claim: Verdict) -> str:
-    """A verdict, and how many numbers lie on the claimed side of their thresholds, whatever their error."""
-    known = [part for part in claim.statistics if part.value is not None]
+def _told(verdict: Verdict) -> Record:
+    """A verdict with its numbers as JSON can hold it; `as_claimed` says on which side of its threshold a number lies."""
+    numbers = ("name", "value", "low", "high")
+    return {
+        **{name: getattr(verdict, name) for name in ("claim", "text", "verdict")},
+        "statistics": [
+            {name: _shorter(getattr(part, name)) for name in (*numbers, "images", "seeds", "missing")}
+            | {"threshold": str(part.threshold), "as_claimed": _as_claimed(part)}
+            for part in verdict.statistics
+        ],
+        "controls": [{name: _shorter(getattr(beside, name)) for name in numbers} for beside in verdict.controls],
+    }
+
+
+def _as_claimed(part: Statistic) -> bool | None:
+    above, below = part.threshold.above, part.threshold.below
+    if part.value is None:
+        return None
+    return (above is None or part.value > above) and (below is None or part.value < below)
+
+
+def _at_a_glance(told: Record) -> str:
+    sides = [part["as_claimed"] for part in told["statistics"]]
+    known = [side for side in sides if side is not None]
     if not known:
         return "not measured"
-    right = sum(
-        (part.threshold.above is None or part.value > part.threshold.above)
-        and (part.threshold.below is None or part.value < part.threshold.below)
-        for part in known
-    )
-    missing = len(claim.statistics) - len(known)
-    return f"{claim.verdict}; {right} of {len(known)} as claimed" + (f", {missing} not measured" if missing else "")
+    missing = f", {len(sides) - len(known)} not measured" if len(known) < len(sides) else ""
+    return f"{told['verdict']}; {sum(known)} of {len(known)} as claimed{missing}"
 
 
 def located(plan: Plan, evidence: Evidence) -> Iterator[str]:
@@ -221,7 +261,7 @@ def located(plan: Plan, evidence: Evidence) -> Iterator[str]:
     turning, onset = closest(time, plan.few), memorizing_from(time, plan.few)
     if needed is None and turning is None:
         return
-    yield f"\n### The transition on {plan.name}\n"
+    yield f"### The transition on {plan.name}\n"
     yield "| what | our number [95 %] | trainings |"
     yield "|---|---|---|"
     if needed is not None and needed.value is not None:
@@ -253,7 +293,7 @@ def explained(plan: Plan, evidence: Evidence) -> Iterator[str]:
     known = evidence.where(study="references", quantity="gap_ev", denoiser="network", n=plan.sizes[-1], kimg=plan.kimg)
     if plan.name != "cifar10" or not len(known):
         return
-    yield f"\n### Explained variance on {plan.name}\n"
+    yield f"### Explained variance on {plan.name}\n"
     yield "The published models are at the level named, ours at the nearest of ten; G is the Gaussian, M multi-delta.\n"
     sets = ("published", "training images", "held-out images")
     yield f"| published | ours | {' | '.join(f'{whose}, {images}' for whose in 'GM' for images in sets)} |"
