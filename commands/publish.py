@@ -1,11 +1,12 @@
-"""Publish a study: its records under results/, its curves as SVG, and the tables of docs/reproduce.md.
+"""Publish a study: its records under results/, its figures as SVG, and the tables of docs/reproduce.md.
 
-    python commands/publish.py runs/study-cifar10-1a2b3c4d [--only size,time] [--commit HASH] [--verdicts-only]
+    python commands/publish.py runs/study-cifar10-00b65abe [--verdicts-only]
 
-RUN is the folder of a study beside its cells, of which `cells.jsonl` says how long each took. Every number in the tables is
-computed here from records; the paper's numbers beside them are of arXiv:2410.24060 and its published notebooks. Other text
-of docs/reproduce.md stays as it is. Of a study that anybody can repeat within the hour, `--verdicts-only` keeps the verdicts
-with their numbers, and neither records nor curves.
+RUN is the folder of a study beside its cells. What results/ has already counts too, so the cells of earlier sessions need
+not be at hand: results/cifar10 is itself a folder of runs, without weights and images; `gausslens report` makes a page
+of it. Every number in the tables is computed here from records; the paper's numbers beside them are of
+arXiv:2410.24060 and its published notebooks. Other text of docs/reproduce.md stays as it is. Of a study that anybody can
+repeat within the hour, `--verdicts-only` keeps the verdicts with their numbers alone.
 """
 
 import argparse
@@ -15,26 +16,25 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from gausslens.report.drawings import drawing
-from gausslens.report.figures import CurveFigure
+from gausslens.report.figures import CurveFigure, Figure, HeatMap, ImageGrid
 from gausslens.report.rendering import anchor
 from gausslens.runs import Record, Run
 from gausslens.studies.catalogue import find_study
-from gausslens.studies.cells import Cell
 from gausslens.studies.claims import judge
 from gausslens.studies.claims.evidence import Evidence
 from gausslens.studies.claims.findings import Control, Statistic
 from gausslens.studies.claims.verdicts import Verdict
 from gausslens.studies.config import STUDIES
+from gausslens.studies.copying import copy_finished
 from gausslens.studies.drawing import line
 from gausslens.studies.plans import Plan
-from gausslens.studies.running import findings_of
+from gausslens.studies.running import collect, findings_of
 from gausslens.studies.study import Findings
 from gausslens.studies.turning_points import closest, images_needed, memorizing_from
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "reproduce.md"
 BEGIN, END = "<!-- tables of {}: begin -->", "<!-- tables of {}: end -->"
-DIGITS = 6
 # σ, and the variance of public CIFAR-10 models that the Gaussian and the multi-delta denoiser explain there.
 PUBLISHED_EV = (
     (0.5, 0.952, 0.929), (1.0, 0.923, 0.838), (2.0, 0.913, 0.603), (5.0, 0.942, 0.535), (10.0, 0.965, 0.969),
@@ -68,27 +68,24 @@ def main() -> None:
     """Read the command line and obey it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
-    parser.add_argument("--only", default=",".join(STUDIES), help="studies to publish, comma-separated; by default all")
-    parser.add_argument("--commit", help="the version of the code, for sessions that do not know theirs")
     parser.add_argument(
-        "--verdicts-only", action="store_true", help="publish the claims, and neither records nor curves"
+        "--verdicts-only", action="store_true", help="publish the claims, and neither records nor figures"
     )
     args = parser.parse_args()
     run = Run.open(args.run)
     plan = Plan.from_json(run.settings)
-    only = args.only.split(",")
     folder = RESULTS / plan.name
-    records = [record for record in run.records() if record["study"] in only]
+    if not args.verdicts_only:
+        copy_finished(folder, args.run.parent)
+        copy_finished(args.run.parent, folder)
+    records = collect([run])
     judged = judge(records)
-    save(run, plan, judged, folder, args.commit)
+    save_verdicts(judged, folder / "verdicts.jsonl")
     if args.verdicts_only:
         fill(plan.name, claims(plan, judged))
     else:
-        save_records(records, folder)
-        found = [findings for findings in findings_of(run) if findings.study in only]
-        save_seconds(args.run.parent / "cells", found, folder / "cells.jsonl")
+        found, evidence = findings_of(run), Evidence(records)
         drawn = draw(found, folder / "figures")
-        evidence = Evidence(records)
         fill(
             plan.name,
             [*claims(plan, judged), *located(plan, evidence), *explained(plan, evidence), *figures(plan, found, drawn)],
@@ -103,62 +100,46 @@ def fill(name: str, lines: Iterable[str]) -> None:
     PAGE.write_text("\n".join([head, "", *lines, tail]))
 
 
-def save(run: Run, plan: Plan, judged: list[Verdict], folder: Path, commit: str | None) -> None:
-    """The study's config and provenance, without paths, and its verdicts."""
-    folder.mkdir(parents=True, exist_ok=True)
-    config = json.loads((run.path / "config.json").read_text())
-    config["config"]["data"] = Path(plan.data).name
-    known = [
-        session | ({"commit": commit} if commit and not session.get("commit") else {})
-        for session in run.provenance["sessions"]
-    ]
-    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
-    (folder / "provenance.json").write_text(json.dumps({"sessions": known}, indent=1) + "\n")
-    lines = (json.dumps(_told(verdict), ensure_ascii=False) for verdict in judged)
-    (folder / "verdicts.jsonl").write_text("".join(f"{line}\n" for line in lines))
+def save_verdicts(judged: list[Verdict], path: Path) -> None:
+    """One line a claim."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(_told(verdict), ensure_ascii=False) + "\n" for verdict in judged))
 
 
-def save_records(records: list[Record], folder: Path) -> None:
-    """All records, with six digits."""
-    lines = (json.dumps({name: _shorter(value) for name, value in record.items()}) for record in records)
-    (folder / "records.jsonl").write_text("".join(f"{line}\n" for line in lines))
+def draw(found: list[Findings], folder: Path) -> list[Record]:
+    """Draw what redraws a figure of the paper, and list it in index.json beside what was drawn before.
 
+    A figure that was drawn before stays unless it can be drawn with as much in it: images are not kept between sessions.
 
-def save_seconds(folder: Path, found: list[Findings], target: Path) -> None:
-    """How long every finished cell took, and of which model it is."""
-    lines: dict[str, str] = {}
+    Args:
+        found: what came out of each study.
+        folder: for the drawings.
 
-    def add(cell: Cell) -> None:
-        done = folder / cell.name / "done.json"
-        for need in cell.needs:
-            add(need)
-        if cell.name not in lines and done.exists():
-            config = next((c.options["config"] for c in (cell, *cell.needs) if "config" in c.options), {})
-            of = {name: config[name] for name in ("network", "width", "split", "seed", "kimg") if name in config}
-            seconds = json.loads(done.read_text())["seconds"]
-            lines[cell.name] = json.dumps({"cell": cell.name, **of, "seconds": round(seconds, 1)})
-
-    for findings in found:
-        for part in findings.parts:
-            add(part.cell)
-    target.write_text("".join(f"{line}\n" for line in lines.values()))
-
-
-def draw(found: list[Findings], folder: Path) -> dict[int, list[tuple[str, str]]]:
-    """Write the curves; returns the study and title of every figure drawn, by the paper's figure that it redraws."""
+    Returns:
+        Of every figure its study, title, file, size and the numbers of the paper's that it redraws.
+    """
     folder.mkdir(exist_ok=True)
-    for old in folder.glob("*.svg"):
-        old.unlink()
-    drawn: dict[int, list[tuple[str, str]]] = {}
+    index = folder / "index.json"
+    listed = {entry["file"]: entry for entry in json.loads(index.read_text())} if index.exists() else {}
     for findings in found:
         for figure in find_study(findings.study).draw(findings):
-            for number in figure.redraws:
-                drawn.setdefault(number, []).append((findings.study, figure.title))
-            if isinstance(figure, CurveFigure) and figure.redraws:
-                picture = drawing(figure)
-                if picture is not None:
-                    (folder / f"{findings.study}-{anchor(figure.title)}.svg").write_text(picture)
-    return drawn
+            picture = drawing(figure) if figure.redraws else None
+            name, size = f"{findings.study}-{anchor(figure.title)}.svg", _size(figure)
+            if picture is not None and size >= listed.get(name, {}).get("size", 0):
+                told = {"study": findings.study, "title": figure.title, "redraws": list(figure.redraws)}
+                listed[name] = told | {"file": name, "size": size}
+                (folder / name).write_text(picture)
+    index.write_text(json.dumps(list(listed.values()), indent=1, ensure_ascii=False) + "\n")
+    return list(listed.values())
+
+
+def _size(figure: Figure) -> int:
+    """How many lines, panels or images a figure has."""
+    if isinstance(figure, CurveFigure):
+        return len(figure.series)
+    if isinstance(figure, HeatMap):
+        return len(figure.panels)
+    return len(figure.rows) * len(figure.columns) if isinstance(figure, ImageGrid) else 1
 
 
 def claims(plan: Plan, judged: list[Verdict]) -> Iterator[str]:
@@ -185,7 +166,7 @@ def claims(plan: Plan, judged: list[Verdict]) -> Iterator[str]:
     yield ""
 
 
-def figures(plan: Plan, found: list[Findings], drawn: dict[int, list[tuple[str, str]]]) -> Iterator[str]:
+def figures(plan: Plan, found: list[Findings], drawn: list[Record]) -> Iterator[str]:
     """The paper's figures and ours, as Markdown.
 
     Yields:
@@ -196,12 +177,13 @@ def figures(plan: Plan, found: list[Findings], drawn: dict[int, list[tuple[str, 
     yield "| the paper's | drawn as | by |"
     yield "|---|---|---|"
     for number in range(1, 31):
-        redrawn = drawn.get(number, [])
-        titles = "; ".join(_linked(plan, study, title) for study, title in redrawn) or "not yet"
-        by = list(dict.fromkeys(study for study, _ in redrawn)) or [
+        redrawn = [entry for entry in drawn if number in entry["redraws"]]
+        links = (f"[{entry['title']}](../results/{plan.name}/figures/{entry['file']})" for entry in redrawn)
+        by = list(dict.fromkeys(entry["study"] for entry in redrawn)) or [
             name for name in STUDIES if number in find_study(name).figures
         ]
-        yield f"| {number} | {titles} | {', '.join(name + parts.get(name, '') for name in by)} |"
+        told = "; ".join(links) or "not yet"
+        yield f"| {number} | {told} | {', '.join(name + parts.get(name, '') for name in by)} |"
     yield ""
 
 
@@ -312,15 +294,6 @@ def explained(plan: Plan, evidence: Evidence) -> Iterator[str]:
     yield ""
 
 
-def _linked(plan: Plan, study: str, title: str) -> str:
-    path = RESULTS / plan.name / "figures" / f"{study}-{anchor(title)}.svg"
-    return (
-        f"[{title}](../results/{plan.name}/figures/{path.name})"
-        if path.exists()
-        else f"{title} (pictures, on the page)"
-    )
-
-
 def _units(part: Statistic) -> str:
     if part.value is None:
         return ""
@@ -336,7 +309,7 @@ def _number(part: Statistic | Control) -> str:
 
 
 def _shorter(value: object) -> object:
-    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 if __name__ == "__main__":

@@ -1,28 +1,28 @@
 """Train and measure everything behind docs/reproduce.md on a GPU, in as many sessions as it takes, and bring it home.
 
-    python commands/reproduce.py cifar10 --data cifar10.npz --minutes 60            # where the GPU is; again to go on
-    python commands/reproduce.py cifar10 --pack brought.tar                         # there: all but weights, in a few MB
-    tar -xf brought.tar -C runs                                                     # here
-    gausslens study cifar10.npz OPTIONS --budget 0.01                               # here: pages of what is finished
+    python commands/reproduce.py cifar10 --data cifar10.npz --minutes 60     # where the GPU is; again to go on
+    python commands/reproduce.py cifar10 --pack brought.tar                  # there: what is new, without weights
+    tar -xf brought.tar -C runs                                              # here
+    python commands/publish.py runs/study-cifar10-00b65abe                   # here: results/ and docs/reproduce.md
 
-`--print` shows the OPTIONS. The grids are those of `gausslens study`, done seed by seed, so that whatever is finished stands
-for itself; what the machine without a screen lacks (the page) is made elsewhere. `cifar10.npz` holds the 50,000 training and
-the 10,000 test images of CIFAR-10, `celeba64.npz` 8,192 faces of 64×64 (`images`, uint8 NHWC).
+The grids are those of `gausslens study`, done seed by seed, so that whatever is finished stands for itself. What is in
+results/ is not done again; a network that further work needs is trained again, since weights do not travel. `cifar10.npz`
+holds the 50,000 training and the 10,000 test images of CIFAR-10, `celeba64.npz` 8,192 faces of 64×64 (`images`, uint8 NHWC).
 """
 
 import argparse
-import io
 import json
 import signal
 import sys
 import tarfile
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 
-from gausslens.storage import load_tensors, save_tensors
 from gausslens.studies.cells import Cell
 from gausslens.studies.config import StudyConfig
+from gausslens.studies.copying import copy_finished
 from gausslens.studies.engine import run_cells
 from gausslens.studies.running import cells_of, open_study, plan_study
 
@@ -39,9 +39,8 @@ GRIDS = {
     },
 }  # fmt: skip
 SEEDS = 3
-# What travels of a cell; of its images, as many as a page may show.
-TRAVELLING = ("records.jsonl", "done.json", "arrays.safetensors", "config.json", "provenance.json")
-SHOWN = 32
+SHOWN = 32  # images of a set that travel, as many as a page may show
+RESULTS = Path(__file__).resolve().parents[1] / "results"
 
 
 def main() -> None:
@@ -52,12 +51,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs"))
     parser.add_argument("--only", default="", help="studies, comma-separated, in the order to do them; by default all")
     parser.add_argument("--splits", default="", help="only what needs no models but those of these training sets")
-    parser.add_argument("--done", type=Path, help="a list of cells that are finished elsewhere (`ls runs/cells`)")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--minutes", type=float, help="when to stop beginning new work")
     parser.add_argument("--workers", type=int, default=3, help="models at a time: one does not fill a large GPU")
     parser.add_argument("--commit", help="the version of the code, where there is no git tree")
-    parser.add_argument("--pack", type=Path, help="write a tar of what is finished, without weights, and stop")
+    parser.add_argument("--pack", type=Path, help="write a tar of what is finished and not published, and stop")
     parser.add_argument("--print", action="store_true", help="print the options of `gausslens study`, and stop")
     args = parser.parse_args()
     only = tuple(args.only.split(",")) if args.only else ()
@@ -65,7 +63,7 @@ def main() -> None:
     if args.print:
         print(config.words)
     elif args.pack:
-        pack(args.out, args.pack)
+        pack(args.out, RESULTS / args.grid, args.pack)
     else:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that training saves where it is
         work(config, args)
@@ -74,6 +72,7 @@ def main() -> None:
 def work(config: StudyConfig, args: argparse.Namespace) -> None:
     """Do the cells of the first seed, then those that a second adds, and so on, until the time is over."""
     start = time.monotonic()
+    copy_finished(RESULTS / args.grid, args.out)
     plan = plan_study(config)
     run = open_study(plan, args.out)
     if args.commit:
@@ -93,9 +92,6 @@ def work(config: StudyConfig, args: argparse.Namespace) -> None:
     if args.splits:
         wanted = set(args.splits.split(","))
         cells = [cell for cell in cells if splits_of(cell) <= wanted]
-    if args.done:  # trainings that something else needs are done again: weights do not travel
-        elsewhere = set(args.done.read_text().split())
-        cells = [cell for cell in cells if cell.name not in elsewhere]
     left = None if args.minutes is None else 60 * args.minutes
     outcome = run_cells(cells, args.out / "cells", workers=args.workers, budget=left, finished=told)
     for cell, error in outcome.failed.items():
@@ -109,30 +105,14 @@ def splits_of(cell: Cell) -> set[str]:
     return own.union(*(splits_of(needed) for needed in cell.needs))
 
 
-def pack(folder: Path, target: Path) -> None:
-    """Write the finished cells and the studies' runs to a tar file, without weights and with a few images of each set."""
-    chosen = [
-        *(path for done in folder.glob("cells/*/done.json") for path in sorted(done.parent.rglob("*"))),
-        *(path for run in folder.glob("study-*") for path in sorted(run.glob("*.json"))),
-    ]
-    with tarfile.open(target, "w") as archive:
-        for path in chosen:
-            if path.name not in TRAVELLING:
-                continue
-            content = _few_images(path) if path.suffix == ".safetensors" else path.read_bytes()
-            entry = tarfile.TarInfo(str(path.relative_to(folder)))
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
-
-
-def _few_images(path: Path) -> bytes:
-    tensors, _ = load_tensors(path, kind="gausslens cell")
-    kept = {name: tensor[:SHOWN] if tensor.dtype.itemsize == 1 else tensor for name, tensor in tensors.items()}
-    smaller = path.with_name("travelling.safetensors")
-    save_tensors(smaller, {name: tensor.contiguous() for name, tensor in kept.items()}, kind="gausslens cell")
-    content = smaller.read_bytes()
-    smaller.unlink()
-    return content
+def pack(folder: Path, published: Path, target: Path) -> None:
+    """Write a tar of what is finished and not published yet, without weights and with a few images of each set."""
+    with tempfile.TemporaryDirectory() as name:
+        parcel = Path(name)
+        copy_finished(published, parcel)
+        with tarfile.open(target, "w") as archive:
+            for path in copy_finished(folder, parcel, images=SHOWN):
+                archive.add(path, path.relative_to(parcel))
 
 
 if __name__ == "__main__":

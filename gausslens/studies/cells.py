@@ -6,6 +6,9 @@
         records.jsonl  tidy records, one number a line
         done.json      written last: without it, the cell is not finished
 
+A cell of which only the records, and perhaps a few images, were brought from elsewhere (`copy_finished`) is finished too,
+but *partial*: what other cells would work with, such as weights, is missing, and if one needs it, it is done again.
+
 A cell's identity is a hash of its function's name and version, its options, and the identities of the cells that it needs: a
 changed option, another content of the data (an option too) or a new version of a measure makes another cell, and so does
 whatever depends on it, and nothing else.
@@ -30,7 +33,7 @@ from ..storage import load_tensors, save_tensors, save_text
 Report: TypeAlias = Callable[[float], None]
 Work = TypeVar("Work", bound=Callable[..., Any])
 
-_ARRAYS = "gausslens cell"
+ARRAYS = "gausslens cell"
 
 
 def versioned(version: int) -> Callable[[Work], Work]:
@@ -104,7 +107,7 @@ class Task:
 
     def save_arrays(self, **tensors: Any) -> None:
         """Keep tensors beside the records."""
-        save_tensors(self.folder / "arrays.safetensors", tensors, kind=_ARRAYS)
+        save_tensors(self.folder / "arrays.safetensors", tensors, kind=ARRAYS)
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ class Result:
     def arrays(self) -> dict[str, Any]:
         """The tensors by name."""
         path = self.folder / "arrays.safetensors"
-        return load_tensors(path, kind=_ARRAYS)[0] if path.exists() else {}
+        return load_tensors(path, kind=ARRAYS)[0] if path.exists() else {}
 
     @property
     def seconds(self) -> float:
@@ -147,8 +150,12 @@ class CellStore:
         self.path = path
 
     def is_done(self, cell: Cell) -> bool:
-        """Whether the cell is finished."""
+        """Whether the cell is finished: its records are there."""
         return (self.path / cell.name / "done.json").exists()
+
+    def is_complete(self, cell: Cell) -> bool:
+        """Whether it is finished and all that it made is there, for other cells to work with."""
+        return self.is_done(cell) and not is_partial(self.path / cell.name)
 
     def result(self, cell: Cell) -> Result:
         """What came out of a finished cell.
@@ -167,10 +174,10 @@ class CellStore:
         return Result(self.path / cell.name, cell.options)
 
     def carry_out(self, cell: Cell, report: Report) -> float:
-        """Do a cell's work, unless it is done; another process at it is waited for.
+        """Do a cell's work, unless it is done and complete; another process at it is waited for.
 
         Args:
-            cell: the cell; those that it needs are finished.
+            cell: the cell; those that it needs are complete.
             report: is told the share of the work that is done.
 
         Returns:
@@ -179,7 +186,7 @@ class CellStore:
         folder = self.path / cell.name
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder):
-            if not self.is_done(cell):
+            if not self.is_complete(cell):
                 start = time.perf_counter()
                 task = Task(
                     cell.options | cell.circumstances, tuple(self.result(need) for need in cell.needs), folder, report
@@ -190,6 +197,11 @@ class CellStore:
                 done = told | {"seconds": time.perf_counter() - start}
                 save_text(folder / "done.json", json.dumps(done, indent=1) + "\n")
         return self.result(cell).seconds
+
+
+def is_partial(folder: Path) -> bool:
+    """Whether what lies in a finished cell's folder is a part of what it made."""
+    return bool(json.loads((folder / "done.json").read_text()).get("partial", False))
 
 
 @contextmanager

@@ -1,12 +1,12 @@
 """The engine: runs a grid of cells, each once, those that are needed first.
 
 Cells are given from the most to the least informative; a cell that is needed counts as early as the first that needs it.
-Finished cells are skipped. A cell that fails takes down those that need it and no other. With a budget, a cell that is not
-expected to end in time is left out, and said to be.
+Finished cells are skipped, and what they needed is not asked for again. A cell that fails takes down those that need it and
+no other. With a budget, a cell that is not expected to end in time is left out, and said to be.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
@@ -94,14 +94,15 @@ def run_cells(
     Returns:
         What failed, what was skipped for it, and what was left out.
     """
-    return _Engine(in_order(cells), folder, on, 1 if on == "here" else workers, budget).run(finished, progress)
+    return _Engine(cells, folder, on, 1 if on == "here" else workers, budget).run(finished, progress)
 
 
 class _Engine:
-    def __init__(self, cells: Sequence[Cell], folder: Path, on: str, workers: int, budget: float | int | None) -> None:
+    def __init__(self, cells: Iterable[Cell], folder: Path, on: str, workers: int, budget: float | int | None) -> None:
         self.store, self.folder, self.on, self.workers = CellStore(folder), folder, on, workers
-        self.done = {cell.identity for cell in cells if self.store.is_done(cell)}
-        self.todo = [cell for cell in cells if cell.identity not in self.done]
+        wanted = in_order(cell for cell in cells if not self.store.is_done(cell))
+        self.done = {cell.identity for cell in wanted if self.store.is_complete(cell)}
+        self.todo = [cell for cell in wanted if cell.identity not in self.done]
         self.running: dict[Future[float], Cell] = {}
         self.suspects: set[str] = set()
         self.attempts: dict[str, int] = {}  # of suspects that died alone

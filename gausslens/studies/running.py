@@ -191,12 +191,21 @@ def identity(plan: Plan) -> str:
 
 
 def collect(runs: Iterable[Run]) -> list[Record]:
-    """The records of several studies together, those of different plans for one data set told apart by `plan`."""
+    """The records of several studies together, those of different plans for one data set told apart by `plan`.
+
+    They are read from the cells, or where these are not beside a run, as its page was last made of them.
+    """
     runs = list(runs)
     plans = [replace(Plan.from_json(run.settings), repetition=0, studies=()) for run in runs]
     names = [(plan.name, identity(plan)) for plan in plans]
     found = []
     for run, (data, digits) in zip(runs, names, strict=True):
         several = len({other for name, other in names if name == data}) > 1
-        found += [{**record, "plan": digits} if several else record for record in run.records()]
+        found += [{**record, "plan": digits} if several else record for record in _records_of(run)]
     return found
+
+
+def _records_of(run: Run) -> list[Record]:
+    if not (run.path.parent / "cells").is_dir():
+        return run.records()
+    return [record for findings in findings_of(run) for record in findings.records]

@@ -1,0 +1,77 @@
+"""Studies on the move: finished cells from one output folder to another, without what would be too large.
+
+    copy_finished(Path("results/cifar10"), Path("runs"))             # go on from what is published: it is not done again
+    copy_finished(Path("runs"), Path("results/cifar10"))             # publish what has come since
+    copy_finished(Path("runs"), Path("parcel"), images=32)           # for another machine, with a few images to show
+
+Records travel with six digits, weights never. A copy is partial (see `cells`).
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ..storage import save_tensors, save_text
+from .cells import ARRAYS, Result, is_partial
+
+_DIGITS = 6
+
+
+def copy_finished(source: Path, target: Path, *, images: int = 0) -> list[Path]:
+    """Copy the finished cells and the studies that another output folder lacks.
+
+    A cell that is there already is left alone, unless it is partial and this one is not.
+
+    Args:
+        source: a folder that studies were written to, with `cells` in it.
+        target: the other; made if it is not there.
+        images: how many images of each array to take along; none leaves all arrays behind.
+
+    Returns:
+        The files that were written.
+    """
+    written = []
+    for done in sorted(source.glob("cells/*/done.json")):
+        folder = target / "cells" / done.parent.name
+        if not (folder / "done.json").exists() or (is_partial(folder) and not is_partial(done.parent)):
+            written += _copy_cell(done.parent, folder, images)
+    for config in sorted(source.glob("study-*/config.json")):
+        written += _copy_study(config.parent, target / config.parent.name)
+    return written
+
+
+def _copy_cell(source: Path, target: Path, images: int) -> list[Path]:
+    told = json.loads((source / "done.json").read_text())
+    found, files = Result(source, told["options"]), [target / "records.jsonl", target / "done.json"]
+    lines = (json.dumps({name: _shorter(value) for name, value in record.items()}) for record in found.records)
+    target.mkdir(parents=True, exist_ok=True)
+    save_text(files[0], "".join(f"{line}\n" for line in lines))
+    if images and found.arrays:
+        few = {name: array[:images] if array.dtype.itemsize == 1 else array for name, array in found.arrays.items()}
+        files.insert(1, target / "arrays.safetensors")
+        save_tensors(files[1], {name: array.contiguous() for name, array in few.items()}, kind=ARRAYS)
+    save_text(target / "done.json", json.dumps(told | {"partial": True}, indent=1) + "\n")
+    return files
+
+
+def _copy_study(source: Path, target: Path) -> list[Path]:
+    """Its plan, without the path of the images, and on which machines it was done."""
+    sessions = {session["started"]: session for run in (target, source) for session in _sessions(run)}
+    if len(sessions) == len(_sessions(target)):
+        return []
+    config = json.loads((source / "config.json").read_text())
+    config["config"]["data"] = Path(config["config"]["data"]).name
+    provenance = {"sessions": [sessions[started] for started in sorted(sessions)]}
+    target.mkdir(parents=True, exist_ok=True)
+    save_text(target / "config.json", json.dumps(config, indent=1) + "\n")
+    save_text(target / "provenance.json", json.dumps(provenance, indent=1) + "\n")
+    return [target / "config.json", target / "provenance.json"]
+
+
+def _sessions(run: Path) -> list[Any]:
+    path = run / "provenance.json"
+    return list(json.loads(path.read_text())["sessions"]) if path.exists() else []
+
+
+def _shorter(value: object) -> object:
+    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value

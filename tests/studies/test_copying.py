@@ -1,0 +1,95 @@
+"""Finished cells on the move: what travels, what is done again, and what is left alone."""
+
+import json
+
+import torch
+from toy_cells import add
+
+from gausslens.runs import Run
+from gausslens.studies.cells import CellStore
+from gausslens.studies.copying import copy_finished
+from gausslens.studies.engine import run_cells
+
+
+def _done(folder, *cells):
+    run_cells(cells, folder / "cells", on="here")
+    return CellStore(folder / "cells")
+
+
+def _log(folder):
+    log = folder / "cells" / "log"
+    return log.read_text().split() if log.exists() else []
+
+
+def test_what_was_copied_is_not_done_again_and_what_it_needed_is_not_asked_for(tmp_path):
+    here, there = tmp_path / "here", tmp_path / "there"
+    root = add(2)
+    top = add(3, root)
+    _done(here, top)
+    copy_finished(here, there)
+    store = _done(there, top)
+    assert _log(there) == []
+    assert store.result(top).records[0]["value"] == 5
+    assert store.result(top).arrays == {}
+
+
+def test_a_partial_cell_that_another_needs_is_done_again_first(tmp_path):
+    """As a network whose weights stayed elsewhere; what was measured of the first stays as it was."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    root = add(2)
+    measured, other = add(3, root), add(4, root)
+    _done(here, measured)
+    copy_finished(here, there)
+    store = _done(there, measured, other)
+    assert _log(there) == [root.name, other.name]
+    assert store.is_complete(root)
+    assert store.is_done(measured)
+    assert not store.is_complete(measured)
+
+
+def test_complete_cells_replace_partial_ones_and_never_the_reverse(tmp_path):
+    here, there = tmp_path / "here", tmp_path / "there"
+    cell = add(2)
+    _done(here, cell)
+    assert copy_finished(here, there)
+    assert not copy_finished(here, here)
+    assert not copy_finished(there, here)
+    assert CellStore(here / "cells").is_complete(cell)
+    record = there / "cells" / cell.name / "records.jsonl"
+    record.write_text("{}\n")
+    assert copy_finished(here, there)
+    assert json.loads(record.read_text())["value"] == 2
+
+
+def test_records_keep_six_digits_and_arrays_a_few_images(tmp_path):
+    folder = tmp_path / "here" / "cells" / "look-0a1b"
+    folder.mkdir(parents=True)
+    (folder / "records.jsonl").write_text(json.dumps({"value": 0.123456789, "n": 12345678, "on": "train"}) + "\n")
+    (folder / "done.json").write_text(json.dumps({"options": {}, "seconds": 1.0}))
+    from gausslens.storage import load_tensors, save_tensors
+    from gausslens.studies.cells import ARRAYS
+
+    images = torch.randint(0, 256, (9, 3, 4, 4), dtype=torch.uint8)
+    sigmas = torch.linspace(80.0, 0.002, 9)
+    save_tensors(folder / "arrays.safetensors", {"network": images, "sigmas": sigmas}, kind=ARRAYS)
+    (folder / "weights.safetensors").write_bytes(b"large")
+    written = copy_finished(tmp_path / "here", tmp_path / "there", images=4)
+    copied = tmp_path / "there" / "cells" / "look-0a1b"
+    assert sorted(path.name for path in copied.iterdir()) == sorted(path.name for path in written)
+    assert json.loads((copied / "records.jsonl").read_text()) == {"value": 0.123457, "n": 12345678, "on": "train"}
+    arrays, _ = load_tensors(copied / "arrays.safetensors", kind=ARRAYS)
+    assert torch.equal(arrays["network"], images[:4])
+    assert torch.equal(arrays["sigmas"], sigmas)
+    assert not (copied / "weights.safetensors").exists()
+
+
+def test_a_study_takes_its_sessions_along_and_leaves_the_path_of_its_images(tmp_path):
+    names = {"here": "2026-01-02", "there": "2026-01-01"}
+    for name, started in names.items():
+        run = Run.create(tmp_path / name, "study", "digits", "0a1b2c3d", {"data": f"/home/{name}/digits.npz"})
+        run.save_json("provenance.json", {"sessions": [{"started": started}]})
+    copy_finished(tmp_path / "here", tmp_path / "there")
+    copied = Run.open(tmp_path / "there" / "study-digits-0a1b2c3d")
+    assert copied.settings["data"] == "digits.npz"
+    assert [session["started"] for session in copied.provenance["sessions"]] == sorted(names.values())
+    assert not copy_finished(tmp_path / "here", tmp_path / "there")

@@ -1,0 +1,85 @@
+"""The scripts behind docs/reproduce.md: what travels between machines, and what stays published."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gausslens.report import Axis, CurveFigure, ImageGrid, Series
+
+COMMANDS = Path(__file__).resolve().parents[1] / "commands"
+
+
+def _load(name):
+    spec = importlib.util.spec_from_file_location(f"command_{name}", COMMANDS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _finish(folder, name, value, **told):
+    cell = folder / "cells" / name
+    cell.mkdir(parents=True)
+    (cell / "records.jsonl").write_text(json.dumps({"quantity": "sum", "value": value}) + "\n")
+    (cell / "done.json").write_text(json.dumps({"options": {}, "seconds": 1.0, **told}))
+    (cell / "weights.safetensors").write_bytes(b"large")
+
+
+def test_a_parcel_holds_what_is_new_and_no_weights(tmp_path):
+    runs, published = tmp_path / "runs", tmp_path / "results"
+    for folder in (runs, published):
+        _finish(folder, "old-0a1b", 1, partial=True)
+    _finish(runs, "new-2c3d", 2)
+    parcel = tmp_path / "parcel.tar"
+    _load("reproduce").pack(runs, published, parcel)
+    with tarfile.open(parcel) as archive:
+        assert sorted(archive.getnames()) == ["cells/new-2c3d/done.json", "cells/new-2c3d/records.jsonl"]
+
+
+@pytest.mark.parametrize("grid", ["cifar10", "celeba64"])
+def test_the_options_of_a_grid_are_those_of_a_study(grid):
+    command = [sys.executable, str(COMMANDS / "reproduce.py"), grid, "--print"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "--model ncsnpp" in told
+    assert "--full" in told
+
+
+class _Drawn:
+    """Findings of a study that draws what it is given."""
+
+    study = "size"
+
+    def __init__(self, *figures):
+        self.figures = figures
+
+
+def _grid(columns):
+    names = tuple(f"noise {number}" for number in range(columns))
+    images = np.zeros((1, columns, 1, 4, 4), dtype=np.uint8)
+    return ImageGrid(title="Samples", caption="", rows=("a",), columns=names, images=images, redraws=(6,))
+
+
+def _curve(value):
+    series = (Series("a", (1.0, 2.0), (value, value), (None, None), (None, None)),)
+    return CurveFigure(title="Distance", caption="", redraws=(7,), x=Axis("x"), y=Axis("y"), series=series)
+
+
+def test_drawings_stay_until_as_much_can_be_drawn(tmp_path, monkeypatch):
+    publish = _load("publish")
+    monkeypatch.setattr(publish, "find_study", lambda name: type("Study", (), {"draw": lambda found: found.figures}))
+    publish.draw([_Drawn(_grid(3), _curve(1.0))], tmp_path)
+    first = {path.name: path.read_text() for path in tmp_path.glob("*.svg")}
+    publish.draw([_Drawn(_grid(2), _curve(2.0))], tmp_path)
+    second = {path.name: path.read_text() for path in tmp_path.glob("*.svg")}
+    assert second["size-samples.svg"] == first["size-samples.svg"]
+    assert second["size-distance.svg"] != first["size-distance.svg"]
+    listed = publish.draw([], tmp_path)
+    assert [(entry["file"], entry["redraws"], entry["size"]) for entry in listed] == [
+        ("size-samples.svg", [6], 3),
+        ("size-distance.svg", [7], 1),
+    ]
