@@ -5,7 +5,7 @@
 # them as cifar10.npz.
 set -euo pipefail
 DATA=${1:?the folder with CIFAR-10}
-OUT=${2:-results}
+OUT=${2:-measured}
 mkdir -p "$OUT"
 
 # Against the published way: on a CPU with nothing else running, or on a GPU.
