@@ -2,7 +2,7 @@
 # Goes on with a reproduction on a machine with one large GPU for a number of minutes, several models at a time under NVIDIA's
 # multi-process service, and packs what is new into pieces of 15 MB. From the project's folder:
 #
-#     commands/on_gpu.sh cifar10 cifar10.npz 25 brought --workers 6 --only size,strong,linearity --seeds 2
+#     commands/on_gpu.sh cifar10 cifar10.npz 25 brought --workers 6 --seeds 1 --only size,strong,distillation
 #     cat brought/brought.tar.gz.* | tar -xz -C runs      # on the machine where it is published
 #
 # What has not ended when the time is over is asked to stop, and lost with the machine: choose --only and --seeds such that

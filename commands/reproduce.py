@@ -24,6 +24,7 @@ from gausslens.studies.cells import Cell
 from gausslens.studies.config import StudyConfig
 from gausslens.studies.copying import copy_finished
 from gausslens.studies.engine import run_cells
+from gausslens.studies.plans import Plan
 from gausslens.studies.running import cells_of, open_study, plan_study
 
 GRIDS = {
@@ -38,7 +39,7 @@ GRIDS = {
         "held_out": 1024, "samples": 256, "full": True,
     },
 }  # fmt: skip
-SEEDS = 3
+SEEDS = "0,1,2"
 SHOWN = 32  # images of a set that travel, as many as a page may show
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 
@@ -51,7 +52,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs"))
     parser.add_argument("--only", default="", help="studies, comma-separated, in the order to do them; by default all")
     parser.add_argument("--splits", default="", help="only what needs no models but those of these training sets")
-    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--seeds", default=SEEDS, help="which seeds, in the order to do them")
     parser.add_argument("--minutes", type=float, help="when to stop beginning new work")
     parser.add_argument("--workers", type=int, default=3, help="models at a time: one does not fill a large GPU")
     parser.add_argument("--commit", help="the version of the code, where there is no git tree")
@@ -70,7 +71,7 @@ def main() -> None:
 
 
 def work(config: StudyConfig, args: argparse.Namespace) -> None:
-    """Do the cells of the first seed, then those that a second adds, and so on, until the time is over."""
+    """Do the cells of one seed after the other until the time is over."""
     start = time.monotonic()
     copy_finished(RESULTS / args.grid, args.out)
     plan = plan_study(config)
@@ -85,10 +86,8 @@ def work(config: StudyConfig, args: argparse.Namespace) -> None:
         of = " ".join(str(config[name]) for name in ("network", "width", "split", "seed") if name in config)
         print(f"{time.monotonic() - start:6.0f} s  {cell.name} {of}: {seconds:.1f} s", flush=True)
 
-    fewer = (
-        replace(plan, seeds=n, sweep_seeds=n, studies=config.only or plan.studies) for n in range(1, args.seeds + 1)
-    )
-    cells = [cell for seeds in fewer for cell in cells_of(seeds)]
+    plan = replace(plan, studies=config.only or plan.studies)
+    cells = [cell for seed in args.seeds.split(",") for cell in cells_of_seed(plan, int(seed))]
     if args.splits:
         wanted = set(args.splits.split(","))
         cells = [cell for cell in cells if splits_of(cell) <= wanted]
@@ -97,6 +96,13 @@ def work(config: StudyConfig, args: argparse.Namespace) -> None:
     for cell, error in outcome.failed.items():
         print(f"failed: {cell.name}: {error!r}", flush=True)
     print(f"{len(outcome.left_out)} cells left, {len(outcome.skipped)} skipped", flush=True)
+
+
+def cells_of_seed(plan: Plan, seed: int) -> list[Cell]:
+    """What a plan of one seed more adds to one of the seeds below it; of the first seed, all."""
+    fewer, more = (replace(plan, seeds=n, sweep_seeds=n) for n in (seed, seed + 1))
+    known = {cell.identity for cell in cells_of(fewer)} if seed else set()
+    return [cell for cell in cells_of(more) if cell.identity not in known]
 
 
 def splits_of(cell: Cell) -> set[str]:
