@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from gausslens.report.drawings import drawing
-from gausslens.report.figures import CurveFigure, Figure, HeatMap, ImageGrid
+from gausslens.report.figures import CurveFigure, Figure, HeatMap, ImageGrid, NoiseSlider
 from gausslens.report.rendering import anchor
 from gausslens.runs import Record, Run
 from gausslens.studies.catalogue import find_study
@@ -27,6 +27,7 @@ from gausslens.studies.claims.verdicts import Verdict
 from gausslens.studies.config import STUDIES
 from gausslens.studies.copying import copy_finished
 from gausslens.studies.drawing import line
+from gausslens.studies.explaining import QUANTITY as EXPLAINED
 from gausslens.studies.plans import Plan
 from gausslens.studies.running import collect, findings_of
 from gausslens.studies.study import Findings
@@ -82,13 +83,18 @@ def main() -> None:
     judged = judge(records)
     save_verdicts(judged, folder / "verdicts.jsonl")
     if args.verdicts_only:
-        fill(plan.name, claims(plan, judged))
+        fill(plan.name, claims(plan, judged, []))
     else:
         found, evidence = findings_of(run), Evidence(records)
         drawn = draw(found, folder / "figures")
         fill(
             plan.name,
-            [*claims(plan, judged), *located(plan, evidence), *explained(plan, evidence), *figures(plan, found, drawn)],
+            [
+                *claims(plan, judged, drawn),
+                *located(plan, evidence),
+                *explained(plan, evidence),
+                *figures(plan, found, drawn),
+            ],
         )
     fill("verdicts", verdicts())
 
@@ -107,7 +113,7 @@ def save_verdicts(judged: list[Verdict], path: Path) -> None:
 
 
 def draw(found: list[Findings], folder: Path) -> list[Record]:
-    """Draw what redraws a figure of the paper, and list it in index.json beside what was drawn before.
+    """Draw all figures, and list them in index.json beside what was drawn before.
 
     A figure that was drawn before stays unless it can be drawn with as much in it: images are not kept between sessions.
 
@@ -116,18 +122,19 @@ def draw(found: list[Findings], folder: Path) -> list[Record]:
         folder: for the drawings.
 
     Returns:
-        Of every figure its study, title, file, size and the numbers of the paper's that it redraws.
+        Of every figure its study, title, file and size, the paper's figures that it redraws and the claims it bears on.
     """
     folder.mkdir(exist_ok=True)
     index = folder / "index.json"
     listed = {entry["file"]: entry for entry in json.loads(index.read_text())} if index.exists() else {}
     for findings in found:
         for figure in find_study(findings.study).draw(findings):
-            picture = drawing(figure) if figure.redraws else None
+            # What is moved by hand is for the page alone.
+            picture = None if isinstance(figure, NoiseSlider) else drawing(figure)
             name, size = f"{findings.study}-{anchor(figure.title)}.svg", _size(figure)
             if picture is not None and size >= listed.get(name, {}).get("size", 0):
-                told = {"study": findings.study, "title": figure.title, "redraws": list(figure.redraws)}
-                listed[name] = told | {"file": name, "size": size}
+                told = {"study": findings.study, "title": figure.title, "file": name, "size": size}
+                listed[name] = told | {"redraws": list(figure.redraws), "claims": list(figure.claims)}
                 (folder / name).write_text(picture)
     index.write_text(json.dumps(list(listed.values()), indent=1, ensure_ascii=False) + "\n")
     return list(listed.values())
@@ -142,8 +149,8 @@ def _size(figure: Figure) -> int:
     return len(figure.rows) * len(figure.columns) if isinstance(figure, ImageGrid) else 1
 
 
-def claims(plan: Plan, judged: list[Verdict]) -> Iterator[str]:
-    """The claims, as Markdown.
+def claims(plan: Plan, judged: list[Verdict], drawn: list[Record]) -> Iterator[str]:
+    """The claims, as Markdown, with the figures that bear on them.
 
     Yields:
         Lines.
@@ -158,7 +165,10 @@ def claims(plan: Plan, judged: list[Verdict]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for verdict in judged:
         studies = ", ".join(name for name in STUDIES if verdict.claim in find_study(name).claims)
-        yield f"| **{verdict.claim}** {verdict.text} | {studies} | | | {PAPER[verdict.claim]} | **{verdict.verdict}** |"
+        of_claim = (entry for entry in drawn if verdict.claim in entry["claims"])
+        seen = ", ".join(_linked(plan, entry, str(number)) for number, entry in enumerate(of_claim, 1))
+        told = f"**{verdict.claim}** {verdict.text}" + (f" Figures {seen}" if seen else "")
+        yield f"| {told} | {studies} | | | {PAPER[verdict.claim]} | **{verdict.verdict}** |"
         for part in verdict.statistics:
             yield f"| {part.name} | {_units(part)} | {_number(part)} | {part.threshold} | | |"
         for beside in verdict.controls:
@@ -178,7 +188,7 @@ def figures(plan: Plan, found: list[Findings], drawn: list[Record]) -> Iterator[
     yield "|---|---|---|"
     for number in range(1, 31):
         redrawn = [entry for entry in drawn if number in entry["redraws"]]
-        links = (f"[{entry['title']}](../results/{plan.name}/figures/{entry['file']})" for entry in redrawn)
+        links = (_linked(plan, entry, entry["title"]) for entry in redrawn)
         by = list(dict.fromkeys(entry["study"] for entry in redrawn)) or [
             name for name in STUDIES if number in find_study(name).figures
         ]
@@ -272,26 +282,30 @@ def explained(plan: Plan, evidence: Evidence) -> Iterator[str]:
     Yields:
         Lines.
     """
-    known = evidence.where(study="references", quantity="gap_ev", denoiser="network", n=plan.sizes[-1], kimg=plan.kimg)
-    if plan.name != "cifar10" or not len(known):
+    of_network = evidence.where(study="references", denoiser="network", n=plan.sizes[-1], kimg=plan.kimg)
+    known = [of_network.where(quantity=quantity) for quantity in ("gap_ev", EXPLAINED)]
+    if plan.name != "cifar10" or not any(map(len, known)):
         return
     yield f"### Explained variance on {plan.name}\n"
-    yield "The published models are at the level named, ours at the nearest of ten; G is the Gaussian, M multi-delta.\n"
+    yield "The published models are at the level named, ours at the nearest measured; G is the Gaussian, M multi-delta.\n"
     sets = ("published", "training images", "held-out images")
     yield f"| published | ours | {' | '.join(f'{whose}, {images}' for whose in 'GM' for images in sets)} |"
     yield "|---|---|---|---|---|---|---|---|"
-    curves = {
-        (reference, on): line(reference, known.where(reference=reference, on=on))
-        for reference in ("gaussian", "multidelta")
-        for on in ("train", "held_out")
-    }
-    levels = [float(level) for level in curves["gaussian", "train"].x]
+    curves = []
+    for reference in ("gaussian", "multidelta"):
+        for on in ("train", "held_out"):
+            drawn = [line(reference, part.where(reference=reference, on=on)) for part in known]
+            curves.append({x: rest for one in drawn for x, *rest in zip(one.x, one.y, one.low, one.high, strict=True)})
     for sigma, *published in PUBLISHED_EV:
-        at = min(range(len(levels)), key=lambda i, sigma=sigma: abs(math.log(levels[i] / sigma)))  # type: ignore[misc]
-        ours = [f"{curve.y[at]:.3f} [{curve.low[at]:.3f}, {curve.high[at]:.3f}]" for curve in curves.values()]
+        level = min(curves[0], key=lambda known, sigma=sigma: abs(math.log(known / sigma)))  # type: ignore[misc]
+        ours = ["{:.3f} [{:.3f}, {:.3f}]".format(*curve[level]) for curve in curves]
         gaussian, memory = (f"{value:.3f}" for value in published)
-        yield f"| σ = {sigma:g} | σ = {levels[at]:.3g} | {' | '.join([gaussian, *ours[:2], memory, *ours[2:]])} |"
+        yield f"| σ = {sigma:g} | σ = {level:.3g} | {' | '.join([gaussian, *ours[:2], memory, *ours[2:]])} |"
     yield ""
+
+
+def _linked(plan: Plan, entry: Record, text: str) -> str:
+    return f"[{text}](../results/{plan.name}/figures/{entry['file']})"
 
 
 def _units(part: Statistic) -> str:

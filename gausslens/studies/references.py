@@ -3,12 +3,15 @@
 import numpy as np
 
 from ..report import Axis, CurveFigure, Figure, ImageGrid, NoiseSlider, Series, Threshold
+from .architectures import PUBLISHED
 from .claims.evidence import Evidence, MissingError
 from .claims.findings import pixel_scale
 from .claims.thresholds import THRESHOLDS
 from .counterparts import COUNTERPARTS, LABELS
 from .describing import described
 from .drawing import NOISE, RMSE, drawn, line, shown
+from .explaining import QUANTITY as EXPLAINED
+from .explaining import explained
 from .outputs import denoised
 from .plans import Plan
 from .study import Findings, Part, Study
@@ -40,6 +43,8 @@ def parts(plan: Plan) -> list[Part]:
         found.append(Part(f"measures, seed {seed}", plan.measured(model, "gap", "linearity")))
         found.append(Part(f"linear, seed {seed}", plan.measured(model, "linear_gap")))
         found.append(Part(f"trajectories, seed {seed}", followed(plan, model)))
+        if plan.training["network"] in PUBLISHED:
+            found.append(Part(f"explained variance, seed {seed}", explained(plan, model)))
     pictures = max(2, min(6, _SLIDER_PIXELS // (50 * plan.dim)))
     found.append(Part("outputs", denoised(plan, plan.model(plan.sizes[-1], 0), pictures=pictures)))
     return found
@@ -94,6 +99,16 @@ def draw(findings: Findings) -> list[Figure]:
             y=RMSE,
             series=_on_inputs(findings.evidence.where(quantity="gap_rmse", denoiser="network", reference="gaussian")),
         ),
+        CurveFigure(
+            title="How much of the network its references explain",
+            caption="Share of the variance of the network's outputs that the Gaussian and the multi-delta denoiser of its "
+            f"training images explain, {on}, and on training images (dashed), where multi-delta has seen the answer.",
+            claims=("C7",),
+            command=command,
+            x=NOISE,
+            y=Axis("explained variance"),
+            series=_explained(findings.evidence.where(quantity=EXPLAINED)),
+        ),
         trajectory_grid(
             findings,
             [(LABELS[name], _TRAJECTORIES, name) for name in COUNTERPARTS],
@@ -126,6 +141,16 @@ def draw(findings: Findings) -> list[Figure]:
 def _distances(gaps: Evidence) -> tuple[Series, ...]:
     return drawn(
         *(line(label, gaps.where(denoiser=a, reference=b), dashed=dashed) for label, a, b, dashed in _PAIRS),
+    )
+
+
+def _explained(shares: Evidence) -> tuple[Series, ...]:
+    return drawn(
+        *(
+            line(f"{LABELS[name]}, {words}", shares.where(reference=name, on=on), dashed=dashed)
+            for words, on, dashed in _INPUTS
+            for name in ("gaussian", "multidelta")
+        )
     )
 
 

@@ -1,6 +1,7 @@
 """The study of references: its claims find their numbers, and trajectories and outputs are what they are said to be."""
 
 from collections import OrderedDict
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,9 +13,12 @@ from gausslens.measuring import references
 from gausslens.measuring.references import load_run_images
 from gausslens.noise import draw_noise, draw_order
 from gausslens.report import ImageGrid, NoiseSlider
+from gausslens.studies.catalogue import find_study
 from gausslens.studies.cells import CellStore
 from gausslens.studies.claims import judge
 from gausslens.studies.counterparts import COUNTERPARTS
+from gausslens.studies.engine import run_cells
+from gausslens.studies.explaining import explained
 from gausslens.studies.models import run_of
 from gausslens.studies.outputs import denoised
 from gausslens.studies.plans import Plan
@@ -112,6 +116,32 @@ def test_outputs_are_of_held_out_images_with_the_noise_of_the_gaps(findings, mod
             with torch.no_grad():
                 wanted = quantize(denoiser(x.float(), sigma)).numpy()
             assert abs(findings.array("outputs", name)[level].astype(int) - wanted.astype(int)).max() <= 1
+
+
+def test_explained_variance_is_that_of_the_networks_outputs(findings, model, folder):
+    """1 − Σ‖D − R‖²/Σ‖D − D̄‖², at the levels that others have published, beside published networks alone."""
+    denoisers, images = model
+    cell = explained(findings.plan, findings.plan.model(64, 0))
+    assert not run_cells([cell], folder, on="here").failed
+    records = CellStore(folder).result(cell).records
+    assert {(record["sigma"], record["on"], record["reference"]) for record in records} == {
+        (sigma, on, reference)
+        for sigma in (10.0, 5.0, 2.0, 1.0, 0.5)
+        for on in ("train", "held_out")
+        for reference in ("gaussian", "multidelta")
+    }
+    for record in records:
+        clean = images.train if record["on"] == "train" else images.held_out
+        chosen = dequantize(clean[draw_order(0, len(clean))[:6]], torch.float64)
+        x = (chosen + record["sigma"] * draw_noise(0, torch.arange(6), (1, 8, 8)).double()).float()
+        with torch.no_grad():
+            own, other = (denoisers[name](x, record["sigma"]).double() for name in ("network", record["reference"]))
+        expected = 1 - float((own - other).square().sum() / (own - own.mean(0)).square().sum())
+        assert record["value"] == pytest.approx(expected, abs=1e-4)
+    keys = [part.key for part in find_study("references").parts(findings.plan)]
+    assert not any("explained" in key for key in keys)
+    published = replace(findings.plan, training={**findings.plan.training, "network": "ncsnpp"})
+    assert "explained variance, seed 0" in [part.key for part in find_study("references").parts(published)]
 
 
 def test_pictures_need_the_measures_for_the_linear_denoiser_alone(findings):
