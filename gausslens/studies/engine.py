@@ -2,11 +2,13 @@
 
 Cells are given from the most to the least informative; a cell that is needed counts as early as the first that needs it.
 Finished cells are skipped, and what they needed is not asked for again. A cell that fails takes down those that need it and
-no other. With a budget, a cell that is not expected to end in time is left out, and said to be.
+no other. With a budget, a cell is left out, and said to be, unless it is expected to end in time together with the least
+that others make of it: a network that nothing is left to measure of is not worth its training.
 """
 
+import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
@@ -70,6 +72,17 @@ def in_order(cells: Iterable[Cell]) -> list[Cell]:
     return list(ordered.values())
 
 
+def _costs_with_use(cells: Sequence[Cell]) -> dict[str, float]:
+    """What each cell is expected to cost with the cheapest chain of cells that comes of it; `cells` are in order."""
+    costs: dict[str, float] = {}
+    least_use: dict[str, float] = {}
+    for cell in reversed(cells):
+        costs[cell.identity] = cell.cost + least_use.get(cell.identity, 0.0)
+        for need in cell.needs:
+            least_use[need.identity] = min(costs[cell.identity], least_use.get(need.identity, math.inf))
+    return costs
+
+
 def run_cells(
     cells: Iterable[Cell],
     folder: Path,
@@ -108,6 +121,7 @@ class _Engine:
         self.attempts: dict[str, int] = {}  # of suspects that died alone
         self.broken_pools = 0  # since a cell was finished
         self.deadline = None if budget is None else time.monotonic() + budget
+        self.costs = _costs_with_use(self.todo)
         self.outcome = Outcome()
         self.expected = self.total = sum(cell.cost for cell in self.todo)
         self.past, self.past_expected = 0.0, 0.0
@@ -159,7 +173,7 @@ class _Engine:
         known.add(cell.identity)
 
     def _fits(self, cell: Cell) -> bool:
-        return self.deadline is None or time.monotonic() + cell.cost * self._pace <= self.deadline
+        return self.deadline is None or time.monotonic() + self.costs[cell.identity] * self._pace <= self.deadline
 
     @property
     def _pace(self) -> float:

@@ -140,6 +140,17 @@ def test_a_budget_leaves_out_what_does_not_fit_and_what_needs_it(tmp_path):
     assert _values(tmp_path, [cheap]) == [1]
 
 
+def test_a_budget_counts_what_a_cell_is_needed_for(tmp_path):
+    """A network that could be trained in time, but not measured, is left out; one that can be measured is not."""
+    long, short = add(1, cost=50), add(2, cost=50)
+    measured, looked_at = add(3, long, cost=60), add(4, short, cost=5)
+    outcome = run_cells([measured, add(5, short, cost=60), looked_at], tmp_path, on="here", budget=100)
+    store = CellStore(tmp_path)
+    assert store.is_done(looked_at)
+    assert long in outcome.left_out
+    assert measured in outcome.left_out
+
+
 @pytest.mark.slow
 def test_progress_never_falls_back_and_ends_at_the_end(tmp_path):
     shares = []
