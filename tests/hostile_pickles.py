@@ -163,6 +163,8 @@ def bombs():
         "the same storage over and over": _repeated_storage(),
         "the same text over and over": _repeated_text(),
         "a network in itself": _module_in_itself(),
+        "a network in itself, with a long name": _module_in_itself("loop" * 500_000),
+        "a long word": _with_arguments(embedding_type="x" * 5_000_000),
         "networks that double": _modules_that_double(),
         "a network of billions": _with_arguments(channel_mult=[2**16] * 2, model_channels=2**16),
         "a wide network": _with_arguments(model_channels=60_000),
@@ -202,9 +204,9 @@ def _with_arguments(**changed):
     return pickled({"ema": module})
 
 
-def _module_in_itself():
+def _module_in_itself(name="loop"):
     module = network(TINY)
-    module.model._modules["loop"] = module.model
+    module.model._modules[name] = module.model
     return pickled({"ema": module})
 
 

@@ -61,6 +61,7 @@ _SONGS = {  # by the last five arguments
 }
 _MOST_MODULES = 3000  # published networks have up to a quarter of it
 _LARGEST = 2**16
+_LONGEST_NAME = 1000  # published networks stay below a tenth of it
 
 
 def load_edm(path: str | os.PathLike[str]) -> Model:
@@ -120,8 +121,8 @@ def read_edm(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Precondition
         denoiser.network.load_state_dict(translated(theirs, wanted, description["network"]), assign=True)
     except ValueError as error:
         raise CheckpointError(
-            f"{path}: {error}. What is read are EDM's networks NCSN++, DDPM++ and ADM, with its preconditionings EDM, VP "
-            "and VE; for others, pass the denoiser as package.module:object."
+            f"{path}: {str(error).rstrip('.')}. What is read are EDM's networks NCSN++, DDPM++ and ADM, with its "
+            "preconditionings EDM, VP and VE; for others, pass the denoiser as package.module:object."
         ) from None
     return description, denoiser.requires_grad_(False).eval()
 
@@ -220,10 +221,10 @@ class _Arguments:
         raise ValueError(f"expected a number for {name}; got {kind_of(value)}")
 
     def text(self, name: str) -> str:
-        """A text."""
+        """A text of a few words at most."""
         value = self._values[name]
-        if type(value) is not str:
-            raise ValueError(f"expected a text for {name}; got {kind_of(value)}")
+        if type(value) is not str or len(value) > 80:
+            raise ValueError(f"expected a short text for {name}; got {kind_of(value)}")
         return value
 
     @staticmethod
@@ -246,15 +247,23 @@ def _tensors(module: Instance) -> dict[str, Tensor]:
             for name, tensor in members.items():
                 if tensor is None:
                     continue
+                path = _joined(prefix, name)
                 if not isinstance(tensor, Tensor):
-                    raise ValueError(f"{(prefix + name)[:80]!r} is {kind_of(tensor)}, where a tensor was expected")
-                found[prefix + name] = tensor
-        inside = [(f"{prefix}{name}.", child) for name, child in _modules(current).items() if child is not None]
+                    raise ValueError(f"{path[:80]!r} is {kind_of(tensor)}, where a tensor was expected")
+                found[path] = tensor
+        inside = [(_joined(prefix, name, "."), child) for name, child in _modules(current).items() if child is not None]
         visited += len(inside)
         if visited > _MOST_MODULES or len(found) > _MOST_MODULES:
             raise ValueError(f"it has more than {_MOST_MODULES:,} modules or tensors")
         waiting += inside
     return found
+
+
+def _joined(*parts: str) -> str:
+    """The name of a tensor or module; a module inside itself could make one without end."""
+    if sum(map(len, parts)) > _LONGEST_NAME:
+        raise ValueError(f"it has a module or tensor with a name of more than {_LONGEST_NAME:,} letters")
+    return "".join(parts)
 
 
 def _modules(module: Instance) -> dict[str, Any]:

@@ -142,7 +142,7 @@ def renamed(outer="EDMPrecond", inner="SongUNet", **own):
         (lambda: changed(model_channels=0), "width must be at least 1"),
         (lambda: changed(channel_mult=4), "a short list for channel_mult"),
         (lambda: changed(channel_mult=[]), "multipliers must be at least one number"),
-        (lambda: changed(embedding_type=7), "a text for embedding_type"),
+        (lambda: changed(embedding_type=7), "a short text for embedding_type"),
         (lambda: changed(dropout=None), "a number for dropout"),
         (lambda: changed(img_resolution=5), "multiples of 2; got 5×5"),
         (lambda: changed(model_channels=8), r"map_layer0.weight of shape \(16, 4\)"),
@@ -164,6 +164,7 @@ def test_what_is_no_network_of_ours_is_refused_by_name(content, message, write):
     with pytest.raises(CheckpointError, match=message) as caught:
         load_edm(write(content()))
     assert "package.module:object" in str(caught.value)
+    assert ".." not in str(caught.value)
 
 
 def test_attention_is_left_out_only_where_adm_leaves_it_out(write):

@@ -199,6 +199,8 @@ def test_what_asks_for_too_much_or_is_broken_is_refused_with_the_reason(tmp_path
     assert "far more instructions" in outcomes["more instructions than allowed"]
     assert "the same bytes over and over" in outcomes["the same storage over and over"]
     assert "more than 3,000 modules" in outcomes["networks that double"]
+    assert "a name of more than 1,000 letters" in outcomes["a network in itself, with a long name"]
+    assert "a short text for embedding_type" in outcomes["a long word"]
 
 
 def damaged(count, seed):
