@@ -155,8 +155,8 @@ class Run:
     @property
     def snapshots(self) -> list[float]:
         """When weights were kept, in kimg, ascending."""
-        names = [path.name for path in (self.path / "snapshots").glob("kimg-*.safetensors")]
-        return sorted(float(name.removeprefix("kimg-").removesuffix(".safetensors")) for name in names)
+        names = [path.stem.removeprefix("kimg-") for path in (self.path / "snapshots").glob("kimg-*.safetensors")]
+        return sorted(float(name) for name in names if re.fullmatch(r"\d+(\.\d+)?(e[+-]\d+)?", name))
 
     @property
     def is_finished(self) -> bool:
@@ -288,7 +288,7 @@ class Run:
             value = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise CheckpointError(f"expected the directory of a run at {self.path}; it has no {name}.") from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise CheckpointError(f"{path} cannot be read: {error}. Restore it, or remove the directory.") from None
         if not isinstance(value, dict):
             raise CheckpointError(f"{path} was not written by gausslens; is {self.path} a run?")
@@ -364,17 +364,39 @@ def load_trained(
         path = (run if isinstance(run, Run) else Run.open(run)).snapshot_path(kimg)
     tensors, metadata = load_tensors(path, kind=_SNAPSHOT)
     weights = _weights(tensors, ema)
-    if not weights:
+    if not weights and not ema:
         raise CheckpointError(f"{path} was converted from a file of averaged weights alone; it has no raw ones.")
-    denoiser = build_denoiser(metadata["denoiser"])
     try:
+        _check_fit(metadata["denoiser"], weights)
+        denoiser = build_denoiser(metadata["denoiser"])
         denoiser.load_state_dict(weights)
-    except RuntimeError as error:
+    except Exception as error:  # a description can be wrong in every way
+        told = " ".join(str(error).split())[:300].rstrip(".")
+        told = told if isinstance(error, ValueError) else f"{type(error).__name__}: {told}"
         raise CheckpointError(
-            f"the weights in {path} do not fit the network they name: {error} Use the version of gausslens that wrote it."
+            f"the weights in {path} do not fit the network they name: {told}. Use the version of gausslens that wrote it."
         ) from None
     denoiser.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # convolutions are faster so
     return denoiser.requires_grad_(False).eval().to(device or "cpu")
+
+
+def _check_fit(description: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
+    """Raise ValueError unless a description calls for just these weights.
+
+    A small file can describe a network that no memory holds, so the network is first built without any.
+    """
+    blocks, multipliers = (description["network"].get(name) for name in ("blocks", "multipliers"))
+    levels = len(multipliers) if isinstance(multipliers, list) else 1
+    if (blocks if isinstance(blocks, int) else 1) * levels > len(weights):  # each has its own
+        raise ValueError(f"it calls for more blocks than there are tensors, {len(weights)}")
+    with torch.device("meta"):
+        wanted = {name: tuple(tensor.shape) for name, tensor in build_denoiser(description).state_dict().items()}
+    held = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    for name in sorted(wanted.keys() | held.keys()):
+        if wanted.get(name) != held.get(name):
+            raise ValueError(
+                f"expected {name[:80]} of shape {wanted.get(name, 'none at all')}; got {held.get(name, 'none at all')}"
+            )
 
 
 def _weights(tensors: Mapping[str, Tensor], ema: bool) -> dict[str, Tensor]:

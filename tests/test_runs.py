@@ -9,6 +9,7 @@ import torch
 
 from gausslens import CheckpointError, Run, TrainConfig, load_denoiser
 from gausslens.runs import build_denoiser, describe_denoiser
+from gausslens.storage import save_tensors
 
 CONFIG = TrainConfig("digits", kimg=2.0, width=8, multipliers=(1,), snapshots=(1,)).resolve((1, 8, 8))
 DESCRIPTION = describe_denoiser(CONFIG, (1, 8, 8), 0, 0)
@@ -139,6 +140,73 @@ def test_a_file_that_is_no_snapshot_is_refused(run, tmp_path):
     run.snapshot_path(1).write_bytes(data[:-100])
     with pytest.raises(CheckpointError, match="truncated"):
         load_denoiser(run)
+
+
+def lying(**changed):
+    return {**DESCRIPTION, "network": {**DESCRIPTION["network"], **changed}}
+
+
+@pytest.mark.parametrize(
+    ("description", "message"),
+    [
+        (None, "do not fit"),
+        ([], "do not fit"),
+        ({}, "do not fit"),
+        ({"network": "unet"}, "do not fit"),
+        ({**DESCRIPTION, "sigma_data": "half"}, "do not fit"),
+        (lying(name="resnet"), "network must be one of"),
+        (lying(colour=1), "colour"),
+        (lying(width="8"), "do not fit"),
+        (lying(width=16), r"expected network\.\S+ of shape \(.*\); got \("),
+        (lying(width=10**6), r"of shape \(.*1000000.*\); got \("),
+        (lying(shape=(1, 10**6, 10**6)), "do not fit"),
+        (lying(blocks=10**9), "more blocks than there are tensors"),
+        (lying(multipliers=[1] * 10**6), "more blocks than there are tensors"),
+        (lying(multipliers=[10**6]), "do not fit"),
+        (lying(classes=10**9), "do not fit"),
+        ({**DESCRIPTION, "network": {"name": "linear", "shape": (1, 2**14, 2**14)}}, "do not fit"),
+    ],
+)
+def test_a_snapshot_whose_description_lies_is_refused_at_no_cost(tmp_path, description, message):
+    weights = {f"ema.{name}": value for name, value in build_denoiser(DESCRIPTION).state_dict().items()}
+    save_tensors(tmp_path / "lying.safetensors", weights, kind="gausslens snapshot", denoiser=description)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        load_denoiser(tmp_path / "lying.safetensors")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+def test_weights_that_do_not_fit_are_named(run):
+    weights = build_denoiser(DESCRIPTION).state_dict()
+    name = next(iter(weights))
+    for changed, message in (
+        ({other: value for other, value in weights.items() if other != name}, f"expected {name} .* got none at all"),
+        ({**weights, "other": torch.zeros(3)}, r"expected other of shape none at all; got \(3,\)"),
+        ({}, "more blocks than there are tensors, 0"),
+    ):
+        run.save_snapshot(1, {}, changed, DESCRIPTION)
+        with pytest.raises(CheckpointError, match=message) as caught:
+            load_denoiser(run)
+        assert "\n" not in str(caught.value)
+
+
+def test_metadata_without_end_is_refused(run, tmp_path):
+    from safetensors.torch import save_file
+
+    header = {"kind": "gausslens snapshot", "metadata": "[" * 200_000}
+    save_file({}, tmp_path / "deep.safetensors", metadata=header)
+    with pytest.raises(CheckpointError, match="not a readable safetensors file"):
+        load_denoiser(tmp_path / "deep.safetensors")
+    (run.path / "config.json").write_text("[" * 200_000)
+    with pytest.raises(CheckpointError, match=r"config\.json cannot be read"):
+        load_denoiser(run.path)
+
+
+def test_other_files_among_the_snapshots_are_passed_over(run):
+    keep(run, 1)
+    for name in ("best", "1.2.3", "nan"):
+        (run.path / "snapshots" / f"kimg-{name}.safetensors").touch()
+    assert run.snapshots == [1.0]
 
 
 def test_one_process_writes_at_a_time(run):

@@ -231,7 +231,7 @@ def _public(part: Any) -> dict[str, Any]:
 def _json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}.") from None
     if not isinstance(value, dict):
         raise CheckpointError(f"expected a JSON object in {path}; got {type(value).__name__}.")
