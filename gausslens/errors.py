@@ -28,3 +28,9 @@ class CheckpointError(GausslensError, ValueError):
 
 class MissingExtraError(GausslensError, ImportError):
     """An optional package is not installed."""
+
+
+def told(error: BaseException) -> str:
+    """What an error of somebody else's code says, in one line that has an end."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:300]}".rstrip(".: ")

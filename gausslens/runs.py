@@ -26,7 +26,7 @@ from torch import Tensor
 
 from .config import TrainConfig
 from .denoisers.preconditioned import Preconditioned
-from .errors import CheckpointError
+from .errors import CheckpointError, told
 from .locking import lock
 from .nn import build_network
 from .storage import load_tensors, save_tensors, save_text
@@ -371,10 +371,9 @@ def load_trained(
         denoiser = build_denoiser(metadata["denoiser"])
         denoiser.load_state_dict(weights)
     except Exception as error:  # a description can be wrong in every way
-        told = " ".join(str(error).split())[:300].rstrip(".")
-        told = told if isinstance(error, ValueError) else f"{type(error).__name__}: {told}"
         raise CheckpointError(
-            f"the weights in {path} do not fit the network they name: {told}. Use the version of gausslens that wrote it."
+            f"the weights in {path} do not fit the network they name: {told(error)}. "
+            "Use the version of gausslens that wrote it."
         ) from None
     denoiser.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # convolutions are faster so
     return denoiser.requires_grad_(False).eval().to(device or "cpu")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..acceleration import hastened
 from ..data.loading import load_images
 from ..denoisers.protocol import call, evaluating, placement
-from ..errors import CheckpointError, ConfigError, DataError, GausslensError
+from ..errors import CheckpointError, ConfigError, DataError, GausslensError, told
 from ..images import Bounds, as_bytes, as_tensor, content_hash, dequantize, of_known_classes
 from ..measuring.references import RunImages, gaussian_denoiser, load_run_images, multidelta_denoiser
 from ..measuring.remembering import Remembering
@@ -155,10 +155,9 @@ class Auditee:
         except GausslensError:
             raise
         except Exception as error:  # whatever the model's own code raises
-            told = " ".join(str(error).split())
             raise CheckpointError(
                 f"the model {self.model.source} fails on noisy images of shape {self.images.shape}"
-                f"{'' if labels is None else ' with labels'}: {type(error).__name__}: {told.rstrip('.')}. It must take "
+                f"{'' if labels is None else ' with labels'}: {told(error)}. It must take "
                 f"D(x, sigma{'' if labels is None else ', labels'}), x of that shape."
             ) from error
 

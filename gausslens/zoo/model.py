@@ -47,11 +47,12 @@ def stated(network: Any) -> tuple[tuple[int, int, int] | None, int]:
     return (shape if known else None), (classes if isinstance(classes, int) else 0)
 
 
-def fingerprint(tensors: Mapping[str, Tensor], **settings: Any) -> str:
+def fingerprint(tensors: Mapping[str, Any], **settings: Any) -> str:
     """SHA-256 of tensors (names, shapes, dtypes, values) and settings, for `Model.identity`.
 
     Args:
-        tensors: a `state_dict`; the order of its names does not matter.
+        tensors: a `state_dict`; the order of its names does not matter. What a module adds that is no tensor is taken by
+            its `repr`.
         **settings: anything JSON can hold; what it cannot is taken by its `repr`.
 
     Returns:
@@ -59,7 +60,10 @@ def fingerprint(tensors: Mapping[str, Tensor], **settings: Any) -> str:
     """
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=repr).encode())
     for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
+        if not isinstance(tensors[name], Tensor):
+            digest.update(f"{name} {tensors[name]!r}".encode())
+            continue
+        tensor = tensors[name].detach().cpu().to_dense().contiguous()
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()

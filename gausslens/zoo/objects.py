@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, told
 from .model import Model, fingerprint, stated
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -74,19 +74,23 @@ def load_object(name: str, *, device: torch.device | str | None = None) -> Model
     with _current_directory_importable():
         try:
             module = import_module(module_name)
-        except Exception as error:  # whatever the module's own code raises
+        except (Exception, SystemExit) as error:  # whatever the module's own code raises
             raise CheckpointError(
-                f"could not import {module_name} of {name}: {type(error).__name__}: {error}. "
+                f"could not import {module_name} of {name}: {told(error)}. "
                 "Run from the folder that holds it, or install it."
             ) from error
         try:
             found = reduce(getattr, path.split("."), module)
         except AttributeError:
             raise CheckpointError(f"expected {path} in the module {module_name}; it has no such name.") from None
+        except Exception as error:  # of a property, or of a module that imports its names when they are asked for
+            raise CheckpointError(f"could not get {path} of the module {module_name}: {told(error)}.") from error
         file = getattr(module, "__file__", None)
         code = hashlib.sha256(Path(file).read_bytes()).hexdigest() if file and Path(file).is_file() else ""
         model = as_model(found, source=name, device=device, code=code)
-    model.denoiser.requires_grad_(False).eval()
+    for parameter in model.denoiser.parameters():  # one by one: modules of TorchScript cannot be asked as a whole
+        parameter.requires_grad_(False)
+    model.denoiser.eval()
     return model
 
 
@@ -104,26 +108,26 @@ def as_model(found: Any, *, source: str = "", device: torch.device | str | None 
         its images, is left open.
 
     Raises:
-        CheckpointError: if it is no denoiser, or the factory fails.
+        CheckpointError: if it is no denoiser, its weights have no values, or the factory fails.
     """
     name = source or getattr(found, "__qualname__", type(found).__name__)
     if _is_factory(found):
         try:
             found = found()
-        except Exception as error:  # whatever the factory's own code raises
-            raise CheckpointError(f"the factory {name} failed: {type(error).__name__}: {error}") from error
+        except (Exception, SystemExit) as error:  # whatever the factory's own code raises
+            raise CheckpointError(f"the factory {name} failed: {told(error)}.") from error
     if isinstance(found, Model):
-        return replace(found, denoiser=found.denoiser.to(device), source=found.source or name)
-    if not callable(found):
-        raise CheckpointError(
-            f"expected a denoiser D(x, sigma), a module, a function or a factory of one, at {name}; "
-            f"got {type(found).__name__}."
-        )
-    denoiser = found if isinstance(found, nn.Module) else FunctionDenoiser(found)
+        return replace(found, denoiser=_as_module(found.denoiser, name).to(device), source=found.source or name)
+    denoiser = _as_module(found, name)
     shape, classes = stated(getattr(denoiser, "network", denoiser))  # of a Preconditioned, or of `from_eps` and its kin
-    tensors = denoiser.state_dict()
     settings = {key: getattr(denoiser, key, None) for key in ("kind", "sigma_data", "target", "schedule")}
-    identity = fingerprint(tensors, structure=repr(denoiser), name=name if code else "", code=code, **settings)
+    try:
+        tensors = denoiser.state_dict()
+        identity = fingerprint(tensors, structure=repr(denoiser), name=name if code else "", code=code, **settings)
+    except Exception as error:  # tensors of the meta device, of lazy modules, … have no values
+        raise CheckpointError(
+            f"the weights of {name} cannot be read: {told(error)}. Load them where the module is made."
+        ) from error
     return Model(
         denoiser.to(device),
         shape,
@@ -148,6 +152,17 @@ def takes_labels(model: Model) -> bool:
         if sum(one.default is one.empty and one.kind in _POSITIONAL for one in parameters) > 2:
             return True
     return False
+
+
+def _as_module(found: Any, name: str) -> nn.Module:
+    if isinstance(found, nn.Module):
+        return found
+    if not callable(found):
+        raise CheckpointError(
+            f"expected a denoiser D(x, sigma), a module, a function or a factory of one, at {name}; "
+            f"got {type(found).__name__}."
+        )
+    return FunctionDenoiser(found)
 
 
 def _is_factory(found: Any) -> bool:

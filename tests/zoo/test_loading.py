@@ -16,6 +16,8 @@ from gausslens.zoo.predictions import from_eps
 from gausslens.zoo.schedules import Discrete
 
 MODULE = """
+import warnings
+
 import torch
 from gausslens.zoo.model import Model
 
@@ -48,6 +50,37 @@ def make_model():
 def fail():
     raise RuntimeError("no weights here")
 
+def fail_at_length():
+    raise RuntimeError("missing keys:\\n\\tfirst\\n\\tsecond")
+
+def leave():
+    raise SystemExit(0)
+
+def make_without_values():
+    return torch.nn.Linear(4, 4, device="meta")
+
+class Lazy:
+    @property
+    def part(self):
+        raise ImportError("a package is missing")
+
+lazy = Lazy()
+
+class Unusual(Scale):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("thin", torch.eye(3).to_sparse())
+
+    def get_extra_state(self):
+        return {"version": 3}
+
+    def set_extra_state(self, state):
+        pass
+
+def script():
+    with warnings.catch_warnings(action="ignore"):
+        return torch.jit.script(Scale())
+
 class Names:
     inner = network
 
@@ -60,6 +93,7 @@ def here(tmp_path, monkeypatch):
     """A directory with a module, and nothing of it known to Python."""
     (tmp_path / "my_models.py").write_text(MODULE)
     (tmp_path / "broken_models.py").write_text("import nowhere_to_be_found")
+    (tmp_path / "leaving_models.py").write_text("raise SystemExit(0)")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
     yield tmp_path
@@ -130,6 +164,8 @@ def test_pickles_go_to_their_reader(tmp_path, monkeypatch):
         ("make", lambda: X / 4),
         ("make_function", lambda: X / (1 + SIGMA.reshape(2, 1, 1, 1) ** 2)),
         ("make_model", lambda: X * 2),
+        ("Unusual", lambda: X / 2),
+        ("script", lambda: X / 2),
     ],
 )
 def test_objects_are_found_by_name_from_the_current_directory(here, name, answer):
@@ -156,6 +192,11 @@ def test_a_factory_may_say_all_about_its_model(here):
         ("my_models:nothing", "expected nothing in the module my_models"),
         ("my_models:number", "expected a denoiser .* got int"),
         ("my_models:fail", "RuntimeError: no weights here"),
+        ("my_models:fail_at_length", "RuntimeError: missing keys: first second"),
+        ("my_models:leave", "the factory my_models:leave failed: SystemExit: 0"),
+        ("my_models:make_without_values", "the weights of my_models:make_without_values cannot be read"),
+        ("my_models:lazy.part", "could not get lazy.part of the module my_models: ImportError: a package is missing"),
+        ("leaving_models:network", "could not import leaving_models .*SystemExit: 0"),
         ("broken_models:network", "could not import broken_models .*nowhere_to_be_found"),
         ("no_such_models:network", "could not import no_such_models"),
         ("no_such_folder", "expected a model at no_such_folder"),
@@ -165,8 +206,9 @@ def test_a_factory_may_say_all_about_its_model(here):
     ],
 )
 def test_what_is_no_model_is_refused(here, source, message):
-    with pytest.raises(CheckpointError, match=message):
+    with pytest.raises(CheckpointError, match=message) as caught:
         load_model(source)
+    assert "\n" not in str(caught.value)
 
 
 def test_folders_and_files_of_others_are_refused(tmp_path):
@@ -200,6 +242,15 @@ def test_modules_and_functions_are_taken_as_they_are(here):
         load_model(3)
     with pytest.raises(DataError, match="must return"):
         gap(load_denoiser(lambda x, sigma: None), gaussian, images, [1.0])
+
+
+def test_a_model_may_be_of_a_function():
+    model = Model(nn.Identity(), (1, 4, 4))
+    object.__setattr__(model, "denoiser", lambda x, sigma: x / 2)  # past the check of types that tests have
+    assert torch.equal(load_denoiser(model)(X, SIGMA), X / 2)
+    object.__setattr__(model, "denoiser", 3)
+    with pytest.raises(CheckpointError, match="got int"):
+        load_denoiser(model)
 
 
 def test_what_a_module_knows_is_kept():
