@@ -8,7 +8,9 @@ run code. A scheduler's clipping and thresholding of estimates are sampling tric
 says.
 """
 
-import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,13 +19,17 @@ import torch
 from torch import Tensor, nn
 
 from ..denoisers.preconditioned import Preconditioned
-from ..errors import CheckpointError, DataError, MissingExtraError
+from ..errors import CheckpointError, DataError, MissingExtraError, told
+from .diffusers_weights import check_weights
+from .json_files import read_object
 from .latents import LatentSpace
 from .model import Model, fingerprint
 from .predictions import from_eps, from_flow, from_v, from_x0
 from .schedules import Discrete, LinearFlow
 
 _CONVERT = {"epsilon": from_eps, "v_prediction": from_v, "sample": from_x0}
+_CONVERT_FLOW = {"flow_prediction": from_flow, "epsilon": from_eps, "sample": from_x0}
+_MOST_STEPS = 100_000  # published models have up to 4000
 
 
 class LabeledUNet(nn.Module):
@@ -80,7 +86,7 @@ def is_diffusers(folder: Path) -> bool:
     names = ("model_index.json", "scheduler/scheduler_config.json", "scheduler_config.json", "unet/config.json")
     if any((folder / name).is_file() for name in names):
         return True
-    return (folder / "config.json").is_file() and "_class_name" in _json(folder / "config.json")
+    return (folder / "config.json").is_file() and "_class_name" in read_object(folder / "config.json")
 
 
 def load_diffusers(folder: Path, *, device: torch.device | str | None = None) -> Model:
@@ -98,18 +104,23 @@ def load_diffusers(folder: Path, *, device: torch.device | str | None = None) ->
         MissingExtraError: if diffusers is not installed.
     """
     diffusers = _diffusers()
-    unet = _load(diffusers, _part(folder, "unet", "config.json"), ("UNet2DModel",), device)
-    scheduler = _scheduler(diffusers, _part(folder, "scheduler", "scheduler_config.json"))
-    denoiser = _denoiser(unet, scheduler)
-    shape, classes = denoiser.network.shape, denoiser.network.classes
-    tensors, settings = dict(unet.state_dict()), {"unet": _public(unet), "scheduler": _public(scheduler)}
     latents = None
-    for name in ("vae", "vqvae"):
-        if (folder / name / "config.json").is_file():
-            autoencoder = _load(diffusers, folder / name, ("AutoencoderKL", "VQModel"), device)
-            latents = LatentSpace(autoencoder, shape)
-            tensors |= {f"{name}.{key}": value for key, value in autoencoder.state_dict().items()}
-            settings[name] = _public(autoencoder)
+    with _quiet(diffusers):
+        unet = _load(diffusers, _part(folder, "unet", "config.json"), ("UNet2DModel",), device)
+        scheduler = _scheduler(diffusers, _part(folder, "scheduler", "scheduler_config.json"))
+        tensors, settings = dict(unet.state_dict()), {"unet": _public(unet), "scheduler": _public(scheduler)}
+        try:
+            denoiser = _denoiser(unet, scheduler)
+            shape, classes = denoiser.network.shape, denoiser.network.classes
+            for name in _autoencoders(folder):
+                autoencoder = _load(diffusers, folder / name, ("AutoencoderKL", "VQModel"), device)
+                latents = LatentSpace(autoencoder, shape)
+                tensors |= {f"{name}.{key}": value for key, value in autoencoder.state_dict().items()}
+                settings[name] = _public(autoencoder)
+        except CheckpointError:
+            raise
+        except Exception as error:  # settings of other types and ranges raise errors of many kinds
+            raise CheckpointError(f"the settings in {folder} make no denoiser: {told(error)}.") from error
     edm = isinstance(denoiser, Preconditioned)
     return Model(
         denoiser.requires_grad_(False).eval(),
@@ -130,37 +141,60 @@ def _shape(settings: Any) -> tuple[int, int, int] | None:
     size = settings.sample_size
     if size is None:
         return None
-    height, width = (size, size) if isinstance(size, int) else size
-    return int(settings.in_channels), int(height), int(width)
+    sides = tuple(size) if isinstance(size, list | tuple) else (size, size)
+    if len(sides) != 2 or not all(type(side) is int and side > 0 for side in sides):
+        raise CheckpointError(
+            f"expected a sample_size of one or two whole numbers; the network's config has {size!r:.80}."
+        )
+    return settings.in_channels, *sides
 
 
 def _denoiser(unet: Any, scheduler: Any) -> Any:
     """D(x, σ) of the network, as its scheduler reads its predictions."""
     settings, name = scheduler.config, type(scheduler).__name__
-    prediction = settings.get("prediction_type", "epsilon")
+    is_flow = name.startswith("FlowMatch")
+    prediction = "flow_prediction" if is_flow else settings.get("prediction_type", "epsilon")
     learned = unet.config.get("time_embedding_type") == "learned"
     if name in ("EDMEulerScheduler", "EDMDPMSolverMultistepScheduler"):
         _refuse_whole_steps(learned, name)
+        _check_prediction(prediction, ("epsilon", "v_prediction"), name)
+        if not 0 < settings.sigma_min < settings.sigma_max:
+            raise CheckpointError(
+                f"expected 0 < sigma_min < sigma_max; {name} has {settings.sigma_min} and {settings.sigma_max}."
+            )
         # EDM's c_out multiplies the answer of either kind; "v_prediction" only turns its sign.
         network = LabeledUNet(unet, sign=-1 if prediction == "v_prediction" else 1)
         return Preconditioned(network, "edm", sigma_data=settings.sigma_data)
-    if name.startswith("FlowMatch") or prediction == "flow_prediction":
+    if (
+        is_flow
+        or settings.get("use_flow_sigmas")
+        or (prediction == "flow_prediction" and "use_flow_sigmas" in settings)
+    ):
         _refuse_whole_steps(learned, name)
+        _check_prediction(prediction, tuple(_CONVERT_FLOW), f"{name} on the linear flow")
         schedule = LinearFlow(
             data_at=int(settings.get("invert_sigmas", False)), time_scale=settings.num_train_timesteps
         )
-        return from_flow(LabeledUNet(unet), schedule)
+        return _CONVERT_FLOW[prediction](LabeledUNet(unet), schedule)
     if hasattr(scheduler, "alphas_cumprod") and settings.get("timestep_type", "discrete") == "discrete":
-        if prediction in _CONVERT:
-            return _CONVERT[prediction](
-                LabeledUNet(unet), Discrete.from_alphas(scheduler.alphas_cumprod, rounded=learned)
+        _check_prediction(prediction, tuple(_CONVERT), name)
+        # Rescaled, the last step has no signal, and no σ; some schedulers put a number there that is none of its own.
+        alphas = scheduler.alphas_cumprod[: -1 if settings.get("rescale_betas_zero_snr") else None]
+        if learned and (unet.config.num_train_timesteps or 0) < len(alphas):
+            raise CheckpointError(
+                f"the network knows {unet.config.num_train_timesteps} time steps, and {name} has {len(alphas)}."
             )
-        raise CheckpointError(f"expected a prediction_type among {', '.join(_CONVERT)}; {name} has {prediction!r}.")
+        return _CONVERT[prediction](LabeledUNet(unet), Discrete.from_alphas(alphas, rounded=learned))
     raise CheckpointError(
         f"the schedule of {name} is not known here. Known are the schedulers in discrete time (DDPM, DDIM, PNDM, "
         "DPM-Solver, Euler, …), EDM's and those of flow matching. Wrap the network with gausslens.from_eps or its kin "
         "and load it as package.module:object."
     )
+
+
+def _check_prediction(prediction: Any, known: tuple[str, ...], name: str) -> None:
+    if prediction not in known:
+        raise CheckpointError(f"expected a prediction_type among {', '.join(known)}; {name} has {prediction!r:.80}.")
 
 
 def _refuse_whole_steps(learned: bool, name: str) -> None:
@@ -169,35 +203,37 @@ def _refuse_whole_steps(learned: bool, name: str) -> None:
 
 
 def _scheduler(diffusers: Any, folder: Path) -> Any:
-    settings = _json(folder / "scheduler_config.json")
-    name = settings.get("_class_name", "")
+    settings = read_object(folder / "scheduler_config.json")
+    name, steps = settings.get("_class_name", ""), settings.get("num_train_timesteps", 1000)
+    if type(steps) is not int or not 0 < steps <= _MOST_STEPS:
+        raise CheckpointError(
+            f"expected a whole number of num_train_timesteps up to {_MOST_STEPS:,} in {folder / 'scheduler_config.json'}; "
+            f"got {steps!r:.80}."
+        )
     kind: Any = getattr(diffusers, str(name), None)
     if diffusers.SchedulerMixin not in getattr(kind, "__mro__", ()):
-        raise CheckpointError(f"{folder / 'scheduler_config.json'} names no scheduler of diffusers: {name!r}.")
+        raise CheckpointError(f"{folder / 'scheduler_config.json'} names no scheduler of diffusers: {name!r:.80}.")
     try:
         return kind.from_config(settings)
     except Exception as error:  # settings that do not fit raise errors of many kinds
-        raise CheckpointError(f"the scheduler in {folder} cannot be made: {type(error).__name__}: {error}") from error
+        raise CheckpointError(f"the scheduler in {folder} cannot be made: {told(error)}.") from error
 
 
 def _load(diffusers: Any, folder: Path, kinds: tuple[str, ...], device: torch.device | str | None) -> Any:
     """One of diffusers' models with the weights in its folder, all of them."""
-    name = _json(folder / "config.json").get("_class_name", kinds[0])
+    settings = read_object(folder / "config.json")
+    name = settings.get("_class_name", kinds[0])
     if name not in kinds:
         raise CheckpointError(
-            f"expected a {' or '.join(kinds)} in {folder}; got {name}. Models conditioned on text, and other networks, "
-            "can be wrapped in a function D(x, sigma) and loaded as package.module:function."
+            f"expected a {' or '.join(kinds)} in {folder}; got {name!s:.80}. Models conditioned on text, and other "
+            "networks, can be wrapped in a function D(x, sigma) and loaded as package.module:function."
         )
-    if not list(folder.glob("*.safetensors")):
-        found = ", ".join(sorted(path.name for path in folder.glob("diffusion_pytorch_model*"))) or "no weights"
-        raise CheckpointError(
-            f"expected weights as safetensors in {folder}; found {found}. Pickles (.bin) can run code and are not read: "
-            f"if you trust them, convert them with diffusers, {name}.from_pretrained({str(folder)!r})"
-            f".save_pretrained({str(folder)!r})."
-        )
+    kind = getattr(diffusers, name)
+    variant = check_weights(folder, kind, settings)
     try:
-        model, report = getattr(diffusers, name).from_pretrained(
+        model, report = kind.from_pretrained(
             folder,
+            variant=variant,
             local_files_only=True,
             use_safetensors=True,
             torch_dtype=torch.float32,
@@ -205,11 +241,26 @@ def _load(diffusers: Any, folder: Path, kinds: tuple[str, ...], device: torch.de
             output_loading_info=True,
         )
     except Exception as error:  # broken files and settings that do not fit raise errors of many kinds
-        raise CheckpointError(f"{name} in {folder} cannot be read: {type(error).__name__}: {error}") from error
+        raise CheckpointError(f"{name} in {folder} cannot be read: {told(error)}.") from error
     lacking = [*report["missing_keys"], *report["mismatched_keys"], *report["error_msgs"]]
     if lacking:
         raise CheckpointError(f"the weights in {folder} do not fill {name}; missing or of another shape: {lacking[0]}.")
     return model.requires_grad_(False).eval().to(device or "cpu")
+
+
+def _autoencoders(folder: Path) -> list[str]:
+    """The names of the folders with autoencoders; without its own, latents would be taken for pixels."""
+    index = read_object(folder / "model_index.json") if (folder / "model_index.json").is_file() else {}
+    names = [
+        name for name in ("vae", "vqvae") if (folder / name).is_dir() or index.get(name) not in (None, [None, None])
+    ]
+    for name in names:
+        if not (folder / name / "config.json").is_file():
+            raise CheckpointError(
+                f"expected {name}/config.json in the diffusers folder {folder}, whose model denoises latents; there is "
+                "none. Save the whole pipeline with save_pretrained."
+            )
+    return names
 
 
 def _part(folder: Path, name: str, config: str) -> Path:
@@ -223,19 +274,28 @@ def _part(folder: Path, name: str, config: str) -> Path:
     )
 
 
+@contextmanager
+def _quiet(diffusers: Any) -> Iterator[None]:
+    """Inside, diffusers neither warns nor shows progress: what matters is in our errors.
+
+    Yields:
+        Nothing.
+    """
+    logger, show = logging.getLogger("diffusers"), diffusers.utils.logging
+    level, shown = logger.level, show.is_progress_bar_enabled()
+    logger.setLevel(logging.CRITICAL + 1)
+    show.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        if shown:
+            show.enable_progress_bar()
+
+
 def _public(part: Any) -> dict[str, Any]:
     """The settings of a part, without where it was saved and by which version."""
     return {"name": type(part).__name__, **{k: v for k, v in part.config.items() if not k.startswith("_")}}
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}.") from None
-    if not isinstance(value, dict):
-        raise CheckpointError(f"expected a JSON object in {path}; got {type(value).__name__}.")
-    return value
 
 
 def _diffusers() -> Any:

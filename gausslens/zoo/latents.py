@@ -24,7 +24,7 @@ class LatentSpace:
         shape: of the latents, (c, h, w), that the denoiser takes; None if it takes any.
 
     Raises:
-        CheckpointError: if it is another kind of autoencoder.
+        CheckpointError: if it is another kind of autoencoder, or its latents are not what the denoiser takes.
     """
 
     def __init__(self, autoencoder: Any, shape: tuple[int, int, int] | None) -> None:
@@ -36,6 +36,15 @@ class LatentSpace:
         shift, spread = settings.get("latents_mean"), settings.get("latents_std")
         self.shift = _per_channel(settings.get("shift_factor") or 0.0 if shift is None else shift)
         self.scale = settings.get("scaling_factor", 1.0) / _per_channel(1.0 if spread is None else spread)
+        channels = settings.get("vq_embed_dim") or settings.latent_channels
+        if shape is not None and shape[0] != channels:
+            raise CheckpointError(f"the network denoises {shape[0]} channels, and its {name} has {channels}.")
+        for values in (self.shift, self.scale):
+            if len(values) not in (1, channels) or not values.isfinite().all() or not self.scale.all():
+                raise CheckpointError(
+                    f"expected a finite shift and scale for all latents of {name} or for each of their {channels} channels; "
+                    f"got {values.flatten().tolist()!s:.80}."
+                )
 
     def encode(self, images: Any) -> Tensor:
         """The latents of images.

@@ -78,6 +78,46 @@ def test_other_solvers_of_the_same_process_give_the_same_denoiser(tmp_path, name
     torch.testing.assert_close(other(x, 1.3), one(x, 1.3))
 
 
+@pytest.mark.parametrize("name", ["DDIMScheduler", "EulerDiscreteScheduler", "UniPCMultistepScheduler"])
+def test_a_last_step_without_signal_is_left_out_whatever_the_solver_puts_there(tmp_path, name):
+    unet = tiny_unet()
+    settings = {"rescale_betas_zero_snr": True, "prediction_type": "v_prediction"}
+    one = load_model(save(tmp_path / "a", unet, diffusers.DDPMScheduler(**settings)))
+    other = load_model(save(tmp_path / "b", unet, getattr(diffusers, name)(**settings)))
+    assert other.sigma_range == pytest.approx(one.sigma_range, rel=1e-6)
+    x = noisy(1.3)
+    torch.testing.assert_close(other.denoiser(x, 1.3), one.denoiser(x, 1.3))
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of diffusers, at NumPy
+@pytest.mark.parametrize("prediction", ["epsilon", "sample", "flow_prediction"])
+@pytest.mark.parametrize("name", ["DPMSolverMultistepScheduler", "UniPCMultistepScheduler"])
+def test_solvers_of_the_linear_flow_agree_with_their_own_estimate(tmp_path, name, prediction):
+    scheduler = getattr(diffusers, name)(use_flow_sigmas=True, flow_shift=3.0, prediction_type=prediction)
+    unet = tiny_unet()
+    denoiser = load_denoiser(save(tmp_path, unet, scheduler))
+    scheduler.set_timesteps(8)
+    for index in (1, 4, 7):
+        t = scheduler.sigmas[index]
+        x_t = torch.randn(2, 3, SIZE, SIZE)
+        scheduler._step_index = index
+        answer = scheduler.convert_model_output(unet(x_t, 1000 * t).sample, sample=x_t)
+        torch.testing.assert_close(denoiser(x_t / (1 - t), t / (1 - t)), answer, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("EDMEulerScheduler", {"prediction_type": "sample"}),
+        ("DDPMScheduler", {"prediction_type": "flow_prediction"}),
+        ("UniPCMultistepScheduler", {"prediction_type": "v_prediction", "use_flow_sigmas": True}),
+    ],
+)
+def test_predictions_that_a_scheduler_does_not_know_are_refused(tmp_path, name, settings):
+    with pytest.raises(CheckpointError, match=f"prediction_type among .* '{settings['prediction_type']}'"):
+        load_model(save(tmp_path, tiny_unet(), getattr(diffusers, name)(**settings)))
+
+
 @pytest.mark.parametrize("prediction", ["epsilon", "v_prediction"])
 @pytest.mark.parametrize("name", ["EDMEulerScheduler", "EDMDPMSolverMultistepScheduler"])
 def test_edm_schedulers_agree_with_their_own_preconditioning(tmp_path, name, prediction):
@@ -163,6 +203,10 @@ def test_networks_that_look_steps_up_are_told_whole_steps(tmp_path):
     x = noisy(between)
     answer = x - between * unet(x / (1 + between**2).sqrt(), 300).sample
     torch.testing.assert_close(denoiser(x, between), answer, rtol=1e-5, atol=1e-5)
+    with pytest.raises(CheckpointError, match="knows 100 time steps, and DDPMScheduler has 1000"):
+        load_denoiser(
+            save(tmp_path / "fewer", tiny_unet(time_embedding_type="learned", num_train_timesteps=100), scheduler)
+        )
     with pytest.raises(CheckpointError, match="looks whole time steps up"):
         load_denoiser(save(tmp_path / "edm", unet, diffusers.EDMEulerScheduler()))
 
@@ -208,6 +252,50 @@ def test_latent_models_are_measured_in_their_latents(tmp_path, name, kind, optio
         model.encode(images[..., :8, :8])
     with pytest.raises(DataError, match="3 channels"):
         model.encode(images[:, :1])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"scaling_factor": None}, "make no denoiser"),
+        ({"scaling_factor": 0.0}, "finite shift and scale"),
+        ({"latents_std": [1.0, 2.0, 3.0]}, "each of their 4 channels"),
+        ({"_class_name": "AutoencoderTiny"}, "got AutoencoderTiny"),
+    ],
+)
+def test_autoencoders_that_cannot_be_meant_are_refused(tmp_path, settings, message):
+    unet = tiny_unet(in_channels=4, out_channels=4)
+    folder = save(tmp_path, unet, diffusers.DDIMScheduler(), vae=tiny_vae("AutoencoderKL"))
+    edit(folder / "vae" / "config.json", **settings)
+    with pytest.raises(CheckpointError, match=message):
+        load_model(folder)
+
+
+def test_an_autoencoder_of_other_latents_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match="denoises 3 channels, and its AutoencoderKL has 4"):
+        load_model(save(tmp_path, tiny_unet(), diffusers.DDIMScheduler(), vae=tiny_vae("AutoencoderKL")))
+
+
+def test_latents_are_not_taken_for_pixels_where_the_autoencoder_is_missing(tmp_path):
+    folder = save(tmp_path / "a", tiny_unet(), diffusers.DDIMScheduler())
+    (folder / "model_index.json").write_text('{"_class_name": "LDMPipeline", "vqvae": ["diffusers", "VQModel"]}')
+    with pytest.raises(CheckpointError, match=r"expected vqvae/config\.json"):
+        load_model(folder)
+    folder = save(tmp_path / "b", tiny_unet(), diffusers.DDIMScheduler())
+    (folder / "vae").mkdir()
+    with pytest.raises(CheckpointError, match=r"expected vae/config\.json"):
+        load_model(folder)
+
+
+def test_weights_of_half_precision_or_in_shards_are_read_silently(tmp_path, capfd):
+    unet, scheduler, x = tiny_unet(), diffusers.DDPMScheduler(), noisy(1.0)
+    answer = load_denoiser(save(tmp_path / "plain", unet, scheduler))(x, 1.0)
+    for name, options in (("variant", {"variant": "fp16"}), ("shards", {"max_shard_size": "20KB"})):
+        unet.save_pretrained(tmp_path / name / "unet", **options)
+        scheduler.save_pretrained(tmp_path / name / "scheduler")
+        capfd.readouterr()
+        torch.testing.assert_close(load_denoiser(tmp_path / name)(x, 1.0), answer)
+        assert capfd.readouterr() == ("", "")
 
 
 def test_network_and_scheduler_may_lie_side_by_side(tmp_path):
@@ -270,6 +358,17 @@ def broken(folder, how):
         edit(folder / "unet" / "config.json", _class_name="UNet2DConditionModel")
     elif how == "no JSON":
         (folder / "unet" / "config.json").write_text("{")
+    elif how == "JSON without end":
+        (folder / "scheduler" / "scheduler_config.json").write_text("[" * 200_000)
+    elif how == "shards that are pickles":
+        state = tiny_unet().state_dict()
+        torch.save(state, folder / "unet" / "weights.bin")
+        index = {"metadata": {}, "weight_map": dict.fromkeys(state, "weights.bin")}
+        (folder / "unet" / "diffusion_pytorch_model.safetensors.index.json").write_text(json.dumps(index))
+    elif how.startswith("unet "):
+        edit(folder / "unet" / "config.json", **json.loads(how.removeprefix("unet ")))
+    elif how.startswith("scheduler "):
+        edit(folder / "scheduler" / "scheduler_config.json", **json.loads(how.removeprefix("scheduler ")))
     return folder
 
 
@@ -287,11 +386,32 @@ def broken(folder, how):
         ("unknown prediction", "prediction_type among epsilon, v_prediction, sample; DDPMScheduler has 'score'"),
         ("text", "expected a UNet2DModel in .*; got UNet2DConditionModel"),
         ("no JSON", "cannot be read"),
+        ("JSON without end", "cannot be read"),
+        ("shards that are pickles", "names of safetensors files .*can run code"),
+        ('unet {"block_out_channels": [100000, 100000]}', "calls for far more than"),
+        ('unet {"layers_per_block": 1000000000}', "calls for far more than"),
+        ('unet {"num_class_embeds": 1000000000}', "calls for far more than"),
+        ('unet {"num_class_embeds": "many"}', "UNet2DModel in .* cannot be made"),
+        ('unet {"sample_size": "8"}', "sample_size of one or two whole numbers; .* has '8'"),
+        ('unet {"sample_size": [8, 8, 8]}', r"has \[8, 8, 8\]"),
+        ('unet {"sample_size": -8}', "has -8"),
+        ('scheduler {"num_train_timesteps": 1000000000}', "up to 100,000 in .*; got 1000000000"),
+        ('scheduler {"num_train_timesteps": "many"}', "got 'many'"),
+        ('scheduler {"num_train_timesteps": 1}', "make no denoiser: .*at least 2 noise levels"),
+        ('scheduler {"trained_betas": [0.0, 0.0]}', "make no denoiser: .*strictly ascending"),
+        ('scheduler {"prediction_type": ["epsilon"]}', r"has \['epsilon'\]"),
+        ('scheduler {"_class_name": "EDMEulerScheduler", "sigma_data": "half"}', "make no denoiser"),
+        ('scheduler {"_class_name": "EDMEulerScheduler", "sigma_min": 5, "sigma_max": 1}', "has 5 and 1"),
     ],
 )
-def test_folders_that_cannot_be_read_say_why(tmp_path, how, message):
-    with pytest.raises(CheckpointError, match=message):
-        load_model(broken(tmp_path, how))
+def test_folders_that_cannot_be_read_say_why(tmp_path, how, message, capfd):
+    folder = broken(tmp_path, how)
+    capfd.readouterr()
+    with pytest.raises(CheckpointError, match=message) as caught:
+        load_model(folder)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
+    assert capfd.readouterr() == ("", "")
 
 
 def test_networks_with_other_inputs_are_refused(tmp_path):
