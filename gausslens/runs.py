@@ -26,7 +26,7 @@ from torch import Tensor
 
 from .config import TrainConfig
 from .denoisers.preconditioned import Preconditioned
-from .errors import CheckpointError, told
+from .errors import CheckpointError, ConfigError, told
 from .locking import lock
 from .nn import build_network
 from .storage import load_tensors, save_tensors, save_text
@@ -115,7 +115,9 @@ class Run:
     @property
     def settings(self) -> dict[str, Any]:
         """The resolved config of any run, as JSON holds it."""
-        settings: dict[str, Any] = self._json("config.json")["config"]
+        settings = self._json("config.json")["config"]
+        if not isinstance(settings, dict):
+            raise CheckpointError(f"expected settings by name in {self.path / 'config.json'}; got {settings!r:.80}.")
         return settings
 
     @property
@@ -129,7 +131,10 @@ class Run:
                 f"{self.path / 'config.json'} has settings this version does not know: {', '.join(sorted(unknown))}. "
                 "Use the version of gausslens that wrote it."
             )
-        return TrainConfig(**self.settings)
+        try:
+            return TrainConfig(**self.settings)
+        except (TypeError, ConfigError) as error:  # settings that are missing, of other types, or impossible
+            raise CheckpointError(f"{self.path / 'config.json'} is not a training run's: {told(error)}.") from None
 
     @property
     def manifest(self) -> dict[str, Any]:

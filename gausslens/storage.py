@@ -65,7 +65,10 @@ def load_tensors(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, 
             header = file.metadata() or {}
             if header.get("kind") != kind:
                 held = header.get("kind", "no kind, so another program wrote it")
-                raise CheckpointError(f"expected a file of kind {kind!r} at {path}; this one has {held[:80]!r}.")
+                raise CheckpointError(
+                    f"expected a file of kind {kind!r} at {path}; this one has {held[:80]!r}. "
+                    "Name a file that gausslens wrote."
+                )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (a safetensors handle, not a dict)
         return tensors, json.loads(header["metadata"])
     except (SafetensorError, OSError, KeyError, json.JSONDecodeError, RecursionError) as error:

@@ -142,6 +142,13 @@ def test_a_file_that_is_no_snapshot_is_refused(run, tmp_path):
         load_denoiser(run)
 
 
+@pytest.mark.parametrize("settings", [[1], "digits", {}, {"data": "digits", "kimg": []}])
+def test_a_run_whose_config_is_none_has_no_train_config(run, settings):
+    run.save_json("config.json", {"verb": "train", "identity": "0123abcd", "config": settings})
+    with pytest.raises(CheckpointError, match=r"config\.json"):
+        _ = run.config
+
+
 def lying(**changed):
     return {**DESCRIPTION, "network": {**DESCRIPTION["network"], **changed}}
 

@@ -63,7 +63,13 @@ def load_model(
         raise ConfigError(f"expected corrections among {', '.join(_CORRECTIONS)}; got {', '.join(sorted(unknown))}.")
     if isinstance(source, str | os.PathLike) and Path(source).suffix in _ADVICE:
         raise CheckpointError(f"{source} {_ADVICE[Path(source).suffix].format(Path(source).stem)}")
-    if _is_ours(source):
+    try:
+        ours = _is_ours(source)
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        raise CheckpointError(
+            f"expected a model at {source!s:.200}, which cannot be looked at: {error.strerror}. Name another."
+        ) from None
+    if ours:
         trained = source if isinstance(source, Run) else Path(source)
         denoiser = load_trained(trained, kimg=kimg, ema=ema, device=device)
         model = as_model(denoiser, source=str(source.path if isinstance(source, Run) else source))
