@@ -55,7 +55,7 @@ class LabeledUNet(nn.Module):
             )
         if settings.get("class_embed_type") is not None:
             raise CheckpointError(
-                f"expected integer labels or none; this network embeds classes by {settings.class_embed_type!r}. "
+                f"expected integer labels or none; this network embeds classes by {settings.class_embed_type!r:.80}. "
                 "Wrap it in a function D(x, sigma) and load that as package.module:function."
             )
         self.shape, self.classes = _shape(settings), int(settings.get("num_class_embeds") or 0)

@@ -395,6 +395,7 @@ def broken(folder, how):
         ('unet {"sample_size": "8"}', "sample_size of one or two whole numbers; .* has '8'"),
         ('unet {"sample_size": [8, 8, 8]}', r"has \[8, 8, 8\]"),
         ('unet {"sample_size": -8}', "has -8"),
+        (f'unet {{"class_embed_type": {[0] * 1000}}}', r"embeds classes by \[0, 0"),
         ('scheduler {"num_train_timesteps": 1000000000}', "up to 100,000 in .*; got 1000000000"),
         ('scheduler {"num_train_timesteps": "many"}', "got 'many'"),
         ('scheduler {"num_train_timesteps": 1}', "make no denoiser: .*at least 2 noise levels"),
