@@ -11,6 +11,7 @@ With "none" the network itself is the denoiser; its noise label is scaled as EDM
 levels of 0.002 … 80 apart. Reference: Karras, Aittala, Aila, Laine (2022), arXiv:2206.00364, Table 1.
 """
 
+import math
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import torch
@@ -23,6 +24,8 @@ from .protocol import check_classes, check_input, expand_sigma
 Kind: TypeAlias = Literal["edm", "vp", "ve", "none"]
 
 _BETA_SLOPE, _BETA_MIN, _STEPS = 19.9, 0.1, 1000
+_LEAST_TIME = 1e-5  # of the VP process in training
+_VE_RANGE = (0.02, 100.0)
 
 
 class Coefficients(NamedTuple):
@@ -94,6 +97,13 @@ class Preconditioned(nn.Module):
         predicted: Tensor = self.network((_per_image(scale, x) * wide).to(dtype), noise.to(dtype), *conditions)
         return (_per_image(skip, x) * wide + _per_image(out, x) * predicted.to(wide.dtype)).to(x.dtype)
 
+    @property
+    def sigma_range(self) -> tuple[float, float]:
+        """The least and the greatest noise level at which networks of this kind are trained; "edm" and "none" name none."""
+        if self.kind == "ve":
+            return _VE_RANGE
+        return (_vp_level(_LEAST_TIME), _vp_level(1.0)) if self.kind == "vp" else (0.0, math.inf)
+
     def coefficients(self, sigma: Float[Tensor, "*levels"]) -> Coefficients:
         """c_skip, c_out, c_in and c_noise, in the dtype of `sigma`."""
         one = torch.ones_like(sigma)
@@ -124,6 +134,10 @@ class Preconditioned(nn.Module):
 def _per_image(values: Float[Tensor, "b"], x: Tensor) -> Tensor:
     """(b,) numbers shaped to multiply a batch."""
     return values.reshape(-1, *(1,) * (x.ndim - 1))
+
+
+def _vp_level(time: float) -> float:
+    return math.sqrt(math.expm1(_BETA_SLOPE * time**2 / 2 + _BETA_MIN * time))
 
 
 def _time_of(sigma: Float[Tensor, "*levels"]) -> Float[Tensor, "*levels"]:

@@ -84,6 +84,7 @@ def load_edm(path: str | os.PathLike[str]) -> Model:
         denoiser,
         shape=tuple(network["shape"]),
         classes=network["classes"],
+        sigma_range=denoiser.sigma_range,
         source=str(path),
         identity=fingerprint(denoiser.state_dict(), **description),
     )

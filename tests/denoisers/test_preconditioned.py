@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from gausslens import ConfigError, DataError, Preconditioned, gap, karras_sigmas, sample
+from gausslens import ConfigError, DataError, Preconditioned, TrainConfig, gap, karras_sigmas, sample
 from gausslens.nn import build_network
+from gausslens.training.objective import noise_levels
 
 KINDS = ["edm", "vp", "ve", "none"]
 SIGMAS = karras_sigmas(20)
@@ -27,6 +28,17 @@ def tiny(seed=0, **options):
     for parameter in network.parameters():
         nn.init.normal_(parameter, std=0.2)
     return network
+
+
+def test_levels_in_training_lie_in_the_range_of_their_kind_and_fill_it():
+    normals = torch.linspace(-8, 8, 10_001, dtype=torch.float64)
+    for kind in ("vp", "ve"):
+        config = TrainConfig(data="digits", preconditioning=kind)
+        levels = noise_levels(config, normals)
+        low, high = Preconditioned(Probe(), kind).sigma_range
+        assert float(levels.min()) == pytest.approx(low, rel=1e-3)
+        assert float(levels.max()) == pytest.approx(high, rel=1e-3)
+    assert Preconditioned(Probe(), "edm").sigma_range == (0.0, math.inf)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -13,6 +13,7 @@ from gausslens.runs import build_denoiser
 from gausslens.verbs import Manner, converting
 from gausslens.zoo.edm import load_edm, read_edm
 from gausslens.zoo.edm_weights import translated
+from gausslens.zoo.loading import load_model
 
 TINY = {"model_channels": 4, "channel_mult": [1, 1], "augment_dim": 2, "attn_resolutions": []}
 SMALL = Case(50, size=4, arguments=TINY, own={"sigma_data": 0.3})
@@ -191,6 +192,7 @@ def test_converted_networks_answer_the_same(write, tmp_path, capsys):
     said = capsys.readouterr().out
     count = sum(value.numel() for name, value in seeded_weights(case).items() if name.endswith(("weight", "bias")))
     assert f"{options.out}: ncsnpp for 3×8×8, 4 classes, {count:,} weights." in said
+    assert load_model(options.out).sigma_range == load_edm(options.source).sigma_range == (0.02, 100.0)
     converted, original = load_denoiser(options.out), load_edm(options.source).denoiser
     for name, value in original.state_dict().items():
         torch.testing.assert_close(converted.state_dict()[name], value, rtol=0, atol=0)
