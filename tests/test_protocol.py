@@ -38,6 +38,8 @@ def test_levels_keep_their_images():
         (torch.tensor([1.0, 2.0, -3.0, 1.0]), "got -3"),
         (torch.tensor([1.0, float("inf"), 1.0, 1.0]), "got inf"),
         (float("nan"), "got nan"),
+        ("high", "a number or a tensor of noise levels; got 'high'"),
+        (None, "got None"),
     ],
 )
 def test_sigma_that_cannot_be_is_refused(sigma, message):

@@ -45,7 +45,10 @@ def expand_sigma(sigma: Sigma, x: Tensor) -> Tensor:
     """`sigma` as a (b,) tensor of x's dtype and device, checked to be positive and finite."""
     if isinstance(sigma, float | int) and 0 < sigma < math.inf:
         return x.new_full((1,), sigma).expand(len(x))  # no copy from the CPU, which would wait for a GPU's queue
-    levels = torch.as_tensor(sigma, dtype=x.dtype, device=x.device)
+    try:
+        levels = torch.as_tensor(sigma, dtype=x.dtype, device=x.device)
+    except (TypeError, ValueError, RuntimeError):
+        raise ConfigError(f"sigma must be a number or a tensor of noise levels; got {sigma!r:.80}.") from None
     if levels.ndim > 1 or (levels.ndim == 1 and len(levels) not in (1, len(x))):
         raise ConfigError(
             f"sigma must be a number or have shape (b,) = ({len(x)},) to match x of shape {tuple(x.shape)}; "

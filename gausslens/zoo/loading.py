@@ -77,7 +77,7 @@ def load_model(
         raise ConfigError(f"kimg and ema=False choose among a training run's snapshots; {source!r} has none.")
     elif not isinstance(source, str | os.PathLike):
         model = as_model(source, device=device)
-    elif Path(source).suffix == ".pkl":
+    elif _is_pickle(Path(source)):
         from .edm import load_edm
 
         model = load_edm(Path(source))
@@ -129,4 +129,8 @@ def _is_ours(source: Any) -> bool:
     if not isinstance(source, str | os.PathLike):
         return False
     path = Path(source)
-    return (path.is_dir() and not is_diffusers(path)) or (path.is_file() and path.suffix != ".pkl")
+    return (path.is_dir() and not is_diffusers(path)) or (path.is_file() and not _is_pickle(path))
+
+
+def _is_pickle(path: Path) -> bool:
+    return path.suffix.lower() in (".pkl", ".pickle")

@@ -6,6 +6,7 @@ that makes one of these. Naming an object runs the code of its module, as any im
 
 import hashlib
 import inspect
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -134,8 +135,22 @@ def as_model(found: Any, *, source: str = "", device: torch.device | str | None 
         classes=classes,
         source=name,
         identity=identity if tensors or code else "",  # nothing to tell this function from another
-        sigma_range=getattr(denoiser, "sigma_range", Model.sigma_range),
+        sigma_range=_range_of(denoiser, name),
     )
+
+
+def _range_of(denoiser: nn.Module, name: str) -> tuple[float, float]:
+    """The noise levels that a module says it was made for; all, if it says nothing."""
+    said = getattr(denoiser, "sigma_range", Model.sigma_range)
+    try:
+        low, high = (float(end) for end in said)
+    except (TypeError, ValueError):
+        low, high = math.nan, math.nan
+    if not 0 <= low < high:
+        raise CheckpointError(
+            f"expected the least and the greatest noise level as sigma_range of {name}; got {said!r:.80}."
+        )
+    return low, high
 
 
 def takes_labels(model: Model) -> bool:

@@ -146,8 +146,9 @@ def test_a_fingerprint_sees_names_shapes_dtypes_values_and_settings():
     assert len({same, fingerprint(tensors, kind="vp"), *(fingerprint(other, kind="edm") for other in others)}) == 6
 
 
-def test_pickles_go_to_their_reader(tmp_path, monkeypatch):
-    path = tmp_path / "network.pkl"
+@pytest.mark.parametrize("name", ["network.pkl", "NETWORK.PKL", "network.pickle"])
+def test_pickles_go_to_their_reader(name, tmp_path, monkeypatch):
+    path = tmp_path / name
     path.write_bytes(b"not looked at here")
     expected = Model(nn.Identity(), (3, 32, 32), source=str(path))
     monkeypatch.setattr(edm, "load_edm", lambda given: expected if given == path else None)
@@ -264,6 +265,14 @@ def test_what_a_module_knows_is_kept():
     again = load_model(from_eps(network, Discrete.from_alphas(alphas)))
     other = load_model(from_eps(network, Discrete.from_alphas(alphas**1.01)))
     assert model.identity == again.identity != other.identity
+
+
+@pytest.mark.parametrize("said", ["all", True, (1.0,), (80.0, 0.002), (-1.0, 1.0), ("a", "b")])
+def test_a_range_that_cannot_be_is_refused(said):
+    module = nn.Identity()
+    module.sigma_range = said
+    with pytest.raises(CheckpointError, match="the least and the greatest noise level as sigma_range"):
+        load_model(module)
 
 
 def test_code_is_part_of_the_identity(here):
