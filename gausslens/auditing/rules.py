@@ -3,8 +3,8 @@
 Every number is optional, and what was not measured decides nothing. In this order:
 
 1. *Cannot tell* if the images look foreign to the model, or if it falls behind the baseline on training and held-out images
-   alike at most intermediate noise levels: it is no denoiser of these images, and what it does there says nothing of what it
-   does on its own. (Falling behind on held-out images alone is what memorisers do.)
+   alike at most intermediate noise levels, or at most of these and lower ones: it is no denoiser of these images. (Falling
+   behind on held-out images alone is what memorisers do.)
 2. Copies among the samples decide by themselves: a model whose samples mostly copy is memorizing, without held-out
    images too, and one that copies now and then is in transition at least.
 3. Else the *lean* decides, the greater of two numbers between 0 (as the posterior mean) and 1 (as the multi-delta
@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from ..measures.intervals import Estimate
 from .evidence import Evidence
+from .foreignness import Foreignness
 from .thresholds import THRESHOLDS
 
 __all__ = [
@@ -85,7 +86,7 @@ def judge(evidence: Evidence) -> Verdict:
         )
 
     copying, copies = _copying(evidence)
-    if reason := _unfit(evidence):
+    if reason := _foreign(evidence) or _behind(evidence):
         return conclude(CANNOT_TELL, f"{reason} Even so, {copies}" if copying else reason)
     if copying == MEMORIZING:
         return conclude(MEMORIZING, copies)
@@ -142,34 +143,55 @@ def _leans(evidence: Evidence) -> list[_Lean]:
     return [lean for lean in leans if lean.value.high - lean.value.low <= widest] or leans
 
 
-def _unfit(evidence: Evidence) -> str | None:
-    """Why the model cannot be judged by these images, if so."""
-    behind, foreign = _behind(evidence), evidence.foreignness
-    if foreign is None or foreign.expected is None:
-        return behind
-    # What a network that is hardly trained answers follows no rule, and some preparation may always suit it a little better.
-    if behind is not None and foreign.gain is not None and foreign.gain.value > THRESHOLDS["far better"].value:
-        return f"{behind} Of other preparations, {foreign.expected} would suit it best, and not much better."
+def _foreign(evidence: Evidence) -> str | None:
+    """What the model seems to expect instead of these images, if anything."""
+    foreign = evidence.foreignness
+    if foreign is None or foreign.expected is None or (_hardly(foreign) and _behind(evidence)):
+        return None
     return f"the images look foreign to the model: {foreign}."
 
 
+def _hardly(foreign: Foreignness) -> bool:
+    """Whether the model is hardly better at what it seems to expect.
+
+    What a network that is hardly trained answers follows no rule, and some preparation may always suit it a little better.
+    """
+    return foreign.gain is not None and foreign.gain.value > THRESHOLDS["far better"].value
+
+
 def _behind(evidence: Evidence) -> str | None:
-    """Where the model denoises worse than a linear filter, at most levels."""
+    """Where the model denoises worse than a linear filter, at most levels.
+
+    Below the intermediate levels a filter can do no better than the noisy image itself, and a fair model does about as well.
+    One that is far worse has not learned how little noise there is, unless its loss gap shows that it retrieves some images.
+    """
     if evidence.train_loss is None or evidence.intermediate is None:
         return None
-    limit = THRESHOLDS["behind"].value
     held_out = evidence.held_out_loss or evidence.train_loss
-    considered = [
-        min(on_train.value, on_held_out.value) > limit
-        for on_train, on_held_out, inside in zip(evidence.train_loss, held_out, evidence.intermediate, strict=True)
-        if inside and on_train is not None and on_held_out is not None
-    ]
-    if considered and 2 * sum(considered) > len(considered):
-        return (
-            f"the model denoises these images worse than a plain Wiener filter, training images too, at {sum(considered)} "
-            f"of {len(considered)} intermediate noise levels: they are not those it was trained on, prepared otherwise, or "
-            "it is not trained."
+    positions = evidence.position or [None] * len(evidence.train_loss)
+    known = [
+        (
+            min(on_train.value, on_held_out.value),
+            position is None or position.value <= THRESHOLDS["generalizing"].value,
+            inside,
         )
+        for on_train, on_held_out, position, inside in zip(
+            evidence.train_loss, held_out, positions, evidence.intermediate, strict=True
+        )
+        if on_train is not None and on_held_out is not None
+    ]
+    lowest = max((index for index, (*_, inside) in enumerate(known) if inside), default=len(known))
+    middle = [loss > THRESHOLDS["behind"].value for loss, _, inside in known if inside]
+    lower = [loss > THRESHOLDS["far behind"].value and alike for loss, alike, _ in known[lowest + 1 :]]
+    for levels, name in ((middle, "intermediate"), (middle + lower, "intermediate and lower")):
+        if 2 * sum(levels) > len(levels):
+            foreign = evidence.foreignness
+            other = None if foreign is None else foreign.expected
+            return (
+                f"the model denoises these images worse than a plain Wiener filter, training images too, at {sum(levels)} "
+                f"of {len(levels)} {name} noise levels: they are not those it was trained on, prepared otherwise, or it is "
+                "not trained."
+            ) + (f" Of other preparations, {other} would suit it best, and not much better." if other else "")
     return None
 
 

@@ -26,6 +26,11 @@ THRESHOLDS = {
     "behind": Threshold(
         1.1, "loss in units of the baseline's above which a model falls behind; networks of digits: .7 to 1.03"
     ),
+    "far behind": Threshold(
+        2.0,
+        "the same below the intermediate levels, where the baseline leaves the noise as it is: our choice; networks have "
+        "about 1, and rounding matters at the lowest level alone",
+    ),
     "far better": Threshold(
         0.8,
         "loss of another preparation, in units of the loss as given, above which it is no reason for a model that is "

@@ -67,6 +67,23 @@ def test_a_model_behind_the_baseline_on_both_sets_cannot_be_judged():
     assert judge(evidence(0.0, train_loss=mostly_fine, held_out_loss=mostly_fine)).verdict == "generalizing"
 
 
+def test_a_model_that_is_far_worse_than_no_denoising_at_low_noise_cannot_be_judged():
+    levels = {"sigmas": (5.0, 1.0, 0.2, 0.01), "window": (True,) * 4, "intermediate": (True, True, False, False)}
+    nothing, fair = [near(0.0)] * 4, [near(1.2), near(0.9)]
+    for low, verdict in (((6.0, 900.0), "cannot tell"), ((1.5, 1.5), "generalizing"), ((1.0, 90.0), "generalizing")):
+        losses = [*fair, *map(near, low)]
+        found = judge(Evidence(**levels, position=nothing, train_loss=losses, held_out_loss=losses))
+        assert found.verdict == verdict, low
+    half = [near(0.0), near(0.1), near(0.5), near(0.5)]  # a model that retrieves half of its training images
+    losses = [near(1.2), near(0.9), near(6.0), near(900.0)]
+    found = judge(Evidence(**levels, position=half, train_loss=losses, held_out_loss=[near(2e3)] * 4))
+    assert found.verdict == "in transition"
+    # An identity leaves the noise as it is, which is no merit where there is more of it.
+    losses = [near(9.0), near(3.0), near(1.0), near(1.0)]
+    found = judge(Evidence(**levels, position=nothing, train_loss=losses, held_out_loss=losses))
+    assert "2 of 2 intermediate noise levels" in found.reasons[0]
+
+
 def test_a_model_that_is_not_trained_is_not_said_to_expect_other_images():
     expected = "images in [-1, 1], and these seem to be in [0, 1]"
     for gain, told in ((0.97, "worse than a plain Wiener filter"), (0.4, "look foreign to the model")):
