@@ -12,7 +12,7 @@ Every number is optional, and what was not measured decides nothing. In this ord
    images. Each is taken where it is greatest among the levels of the window, since memorisation shows at some levels and
    not at others: a network can be next to the identity where noise is low, whatever it has learned.
 4. *Cannot tell* if nothing calibrates it: no held-out images, no level in the window, or an interval from generalizing to
-   memorizing.
+   memorizing. Generalizing takes all levels of the window: where one is lost in its errors, a memoriser may hide there.
 
 A gap, its AUC or its p-value alone never decides: the Wiener filter of 64 digits has an AUC of .9 and copies nothing. And
 memorizing takes a level at which the model lies beyond the Gaussian denoiser of the training images, ρ above 0 by a margin:
@@ -102,6 +102,8 @@ def judge(evidence: Evidence) -> Verdict:
         return conclude(MEMORIZING, f"{top}; {memorizing} and above is memorizing, 1 is perfect copying.", top)
     if copying:
         return conclude(copying, copies)
+    if most.value.value <= generalizing and (lost := _lost(evidence, leans)):
+        return conclude(CANNOT_TELL, lost)
     if most.value.value <= generalizing:
         return conclude(GENERALIZING, f"{most}; {generalizing} and below is generalizing, 0 is no copying.")
     if most.value.value >= memorizing:
@@ -123,14 +125,17 @@ class _Lean(NamedTuple):
 
 def _leans(evidence: Evidence) -> list[_Lean]:
     """Position and retrieval at the levels of the window; uncertain ones only if there are no others."""
+    widest = THRESHOLDS["memorizing"].value - THRESHOLDS["generalizing"].value
+    leans = _all_leans(evidence)
+    return [lean for lean in leans if lean.value.high - lean.value.low <= widest] or leans
+
+
+def _all_leans(evidence: Evidence) -> list[_Lean]:
     if evidence.window is None or evidence.sigmas is None:
         return []
-    limit, widest = (
-        THRESHOLDS["beyond gaussian"].value,
-        THRESHOLDS["memorizing"].value - THRESHOLDS["generalizing"].value,
-    )
+    limit = THRESHOLDS["beyond gaussian"].value
     rhos = evidence.rho or [None] * len(evidence.sigmas)
-    leans = [
+    return [
         _Lean(value, sigma, name, rho is not None and rho.value >= limit)
         for values, name in (
             (evidence.position, "the position of the loss gap between baseline and multi-delta"),
@@ -140,7 +145,20 @@ def _leans(evidence: Evidence) -> list[_Lean]:
         for value, rho, inside, sigma in zip(values, rhos, evidence.window, evidence.sigmas, strict=True)
         if inside and value is not None
     ]
-    return [lean for lean in leans if lean.value.high - lean.value.low <= widest] or leans
+
+
+def _lost(evidence: Evidence, leans: list[_Lean]) -> str | None:
+    """At which level of the window a memoriser could hide: none of `leans` is of it, and others reach memorizing."""
+    known, memorizing = {lean.sigma for lean in leans}, THRESHOLDS["memorizing"].value
+    for sigma, inside in zip(evidence.sigmas or (), evidence.window or (), strict=True):
+        if inside and sigma not in known:
+            uncertain = [lean for lean in _all_leans(evidence) if lean.sigma == sigma]
+            top = max(uncertain, key=lambda lean: lean.value.high, default=None)
+            if top is None:
+                return f"too few images to tell: even a memoriser's loss gap is within its error at σ = {sigma:.3g}."
+            if top.value.high >= memorizing:
+                return f"too few images to tell: {top}, which may be memorizing ({memorizing} and above)."
+    return None
 
 
 def _foreign(evidence: Evidence) -> str | None:

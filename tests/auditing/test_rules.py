@@ -112,6 +112,23 @@ def test_an_uncertain_level_decides_nothing_beside_certain_ones():
     assert judge(replace(evidence(), position=uncertain)).verdict == "generalizing"
 
 
+@pytest.mark.parametrize(
+    ("at_the_first", "verdict"),
+    [
+        ((Estimate(0.8, 0.1, 1.5, 35), Estimate(0.5, -0.5, 1.5, 3)), "cannot tell"),  # could be anything
+        ((None, None), "cannot tell"),  # not even a memoriser would be seen
+        ((Estimate(0.1, -0.2, 0.4, 35), None), "generalizing"),
+        ((Estimate(0.8, 0.1, 1.5, 35), near(0.1)), "generalizing"),
+    ],
+)
+def test_no_model_is_acquitted_where_it_may_hide(at_the_first, verdict):
+    position, retrieval = at_the_first
+    levels = {"position": [None, position, near(0.0), None], "retrieval": [None, retrieval, near(0.0), None]}
+    found = judge(replace(evidence(), **levels))
+    assert found.verdict == verdict
+    assert ("too few images" in found.reasons[0]) == (verdict == "cannot tell")
+
+
 def test_nothing_measured_and_nothing_held_out_cannot_tell():
     assert judge(Evidence()).verdict == "cannot tell"
     found = judge(Evidence(sigmas=(1.0,), intermediate=(True,), train_loss=[near(0.1)]))
