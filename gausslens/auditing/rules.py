@@ -4,7 +4,8 @@ Every number is optional, and what was not measured decides nothing. In this ord
 
 1. *Cannot tell* if the images look foreign to the model, or if it falls behind the baseline on training and held-out images
    alike at most intermediate noise levels, or at most of these and lower ones: it is no denoiser of these images. (Falling
-   behind on held-out images alone is what memorisers do.)
+   behind on held-out images alone is what memorisers do.) A model that falls behind but whose samples mostly copy is
+   memorizing all the same: they are what it does on its own.
 2. Copies among the samples decide by themselves: a model whose samples mostly copy is memorizing, without held-out
    images too, and one that copies now and then is in transition at least.
 3. Else the *lean* decides, the greater of two numbers between 0 (as the posterior mean) and 1 (as the multi-delta
@@ -86,7 +87,7 @@ def judge(evidence: Evidence) -> Verdict:
         )
 
     copying, copies = _copying(evidence)
-    if reason := _foreign(evidence) or _behind(evidence):
+    if reason := _foreign(evidence) or (_behind(evidence) if copying != MEMORIZING else None):
         return conclude(CANNOT_TELL, f"{reason} Even so, {copies}" if copying else reason)
     if copying == MEMORIZING:
         return conclude(MEMORIZING, copies)

@@ -244,3 +244,16 @@ def test_copies_of_a_model_that_cannot_be_judged_are_told():
     found = judge(replace(behind, **copies))
     assert found.verdict == "cannot tell"
     assert "Even so, some samples are copies" in found.reasons[0]
+
+
+def test_a_model_whose_samples_mostly_copy_memorises_however_it_denoises():
+    most = {"memorized_fraction": near(0.9), "copied_fraction": near(0.9), "copy_p": 1e-4}
+    behind = evidence(train=2.0, held_out=4.0, **most)
+    assert judge(behind).verdict == "memorizing"
+    hardly = Foreignness("negatives of these images", near(0.97), 1.0)
+    assert judge(replace(behind, foreignness=hardly)).verdict == "memorizing"
+    # Of images prepared otherwise even the likeness of samples means little.
+    foreign = Foreignness("channels in the order BGR of these images", near(0.5), 1.0)
+    found = judge(replace(behind, foreignness=foreign))
+    assert found.verdict == "cannot tell"
+    assert "Even so, most samples copy" in found.reasons[0]
