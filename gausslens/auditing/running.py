@@ -29,6 +29,7 @@ from ..errors import ConfigError, DataError
 from ..generation import BATCH, best_device
 from ..images import check_labels, gather
 from ..measuring.references import RunImages
+from ..noise import as_sigmas
 from ..provenance import describe_machine
 from ..runs import Record, Run
 from ..storage import load_tensors, save_tensors, save_text
@@ -116,8 +117,8 @@ def audit(
         held_out_labels: the same for the held-out images.
         device: where to work; None is where the model is.
         progress: show progress bars.
-        **options: fields of an `AuditConfig` that say how to measure: sigmas, count, noises, samples, steps, augment,
-            features, seed.
+        **options: fields of an `AuditConfig` that say how to measure: sigmas (a number, a tensor or several numbers), count,
+            noises, samples, steps, augment, features, seed.
 
     Returns:
         The audit; `print` shows its table.
@@ -135,6 +136,8 @@ def audit(
     """
     if unknown := options.keys() - set(_MEASURING):
         raise ConfigError(f"expected options among {', '.join(_MEASURING)}; got {', '.join(sorted(unknown))}.")
+    if "sigmas" in options:
+        options["sigmas"] = tuple(as_sigmas(options["sigmas"]).tolist())
     loaded = load_model(model, device=device)
     check_levels(model)
     known = gather(train, bounds=loaded.bounds, name="train")

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -127,6 +128,13 @@ def test_what_does_not_fit_is_refused(images):
         gausslens.audit(denoiser, train, train, **HOW)
     with pytest.raises(DataError, match=r"at least 4 training images; .* 1 different"):
         gausslens.audit(denoiser, train[:1].repeat(9, 1, 1, 1), held_out, **HOW)
+
+
+@pytest.mark.parametrize("sigmas", [torch.tensor([0.3, 4.0]), np.array([4.0, 0.3]), [4, 0.3], 0.3])
+def test_noise_levels_are_given_in_any_form(images, sigmas):
+    found = gausslens.audit(MultiDeltaDenoiser(images[0]), *images, **{**HOW, "samples": 0, "sigmas": sigmas})
+    assert found.verdict.verdict == "memorizing"
+    assert min(record["sigma"] for record in found.find("auc")) == pytest.approx(0.3)
 
 
 def test_what_is_undefined_is_told_as_such(images):
