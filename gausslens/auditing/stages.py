@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..denoisers.distillation import distill
+from ..errors import DataError
 from ..generation import BATCH
 from ..images import quantize
 from ..measures.copying import DUPLICATE_RMSE
@@ -156,6 +157,9 @@ def generate_samples(who: Auditee, start: int, stop: int, *, progress: bool = Fa
 
     Returns:
         The samples, on the CPU; each depends on the seed and its index alone, but for rounding.
+
+    Raises:
+        DataError: if some are NaN or infinite, which as pixels would pass for black images.
     """
     labels = who.images.train_labels
     known = None if labels is None else labels.unique()
@@ -175,6 +179,11 @@ def generate_samples(who: Auditee, start: int, stop: int, *, progress: bool = Fa
                 dtype=torch.float32,
                 batch_size=BATCH,
             )
+            if not bool(made.isfinite().all()):
+                raise DataError(
+                    f"the model's samples must be finite; with {who.config.steps} noise levels from {sigmas[0]:g} to "
+                    f"{sigmas[-1]:g} some are NaN or infinite. Sample with other --steps, or with --samples 0 not at all."
+                )
             parts.append((made.float() if who.bounds is None else quantize(made)).cpu())
             show(float(min(first + BATCH, stop) - start), "")
     return torch.cat(parts)[: stop - start]

@@ -137,6 +137,18 @@ def test_noise_levels_are_given_in_any_form(images, sigmas):
     assert min(record["sigma"] for record in found.find("auc")) == pytest.approx(0.3)
 
 
+def test_samples_that_are_not_finite_are_refused(images):
+    train, held_out = images
+    law = GaussianDenoiser(Moments.fit(mixture(5_000, 2)))
+
+    def broken(x, sigma):  # below all levels that are looked at, and not below all that are sampled with
+        return torch.where(sigma[:, None, None, None] < 0.01, torch.nan, law(x, sigma))
+
+    with pytest.raises(DataError, match="samples must be finite"):
+        gausslens.audit(broken, train, held_out, **HOW)
+    assert gausslens.audit(broken, train, held_out, **{**HOW, "samples": 0}).verdict.verdict == "generalizing"
+
+
 def test_what_is_undefined_is_told_as_such(images):
     train, _ = images
     # Held-out images as near to training images as can be, but for rounding: samples have no novelty beside them.
