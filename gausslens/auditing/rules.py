@@ -2,10 +2,10 @@
 
 Every number is optional, and what was not measured decides nothing. In this order:
 
-1. *Cannot tell* if the images look foreign to the model, or if it falls behind the baseline on training and held-out images
-   alike at most intermediate noise levels, or at most of these and lower ones: it is no denoiser of these images. (Falling
-   behind on held-out images alone is what memorisers do.) A model that falls behind but whose samples mostly copy is
-   memorizing all the same: they are what it does on its own.
+1. *Cannot tell* if the images look foreign to the model, or if it falls behind the baseline on training images at most
+   intermediate noise levels, or at most of these and lower ones: it is no denoiser of these images, or the two sets are
+   exchanged. (Falling behind on held-out images alone is what memorisers do.) A model that falls behind but whose samples
+   mostly copy is memorizing all the same: they are what it does on its own.
 2. Copies among the samples decide by themselves: a model whose samples mostly copy is memorizing, without held-out
    images too, and one that copies now and then is in transition at least.
 3. Else the *lean* decides, the greater of two numbers between 0 (as the posterior mean) and 1 (as the multi-delta
@@ -186,32 +186,41 @@ def _behind(evidence: Evidence) -> str | None:
     """
     if evidence.train_loss is None or evidence.intermediate is None:
         return None
-    held_out = evidence.held_out_loss or evidence.train_loss
     positions = evidence.position or [None] * len(evidence.train_loss)
     known = [
-        (
-            min(on_train.value, on_held_out.value),
-            position is None or position.value <= THRESHOLDS["generalizing"].value,
-            inside,
-        )
-        for on_train, on_held_out, position, inside in zip(
-            evidence.train_loss, held_out, positions, evidence.intermediate, strict=True
-        )
-        if on_train is not None and on_held_out is not None
+        (loss.value, position is None or not position.low > THRESHOLDS["generalizing"].value, inside)
+        for loss, position, inside in zip(evidence.train_loss, positions, evidence.intermediate, strict=True)
+        if loss is not None
     ]
     lowest = max((index for index, (*_, inside) in enumerate(known) if inside), default=len(known))
     middle = [loss > THRESHOLDS["behind"].value for loss, _, inside in known if inside]
     lower = [loss > THRESHOLDS["far behind"].value and alike for loss, alike, _ in known[lowest + 1 :]]
     for levels, name in ((middle, "intermediate"), (middle + lower, "intermediate and lower")):
         if 2 * sum(levels) > len(levels):
+            where = f"at {sum(levels)} of {len(levels)} {name} noise levels"
+            if _exchanged(evidence):
+                return (
+                    f"the model denoises the training images worse than a plain Wiener filter {where}, but not the held-out "
+                    "images: are the two sets exchanged?"
+                )
             foreign = evidence.foreignness
             other = None if foreign is None else foreign.expected
             return (
-                f"the model denoises these images worse than a plain Wiener filter, training images too, at {sum(levels)} "
-                f"of {len(levels)} {name} noise levels: they are not those it was trained on, prepared otherwise, or it is "
-                "not trained."
+                f"the model denoises these images worse than a plain Wiener filter, training images too, {where}: they are "
+                "not those it was trained on, prepared otherwise, or it is not trained."
             ) + (f" Of other preparations, {other} would suit it best, and not much better." if other else "")
     return None
+
+
+def _exchanged(evidence: Evidence) -> bool:
+    """Whether the model does well on held-out images where it falls behind on training images, at most such levels."""
+    limit = THRESHOLDS["behind"].value
+    held_out = [
+        unseen.value <= limit
+        for known, unseen in zip(evidence.train_loss or (), evidence.held_out_loss or (), strict=False)
+        if known is not None and unseen is not None and known.value > limit
+    ]
+    return 2 * sum(held_out) > len(held_out)
 
 
 def _copying(evidence: Evidence) -> tuple[str | None, str]:

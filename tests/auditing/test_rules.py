@@ -67,6 +67,13 @@ def test_a_model_behind_the_baseline_on_both_sets_cannot_be_judged():
     assert judge(evidence(0.0, train_loss=mostly_fine, held_out_loss=mostly_fine)).verdict == "generalizing"
 
 
+def test_exchanged_sets_are_noticed():
+    found = judge(evidence(-1.0, train=9.0, held_out=0.1))
+    assert found.verdict == "cannot tell"
+    assert "exchanged" in found.reasons[0]
+    assert "exchanged" not in judge(evidence(train=9.0, held_out=9.0)).reasons[0]
+
+
 def test_a_model_that_is_far_worse_than_no_denoising_at_low_noise_cannot_be_judged():
     levels = {"sigmas": (5.0, 1.0, 0.2, 0.01), "window": (True,) * 4, "intermediate": (True, True, False, False)}
     nothing, fair = [near(0.0)] * 4, [near(1.2), near(0.9)]
@@ -78,6 +85,9 @@ def test_a_model_that_is_far_worse_than_no_denoising_at_low_noise_cannot_be_judg
     losses = [near(1.2), near(0.9), near(6.0), near(900.0)]
     found = judge(Evidence(**levels, position=half, train_loss=losses, held_out_loss=[near(2e3)] * 4))
     assert found.verdict == "in transition"
+    unclear = [near(0.0), near(0.1), near(0.5, 2.0), near(0.5, 2.0)]
+    found = judge(Evidence(**levels, position=unclear, train_loss=losses, held_out_loss=losses))
+    assert found.verdict == "cannot tell"
     # An identity leaves the noise as it is, which is no merit where there is more of it.
     losses = [near(9.0), near(3.0), near(1.0), near(1.0)]
     found = judge(Evidence(**levels, position=nothing, train_loss=losses, held_out_loss=losses))
