@@ -180,14 +180,24 @@ class Vantage:
 
         Returns:
             What was seen.
+
+        Raises:
+            DataError: if the denoiser answers, or its samples are, anything but finite.
         """
         with evaluating(denoiser):
             answers = self._answers(denoiser)
+        for of_each in answers:
+            _check_finite(of_each, f"the denoiser's answers at step {step:g}", "Training has diverged")
         losses = self._losses_of(answers)
         seen = self.inputs[-1]
         to_gaussian, to_multidelta = (
             seen.by_image(_rmse(answers[-1], reference)) for reference in (self.gaussian, self.multidelta)
         )
+        copies = 0
+        if self.samples:
+            made = self.sampled(denoiser, number)
+            _check_finite(made, f"the denoiser's samples at step {step:g}", "If it cannot be sampled, say samples=0")
+            copies = self._copies(made)[0]
         return Look(
             step=step,
             rho=None if self.held_out is None else position(losses, self._losses[0], self._losses[1]),
@@ -195,7 +205,7 @@ class Vantage:
             multidelta=mean_estimate(to_multidelta),
             loss_train=mean_estimate(losses[0]),
             loss_held_out=mean_estimate(losses[1]) if self.held_out is not None else None,
-            copies=self._copies(self.sampled(denoiser, number))[0] if self.samples else 0,
+            copies=copies,
             samples=self.samples,
             gaussian_by_image=tuple(float(f"{value:.6g}") for value in to_gaussian.tolist()),
         )
@@ -310,6 +320,12 @@ def _references(watched: Watched, device: torch.device) -> tuple[nn.Module, nn.M
         gaussian = GaussianDenoiser.per_class(watched.train, watched.labels, **fitting)
         multidelta = MultiDeltaDenoiser.per_class(watched.train, watched.labels, **holding)
     return gaussian.to(device, torch.float32), multidelta.to(device, torch.float32)
+
+
+def _check_finite(values: Tensor, name: str, advice: str) -> None:
+    """Raise if values are NaN or infinite: neighbours and means of such say nothing."""
+    if not bool(values.isfinite().all()):
+        raise DataError(f"{name} must be finite; some are NaN or infinite. {advice}.")
 
 
 def _rmse(a: Float[Tensor, "s n *shape"], b: Float[Tensor, "s n *shape"]) -> Float[Tensor, "n"]:

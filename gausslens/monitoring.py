@@ -172,6 +172,7 @@ class GeneralizationMonitor:
 
         Raises:
             ConfigError: if `step` does not grow.
+            DataError: if the denoiser or its samples are not finite; what was seen before stays.
         """
         if self._looks and step <= self._looks[-1].step:
             raise ConfigError(f"step must grow from look to look; got {step} after {self._looks[-1].step}.")

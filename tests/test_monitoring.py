@@ -350,3 +350,17 @@ def test_held_out_images_of_other_classes_are_left_out_and_said_to_be():
     with pytest.warns(UserWarning, match="30 of 120 held-out images are of classes without a training image"):
         monitor = GeneralizationMonitor(TRAIN, HELD_OUT, labels=labels, held_out_labels=others, count=4, samples=4)
     assert monitor.look(lambda x, sigma, labels: 0.5 * x, 1)["rho"] is not None
+
+
+def test_a_denoiser_that_diverges_is_told_and_what_was_seen_stays():
+    def diverged(below):
+        return lambda x, sigma: torch.where(sigma[:, None, None, None] < below, torch.nan, GAUSSIAN(x, sigma))
+
+    monitor = watched(GeneralizationMonitor(TRAIN, HELD_OUT), WEIGHTS[:3])
+    with pytest.raises(DataError, match=r"answers at step 3 must be finite.* diverged"):
+        monitor.look(diverged(100.0), 3)
+    with pytest.raises(DataError, match=r"samples at step 3 must be finite.* samples=0"):
+        monitor.look(diverged(0.01), 3)
+    assert [look["step"] for look in monitor.looks] == [0, 1, 2]
+    monitor.look(GAUSSIAN, 3)
+    assert monitor.recommended == 3
