@@ -27,7 +27,7 @@ _ADVICE = {
     MEMORIZING: "Do not publish samples that must not show training images. Train on more images, stop earlier, or take a "
     "narrower network: `gausslens how-many` says how many images this takes, `gausslens train --monitor` when to stop.",
     IN_TRANSITION: "Stop earlier or train on more images, and audit again; `gausslens train --monitor` says when to stop.",
-    GENERALIZING: "Nothing needs to be done. What this audit could have missed is said by its power, below.",
+    GENERALIZING: "Nothing needs to be done.",
     CANNOT_TELL: "Put right what the reason names, and audit again.",
 }
 
@@ -39,7 +39,13 @@ def title(audit: "Audit") -> str:
 
 def advice(audit: "Audit") -> str:
     """What to do."""
-    return _ADVICE[audit.verdict.verdict]
+    told = _ADVICE[audit.verdict.verdict]
+    if audit.verdict.verdict != GENERALIZING:
+        return told
+    if audit.find("detectable"):
+        return f"{told} What this audit could have missed is said by its power, below."
+    missed = "no sample was looked at" if audit.samples is None else "how many this audit would have found is not known"
+    return f"{told} Copies among its samples may have been missed: {missed}."
 
 
 def sentence(reason: str) -> str:

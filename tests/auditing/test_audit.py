@@ -66,6 +66,14 @@ def test_the_law_itself_generalises(images):
     assert found.find("detectable", kind="exact", probability=0.8)[0]["value"] < 0.5
 
 
+def test_an_audit_without_samples_says_what_it_may_have_missed(images):
+    law = GaussianDenoiser(Moments.fit(mixture(5_000, 2)))
+    assert "no sample was looked at" in str(gausslens.audit(law, *images, **{**HOW, "samples": 0}))
+    told = str(gausslens.audit(law, *images, **HOW))
+    assert "said by its power, below" in told
+    assert "copies this audit would find" in told
+
+
 def test_the_verdict_follows_from_the_records(copier):
     stored = json.loads(json.dumps(copier.records))
     again = judge(evidence_of(stored))
