@@ -90,7 +90,10 @@ def call(denoiser: Denoiser, x: Tensor, sigma: Sigma, labels: Tensor | None = No
     denoised = denoiser(own, levels) if labels is None else denoiser(own, levels, labels.to(x.device))
     if not isinstance(denoised, Tensor) or denoised.shape != x.shape:
         arrived = tuple(denoised.shape) if isinstance(denoised, Tensor) else type(denoised).__name__
-        raise DataError(f"a denoiser must return a tensor of its input's shape {tuple(x.shape)}; got {arrived}.")
+        raise DataError(
+            f"a denoiser must return a tensor of its input's shape {tuple(x.shape)}; got {arrived}. If it "
+            "returns more than the denoised images, pass a function that picks them out."
+        )
     return denoised
 
 

@@ -132,6 +132,8 @@ def test_what_does_not_fit_is_refused(images):
         gausslens.audit(denoiser, train, held_out, sigmas=(100.0,))
     with pytest.raises(ConfigError, match=r"expected options among sigmas, .* got size"):
         gausslens.audit(denoiser, train, held_out, size=6)
+    with pytest.raises(DataError, match=r"got tuple.* pass a function that picks them out"):
+        gausslens.audit(lambda x, sigma: (x, None), train, held_out, **HOW)
     with pytest.raises(DataError, match="40 of these 40 are among the training"):
         gausslens.audit(denoiser, train, train, **HOW)
     with pytest.raises(DataError, match=r"at least 4 training images; .* 1 different"):
