@@ -3,6 +3,7 @@
     <out>/audit-<data>-<identity>/
         config.json  provenance.json
         records.jsonl           of every stage, the time it took last
+        answers.safetensors     to a few noisy images, by which a model that has changed is known
         samples-<first>.safetensors    generated images, a thousand a file or so
         report.html
 
@@ -59,7 +60,8 @@ _CIRCUMSTANCES = (
     "skip_broken",
 )
 _FINISHED = "seconds"  # the quantity of a stage's last record
-_SAMPLES = "gausslens samples"
+_SAMPLES, _ANSWERS = "gausslens samples", "gausslens answers"
+_CHANGED = 0.02  # of the answers' norm, which other devices and precisions do not reach
 _SAMPLES_A_FILE = 4 * BATCH
 
 
@@ -180,8 +182,23 @@ def audit_in_folder(who: Auditee, *, progress: bool = False) -> tuple[Run, Audit
     run = Run.create(config.out, "audit", who.images.name, identity(who), asdict(config))
     with run.locked(), uncompiled(), fitting_threads(device, config.count * who.dim):
         run.save_json("provenance.json", {"sessions": [*run.provenance["sessions"], describe_machine(device)]})
+        _check_unchanged(who, run)
         found = _conclude(who, *_carry_out(who, _Folder(run), progress=progress))
     return run, found
+
+
+def _check_unchanged(who: Auditee, run: Run) -> None:
+    """See that the model answers as when the audit was begun: what a module imports or reads is no part of its identity."""
+    path, answers = run.path / "answers.safetensors", who.first_answers.float().cpu()
+    if not path.exists():
+        save_tensors(path, {"answers": answers}, kind=_ANSWERS)
+        return
+    before = load_tensors(path, kind=_ANSWERS)[0]["answers"]
+    if float((answers - before).norm()) > _CHANGED * float(before.norm()):
+        raise ConfigError(
+            f"{run.path} was begun with a model that answers otherwise, of the same weights and code: what it imports or "
+            "reads has changed. Remove that folder, or name another with --out."
+        )
 
 
 def identity(who: Auditee) -> str:

@@ -182,6 +182,39 @@ def test_other_weights_out_of_sight_are_another_audit(tmp_path, capsys):
     assert folders[0] == folders[1] != folders[2]
 
 
+def test_a_model_that_has_changed_is_no_audit_to_go_on_with(trained, tmp_path, capsys, monkeypatch):
+    (tmp_path / "wrapped_run.py").write_text(
+        "import torch\nfrom gausslens import load_denoiser\nfrom pathlib import Path\n"
+        "class Wrapped(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        f"        self.network, self.scale = load_denoiser({str(trained)!r}), float(Path('scale.txt').read_text())\n"
+        "    def forward(self, x, sigma):\n"
+        "        return self.scale * self.network(x, sigma)\n"
+        "def make():\n"
+        "    return Wrapped()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    words = (
+        "audit",
+        "wrapped_run:make",
+        "--train",
+        "digits",
+        "--unseen",
+        "300",
+        *FAST,
+        "--samples",
+        "0",
+        "--out",
+        "runs",
+    )
+    for scale, code in (("1", 0), ("1.001", 0), ("0.5", 2)):
+        (tmp_path / "scale.txt").write_text(scale)
+        found, _, err = command(capsys, *words)
+        assert found == code, err
+    assert "answers otherwise" in err
+
+
 @pytest.mark.usefixtures("module_here")
 def test_other_labels_are_another_audit(tmp_path):
     pixels, names = load_images("digits").images[:60], set()
