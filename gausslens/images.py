@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ._typing import Images, Int
-from .errors import DataError
+from .errors import DataError, told
 
 Bounds: TypeAlias = tuple[float, float] | None
 
@@ -89,7 +89,8 @@ def as_tensor(images: Any, name: str = "images") -> Tensor:
             return torch.as_tensor(array)
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"{_LAYOUT}; got {name} of type {type(images).__name__} that is no numeric array: {error}."
+            f"{_LAYOUT}; got {name} of type {type(images).__name__} that is no numeric array: "
+            f"{told(error)}."
         ) from None
 
 

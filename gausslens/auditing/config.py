@@ -72,7 +72,7 @@ class AuditConfig:
         if not all(0 < sigma < float("inf") for sigma in self.sigmas):
             raise ConfigError(f"sigmas must be above 0 and finite; got {', '.join(map(str, self.sigmas))}.")
         if self.held_out is not None and self.unseen is not None:
-            raise ConfigError("held-out images are given by held_out or by unseen, not by both.")
+            raise ConfigError("held-out images are given by --held-out or by --unseen, not by both.")
         if self.train is None and (self.held_out is not None or self.unseen is not None):
             raise ConfigError("--held-out and --unseen go with --train; a run of ours knows its own images.")
         if self.train is None and (self.size is not None or self.value_range is not None or self.skip_broken):

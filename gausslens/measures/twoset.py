@@ -311,7 +311,7 @@ def _permuted(
         return torch.zeros(permutations, dtype=torch.float64)
     images, places = torch.unique(sets, return_inverse=True)
     chunk = max(1, _CHUNK_LABELS // len(images))
-    weights = counts.double()
+    weights = counts.float()  # sums of up to 2²⁴ samples are exact
     parts = []
     for index, start in enumerate(range(0, permutations, chunk)):
         draws = min(chunk, permutations - start)
@@ -322,7 +322,8 @@ def _permuted(
             others = labels[places[larger, rank]]
             all_train[larger] &= others
             any_train[larger] |= others
-        parts.append(_difference(weights @ all_train.double(), weights @ (~any_train).double(), sizes))
+        nearer = (weights @ all_train.float()).double(), (weights @ (~any_train).float()).double()
+        parts.append(_difference(*nearer, sizes))
     return torch.cat(parts)
 
 

@@ -81,10 +81,11 @@ class Answer:
             )
             return found + _only(needed, fewest, most)
         few = "" if seeds > 2 else " This is from too few seeds to be sure."
+        times = "1 seed" if seeds == 1 else f"{seeds} seeds"
         return (
             f"It stops memorising from about {_rounded(needed.value)} images on (95 % interval "
             f"{_end(needed.low, f'below {fewest:,}')} to {_end(needed.high, f'above {most:,}')}, {len(self.counts)} "
-            f"networks, {seeds} seeds): fewer than {self.threshold:.0%} of its samples are copies then.{few}"
+            f"networks, {times}): fewer than {self.threshold:.0%} of its samples are copies then.{few}"
         )
 
     def _how_long(self) -> list[str]:

@@ -47,6 +47,16 @@ def test_planted_images_are_what_they_are_called(audit):
         assert float(difference.square().mean().sqrt()) == pytest.approx(planting.rmse, rel=0.05)
 
 
+def test_where_any_number_of_copies_is_hidden_the_most_alone_are_tried():
+    """Samples that copy held-out images outweigh copies of training images, however many."""
+    pool = images(400, 0)
+    audit = find_copies(pool[200:], pool[:200], pool[200:], permutations=999)
+    exact, *_ = copy_power(audit, trials=5)
+    assert exact.counts == (40,)
+    assert exact.found == (0,)
+    assert "not even 20.0% copies" in str(exact)
+
+
 def test_flat_images_are_not_planted():
     pool = images(400, 2)
     pool[:20] *= 0.02  # a tenth of the training images, all alike
