@@ -89,8 +89,7 @@ def as_tensor(images: Any, name: str = "images") -> Tensor:
             return torch.as_tensor(array)
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"{_LAYOUT}; got {name} of type {type(images).__name__} that is no numeric array: "
-            f"{told(error)}."
+            f"{_LAYOUT}; got {name} of type {type(images).__name__} that is no numeric array: {told(error)}."
         ) from None
 
 

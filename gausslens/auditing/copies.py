@@ -65,6 +65,7 @@ class Copies:
         gl_held_out: the same of the held-out images; None without them.
         gl_relative: `gl`/`gl_held_out`, about 1 for samples as new as real images.
         ratio_fraction: the share of samples with plain d₁/d₂ < threshold.
+        ratio_fraction_held_out: the same of the held-out images; None without them.
         identifiable: the share of samples whose nearest training image is no nearer to another one than the flattest
             tenth is, so that a copy could be told from a likeness.
         tests: the two-set copy test of each family; none without held-out images.
@@ -86,6 +87,7 @@ class Copies:
     gl_held_out: Estimate | None
     gl_relative: Estimate | None
     ratio_fraction: Estimate
+    ratio_fraction_held_out: Estimate | None
     identifiable: Estimate
     tests: dict[str, CopyTest]
     pairs: list[Pair] = field(repr=False)
@@ -215,17 +217,18 @@ def find_copies(
         for family, near in neighborhoods.items()
     }
     first, indices, _ = found["plain"]
-    gl, gl_held_out = gl_score(generated, first[:, 0]), None
+    gl, gl_held_out, close_held_out = gl_score(generated, first[:, 0]), None, None
     if unseen is not None:
-        gl_held_out = gl_score(unseen, pool.in_train(unseen, "plain", 1)[0][:, 0])
+        from_unseen = pool.in_train(unseen, "plain", 2)[0]
+        gl_held_out, close_held_out = gl_score(unseen, from_unseen[:, 0]), _share_close(from_unseen, threshold)
     told_apart = identifiable_images(indices[:, 0], pool.train, tolerance, seed, where)
-    close = _ratios(first) < threshold
     return Copies(
         **_nearest_of_all(pool, found),
         gl=gl,
         gl_held_out=gl_held_out,
         gl_relative=None if gl_held_out is None else estimate_ratio(gl, gl_held_out),
-        ratio_fraction=proportion_estimate(int(close.sum()), len(close)),
+        ratio_fraction=_share_close(first, threshold),
+        ratio_fraction_held_out=close_held_out,
         identifiable=proportion_estimate(int(told_apart.sum()), len(told_apart)),
         tests={family: replace(test, copied=pool.kept[test.copied]) for family, test in tests.items()},
         pairs=_pairs(pool, found, tests, level),
@@ -245,6 +248,11 @@ def _ratios(distances: Tensor) -> Tensor:
         return torch.full((len(distances),), math.nan, dtype=torch.float64)
     first, second = distances[:, 0], distances[:, 1]
     return torch.where(second > 0, first / second, 1.0)
+
+
+def _share_close(distances: Tensor, threshold: float) -> Estimate:
+    close = _ratios(distances) < threshold
+    return proportion_estimate(int(close.sum()), len(close))
 
 
 def _nearest_of_all(pool: Pool, found: dict[str, tuple[Tensor, Tensor, Tensor]]) -> dict[str, Any]:

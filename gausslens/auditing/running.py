@@ -41,7 +41,7 @@ from .copies import Copies
 from .rules import Verdict, judge
 from .stages import STAGES, evidence_of, generate_samples, take_copies, take_features, take_power
 
-VERSION = 3
+VERSION = 4
 """Counts changes of the stages after which the same config gives other numbers."""
 
 REPORT = "report.html"

@@ -215,6 +215,7 @@ def take_copies(who: Auditee, samples: Tensor, *, progress: bool = False) -> tup
     records = [of_estimate("memorized_fraction", found.ratio_fraction), of_estimate("gl", found.gl)]
     for quantity, estimate in (
         ("copied_fraction", found.copied_fraction),
+        ("memorized_fraction_held_out", found.ratio_fraction_held_out),
         ("relative_gl", found.gl_relative),
         ("gl_held_out", found.gl_held_out),
         ("identifiable", found.identifiable),

@@ -42,10 +42,21 @@ def advice(audit: "Audit") -> str:
     told = _ADVICE[audit.verdict.verdict]
     if audit.verdict.verdict != GENERALIZING:
         return told
+    if _resembles_few(audit):
+        return (
+            "Look at the closest pairs: more samples than held-out images are three times nearer to one training image than "
+            "to any other. They may copy a few images often, which the test for copies misses: it counts different ones."
+        )
     if audit.find("detectable"):
         return f"{told} What this audit could have missed is said by its power, below."
     missed = "no sample was looked at" if audit.samples is None else "how many this audit would have found is not known"
     return f"{told} Copies among its samples may have been missed: {missed}."
+
+
+def _resembles_few(audit: "Audit") -> bool:
+    """Whether samples are like one training image beyond what new images are, without more copies than by chance."""
+    own, unseen = audit.find("memorized_fraction"), audit.find("memorized_fraction_held_out")
+    return bool(own and unseen) and own[0]["low"] > unseen[0]["high"]
 
 
 def sentence(reason: str) -> str:
@@ -97,7 +108,10 @@ def summary(audit: "Audit") -> Iterator[tuple[str, str, str]]:
         least = min(linear, key=lambda record: record["value"])
         yield "affine linearity, least", _number(least), f"1 is an affine map; σ = {least['sigma']:.3g}"
     for name, quantity, note in (
-        ("samples much like one training image", "memorized_fraction", "nearer than a third of the next"),
+        (
+            *("samples much like one training image", "memorized_fraction"),
+            f"nearer than a third of the next; of held-out images {_single(audit, 'memorized_fraction_held_out')}",
+        ),
         ("samples named as copies", "copied_fraction", "two-set copy test"),
         ("novelty, relative GL", "relative_gl", "1 is as new as held-out images"),
         ("Fréchet distance of features", "frechet", f"that of held-out images is {_single(audit, 'frechet_held_out')}"),

@@ -13,9 +13,10 @@ from gausslens import ConfigError, DataError, GaussianDenoiser, Moments, MultiDe
 from gausslens.auditing.auditee import fit
 from gausslens.auditing.config import AuditConfig
 from gausslens.auditing.pages import make_page
-from gausslens.auditing.rules import VERDICTS, judge
+from gausslens.auditing.rules import VERDICTS, Verdict, judge
+from gausslens.auditing.running import Audit
 from gausslens.auditing.stages import evidence_of
-from gausslens.auditing.telling import SCHEMA, as_json
+from gausslens.auditing.telling import SCHEMA, advice, as_json
 from gausslens.images import dequantize, quantize
 from gausslens.measuring.references import RunImages
 from gausslens.report import ImageGrid
@@ -274,3 +275,15 @@ def test_images_of_one_row_are_audited():
     pool = mixture(90, 12).reshape(90, 1, 1, 36)
     found = gausslens.audit(MultiDeltaDenoiser(pool[:60]), pool[:60], pool[60:], samples=30, noises=4)
     assert found.verdict.verdict == "memorizing"
+
+
+@pytest.mark.parametrize(("unseen", "told"), [(0.0, "Look at the closest pairs"), (0.03, "Nothing needs to be done")])
+def test_samples_like_few_images_are_to_be_looked_at(unseen, told):
+    """Where more of them than of new images are like one training image, and no test of many originals says so."""
+    records = [
+        {"quantity": "memorized_fraction", "value": 0.02, "low": 0.012, "high": 0.03},
+        {"quantity": "memorized_fraction_held_out", "value": unseen, "low": unseen, "high": unseen + 0.004},
+        {"quantity": "detectable", "value": 0.01},
+    ]
+    verdict = Verdict("generalizing", ("nothing shows",))
+    assert told in advice(Audit(verdict, records, "model", "images", 400, 800, None))

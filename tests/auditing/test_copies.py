@@ -69,6 +69,15 @@ def test_description_is_that_of_memorization():
     torch.testing.assert_close(alone.ratios, plain.distances / plain.second_distances)
 
 
+def test_held_out_images_like_one_training_image_are_counted_too():
+    """Not those that repeat one, which are no held-out images."""
+    pool = images(400, 0)
+    alike = pool[:30] + 0.02 * torch.randn(30, *pool.shape[1:], generator=torch.Generator().manual_seed(1))
+    found = find_copies(images(50, 2), pool[:200], torch.cat([pool[200:370], alike]), bounds=None)
+    assert found.ratio_fraction_held_out.value == pytest.approx(30 / 200)
+    assert find_copies(images(50, 2), pool[:200]).ratio_fraction_held_out is None
+
+
 def test_flipped_training_images_are_references_too():
     """A model trained on both orientations copies either; both count as plain, and pairs name the image once."""
     samples, train, held_out = planted(30, MIRRORED)
