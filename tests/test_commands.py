@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -13,6 +14,7 @@ import pytest
 from gausslens.report import Axis, CurveFigure, ImageGrid, Series
 
 COMMANDS = Path(__file__).resolve().parents[1] / "commands"
+RESULTS = COMMANDS.parent / "results"
 
 
 def _load(name):
@@ -83,3 +85,21 @@ def test_drawings_stay_until_as_much_can_be_drawn(tmp_path, monkeypatch):
         ("size-samples.svg", [6], 3),
         ("size-distance.svg", [7], 1),
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("study", sorted(RESULTS.glob("*/study-*")), ids=lambda path: path.parent.name)
+def test_what_is_published_follows_from_its_records(study, tmp_path, monkeypatch):
+    """Publishing again what is published changes neither the tables nor the verdicts."""
+    publish = _load("publish")
+    results, page = tmp_path / "results", tmp_path / "reproduce.md"
+    shutil.copytree(RESULTS, results, ignore=shutil.ignore_patterns("*.html", "*.svg"))
+    shutil.copy(publish.PAGE, page)
+    monkeypatch.setattr(publish, "RESULTS", results)
+    monkeypatch.setattr(publish, "PAGE", page)
+    monkeypatch.setattr(publish, "drawing", lambda figure: None)
+    monkeypatch.setattr(sys, "argv", ["publish", str(results / study.relative_to(RESULTS))])
+    publish.main()
+    assert page.read_text() == (COMMANDS.parent / "docs" / "reproduce.md").read_text()
+    verdicts = study.parent / "verdicts.jsonl"
+    assert (results / verdicts.relative_to(RESULTS)).read_text() == verdicts.read_text()
