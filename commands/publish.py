@@ -29,7 +29,7 @@ from gausslens.studies.copying import copy_finished
 from gausslens.studies.drawing import line
 from gausslens.studies.explaining import QUANTITY as EXPLAINED
 from gausslens.studies.plans import Plan
-from gausslens.studies.running import collect, findings_of
+from gausslens.studies.running import cells_of, collect, findings_of
 from gausslens.studies.study import Findings
 from gausslens.studies.turning_points import closest, images_needed, memorizing_from
 
@@ -77,8 +77,9 @@ def main() -> None:
     plan = Plan.from_json(run.settings)
     folder = RESULTS / plan.name
     if not args.verdicts_only:
-        copy_finished(folder, args.run.parent)
-        copy_finished(args.run.parent, folder)
+        names = {args.run.name, *(cell.name for cell in cells_of(plan))}
+        copy_finished(folder, args.run.parent, names=names)
+        copy_finished(args.run.parent, folder, names=names)
     records = collect([run])
     judged = judge(records)
     save_verdicts(judged, folder / "verdicts.jsonl")

@@ -17,6 +17,7 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,7 +65,8 @@ def main() -> None:
     if args.print:
         print(config.words)
     elif args.pack:
-        pack(args.out, RESULTS / args.grid, args.pack)
+        names = {cell.name for cell in cells_of(plan_study(config))}
+        pack(args.out, RESULTS / args.grid, args.pack, names | {path.name for path in args.out.glob(f"study-{args.grid}-*")})
     else:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that training saves where it is
         work(config, args)
@@ -111,13 +113,13 @@ def splits_of(cell: Cell) -> set[str]:
     return own.union(*(splits_of(needed) for needed in cell.needs))
 
 
-def pack(folder: Path, published: Path, target: Path) -> None:
-    """Write a tar of what is finished and not published yet, without weights and with a few images of each set."""
+def pack(folder: Path, published: Path, target: Path, names: Collection[str]) -> None:
+    """Write a tar of what is finished of these cells and studies and not published yet: no weights, and few images."""
     with tempfile.TemporaryDirectory() as name:
         parcel = Path(name)
         copy_finished(published, parcel)
         with tarfile.open(target, "w") as archive:
-            for path in copy_finished(folder, parcel, images=SHOWN):
+            for path in copy_finished(folder, parcel, names=names, images=SHOWN):
                 archive.add(path, path.relative_to(parcel))
 
 

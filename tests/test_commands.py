@@ -37,8 +37,9 @@ def test_a_parcel_holds_what_is_new_and_no_weights(tmp_path):
     for folder in (runs, published):
         _finish(folder, "old-0a1b", 1, partial=True)
     _finish(runs, "new-2c3d", 2)
+    _finish(runs, "others-4e5f", 3)
     parcel = tmp_path / "parcel.tar"
-    _load("reproduce").pack(runs, published, parcel)
+    _load("reproduce").pack(runs, published, parcel, {"old-0a1b", "new-2c3d"})
     with tarfile.open(parcel) as archive:
         assert sorted(archive.getnames()) == ["cells/new-2c3d/done.json", "cells/new-2c3d/records.jsonl"]
 

@@ -8,6 +8,7 @@ Records travel with six digits, weights never. A copy is partial (see `cells`).
 """
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from .cells import ARRAYS, Result, is_partial
 _DIGITS = 6
 
 
-def copy_finished(source: Path, target: Path, *, images: int = 0) -> list[Path]:
+def copy_finished(source: Path, target: Path, *, names: Collection[str] | None = None, images: int = 0) -> list[Path]:
     """Copy the finished cells and the studies that another output folder lacks.
 
     A cell that is there already is left alone, unless it is partial and this one is not.
@@ -25,6 +26,7 @@ def copy_finished(source: Path, target: Path, *, images: int = 0) -> list[Path]:
     Args:
         source: a folder that studies were written to, with `cells` in it.
         target: the other; made if it is not there.
+        names: of the cells and studies to copy; None is all.
         images: how many images of each array to take along; none leaves all arrays behind.
 
     Returns:
@@ -33,10 +35,13 @@ def copy_finished(source: Path, target: Path, *, images: int = 0) -> list[Path]:
     written = []
     for done in sorted(source.glob("cells/*/done.json")):
         folder = target / "cells" / done.parent.name
+        if names is not None and folder.name not in names:
+            continue
         if not (folder / "done.json").exists() or (is_partial(folder) and not is_partial(done.parent)):
             written += _copy_cell(done.parent, folder, images)
     for config in sorted(source.glob("study-*/config.json")):
-        written += _copy_study(config.parent, target / config.parent.name)
+        if names is None or config.parent.name in names:
+            written += _copy_study(config.parent, target / config.parent.name)
     return written
 
 
