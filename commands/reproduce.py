@@ -66,7 +66,12 @@ def main() -> None:
         print(config.words)
     elif args.pack:
         names = {cell.name for cell in cells_of(plan_study(config))}
-        pack(args.out, RESULTS / args.grid, args.pack, names | {path.name for path in args.out.glob(f"study-{args.grid}-*")})
+        pack(
+            args.out,
+            RESULTS / args.grid,
+            args.pack,
+            names | {path.name for path in args.out.glob(f"study-{args.grid}-*")},
+        )
     else:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that training saves where it is
         work(config, args)
