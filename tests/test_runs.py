@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gausslens import CheckpointError, Run, TrainConfig, load_denoiser
-from gausslens.runs import build_denoiser, describe_denoiser
+from gausslens.snapshots import build_denoiser, describe_denoiser
 from gausslens.storage import save_tensors
 
 CONFIG = TrainConfig("digits", kimg=2.0, width=8, multipliers=(1,), snapshots=(1,)).resolve((1, 8, 8))

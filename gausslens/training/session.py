@@ -21,7 +21,8 @@ from ..errors import CheckpointError, ConfigError, GausslensError
 from ..noise import generator
 from ..progress import measured
 from ..provenance import describe_machine
-from ..runs import Record, Run, build_denoiser, describe_denoiser
+from ..runs import Record, Run
+from ..snapshots import build_denoiser, describe_denoiser
 from .averaging import WeightAverage
 from .batches import Batch, BatchStream
 from .checkpoints import Checkpoints

@@ -33,7 +33,7 @@ class Options:
 
 def perform(options: Options, how: Manner) -> None:
     """Convert, unless the file is there already."""
-    from ..runs import save_denoiser
+    from ..snapshots import save_denoiser
     from ..zoo.edm import read_edm
 
     out = Path(options.out)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..denoisers.preconditioned import Preconditioned
 from ..errors import CheckpointError
-from ..runs import build_denoiser
+from ..snapshots import build_denoiser
 from .edm_weights import translated
 from .instructions import Instance, kind_of
 from .model import Model, fingerprint
@@ -91,7 +91,7 @@ def load_edm(path: str | os.PathLike[str]) -> Model:
 
 
 def read_edm(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Preconditioned]:
-    """The description of the denoiser in an EDM network pickle, as `runs.build_denoiser` takes it, and the denoiser.
+    """The description of the denoiser in an EDM network pickle, as `snapshots.build_denoiser` takes it, and the denoiser.
 
     Args:
         path: the `.pkl` file.
@@ -140,7 +140,7 @@ def _ema(content: Any) -> Instance:
 
 
 def _description(outer: Instance, inner: Instance) -> dict[str, Any]:
-    """What `runs.build_denoiser` needs, as JSON can hold it."""
+    """What `snapshots.build_denoiser` needs, as JSON can hold it."""
     around = _Arguments(outer, _PRECONDITIONINGS[outer.class_name], passes_on=True)
     within = _Arguments(inner, _NETWORKS[inner.class_name])
     if outer.class_name == "VPPrecond":

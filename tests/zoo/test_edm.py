@@ -9,7 +9,7 @@ from edm_files import CASES, VECTORS, Case, Persistent, edm_pickle, network, pic
 from safetensors.torch import load_file
 
 from gausslens import CheckpointError, ConfigError, load_denoiser
-from gausslens.runs import build_denoiser
+from gausslens.snapshots import build_denoiser
 from gausslens.verbs import Manner, converting
 from gausslens.zoo.edm import load_edm, read_edm
 from gausslens.zoo.edm_weights import translated

@@ -8,7 +8,8 @@ from torch import nn
 
 from gausslens import CheckpointError, ConfigError, DataError, GaussianDenoiser, Moments, Run, TrainConfig, gap
 from gausslens.nn import build_network
-from gausslens.runs import build_denoiser, load_trained
+from gausslens.runs import load_trained
+from gausslens.snapshots import build_denoiser
 from gausslens.zoo import edm
 from gausslens.zoo.loading import load_denoiser, load_model
 from gausslens.zoo.model import Model, fingerprint
