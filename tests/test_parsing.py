@@ -3,8 +3,12 @@
 import pytest
 
 from gausslens.parsing import as_typed, parse
+from gausslens.verbs.auditing import Options as Audit
 from gausslens.verbs.measuring import Options as Measure
+from gausslens.verbs.reporting import Options as Report
 from gausslens.verbs.sampling import Options as Sample
+from gausslens.verbs.studying import Options as Study
+from gausslens.verbs.sufficing import Options as HowMany
 from gausslens.verbs.training import Options as Train
 
 
@@ -26,7 +30,7 @@ def test_messages_name_the_options(said, typed):
     assert as_typed(said, Train) == typed
 
 
-@pytest.mark.parametrize("kind", [Train, Sample, Measure])
+@pytest.mark.parametrize("kind", [Train, Sample, Measure, Study, Audit, HowMany, Report])
 def test_help_never_speaks_of_none(kind, capsys):
     with pytest.raises(SystemExit):
         parse(kind, ["--help"], program="gausslens", description="")

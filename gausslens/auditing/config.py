@@ -43,7 +43,7 @@ class AuditConfig:
     noises: int = 16
     """Noises for each of these images and noise levels."""
     samples: int | None = None
-    """Generated images; 0 is none. None is 10,000 with a GPU, and without 2,000 of small images or 256 of larger ones."""
+    """Generated images, 0 for none; by default 10,000 with a GPU, without 2,000 of small images or 256 of larger ones."""
     steps: int = 18
     """Noise levels of the sampler, Heun's."""
     features: str | None = None

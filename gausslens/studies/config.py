@@ -39,13 +39,13 @@ class StudyConfig:
     model: NetworkName = "unet"
     """The architecture of the models that are studied."""
     width: int | None = None
-    """Channels of the models; None is chosen by image size, as for the options below."""
+    """Channels of the models; by default chosen by image size, as for the options below."""
     sizes: tuple[int, ...] = ()
     """Numbers of training images to compare."""
     few: int | None = None
     """A number of training images that is small for the network, for the studies of width and time."""
     subset: int | None = None
-    """A number of images whose Gaussian is held against that of all; None is `few`, but at least 64."""
+    """A number of images whose Gaussian is held against that of all; by default --few, but at least 64."""
     widths: tuple[int, ...] = ()
     """Channels to compare at that number of images."""
     narrow: int | None = None
@@ -63,21 +63,21 @@ class StudyConfig:
     repetition: int = 0
     """Another number repeats the whole study: with other training seeds, and another split of the images."""
     count: int | None = None
-    """Images, or pairs of images, behind every number; None is half of those held out, at most 200."""
+    """Images, or pairs of images, behind every number; by default half of those held out, at most 200."""
     samples: int = 512
     """Generated images of each model."""
     size: int | None = None
-    """Resize and centre-crop the images to this height and width; None keeps them as they are."""
+    """Resize and centre-crop the images to this height and width; by default they stay as they are."""
     value_range: tuple[float, float] | None = None
     """The values that become -1 and 1, needed for 16-bit and float images."""
     skip_broken: bool = False
     """Leave files that cannot be decoded out, instead of stopping."""
     held_out: int | None = None
-    """How many images no training set touches; None is a fifth."""
+    """How many images no training set touches; by default a fifth."""
     on: Where = "pool"
     """Where to work: in a pool of processes, in this process ("here"), or on a Ray cluster ("ray")."""
     workers: int | None = None
-    """How many models to work on at a time; None is one for each core, and one with a GPU."""
+    """How many models to work on at a time; by default one for each core, and one with a GPU."""
     budget: float | None = None
     """Minutes to spend; what tells most is done first, and what was left out is said."""
     svg: bool = False

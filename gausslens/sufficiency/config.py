@@ -27,7 +27,7 @@ class HowManyConfig:
     model: NetworkName = "unet"
     """The architecture of the network."""
     width: int | None = None
-    """Channels of the network; None is chosen by image size, as for the next three."""
+    """Channels of the network; by default chosen by image size, as for the next three."""
     kimg: float | None = None
     """How long to train, in thousands of images: the answer is for networks that are trained so long."""
     batch: int | None = None
@@ -41,17 +41,17 @@ class HowManyConfig:
     samples: int = 256
     """Generated images of each network, among which copies are counted."""
     size: int | None = None
-    """Resize and centre-crop the images to this height and width; None keeps them as they are."""
+    """Resize and centre-crop the images to this height and width; by default they stay as they are."""
     value_range: tuple[float, float] | None = None
     """The values that become black and white, 0 and 255; needed for 16-bit and float images."""
     skip_broken: bool = False
     """Leave files that cannot be decoded out, instead of stopping."""
     held_out: int | None = None
-    """How many images no network is trained on; None is a fifth."""
+    """How many images no network is trained on; by default a fifth."""
     on: Where = "pool"
     """Where to work: in a pool of processes, in this process ("here"), or on a Ray cluster ("ray")."""
     workers: int | None = None
-    """How many networks to train at a time; None is one for each core, and one with a GPU."""
+    """How many networks to train at a time; by default one for each core, and one with a GPU."""
     budget: float | None = None
     """Minutes to spend; the answer is from whatever was finished by then."""
     no_images: bool = False

@@ -33,7 +33,7 @@ class Options:
     json: bool = False
     """Print the verdicts as JSON, and write no page."""
     page: str | None = None
-    """The HTML file to write; None is report.html in the study's folder."""
+    """The HTML file to write; by default report.html in the study's folder."""
     svg: bool = False
     """Also write every figure as an SVG file."""
     no_images: bool = False
