@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -121,7 +122,7 @@ def _sample(run: "Run", options: Options, *, progress: bool) -> tuple["Tensor", 
     """The images, and their labels if the network has any."""
     import torch
 
-    from ..acceleration import FastDenoiser, pays_to_compile
+    from ..acceleration import FastDenoiser, fitting_threads, pays_to_compile
     from ..generation import best_device, generate
     from ..measuring.references import gaussian_denoiser, linear_denoiser, load_run_images, multidelta_denoiser
     from ..runs import load_trained
@@ -149,17 +150,19 @@ def _sample(run: "Run", options: Options, *, progress: bool) -> tuple["Tensor", 
             gaussian = options.denoiser == "gaussian"
             made = gaussian_denoiser(images, device=device) if gaussian else multidelta_denoiser(images)
             denoiser = made.to(device, torch.float32)
-    samples = generate(
-        denoiser,
-        tuple(run.manifest["shape"]),
-        options.count,
-        solver=options.solver,
-        steps=options.steps,
-        seed=options.seed,
-        labels=labels,
-        batch=options.batch,
-        device=device,
-        dtype=torch.float32,
-        progress=progress,
-    )
+    shape = tuple(run.manifest["shape"])
+    with fitting_threads(device, min(options.count, options.batch) * math.prod(shape)):
+        samples = generate(
+            denoiser,
+            shape,
+            options.count,
+            solver=options.solver,
+            steps=options.steps,
+            seed=options.seed,
+            labels=labels,
+            batch=options.batch,
+            device=device,
+            dtype=torch.float32,
+            progress=progress,
+        )
     return samples, labels

@@ -10,6 +10,7 @@ from tiny_command import TINY, command, train_tiny
 
 from gausslens import GaussianDenoiser, LinearDenoiser, Moments, MultiDeltaDenoiser, load_denoiser, sample
 from gausslens.data import Splits, load_images
+from gausslens.generation import generate
 from gausslens.images import dequantize, quantize
 from gausslens.noise import draw_noise
 
@@ -69,6 +70,20 @@ def test_three_files_of_the_same_images(run, capsys, monkeypatch, tmp_path):
     images = images_in(f"{stem}.npz")
     assert torch.equal(images, expected(load_denoiser(run), 5, steps=4))
     assert np.array_equal(load_images(f"{stem}.zip").images, images.numpy())
+
+
+def test_small_images_are_sampled_on_one_thread(run, capsys, monkeypatch):
+    threads = []
+
+    def watched(*args, **options):
+        threads.append(torch.get_num_threads())
+        return generate(*args, **options)
+
+    monkeypatch.setattr("gausslens.generation.generate", watched)
+    torch.set_num_threads(2)
+    sampled(capsys, run, "--count", 5, "--steps", 3, "--format", "npz")
+    assert threads == [1]
+    assert torch.get_num_threads() == 2
 
 
 def test_image_i_depends_on_the_seed_and_on_i_alone(run, capsys):
