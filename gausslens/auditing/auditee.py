@@ -257,7 +257,10 @@ def fit(model: Model, images: RunImages, config: AuditConfig) -> Auditee:
         )
     if takes_labels(model) and images.train_labels is None:
         wanted = f"has {model.classes} classes" if model.classes else "takes labels"
-        raise DataError(f"the model {wanted}, and there are no labels for the training images, {images.name}.")
+        raise DataError(
+            f"the model {wanted}, and there are no labels for the training images, {images.name}. In a folder, each "
+            "subfolder is a class; an .npz has them under `labels`."
+        )
     for labels in (images.train_labels, images.held_out_labels):
         if model.classes and labels is not None and len(labels) and int(labels.max()) >= model.classes:
             raise DataError(

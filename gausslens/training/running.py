@@ -84,7 +84,10 @@ def train(config: TrainConfig, *, progress: bool = False, report: Callable[[floa
     if config.split == "held-out":
         raise ConfigError("the held-out images are what a network is tested on; train on another split, such as all.")
     if config.labels and images.labels is None:
-        raise DataError(f"labels=True needs labelled images, and {config.data} has none. Leave labels out.")
+        raise DataError(
+            f"labels=True needs labelled images, and {config.data} has none. In a folder, each subfolder is a class; "
+            "an .npz has them under `labels`."
+        )
     data = TrainingData(
         as_tensor(images.images),
         as_tensor(images.labels) if config.labels else None,

@@ -39,6 +39,7 @@ _NAMED = 10  # broken files, at most
 def perform(options: Options, how: Manner) -> None:
     """Train."""
     from ..data.loading import load_images
+    from ..data.splits import Splits
     from ..training.running import resolve, train
 
     config = TrainConfig(**{field.name: getattr(options, field.name) for field in fields(TrainConfig)})
@@ -47,7 +48,11 @@ def perform(options: Options, how: Manner) -> None:
         images = load_images(
             config.data, size=config.size, value_range=config.value_range, skip_broken=config.skip_broken
         )
-        print(json.dumps(asdict(resolve(config, images)), indent=2))
+        resolved = resolve(config, images)
+        Splits(len(images), held_out=resolved.held_out, seed=resolved.split_seed).named(
+            resolved.split
+        )  # or says why not
+        print(json.dumps(asdict(resolved), indent=2))
         return
     run = train(config, progress=sys.stderr.isatty() and not how.quiet)
     if is_main:

@@ -69,6 +69,20 @@ def test_bad_input_is_one_line_and_exit_code_2(words, message, tmp_path, capsys)
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize("split", ["2000", "half"])
+def test_a_dry_run_refuses_a_split_that_training_would(split, capsys):
+    code, out, err = command(capsys, "train", "digits", "--split", split, "--dry-run")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+def test_missing_labels_say_where_labels_come_from(tmp_path, capsys):
+    np.save(tmp_path / "grey.npy", np.zeros((50, 1, 8, 8), np.uint8))
+    code, _, err = command(capsys, "train", tmp_path / "grey.npy", "--labels", "--out", tmp_path / "runs", "--cpu")
+    assert code == 2
+    assert "--labels needs labelled images" in err
+    assert "each subfolder is a class" in err
+
+
 def test_a_file_in_the_way_is_exit_code_1(tmp_path, capsys):
     (tmp_path / "runs").write_text("")
     code, _, err = command(capsys, "train", "digits", "--out", tmp_path / "runs", "--cpu")
