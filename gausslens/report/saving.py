@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from ..errors import CheckpointError
 from .drawings import drawing
 from .pages import Images, Page, discreet
 from .rendering import anchor, render
@@ -49,6 +50,9 @@ def save_report(path: str | os.PathLike[str], page: Page, *, images: Images = "s
     if svg:
         files |= {target.with_suffix("") / name: text for name, text in render_svgs(page, images=images).items()}
     for file, text in files.items():
-        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CheckpointError(f"could not make the folder {file.parent}: {error}. Choose another.") from error
         save_text(file, text)
     return list(files)

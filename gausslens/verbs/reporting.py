@@ -74,6 +74,8 @@ def perform(options: Options, how: Manner) -> None:
                 run, images=images, svg=options.svg, page=Path(options.page) if options.page else None
             )
         except GausslensError as error:  # the table stands without the page
+            if options.page is not None:
+                raise
             print(f"gausslens: {error}", file=sys.stderr)
         else:
             print(f"wrote {page}")

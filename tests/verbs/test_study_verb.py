@@ -90,6 +90,12 @@ def test_report_judges_again_from_records(folder, capsys):
     assert "wrote" in told
 
 
+def test_a_page_that_cannot_be_written_is_an_error_with_a_way_out(folder, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert cli.main(["report", str(the_run(folder).path), "--page", str(tmp_path / "file" / "page.html")]) == 1
+    assert "could not make the folder" in capsys.readouterr().err
+
+
 def test_report_as_json_has_a_schema_and_every_claim(folder, capsys):
     assert cli.main(["report", str(folder), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
