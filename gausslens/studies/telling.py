@@ -81,10 +81,12 @@ def _summary(plan: Plan, found: Sequence[Findings], verdicts: Sequence[Verdict])
     refuted = [verdict.claim for verdict in verdicts if verdict.verdict == FAILS]
     sides = "×".join(str(side) for side in plan.shape[1:])
     sizes = ", ".join(f"{n:,}" for n in plan.sizes)
+    measured = [record for each in found for record in each.evidence.where(denoiser="network").records]
+    often = f"with up to {trainings(Evidence(measured))} each" if measured else "and none of them is measured yet"
     parts = [
         f"{plan.name}: {plan.available:,} images of {sides} pixels to train on, and others held out. Networks "
-        f"({plan.training['network']}, {plan.width} channels) were trained on {sizes} of them, for {plan.kimg:g} thousand "
-        f"images, with up to {_trained(found)} each.",
+        f"({plan.training['network']}, {plan.width} channels) are trained on {sizes} of them, for {plan.kimg:g} thousand "
+        f"images, {often}.",
         f"Of the paper's 21 claims, here hold {len(held)}{_among(held)}, do not hold {len(refuted)}{_among(refuted)}, and "
         "for the others there is not enough evidence.",
     ]
@@ -92,11 +94,6 @@ def _summary(plan: Plan, found: Sequence[Findings], verdicts: Sequence[Verdict])
     if unfinished:
         parts.append(f"Not finished yet: {', '.join(unfinished)}.")
     return "\n\n".join(parts)
-
-
-def _trained(found: Sequence[Findings]) -> str:
-    of_networks = (findings.evidence.where(denoiser="network").records for findings in found)
-    return trainings(Evidence(record for records in of_networks for record in records))
 
 
 def _among(claims: Sequence[str]) -> str:

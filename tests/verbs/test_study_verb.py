@@ -11,6 +11,8 @@ import time
 import pytest
 
 from gausslens import Run, cli
+from gausslens.studies.config import StudyConfig
+from gausslens.studies.running import open_study, plan_study
 
 TINY = ("--sizes", "16,48", "--few", "16", "--kimg", "1", "--early", "0.5", "--seeds", "1")
 SIZE = ("study", "digits", *TINY, "--count", "8", "--samples", "12", "--only", "size", "--on", "here", "--cpu")
@@ -81,6 +83,12 @@ def test_a_budget_does_the_first_and_says_what_it_left_out(tmp_path, capsys):
     assert "left out for lack of time" in told
     assert "--budget" in told
     assert (the_run(tmp_path).path / "report.html").exists()
+
+
+def test_a_page_of_nothing_says_that_nothing_is_measured(tmp_path, capsys):
+    run = open_study(plan_study(StudyConfig("digits", cpu=True)), tmp_path)
+    assert cli.main(["report", str(run.path)]) == 0
+    assert "none of them is measured yet" in (run.path / "report.html").read_text()
 
 
 def test_report_judges_again_from_records(folder, capsys):
