@@ -80,6 +80,7 @@ def test_a_trainer_is_watched_and_stopped(tmp_path):
     assert set(resumed.kept) == kept
 
 
+@pytest.mark.slow
 @pytest.mark.dist
 def test_two_processes_are_watched_by_one_and_stopped_together(tmp_path):
     pytest.importorskip("lightning.pytorch")

@@ -176,6 +176,7 @@ def test_nothing_is_said_of_copies_to_be_found_where_all_samples_are(copier):
     assert "would find" not in str(copier)
 
 
+@pytest.mark.slow
 def test_the_example_in_the_docs_runs(capsys):
     text = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
@@ -232,6 +233,7 @@ def test_repeats_are_told_without_samples(images):
     assert "held-out images trained on" in str(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("held_out", [2, 4])
 def test_too_few_held_out_images_for_the_copy_test_do_not_acquit(held_out):
     pool = mixture(200 + held_out, 11)

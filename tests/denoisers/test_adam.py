@@ -88,6 +88,7 @@ def test_it_is_judged_on_noise_it_was_not_trained_on():
     assert len(inputs.flatten(1).unique(dim=0)) == 60
 
 
+@pytest.mark.slow
 def test_it_converges_toward_the_closed_form_and_becomes_symmetric():
     images = images_of(256)
     memory = MultiDeltaDenoiser(images)

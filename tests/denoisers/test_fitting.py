@@ -167,6 +167,7 @@ def check_orthogonality(seed):
     assert float(elsewhere.weight_error["distillation"].min()) > 0.2
 
 
+@pytest.mark.slow
 def test_a_memorising_denoiser_distils_to_the_wiener_filter_on_its_own_points_and_only_there():
     check_orthogonality(0)
 

@@ -247,6 +247,7 @@ def test_other_units_are_taken_on_request():
 # --- several processes -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.dist
 def test_two_processes_get_the_moments_of_the_union(tmp_path):
     run_on_two(Path(__file__).with_name("distributed_moments.py"), tmp_path)

@@ -8,6 +8,8 @@ from small_studies import check_drawing, missing, run_small
 
 from gausslens.measuring import subject
 
+pytestmark = pytest.mark.slow  # networks of all sizes or kinds
+
 
 @pytest.fixture(name="findings", scope="module")
 def run_the_study(tmp_path_factory):

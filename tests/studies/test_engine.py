@@ -123,6 +123,7 @@ def test_a_worker_that_dies_is_replaced(tmp_path):
     assert CellStore(tmp_path).is_done(cell)
 
 
+@pytest.mark.slow
 def test_a_cell_whose_worker_always_dies_fails_alone(tmp_path):
     guilty, innocent = Cell("toy_cells:die"), add(1, steps=20, seconds=0.1)
     above, beside = add(2, guilty), add(3, innocent)
@@ -246,6 +247,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_an_error_beside_running_work_ends_the_program_at_once_and_work_is_kept(tmp_path):
     script, folder = tmp_path / "failing.py", tmp_path / "cells"
     script.write_text(FAILING)

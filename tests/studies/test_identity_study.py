@@ -3,6 +3,8 @@
 import pytest
 from small_studies import check_drawing, missing, run_small
 
+pytestmark = pytest.mark.slow  # networks of all sizes or kinds
+
 
 @pytest.fixture(name="findings", scope="module")
 def run_the_study(tmp_path_factory):

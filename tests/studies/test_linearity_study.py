@@ -11,6 +11,8 @@ from gausslens.studies.catalogue import find_study
 from gausslens.studies.cells import CellStore
 from gausslens.studies.models import run_of
 
+pytestmark = pytest.mark.slow  # networks of all sizes or kinds
+
 SIGMAS = karras_sigmas(10)
 
 

@@ -15,6 +15,8 @@ from gausslens.noise import draw_order
 from gausslens.studies.catalogue import find_study
 from gausslens.studies.strong import pairs
 
+pytestmark = pytest.mark.slow  # networks of all sizes or kinds
+
 ROLES = ("large", "early", "narrow", "small")
 
 

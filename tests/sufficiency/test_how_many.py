@@ -79,6 +79,7 @@ def test_it_answers_and_goes_on(config, monkeypatch):
     assert again.answer.as_json() == found.answer.as_json()
 
 
+@pytest.mark.slow
 def test_networks_that_have_hardly_learned_are_told_from_trained_ones(config, monkeypatch):
     monkeypatch.setattr(looking, "_COUNT", 100)
     hardly, longer = (

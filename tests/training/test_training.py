@@ -147,6 +147,7 @@ def test_ctrl_c_saves_and_interrupts(tmp_path, monkeypatch):
     assert load_tensors(run_path / "state.safetensors", kind="gausslens training state")[1]["step"] == 10
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_from_just_before(tmp_path):
     options = {"kimg": 6.4, "snapshots": (1.6,)}
     words = [f"{name}={value!r}" for name, value in options.items()]
@@ -323,6 +324,7 @@ def test_a_progress_bar_shows_speed_and_loss(tmp_path, capsys):
     assert "/3.2 kimg" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.dist
 def test_two_processes_learn_what_one_does(tmp_path):
     alone = train(config(tmp_path))

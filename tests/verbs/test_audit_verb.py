@@ -172,6 +172,7 @@ def test_a_function_that_takes_labels_is_given_them(tmp_path, capsys):
     assert "the model takes labels" in err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("module_here")
 def test_other_weights_out_of_sight_are_another_audit(tmp_path, capsys):
     folders = []

@@ -58,6 +58,7 @@ def test_a_second_run_computes_nothing(folder, capsys):
     assert "report.html" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_changed_option_recomputes_only_what_depends_on_it(folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "copy")
     before = finished_at(copy)
