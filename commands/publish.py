@@ -25,7 +25,7 @@ from gausslens.studies.claims.evidence import Evidence
 from gausslens.studies.claims.findings import Control, Statistic
 from gausslens.studies.claims.verdicts import Verdict
 from gausslens.studies.config import STUDIES
-from gausslens.studies.copying import copy_finished
+from gausslens.studies.copying import copy_finished, shorter
 from gausslens.studies.drawing import line
 from gausslens.studies.explaining import QUANTITY as EXPLAINED
 from gausslens.studies.plans import Plan
@@ -219,11 +219,11 @@ def _told(verdict: Verdict) -> Record:
     return {
         **{name: getattr(verdict, name) for name in ("claim", "text", "verdict")},
         "statistics": [
-            {name: _shorter(getattr(part, name)) for name in (*numbers, "images", "seeds", "missing")}
+            {name: shorter(getattr(part, name)) for name in (*numbers, "images", "seeds", "missing")}
             | {"threshold": str(part.threshold), "as_claimed": _as_claimed(part)}
             for part in verdict.statistics
         ],
-        "controls": [{name: _shorter(getattr(beside, name)) for name in numbers} for beside in verdict.controls],
+        "controls": [{name: shorter(getattr(beside, name)) for name in numbers} for beside in verdict.controls],
     }
 
 
@@ -321,10 +321,6 @@ def _number(part: Statistic | Control) -> str:
         missing = part.missing or ""
         return "not measured" + ("" if missing.startswith("no record") else f": {missing}")
     return f"{part.value:.4g}" + ("" if part.low is None else f" [{part.low:.4g}, {part.high:.4g}]")
-
-
-def _shorter(value: object) -> object:
-    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 if __name__ == "__main__":

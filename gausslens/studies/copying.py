@@ -48,7 +48,7 @@ def copy_finished(source: Path, target: Path, *, names: Collection[str] | None =
 def _copy_cell(source: Path, target: Path, images: int) -> list[Path]:
     told = json.loads((source / "done.json").read_text())
     found, files = Result(source, told["options"]), [target / "records.jsonl", target / "done.json"]
-    lines = (json.dumps({name: _shorter(value) for name, value in record.items()}) for record in found.records)
+    lines = (json.dumps({name: shorter(value) for name, value in record.items()}) for record in found.records)
     target.mkdir(parents=True, exist_ok=True)
     save_text(files[0], "".join(f"{line}\n" for line in lines))
     if images and found.arrays:
@@ -78,5 +78,6 @@ def _sessions(run: Path) -> list[Any]:
     return list(json.loads(path.read_text())["sessions"]) if path.exists() else []
 
 
-def _shorter(value: object) -> object:
+def shorter(value: object) -> object:
+    """A number as it travels, with six digits; anything else as it is."""
     return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
