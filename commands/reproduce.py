@@ -32,12 +32,12 @@ GRIDS = {
     "cifar10": {
         "model": "ncsnpp", "width": 64, "sizes": (49, 195, 782, 3125, 25_000, 50_000), "few": 195, "subset": 782,
         "widths": (4, 16, 64, 128), "narrow": 4, "kimg": 512.0, "batch": 128, "learning_rate": 1e-3,
-        "held_out": 10_000, "samples": 256, "full": True,
+        "held_out": 10_000, "samples": 256, "full": True, "shown": 1,
     },
     "celeba64": {
         "model": "ncsnpp", "width": 32, "sizes": (56, 224, 896, 3584, 7168), "few": 224, "subset": 896,
         "widths": (4, 16, 32, 64), "narrow": 4, "kimg": 384.0, "batch": 128, "learning_rate": 1e-3,
-        "held_out": 1024, "samples": 256, "full": True,
+        "held_out": 1024, "samples": 256, "full": True, "shown": 1,
     },
 }  # fmt: skip
 SEEDS = "0,1,2"
@@ -106,10 +106,11 @@ def work(config: StudyConfig, args: argparse.Namespace) -> None:
 
 
 def cells_of_seed(plan: Plan, seed: int) -> list[Cell]:
-    """What a plan of one seed more adds to one of the seeds below it; of the first seed, all."""
-    fewer, more = (replace(plan, seeds=n, sweep_seeds=n) for n in (seed, seed + 1))
+    """What a plan of one seed more adds to one of the seeds below it; of the first seed, all. Pictures are of one seed."""
+    fewer, more = (replace(plan, seeds=n, sweep_seeds=n, shown=min(plan.shown, n - 1)) for n in (seed, seed + 1))
     known = {cell.identity for cell in cells_of(fewer)} if seed else set()
-    return [cell for cell in cells_of(more) if cell.identity not in known]
+    planned = {cell.identity for cell in cells_of(replace(plan, seeds=max(plan.seeds, seed + 1)))}
+    return [cell for cell in cells_of(more) if cell.identity in planned - known]
 
 
 def splits_of(cell: Cell) -> set[str]:

@@ -24,6 +24,7 @@ from ..denoisers.linear import LinearDenoiser
 from ..denoisers.moments import Moments
 from ..generation import generate
 from ..images import Bounds
+from ..locking import lock
 from ..noise import as_sigmas, draw_noise, karras_sigmas
 from .config import MeasureConfig
 from .references import RunImages, gaussian_denoiser, moments_of, multidelta_denoiser
@@ -60,7 +61,7 @@ class Subject:
         training: the config it was trained with.
         images: the images of its run.
         config: what to measure, and how.
-        folder: where distilled maps are kept.
+        folder: where distilled maps are kept, made for the first; several processes may share it.
     """
 
     def __init__(
@@ -149,24 +150,30 @@ class Subject:
         Returns:
             The linear denoiser, on the network's device.
         """
-        path, unseen = self.folder / f"distilled-{name}-{inputs.name}.safetensors", self.images.held_out
-        if not path.exists():
-            fit = distill(
-                self.fast_network if name == "network" else self.controls[name],
-                inputs.images,
-                self.sigmas,
-                train=self.moments,
-                held_out=unseen if len(unseen) > 1 and inputs.name != "held_out" else None,
-                calls=self.calls,
-                seed=self.config.seed,
-                full=True if self.dim <= self._distilled_dim else None,
-                bounds=inputs.options["bounds"],
-                device=self.device,
-                dtype=torch.float32,
-                batch_size=_CONTROL_BATCH if name in self.controls else None,
-            )
-            fit.save(path)
+        path = self.folder / f"distilled-{name}-{inputs.name}.safetensors"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with open(path.with_suffix(".lock"), "w") as file:
+            lock(file, wait=True)  # another process may be at it
+            if not path.exists():
+                self._distilled(name, inputs).save(path)
         return LinearDenoiser.load(path).to(self.device)
+
+    def _distilled(self, name: str, inputs: Inputs) -> LinearDenoiser:
+        unseen = self.images.held_out
+        return distill(
+            self.fast_network if name == "network" else self.controls[name],
+            inputs.images,
+            self.sigmas,
+            train=self.moments,
+            held_out=unseen if len(unseen) > 1 and inputs.name != "held_out" else None,
+            calls=self.calls,
+            seed=self.config.seed,
+            full=True if self.dim <= self._distilled_dim else None,
+            bounds=inputs.options["bounds"],
+            device=self.device,
+            dtype=torch.float32,
+            batch_size=_CONTROL_BATCH if name in self.controls else None,
+        )
 
     @cached_property
     def samples(self) -> dict[str, Tensor]:

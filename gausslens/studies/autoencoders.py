@@ -36,9 +36,9 @@ def parts(plan: Plan) -> list[Part]:
         for name in kinds(plan):
             models = [autoencoder(plan, name, most, seed, sigma) for sigma in karras_sigmas(_LEVELS).tolist()]
             found.append(Part(f"{name}, seed {seed}", stitched(plan, models, "measure_levels")))
-            if seed == 0:
+            if seed == plan.shown:
                 found.append(Part(f"{name}, followed", stitched(plan, models, "follow_levels")))
-    own = plan.model(most, 0)
+    own = plan.model(most, plan.shown)
     found += [Part(_FOLLOWED, followed(plan, own)), Part("network of all levels, Jacobians", sensitivity(plan, own))]
     return found
 

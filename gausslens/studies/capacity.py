@@ -28,11 +28,11 @@ def parts(plan: Plan) -> list[Part]:
     for seed in _seeds(plan):
         model = plan.model(plan.sizes[-1], seed)
         found.append(Part(f"reference, seed {seed}", plan.measured(model, "gap", "linearity"), _REFERENCE))
-    found.append(Part("reference", plan.sampled(plan.model(plan.sizes[-1], 0)), _REFERENCE))
+    found.append(Part("reference", plan.sampled(plan.model(plan.sizes[-1], plan.shown)), _REFERENCE))
     for width in plan.widths:
-        found += close_ups(plan, models[width, 0], _channels(width), controls=width == plan.width)
+        found += close_ups(plan, models[width, plan.shown], _channels(width), controls=width == plan.width)
     for n in plan.sizes:
-        found += close_ups(plan, plan.model(n, 0), _images(n), controls=True)[:1]
+        found += close_ups(plan, plan.model(n, plan.shown), _images(n), controls=True)[:1]
     return found
 
 
@@ -213,11 +213,12 @@ def _copies(copies: Evidence, plan: Plan) -> tuple[Series, ...]:
 
 def _samples(findings: Findings) -> ImageGrid | None:
     plan = findings.plan
-    rows = [("Gaussian", f"{plan.width}, seed 0", "gaussian")]
+    own = f"{plan.width}, seed {plan.shown}"
+    rows = [("Gaussian", own, "gaussian")]
     for width in plan.widths:
-        key = f"{width}, seed 0"
+        key = f"{width}, seed {plan.shown}"
         rows += [(_channels(width), key, "network"), ("nearest training image", key, "nearest")]
-    rows.append(("multi-delta", f"{plan.width}, seed 0", "multidelta"))
+    rows.append(("multi-delta", own, "multidelta"))
     rows.append((f"{_channels(plan.width)}, {_images(plan.sizes[-1])}", "reference", "network"))
     return sample_grid(
         findings,

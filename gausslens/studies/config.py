@@ -60,6 +60,8 @@ class StudyConfig:
     """Adam's step size."""
     seeds: int = 3
     """How many times to train each model; a claim needs three to hold."""
+    shown: int = 0
+    """Which of these trainings the pictures are of, counted from 0."""
     repetition: int = 0
     """Another number repeats the whole study: with other training seeds, and another split of the images."""
     count: int | None = None
@@ -97,6 +99,7 @@ class StudyConfig:
             raise ConfigError(f"only must name some of {', '.join(STUDIES)}; got {', '.join(unknown)}.")
         for name, least in (
             ("seeds", 1),
+            ("shown", 0),
             ("repetition", 0),
             ("count", 2),
             ("samples", 2),
@@ -117,6 +120,8 @@ class StudyConfig:
             raise ConfigError(f"sizes must be two or more different numbers, each at least 2; got {self.sizes}.")
         if self.widths and (len(set(self.widths)) < 2 or min(self.widths) < 1):
             raise ConfigError(f"widths must be two or more different numbers above 0; got {self.widths}.")
+        if self.shown >= self.seeds:
+            raise ConfigError(f"shown must be below seeds, which is {self.seeds}; got {self.shown}.")
         if self.no_images and self.blur:
             raise ConfigError("images can be left out (--no-images) or blurred (--blur), not both.")
 

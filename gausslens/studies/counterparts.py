@@ -43,7 +43,8 @@ def on_counterparts(
         work: the name of its function, which calls `counterparts_of`.
         model: the cell that trains the model.
         module: where the function is.
-        denoisers: which of `COUNTERPARTS`. With "linear", the cell also needs the measures of the model, which distil it.
+        denoisers: which of `COUNTERPARTS`. With "linear", the cell also needs the measures of the model, which distil it and
+            leave the map beside the model.
         kimg: which snapshot; None is the last.
         options: what else `Plan.on_model` takes.
 
@@ -69,6 +70,5 @@ def counterparts_of(task: Task) -> "tuple[Subject, Record, dict[str, nn.Module]]
         name: subject.network if name == "network" else subject.controls[name] for name in names if name != "linear"
     }
     if "linear" in names and subject.calls is not None:
-        subject.folder = task.inputs[1].folder  # where the measures keep what they distilled
         found["linear"] = subject.linear("network", subject.inputs[0])
     return subject, tags, found

@@ -34,11 +34,11 @@ def parts(plan: Plan) -> list[Part]:
             denoisers = ("network", "multidelta") if seed == 0 else ("network",)
             cell = distilled_model(plan, plan.model(n, seed), denoisers=denoisers, images=images)
             found.append(Part(f"distilled {n}, seed {seed}", cell))
-    found.append(Part("adam", distilled_by_adam(plan, plan.model(plan.sizes[-1], 0))))
+    found.append(Part("adam", distilled_by_adam(plan, plan.model(plan.sizes[-1], plan.shown))))
     for n in reversed(plan.sizes):
         for inputs in ("noise", "images"):
             cell = denoised(
-                *(plan, plan.model(n, 0)),
+                *(plan, plan.model(n, plan.shown)),
                 denoisers=("network", "gaussian"),
                 sigmas=(SHOWN_SIGMA,),
                 inputs=inputs,
@@ -69,6 +69,7 @@ def _weights(findings: Findings, large: Evidence, adam: Evidence) -> list[Figure
     by_adam = adam.where(quantity="weight_error")
     last = [group.records[-1]["epoch"] for group in by_adam.by("sigma").values()] if len(by_adam) else [0]
     images = by_adam.records[0]["count"] if len(by_adam) else 0
+    own = findings.plan.seed(findings.plan.shown)
     beside = large.where(quantity="weight_error", reference="gaussian of held_out", on="held_out", denoiser="network")
     return [
         CurveFigure(
@@ -113,8 +114,8 @@ def _weights(findings: Findings, large: Evidence, adam: Evidence) -> list[Figure
             y=_ERROR,
             series=drawn(
                 line("Adam, last epoch", by_adam.where(epoch=max(last))),
-                line("least squares", beside.where(seed=findings.plan.seed(0))),
-                line("floor of least squares", floor.where(seed=findings.plan.seed(0)), dashed=True),
+                line("least squares", beside.where(seed=own)),
+                line("floor of least squares", floor.where(seed=own), dashed=True),
             )
             if len(by_adam)
             else (),

@@ -21,7 +21,7 @@ def outputs_key(n: int, inputs: str) -> str:
 
 def draw_pictures(findings: Findings) -> list[Figure | None]:
     """All of them, None for what is not finished."""
-    key = f"distilled {findings.plan.sizes[-1]}, seed 0"
+    key = f"distilled {findings.plan.sizes[-1]}, seed {findings.plan.shown}"
     return [_maps(findings, key), _spectra(findings, key), _vectors(findings, key), _outputs(findings)]
 
 

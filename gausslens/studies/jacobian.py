@@ -9,7 +9,6 @@ from .plans import Plan
 from .sensitivity import STEERS, sensitivity
 from .study import Findings, Part, Study
 
-_KEY = "seed 0"
 _MAPS = (0, 2, 4, 6, 10)  # which of the eleven levels that are looked at
 _STEERED = (2, 5, 10)  # σ = 22.8, 1.98 and 0.002, as in the paper's Fig. 30
 _SUBSPACE = 5  # dimensions of the subspace that controls are drawn for, or the next below
@@ -27,7 +26,7 @@ def draw(findings: Findings) -> list[Figure]:
     ks = sorted({record["k"] for record in network.records})
     k = max((k for k in ks if k <= _SUBSPACE), default=ks[0] if ks else 0)
     count = max((record["count"] for record in network.records), default=0)
-    dim = findings.plan.dim
+    dim, key = findings.plan.dim, _key(findings)
     figures: list[Figure | None] = [
         CurveFigure(
             title="Overlap of the Jacobian's leading singular vectors with principal components",
@@ -58,13 +57,13 @@ def draw(findings: Findings) -> list[Figure]:
             series=_with_controls(overlap.where(k=k)),
         ),
         correlation_maps(
-            *(findings, _KEY, _MAPS),
+            *(findings, key, _MAPS),
             title="Singular vectors of the Jacobian against principal components",
             redraws=(28,),
             claims=("C20",),
         ),
         vector_grid(
-            *(findings, _KEY),
+            *(findings, key),
             title="A trajectory, and the first singular vectors of the Jacobian along it",
             redraws=(28,),
             claims=("C20",),
@@ -110,10 +109,11 @@ def _response(findings: Findings, count: int) -> CurveFigure:
 
 
 def _steered(findings: Findings) -> ImageGrid | None:
-    samples = findings.array(_KEY, "steered")
+    key = _key(findings)
+    samples = findings.array(key, "steered")
     if samples is None:
         return None
-    sigmas = findings.array(_KEY, "sigmas")
+    sigmas = findings.array(key, "sigmas")
     rows = tuple(
         f"σ = {sigmas[level]:.3g}, noise {noise + 1}" for level in _STEERED for noise in range(samples.shape[1])
     )
@@ -129,6 +129,11 @@ def _steered(findings: Findings) -> ImageGrid | None:
         columns=tuple(f"moved: {steer}" if steer != "none" else "not moved" for steer in STEERS),
         images=samples[list(_STEERED)].reshape(-1, *samples.shape[2:]),
     )
+
+
+def _key(findings: Findings) -> str:
+    """The part that pictures are of."""
+    return f"seed {findings.plan.shown}"
 
 
 STUDY = Study(

@@ -1,5 +1,7 @@
 """What cells do with models: train, measure, sample beside controls. Every record says which model it is of."""
 
+import hashlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
 
 _SAID_BY_RECORDS = ("network", "width", "preconditioning", "split", "seed", "labels", "sigma")
 _MEASURED_WITH = ("sigmas", "count", "samples", "steps", "calls", "kimg")
+_DISTILLED_WITH = ("sigmas", "calls", "kimg")
 
 
 @versioned(1)
@@ -88,7 +91,10 @@ def subject_of(task: Task) -> "tuple[Subject, Record]":
     config = MeasureConfig(run=str(run.path), **given)
     network = load_trained(run, kimg=config.kimg, device=best_device(cpu=task.options.get("cpu", False)))
     images = load_run_images(run, data=task.options.get("data"))
-    return Subject(network, run.config, images, config, task.folder), tags_of(run, config.kimg)
+    # What is distilled lies beside the model, for all cells that measure it in the same way.
+    way = json.dumps([given.get(name) for name in _DISTILLED_WITH])
+    maps = task.inputs[0].folder / f"maps-{hashlib.sha256(way.encode()).hexdigest()[:8]}"
+    return Subject(network, run.config, images, config, maps), tags_of(run, config.kimg)
 
 
 def run_of(result: Result) -> "Run":

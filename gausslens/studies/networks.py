@@ -136,11 +136,11 @@ def draw(findings: Findings) -> list[Figure]:
 
 
 def _samples(findings: Findings) -> ImageGrid | None:
-    own = findings.plan.training["network"]
+    own, seed = findings.plan.training["network"], findings.plan.shown
     order = [*PUBLISHED, *(name for name in (own,) if name not in PUBLISHED)]
-    rows = [(label(name), f"samples of {name}, seed 0", "network") for name in order]
+    rows = [(label(name), f"samples of {name}, seed {seed}", "network") for name in order]
     controls = [("Gaussian", "gaussian"), ("control: multi-delta", "multidelta")]
-    rows += [(words, f"samples of {own}, seed 0", name) for words, name in controls]
+    rows += [(words, f"samples of {own}, seed {seed}", name) for words, name in controls]
     return sample_grid(
         findings,
         rows,

@@ -63,6 +63,8 @@ class Plan:
         early: when training is stopped early.
         seeds: how often every model is trained.
         sweep_seeds: how often where numbers of images, widths, lengths of training or pairs of models are compared.
+        shown: the training, from 0, that pictures are of, and whatever is looked at once only; it changes no number that
+            others are compared with.
         repetition: of the whole study.
         count: images behind every number.
         samples: generated images of each model.
@@ -86,6 +88,7 @@ class Plan:
     early: float
     seeds: int
     sweep_seeds: int
+    shown: int
     repetition: int
     count: int
     samples: int
@@ -292,6 +295,7 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
         seeds=config.seeds,
         # The least linearity of so small a network varies more from training to training than anything else that is judged.
         sweep_seeds=config.seeds + (quick and config.seeds > 2),
+        shown=config.shown,
         repetition=config.repetition,
         count=config.count or min(len(splits.held_out) // 2, _COUNT),
         samples=config.samples,

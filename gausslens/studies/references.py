@@ -17,7 +17,6 @@ from .plans import Plan
 from .study import Findings, Part, Study
 from .trajectories import followed, trajectory_grid
 
-_TRAJECTORIES = "trajectories, seed 0"
 _NOISES = (0, 1, 2)  # whose trajectories are shown
 _SLIDER_PIXELS = 1_100_000  # of all pictures behind the slider, which keeps it small on the page
 _PAIRS = (
@@ -46,7 +45,7 @@ def parts(plan: Plan) -> list[Part]:
         if plan.training["network"] in PUBLISHED:
             found.append(Part(f"explained variance, seed {seed}", explained(plan, model)))
     pictures = max(2, min(6, _SLIDER_PIXELS // (50 * plan.dim)))
-    found.append(Part("outputs", denoised(plan, plan.model(plan.sizes[-1], 0), pictures=pictures)))
+    found.append(Part("outputs", denoised(plan, plan.model(plan.sizes[-1], plan.shown), pictures=pictures)))
     return found
 
 
@@ -111,7 +110,7 @@ def draw(findings: Findings) -> list[Figure]:
         ),
         trajectory_grid(
             findings,
-            [(LABELS[name], _TRAJECTORIES, name) for name in COUNTERPARTS],
+            [(LABELS[name], _trajectories(findings), name) for name in COUNTERPARTS],
             noises=_NOISES,
             title="From one noise, level by level",
             caption="What each denoiser makes of the noisy image it has reached, D(x_t; σ_t), on its own way from the same "
@@ -180,7 +179,7 @@ def _limits(evidence: Evidence) -> tuple[Threshold, ...]:
 
 
 def _samples(findings: Findings) -> ImageGrid | None:
-    found = {LABELS[name]: findings.array(_TRAJECTORIES, name) for name in COUNTERPARTS}
+    found = {LABELS[name]: findings.array(_trajectories(findings), name) for name in COUNTERPARTS}
     there = {label: paths[:, -1] for label, paths in found.items() if paths is not None}
     if not there:
         return None
@@ -224,6 +223,11 @@ def _slider(findings: Findings) -> NoiseSlider | None:
         columns=tuple(there),
         images=images,
     )
+
+
+def _trajectories(findings: Findings) -> str:
+    """The part whose trajectories are shown."""
+    return f"trajectories, seed {findings.plan.shown}"
 
 
 STUDY = Study(

@@ -3,8 +3,8 @@
     <out>/cells/                     every cell of every study, finished or not; shared by all
     <out>/study-<data>-<identity>/   the study's Run: config.json (its plan), records.jsonl, report.html
 
-The identity is that of the plan's numbers and of the images' content. Which of its studies are asked for is not part of it,
-so that a later `--only` adds to the same page.
+The identity is that of the plan's numbers and of the images' content. Which of its studies are asked for, and of which
+training pictures are shown, is not part of it, so that a later `--only` adds to the same page.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from .plans import Plan, make_plan
 from .study import Findings
 from .telling import make_page
 
-_CIRCUMSTANCES = ("data", "studies", "options", "cpu")
+_CIRCUMSTANCES = ("data", "studies", "options", "shown", "cpu")
 REPORT = "report.html"
 
 

@@ -127,7 +127,7 @@ def draw(findings: Findings) -> list[Figure]:
 def _samples(findings: Findings) -> ImageGrid | None:
     rows = []
     for n in findings.plan.sizes:
-        key = f"samples of {n}, seed 0"
+        key = f"samples of {n}, seed {findings.plan.shown}"
         rows += [(f"network, {_images(n)}", key, "network"), ("nearest training image", key, "nearest")]
         rows += [(f"Gaussian, {_images(n)}", key, "gaussian")]
     return sample_grid(

@@ -192,7 +192,7 @@ def _told(plan: Plan) -> str:
 
 def _grid(findings: Findings, role: str) -> ImageGrid | None:
     n, width, kimg = pairs(findings.plan)[role]
-    first, second = (_key(role, 0, half) for half in (1, 2))
+    first, second = (_key(role, findings.plan.shown, half) for half in (1, 2))
     if findings.result(first) is None or findings.result(second) is None:  # one alone would be no comparison
         return None
     length = f"{kimg or findings.plan.kimg:g} thousand"

@@ -31,8 +31,8 @@ def parts(plan: Plan) -> list[Part]:
         work = plan.on_model("vary_weights", plan.model(largest, seed), module=_SUPERPOSING)
         found.append(Part(f"weights, seed {seed}", work))
         found.append(Part(f"baseline, seed {seed}", plan.measured(_baseline(plan, seed), "linearity")))
-    found.append(Part("trajectories", followed(plan, plan.model(largest, 0))))
-    found.append(Part("baseline's trajectories", followed(plan, _baseline(plan, 0), denoisers=("network",))))
+    found.append(Part("trajectories", followed(plan, plan.model(largest, plan.shown))))
+    found.append(Part("baseline's trajectories", followed(plan, _baseline(plan, plan.shown), denoisers=("network",))))
     return found
 
 

@@ -27,7 +27,7 @@ def parts(plan: Plan) -> list[Part]:
         found += [Part(_samples_key(plan, n, seed, kimg), seen_at(plan, model, kimg)) for kimg in plan.times[:-1]]
     for kimg in _pictured(plan):
         end = kimg == plan.kimg
-        found += close_ups(plan, models[plan.few, 0], f"{kimg:g}", kimg=None if end else kimg, controls=end)
+        found += close_ups(plan, models[plan.few, plan.shown], f"{kimg:g}", kimg=None if end else kimg, controls=end)
     return found
 
 
@@ -170,13 +170,13 @@ def _lasting(name: str, records: Evidence, plan: Plan) -> Series:
 
 def _samples(findings: Findings, few: int, many: int) -> ImageGrid | None:
     plan = findings.plan
-    end = _samples_key(plan, few, 0, plan.kimg)
+    end = _samples_key(plan, few, plan.shown, plan.kimg)
     rows = [("Gaussian", end, "gaussian")]
     for kimg in _pictured(plan):
-        key = _samples_key(plan, few, 0, kimg)
+        key = _samples_key(plan, few, plan.shown, kimg)
         rows += [(_time(kimg), key, "network"), ("nearest training image", key, "nearest")]
     rows.append(("multi-delta", end, "multidelta"))
-    rows.append((f"N = {many:,}, the end", _samples_key(plan, many, 0, plan.kimg), "network"))
+    rows.append((f"N = {many:,}, the end", _samples_key(plan, many, plan.shown, plan.kimg), "network"))
     return sample_grid(
         findings,
         rows,

@@ -60,14 +60,20 @@ def test_every_figure_is_drawn_and_none_from_nothing(findings, tmp_path):
     assert list(epochs.series[0].x) == [1, 2, 3]
 
 
+def stored_map(findings, folder):
+    """The network's map on held-out images, beside the model of most."""
+    model = CellStore(folder).result(findings.plan.model(64, 0)).folder
+    (path,) = model.glob("maps-*/distilled-network-held_out.safetensors")
+    return LinearDenoiser.load(path)
+
+
 def test_the_gap_of_the_linear_map_is_that_of_its_matrix(findings, folder):
     """Against Wx + b at the same inputs, with W and b fitted here."""
     store = CellStore(folder)
     run = run_of(store.result(findings.plan.model(64, 0)))
     images, network = load_run_images(run), load_denoiser(run)
-    part = next(part for part in findings.parts if part.key == LARGE)
     sigma = float(findings.array(LARGE, "sigmas")[4])
-    fit = LinearDenoiser.load(store.result(part.cell).folder / "distilled-network-held_out.safetensors")
+    fit = stored_map(findings, folder)
     chosen = images.held_out[draw_order(0, len(images.held_out))[: findings.plan.count]]
     x = (chosen.double() / 127.5 - 1) + sigma * draw_noise(0, torch.arange(len(chosen)), (1, 8, 8)).double()
     gaussian = GaussianDenoiser(Moments.fit(images.train))
@@ -85,10 +91,8 @@ def test_the_gap_of_the_linear_map_is_that_of_its_matrix(findings, folder):
 
 
 def test_singular_values_and_vectors_are_of_the_unshrunk_matrix(findings, folder):
-    part = next(part for part in findings.parts if part.key == LARGE)
-    stored = CellStore(folder).result(part.cell).folder / "distilled-network-held_out.safetensors"
     sigmas = findings.array(LARGE, "sigmas")
-    weight = LinearDenoiser.load(stored).weight(sigmas[4]).double()
+    weight = stored_map(findings, folder).weight(sigmas[4]).double()
     left, values, _ = torch.linalg.svd(weight)
     assert np.allclose(findings.array(LARGE, "singular_values")[4], values[:51], rtol=1e-5, atol=1e-7)
     run = run_of(CellStore(folder).result(findings.plan.model(64, 0)))
