@@ -16,7 +16,7 @@ from .plots import bands, drawable
 _WIDTH, _HEIGHT = 640.0, 360.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 68.0, 16.0, 14.0, 52.0
 _LEGEND_LINE = 18.0
-_TILE, _GAP = 56.0, 4.0
+_TILE, _GAP, _HEADING_LINE = 56.0, 4.0, 14.0
 _PANEL, _ACROSS = 180.0, 5
 
 
@@ -61,7 +61,7 @@ def _(figure: CurveFigure) -> str:
             for point in points if series.markers or figure.x.names else ():
                 canvas.mark(*point, shown.mark, shown.colour)
     bottom = _legend(canvas, figure)
-    return canvas.document(_WIDTH, bottom, figure.title, figure.caption)
+    return canvas.document(_WIDTH, bottom, figure.title, figure.reading)
 
 
 @drawing.register
@@ -93,7 +93,7 @@ def _(figure: HeatMap) -> str:
     canvas.text(54.0, bottom - 3, tick_text(figure.low), text_anchor="end")
     canvas.text(194.0, bottom - 3, f"{tick_text(figure.high)}  {figure.value_label}")
     needed = 220 + text_width(figure.value_label)
-    return canvas.document(max(24 + across * (width + 24), needed), bottom + 10, figure.title, figure.caption)
+    return canvas.document(max(24 + across * (width + 24), needed), bottom + 10, figure.title, figure.reading)
 
 
 @drawing.register
@@ -105,16 +105,20 @@ def _(figure: ImageGrid) -> str | None:
     widest = max((text_width(label) for label in figure.columns), default=0)
     tile = max(_TILE, min(widest, 2 * _TILE))
     height = tile * figure.images.shape[-2] / figure.images.shape[-1]
-    for column, label in enumerate(figure.columns):
-        canvas.text(left + column * (tile + _GAP) + tile / 2, 16.0, label, text_anchor="middle")
+    headings = [_wrapped(label, tile) for label in figure.columns]
+    head = 10 + _HEADING_LINE * max(map(len, headings), default=1)
+    for column, lines in enumerate(headings):
+        for place, words in enumerate(reversed(lines)):
+            y = head - 8 - place * _HEADING_LINE
+            canvas.text(left + column * (tile + _GAP) + tile / 2, y, words, text_anchor="middle")
     for row, label in enumerate(figure.rows):
-        top = 24 + row * (height + _GAP)
+        top = head + row * (height + _GAP)
         canvas.text(left - 6, top + height / 2 + FONT / 3, label, text_anchor="end")
         for column, heading in enumerate(figure.columns):
             uri = data_uri(png(figure.images[row, column]), "image/png")
             canvas.picture(left + column * (tile + _GAP), top, tile, height, uri, f"{label}, {heading}")
     width = left + len(figure.columns) * (tile + _GAP) + 8
-    return canvas.document(width, 24 + len(figure.rows) * (height + _GAP) + 8, figure.title, figure.caption)
+    return canvas.document(width, head + len(figure.rows) * (height + _GAP) + 8, figure.title, figure.reading)
 
 
 @drawing.register
@@ -126,6 +130,18 @@ def _(figure: NoiseSlider) -> str | None:
     return drawing(
         ImageGrid(title=figure.title, caption=figure.caption, rows=rows, columns=figure.columns, images=images)
     )
+
+
+def _wrapped(label: str, width: float) -> list[str]:
+    """A heading in lines of at most this width, as far as its words allow."""
+    lines = [""]
+    for word in label.split():
+        joined = f"{lines[-1]} {word}".strip()
+        if lines[-1] and text_width(joined) > width:
+            lines.append(word)
+        else:
+            lines[-1] = joined
+    return lines
 
 
 def curve_scales(figure: CurveFigure, lines: list[NDArray[np.float64]]) -> tuple[Scale, Scale]:

@@ -10,6 +10,7 @@
 A figure holds no knowledge of the study that made it. It is checked when made, so that whatever draws it need not.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -22,6 +23,9 @@ from ..errors import DataError
 Real: TypeAlias = float | int
 Numbers: TypeAlias = Sequence[Real | None] | NDArray[Any]
 VERDICTS = ("holds", "does not hold", "not enough evidence")
+# Of the height of a drawing with its intervals, and of intervals beyond all points where that is too much; in units of what
+# the points span.
+_WIDEST, _ROOM = 3.0, 0.5
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,6 +46,11 @@ class Figure:
     claims: tuple[str, ...] = ()
     command: str = ""
 
+    @property
+    def reading(self) -> str:
+        """The caption, with what is to be known about how it is drawn."""
+        return self.caption
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -53,12 +62,14 @@ class Axis:
         log: whether it is logarithmic; values that are not positive are then not drawn.
         names: for an x axis of things rather than numbers: what stands at 1, 2, …. Points are then not joined, and series
             stand beside each other.
+        bounds: the values there can be; intervals are drawn no further.
     """
 
     label: str
     unit: str = ""
     log: bool = False
     names: tuple[str, ...] = ()
+    bounds: tuple[float, float] = (-math.inf, math.inf)
 
     @property
     def text(self) -> str:
@@ -137,6 +148,43 @@ class CurveFigure(Figure):
     y: Axis
     series: tuple[Series, ...]
     thresholds: tuple[Threshold, ...] = ()
+
+    @property
+    def band_limits(self) -> tuple[float, float]:
+        """From where to where intervals are drawn: over possible values, and not so far that points cannot be told apart.
+
+        An interval over two trainings may be a hundred times as wide as the points lie apart.
+        """
+        least, most = self.y.bounds
+        points = np.concatenate([*(one.columns[1] for one in self.series), [line.value for line in self.thresholds]])
+        points = self._places(points)
+        points = points[np.isfinite(points)]
+        ends = self._places(np.concatenate([*(one.columns[2:].ravel().clip(least, most) for one in self.series), []]))
+        if not len(points) or not len(ends) or points.min() == points.max():
+            return least, most
+        low, high, span = points.min(), points.max(), np.ptp(points)
+        if max(high, ends.max()) - min(low, ends.min()) > _WIDEST * span:
+            limits = np.array([low - _ROOM * span, high + _ROOM * span])
+            below, above = np.exp(limits) if self.y.log else limits
+            least, most = max(least, float(below)), min(most, float(above))
+        return least, most
+
+    def _places(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Where values lie along the y axis; on a logarithmic one, what is not positive lies infinitely deep."""
+        known = values[np.isfinite(values)]
+        if not self.y.log:
+            return known
+        with np.errstate(divide="ignore"):
+            places: NDArray[np.float64] = np.log(known.clip(0.0))
+        return places
+
+    @property
+    def reading(self) -> str:
+        """The caption, and whether intervals go on where the drawing ends."""
+        (low, high), (least, most) = self.band_limits, self.y.bounds
+        ends = [series.columns[2:] for series in self.series]
+        beyond = any(((part < low) & (low > least) | (part > high) & (high < most)).any() for part in ends)
+        return f"{self.caption} Bands that end at the edge go on beyond it." if beyond else self.caption
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -86,13 +86,15 @@ def plain(text: str) -> str:
 def drawable(series: Series, figure: CurveFigure) -> NDArray[np.float64]:
     """x, y, low and high as (4, n), with NaN for what cannot be drawn, such as zero on a logarithmic axis.
 
-    Where the x axis has names, series are moved apart, so that none hides another.
+    Intervals end at the figure's `band_limits`. Where the x axis has names, series are moved apart, lest one hide another.
     """
     columns = series.columns.copy()
+    columns[2:] = columns[2:].clip(*figure.band_limits)
     if figure.x.names:
         columns[0] += _APART * (figure.series.index(series) - (len(figure.series) - 1) / 2)
     for log, rows in ((figure.x.log, columns[:1]), (figure.y.log, columns[1:])):
         rows[~np.isfinite(rows) | (log & (rows <= 0))] = np.nan
+    columns[2:, np.isnan(columns[1])] = np.nan
     return columns
 
 
@@ -138,7 +140,7 @@ def _traces(index: int, series: Series, figure: CurveFigure) -> Iterator[dict[st
         "line": {"color": shown.colour, "width": 2, "dash": "dash" if series.dashed else "solid"},
         "marker": {"symbol": shown.mark, "size": 7, "color": shown.colour},
         "legendgroup": str(index),
-        "text": [_interval(low, high) for low, high in columns[2:].T],
+        "text": [_interval(*ends) for ends in np.where(np.isnan(columns[1]), np.nan, series.columns[2:]).T],
         "hovertemplate": f"{plain(series.name)}<br>{where}: %{{y:.4g}}%{{text}}<extra></extra>",
     } | bars
 

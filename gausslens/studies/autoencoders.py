@@ -7,7 +7,7 @@ from .claims.evidence import Evidence, MissingError
 from .claims.findings import pixel_scale
 from .claims.thresholds import THRESHOLDS
 from .describing import described
-from .drawing import NOISE, RMSE, drawn, line, shown, trainings
+from .drawing import NOISE, OVERLAP, RMSE, drawn, line, shown, trainings
 from .jacobian_pictures import correlation_maps, vector_grid
 from .levels import stitched
 from .plans import Plan
@@ -192,7 +192,7 @@ def _overlaps(findings: Findings) -> CurveFigure:
         redraws=(29,),
         command=findings.command,
         x=NOISE,
-        y=Axis("overlap"),
+        y=OVERLAP,
         series=drawn(
             *(
                 line(f"{words}, one a level", at_k.where(preconditioning="none", network=name))

@@ -6,7 +6,7 @@ from .claims.evidence import Evidence, MissingError, Number, mean
 from .claims.thresholds import HIGH_NOISE
 from .claims.windows import InWindow, gaps_of
 from .closeups import HIGH, MIDDLE, close_up_grid, close_ups
-from .drawing import NOISE, RMSE, drawn, line, lines, sample_grid, shown, trainings
+from .drawing import COPIES, MEAN_RMSE, NOISE, RMSE, drawn, line, lines, sample_grid, shown, trainings
 from .plans import Plan
 from .snapshots import sampled_of, seen_at
 from .study import Findings, Part, Study
@@ -87,7 +87,7 @@ def draw(findings: Findings) -> list[Figure]:
             claims=("C11",),
             command=command,
             x=_WIDTH,
-            y=Axis("mean RMSE", RMSE.unit),
+            y=MEAN_RMSE,
             series=_in_window(evidence.where(kimg=plan.kimg, role=None)),
         ),
         CurveFigure(
@@ -99,7 +99,7 @@ def draw(findings: Findings) -> list[Figure]:
             claims=("C12",),
             command=command,
             x=_WIDTH,
-            y=Axis("mean RMSE", RMSE.unit),
+            y=MEAN_RMSE,
             series=tuple(
                 line(f"{kimg:g} thousand images", records, x="width", number=_mean_over_noise)
                 for kimg in (plan.short, plan.kimg)
@@ -115,7 +115,7 @@ def draw(findings: Findings) -> list[Figure]:
             claims=("C11",),
             command=command,
             x=_WIDTH,
-            y=Axis("memorised fraction"),
+            y=COPIES,
             series=_copies(evidence.where(quantity="memorised_fraction", role=None), plan),
             thresholds=(Threshold(MEMORIZED, "memorising"),),
         ),
@@ -126,7 +126,7 @@ def draw(findings: Findings) -> list[Figure]:
             f"{few:,} images.",
             command=command,
             x=NOISE,
-            y=Axis("linearity, affine", "cosine"),
+            y=Axis("linearity, affine", "cosine", bounds=(0.0, 1.0)),
             series=lines(linear.where(denoiser="network"), "width", _channels)
             + drawn(
                 *(

@@ -5,20 +5,22 @@ with them. So every number stands beside that of the multi-delta denoiser, which
 Gaussian surrogates; memorising and generalising part on held-out images.
 """
 
+import math
+
 from ..report import Axis, CurveFigure, Figure, Series, Threshold
 from .claims.evidence import Evidence
 from .claims.thresholds import THRESHOLDS
 from .describing import described
 from .distillation_pictures import SHOWN_SIGMA, draw_pictures, outputs_key
 from .distilling import distilled_by_adam, distilled_model, is_large
-from .drawing import NOISE, RMSE, drawn, line, lines, shown
+from .drawing import NOISE, OVERLAP, RMSE, drawn, line, lines, shown
 from .outputs import denoised
 from .plans import Plan
 from .study import Findings, Part, Study
 from .theorem import theorem_cell
 
 _ERROR = Axis("weight error ‖W − W_G‖/‖W_G‖", log=True)
-_ASYMMETRY = Axis("‖W − Wᵀ‖/‖W‖")
+_ASYMMETRY = Axis("‖W − Wᵀ‖/‖W‖", bounds=(0.0, math.inf))
 _SUBSPACE = 10  # dimensions of the subspace whose overlap is drawn
 _PICTURES = 3  # of either kind of input
 _ON = {"held_out": "held-out images", "train": "training images", "surrogate": "Gaussian surrogates"}
@@ -138,7 +140,7 @@ def _subspaces(findings: Findings, large: Evidence, small: Evidence, adam: Evide
             claims=("C9",),
             command=findings.command,
             x=NOISE,
-            y=Axis("overlap"),
+            y=OVERLAP,
             series=_by_images(cut.where(quantity="overlap"), "network, ")
             + drawn(
                 line("ceiling", held_out.where(quantity="overlap_ceiling"), dashed=True),
@@ -251,7 +253,7 @@ def _regimes(findings: Findings, large: Evidence, small: Evidence) -> list[Figur
             claims=("C10",),
             command=findings.command,
             x=NOISE,
-            y=Axis("FVU"),
+            y=Axis("FVU", bounds=(0.0, math.inf)),
             series=drawn(*unexplained),
         ),
         CurveFigure(

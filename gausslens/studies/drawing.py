@@ -1,6 +1,8 @@
 """From records to the figures of a report: lines with intervals over seeds and images, and grids of images."""
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,12 @@ from .plans import OTHER_HALF
 from .study import Findings
 
 NOISE = Axis("noise level σ", "pixel range [−1, 1]", log=True)
-RMSE = Axis("RMSE", "pixel range [−1, 1]")
+RMSE = Axis("RMSE", "pixel range [−1, 1]", bounds=(0.0, math.inf))
+MEAN_RMSE = replace(RMSE, label="mean RMSE")
+COPIES = Axis("memorised fraction", bounds=(0.0, 1.0))
+CORRELATION = Axis("correlation of pixels", bounds=(-1.0, 1.0))
+OVERLAP = Axis("overlap", bounds=(0.0, 1.0))
+GL = Axis("GL score", bounds=(0.0, math.inf))
 
 
 def line(

@@ -1,5 +1,7 @@
 """Does it do nothing where there is no noise? The gap between a denoiser's output and its noisy input."""
 
+import math
+
 from ..report import Axis, CurveFigure, Figure, Series
 from .architectures import PUBLISHED, model_of
 from .claims.evidence import Evidence
@@ -52,7 +54,7 @@ def draw(findings: Findings) -> list[Figure]:
             claims=("C19",),
             command=findings.command,
             x=near,
-            y=Axis("NMSE"),
+            y=Axis("NMSE", bounds=(0.0, math.inf)),
             series=_lines(nmse.at(0.0, _ZOOM), own),
         ),
         CurveFigure(
@@ -62,7 +64,7 @@ def draw(findings: Findings) -> list[Figure]:
             claims=("C19",),
             command=findings.command,
             x=NOISE,
-            y=Axis("cosine"),
+            y=Axis("cosine", bounds=(-1.0, 1.0)),
             series=_lines(cosine, own),
         ),
         CurveFigure(
@@ -72,7 +74,7 @@ def draw(findings: Findings) -> list[Figure]:
             claims=("C19",),
             command=findings.command,
             x=near,
-            y=Axis("cosine"),
+            y=Axis("cosine", bounds=(-1.0, 1.0)),
             series=_lines(cosine.at(0.0, _ZOOM), own),
         ),
     )

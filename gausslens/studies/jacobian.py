@@ -1,9 +1,11 @@
 """Which changes does it keep? The Jacobian's singular vectors along sampling trajectories, and steps along them."""
 
+import math
+
 from ..report import Axis, CurveFigure, Figure, ImageGrid, Series, Threshold
 from .claims.evidence import Evidence
 from .claims.thresholds import THRESHOLDS
-from .drawing import NOISE, drawn, line, lines, shown
+from .drawing import NOISE, OVERLAP, drawn, line, lines, shown
 from .jacobian_pictures import correlation_maps, vector_grid
 from .plans import Plan
 from .sensitivity import STEERS, sensitivity
@@ -38,7 +40,7 @@ def draw(findings: Findings) -> list[Figure]:
             claims=("C20",),
             command=findings.command,
             x=NOISE,
-            y=Axis("overlap"),
+            y=OVERLAP,
             series=lines(network, "k", lambda k: f"k = {k}"),
             thresholds=(Threshold(THRESHOLDS["C20 overlap"].above or 0.0, "four fifths"),),
         ),
@@ -53,7 +55,7 @@ def draw(findings: Findings) -> list[Figure]:
             claims=("C20",),
             command=findings.command,
             x=NOISE,
-            y=Axis("overlap"),
+            y=OVERLAP,
             series=_with_controls(overlap.where(k=k)),
         ),
         correlation_maps(
@@ -93,7 +95,7 @@ def _response(findings: Findings, count: int) -> CurveFigure:
         claims=("C20",),
         command=findings.command,
         x=NOISE,
-        y=Axis("‖Δx₀‖/‖Δx_t‖"),
+        y=Axis("‖Δx₀‖/‖Δx_t‖", bounds=(0.0, math.inf)),
         series=drawn(
             *(
                 line(

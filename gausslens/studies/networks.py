@@ -1,5 +1,6 @@
 """Does the architecture matter? NCSN++, DDPM++ and ADM, the networks of EDM-VE, EDM-VP and EDM-ADM, from one noise."""
 
+import math
 from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
@@ -9,7 +10,7 @@ from .architectures import PUBLISHED, label, model_of, sizes_told
 from .cells import Cell
 from .claims.evidence import Evidence
 from .claims.thresholds import THRESHOLDS
-from .drawing import NOISE, RMSE, drawn, line, sample_grid, shown, trainings
+from .drawing import CORRELATION, NOISE, RMSE, drawn, line, sample_grid, shown, trainings
 from .layouts import layouts_compared
 from .plans import Plan
 from .study import Findings, Part, Study
@@ -74,7 +75,7 @@ def draw(findings: Findings) -> list[Figure]:
             claims=("C18",),
             command=command,
             x=Axis("pair, by its number in the caption"),
-            y=Axis("correlation of pixels"),
+            y=CORRELATION,
             series=_agreements(alike, pairs),
         ),
         CurveFigure(
@@ -87,7 +88,7 @@ def draw(findings: Findings) -> list[Figure]:
             claims=("C18",),
             command=command,
             x=Axis("architecture: " + ", ".join(f"{place} {label(name)}" for name, place in places.items())),
-            y=Axis("correlation of fields"),
+            y=Axis("correlation of fields", bounds=(-1.0, 1.0)),
             series=_layouts(layout, places),
             thresholds=(Threshold(THRESHOLDS["C18 layout"].above or 0.0, "the excess lies above"),),
         ),
@@ -106,7 +107,7 @@ def draw(findings: Findings) -> list[Figure]:
                 (
                     "cosine",
                     "linearity_cosine",
-                    Axis("affine linearity (cosine)"),
+                    Axis("affine linearity (cosine)", bounds=(0.0, 1.0)),
                     "Cosine between the denoised superposition and the superposition of the denoised images, affine, so "
                     "that 1 means an affine map,",
                     "The claim is that the least value over σ rises with the number of images for every architecture.",
@@ -114,7 +115,7 @@ def draw(findings: Findings) -> list[Figure]:
                 (
                     "NMSE",
                     "linearity_nmse",
-                    Axis("affine linearity error (NMSE)"),
+                    Axis("affine linearity error (NMSE)", bounds=(0.0, math.inf)),
                     "The same as a distance over a norm, 0 for an affine map,",
                     "The claim is that the largest value over σ falls with the number of images for every architecture.",
                 ),

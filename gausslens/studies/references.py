@@ -1,5 +1,7 @@
 """What is the network like? Its distance to Gaussian, linear and multi-delta denoisers, and what all make of one noise."""
 
+import math
+
 import numpy as np
 
 from ..report import Axis, CurveFigure, Figure, ImageGrid, NoiseSlider, Series, Threshold
@@ -9,7 +11,7 @@ from .claims.findings import pixel_scale
 from .claims.thresholds import THRESHOLDS
 from .counterparts import COUNTERPARTS, LABELS
 from .describing import described
-from .drawing import NOISE, RMSE, drawn, line, shown
+from .drawing import CORRELATION, NOISE, RMSE, drawn, line, shown
 from .explaining import QUANTITY as EXPLAINED
 from .explaining import explained
 from .outputs import denoised
@@ -84,7 +86,7 @@ def draw(findings: Findings) -> list[Figure]:
             claims=("C5", "C7"),
             command=command,
             x=NOISE,
-            y=Axis("NMSE, a ratio of norms"),
+            y=Axis("NMSE, a ratio of norms", bounds=(0.0, math.inf)),
             series=_distances(held_out.where(quantity="gap_nmse")),
         ),
         CurveFigure(
@@ -129,7 +131,7 @@ def draw(findings: Findings) -> list[Figure]:
             claims=("C7",),
             command=command,
             x=NOISE,
-            y=Axis("correlation of pixels"),
+            y=CORRELATION,
             series=_likeness(findings.evidence.where(quantity="trajectory_correlation")),
         ),
         _slider(findings),

@@ -4,7 +4,7 @@ from ..measures.copying import MEMORIZED
 from ..report import Axis, CurveFigure, Figure, ImageGrid, Threshold
 from .claims.thresholds import PAPER_GENERALIZATION
 from .describing import described, told_duplicates
-from .drawing import NOISE, RMSE, line, lines, sample_grid, shown
+from .drawing import COPIES, GL, NOISE, RMSE, line, lines, sample_grid, shown
 from .plans import Plan
 from .study import Findings, Part, Study
 from .turning_points import images_needed, told_needed
@@ -81,7 +81,7 @@ def draw(findings: Findings) -> list[Figure]:
             claims=("C14",),
             command=command,
             x=Axis("training images N", log=True),
-            y=Axis("GL score"),
+            y=GL,
             series=tuple(
                 line(
                     name,
@@ -107,7 +107,7 @@ def draw(findings: Findings) -> list[Figure]:
             claims=("C14",),
             command=command,
             x=Axis("training images N", log=True),
-            y=Axis("memorised fraction"),
+            y=COPIES,
             series=tuple(
                 line(name, copies.where(denoiser=denoiser), x="n", dashed=denoiser != "network")
                 for name, denoiser in (

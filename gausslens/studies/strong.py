@@ -6,7 +6,7 @@ from ..measures.copying import MEMORIZED
 from ..report import Axis, CurveFigure, Figure, ImageGrid, Series, Threshold
 from .claims.evidence import Evidence
 from .claims.thresholds import THRESHOLDS
-from .drawing import drawn, line, sample_grid, shown, trainings
+from .drawing import COPIES, CORRELATION, drawn, line, sample_grid, shown, trainings
 from .plans import Plan
 from .study import Findings, Part, Study
 from .subsets import gaussians_compared
@@ -77,7 +77,7 @@ def draw(findings: Findings) -> list[Figure]:
             claims=("C15",),
             command=command,
             x=_PAIR,
-            y=Axis("correlation of pixels"),
+            y=CORRELATION,
             series=_agreements(alike),
         ),
         CurveFigure(
@@ -106,7 +106,7 @@ def draw(findings: Findings) -> list[Figure]:
             claims=("C15",),
             command=command,
             x=_PAIR,
-            y=Axis("memorised fraction"),
+            y=COPIES,
             series=_copies(evidence.where(quantity="memorised_fraction")),
             thresholds=(Threshold(MEMORIZED, "memorising"),),
         ),
@@ -120,7 +120,7 @@ def draw(findings: Findings) -> list[Figure]:
             claims=("C16",),
             command=command,
             x=Axis("images in the subset", log=True),
-            y=Axis("correlation of pixels"),
+            y=CORRELATION,
             series=drawn(
                 line("same noise", subsets.where(noise="same"), x="n"),
                 line("control: noises exchanged", subsets.where(noise="shuffled"), x="n", dashed=True),

@@ -1,5 +1,6 @@
 """How linear are denoisers? By number of images, by weights of the superposition, on pure noise, and badly parametrised."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -15,7 +16,10 @@ _SUPERPOSING = "gausslens.studies.superposing"
 # Trained on noise levels of its own, so those of the plan do not apply.
 _BASELINE: dict[str, Any] = {"preconditioning": "ve", "level_mean": None, "level_spread": None}
 _NOISES = (0, 1)  # whose trajectories are shown
-_AXES = {"cosine": Axis("linearity, cosine"), "nmse": Axis("error of linearity, ratio of norms")}
+_AXES = {
+    "cosine": Axis("linearity, cosine", bounds=(0.0, 1.0)),
+    "nmse": Axis("error of linearity, ratio of norms", bounds=(0.0, math.inf)),
+}
 
 
 def parts(plan: Plan) -> list[Part]:

@@ -6,7 +6,7 @@ from .claims.evidence import Evidence, MissingError
 from .claims.thresholds import PAPER_GENERALIZATION
 from .claims.windows import InWindow
 from .closeups import HIGH, MIDDLE, close_up_grid, close_ups
-from .drawing import NOISE, RMSE, drawn, line, lines, sample_grid, shown, trainings
+from .drawing import COPIES, GL, MEAN_RMSE, NOISE, RMSE, drawn, line, lines, sample_grid, shown, trainings
 from .plans import Plan
 from .snapshots import sampled_of, seen_at
 from .study import Findings, Part, Study
@@ -70,7 +70,7 @@ def draw(findings: Findings) -> list[Figure]:
             claims=("C11",),
             command=command,
             x=_TIME,
-            y=Axis("mean RMSE", RMSE.unit),
+            y=MEAN_RMSE,
             series=_in_window(evidence, few, many),
         ),
         CurveFigure(
@@ -82,7 +82,7 @@ def draw(findings: Findings) -> list[Figure]:
             claims=("C11",),
             command=command,
             x=_TIME,
-            y=Axis("memorised fraction"),
+            y=COPIES,
             series=_of_samples(evidence.where(quantity="memorised_fraction"), plan),
             thresholds=(Threshold(MEMORIZED, "memorising"),),
         ),
@@ -95,7 +95,7 @@ def draw(findings: Findings) -> list[Figure]:
             claims=("C11",),
             command=command,
             x=_TIME,
-            y=Axis("GL score"),
+            y=GL,
             series=_of_samples(evidence.where(quantity="gl"), plan),
             thresholds=(Threshold(PAPER_GENERALIZATION, "the paper's rule"),),
         ),

@@ -11,6 +11,7 @@ from sample_page import claims, curves, grid, heat, slider
 
 from gausslens.report import Axis, CurveFigure, ImageGrid, Series, Threshold
 from gausslens.report.axes import Scale, fitted
+from gausslens.report.canvas import text_width
 from gausslens.report.drawings import drawing
 from gausslens.report.palette import COLOURS, look
 from gausslens.report.pictures import coloured
@@ -179,3 +180,13 @@ def test_a_scale_by_hand():
     assert Scale(0.01, 100.0, 0.0, 400.0, log=True)(1.0) == pytest.approx(200.0)
     assert Scale(0.0, 1.0, 0.0, 1.0).ticks() == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
     assert Scale(0.002, 80.0, 0.0, 1.0, log=True).ticks() == [0.01, 0.1, 1.0, 10.0]
+
+
+def test_long_headings_of_pictures_stand_in_lines_of_their_own():
+    images = np.zeros((1, 3, 1, 4, 4), np.uint8)
+    columns = ("input", "network, N = 50,000", "network, N = 49")
+    grid = ImageGrid(title="t", caption="c", rows=("a",), columns=columns, images=images)
+    texts = [(float(node.get("x")), node.text) for node in parsed(grid).iter(f"{SVG}text")]
+    by_place = {x: [text for place, text in texts if place == x] for x, _ in texts}
+    assert sorted(" ".join(reversed(lines)) for lines in by_place.values()) == sorted((*columns, "a"))
+    assert all(text_width(text) <= 2 * 56 for _, text in texts)

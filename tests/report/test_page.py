@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -114,6 +115,28 @@ def test_what_is_missing_is_empty_and_not_drawn():
     assert (line["x"], line["y"]) == ([None, 1.0, 2.0, 3.0], [1.0, None, None, 4.0])
     assert (band["x"], band["y"]) == ([3.0, 3.0], [3.0, 5.0])
     assert line["text"] == ["", "", "", " [3, 5]"]
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_intervals_far_wider_than_what_is_drawn_end_at_the_edge(log):
+    narrow = Series("narrow", [1, 2], [0.1, 0.4], [0.05, 0.35], [0.2, 0.5])
+    wide = Series("wide", [1, 2], [0.2, 0.3], [-20.0, 0.2], [20.0, 0.4])
+    one, both = (
+        CurveFigure(title="t", caption="c", x=Axis("σ"), y=Axis("gap", log=log), series=series)
+        for series in ((narrow,), (narrow, wide))
+    )
+    assert (one.reading, both.reading) == ("c", "c Bands that end at the edge go on beyond it.")
+    for figure in (one, both):
+        assert curve_plot(figure)["data"][0]["y"] == pytest.approx([0.05, 0.35, 0.5, 0.2])
+    band, line = curve_plot(both)["data"][2:]
+    low, _, _, high = band["y"]
+    assert (low, high) == pytest.approx(
+        (0.05, 0.8) if log else (-0.05, 0.55)
+    )  # half as far again as the points lie apart
+    assert line["text"][0] == " [-20, 20]"
+    assert "-20.0,20.0" in as_csv(both)  # what is written is not cut
+    bounded = replace(both, y=replace(both.y, bounds=(0.0, 0.5)))
+    assert max(curve_plot(bounded)["data"][2]["y"]) == 0.5
 
 
 def test_things_are_written_and_drawn_with_their_names():
