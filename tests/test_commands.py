@@ -6,12 +6,17 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gausslens.report import Axis, CurveFigure, ImageGrid, Series
+from gausslens.studies.config import StudyConfig
+from gausslens.studies.distillation_pictures import SHOWN_SIGMA
+from gausslens.studies.outputs import denoised
+from gausslens.studies.running import cells_of, plan_study
 
 COMMANDS = Path(__file__).resolve().parents[1] / "commands"
 RESULTS = COMMANDS.parent / "results"
@@ -42,6 +47,19 @@ def test_a_parcel_holds_what_is_new_and_no_weights(tmp_path):
     _load("reproduce").pack(runs, published, parcel, {"old-0a1b", "new-2c3d"})
     with tarfile.open(parcel) as archive:
         assert sorted(archive.getnames()) == ["cells/new-2c3d/done.json", "cells/new-2c3d/records.jsonl"]
+
+
+@pytest.mark.parametrize("shown", [0, 1, 2])
+def test_seed_by_seed_everything_is_done_once(shown):
+    plan = plan_study(StudyConfig("digits", only=("distillation", "capacity", "strong"), shown=shown))
+    plan = replace(plan, sweep_seeds=plan.seeds)
+    by_seed = [{cell.identity for cell in _load("reproduce").cells_of_seed(plan, seed)} for seed in range(3)]
+    assert set().union(*by_seed) == {cell.identity for cell in cells_of(plan)}
+    assert sum(map(len, by_seed)) == len(set().union(*by_seed))
+    pictures = denoised(
+        plan, plan.model(plan.sizes[-1], shown), denoisers=("network", "gaussian"), sigmas=(SHOWN_SIGMA,), pictures=3
+    )
+    assert [pictures.identity in cells for cells in by_seed] == [seed == shown for seed in range(3)]
 
 
 @pytest.mark.parametrize("grid", ["cifar10", "celeba64"])

@@ -14,7 +14,7 @@ from gausslens.studies.config import DEFAULT_STUDIES, STUDIES, StudyConfig
 from gausslens.studies.costs import seconds_to_train
 from gausslens.studies.describing import described
 from gausslens.studies.plans import Plan, make_plan
-from gausslens.studies.running import plan_study
+from gausslens.studies.running import cells_of, identity, plan_study
 from gausslens.verbs.studying import Options
 
 
@@ -142,3 +142,25 @@ def test_a_repetition_shares_no_seed_and_no_split_with_the_first():
     assert {name for name in one if one[name] != other[name]} == {"seed", "split_seed"}
     assert described(first) != described(again)
     assert Plan.from_json(again.as_json()) == again
+
+
+def test_pictures_are_of_the_training_asked_for_and_change_no_identity():
+    first, second = plan(full=True), plan(full=True, shown=1)
+    assert identity(first) == identity(second)
+    numbers = {False: set(), True: set()}
+    for made in (first, second):
+        numbers[made.shown == 1] = {cell.identity for cell in cells_of(made)}
+    only_first = [cell for cell in cells_of(first) if cell.identity not in numbers[True]]
+    only_second = [cell for cell in cells_of(second) if cell.identity not in numbers[False]]
+    assert only_first
+    assert [cell.work for cell in only_first] == [cell.work for cell in only_second]
+    for cells, seed in ((only_first, 0), (only_second, 1)):
+        assert {cell.needs[0].options["config"]["seed"] for cell in cells} == {seed}
+    # Whatever a claim is judged by is measured of every training.
+    assert not any("measure" in cell.work or "distill_model" in cell.work for cell in only_first + only_second)
+
+
+@pytest.mark.parametrize("shown", [-1, 3])
+def test_pictures_cannot_be_of_a_training_that_is_not_done(shown):
+    with pytest.raises(ConfigError, match="shown must be"):
+        StudyConfig("digits", shown=shown)
