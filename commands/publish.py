@@ -3,10 +3,10 @@
     python commands/publish.py runs/study-cifar10-00b65abe [--verdicts-only]
 
 RUN is the folder of a study beside its cells. What results/ has already counts too, so the cells of earlier sessions need
-not be at hand: results/cifar10 is itself a folder of runs, without weights and images; `gausslens report` makes a page
-of it. Every number in the tables is computed here from records; the paper's numbers beside them are of
-arXiv:2410.24060 and its published notebooks. Other text of docs/reproduce.md stays as it is. Of a study that anybody can
-repeat within the hour, `--verdicts-only` keeps the verdicts with their numbers alone.
+not be at hand: results/cifar10 is itself a folder of runs, without weights and with the few images that figures show;
+`gausslens report` makes a page of it. Every number in the tables is computed here from records; the paper's numbers beside
+them are of arXiv:2410.24060 and its published notebooks. Other text of docs/reproduce.md stays as it is. Of a study that
+anybody can repeat within the hour, `--verdicts-only` keeps the verdicts with their numbers alone.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from gausslens.report.drawings import drawing
-from gausslens.report.figures import CurveFigure, Figure, HeatMap, ImageGrid, NoiseSlider
+from gausslens.report.figures import NoiseSlider
 from gausslens.report.rendering import anchor
 from gausslens.runs import Record, Run
 from gausslens.studies.catalogue import find_study
@@ -25,7 +25,7 @@ from gausslens.studies.claims.evidence import Evidence
 from gausslens.studies.claims.findings import Control, Statistic
 from gausslens.studies.claims.verdicts import Verdict
 from gausslens.studies.config import STUDIES
-from gausslens.studies.copying import copy_finished, shorter
+from gausslens.studies.copying import SHOWN, copy_arrays, copy_finished, shorter
 from gausslens.studies.drawing import line
 from gausslens.studies.explaining import QUANTITY as EXPLAINED
 from gausslens.studies.plans import Plan
@@ -78,7 +78,7 @@ def main() -> None:
     folder = RESULTS / plan.name
     if not args.verdicts_only:
         names = {args.run.name, *(cell.name for cell in cells_of(plan))}
-        copy_finished(folder, args.run.parent, names=names)
+        copy_finished(folder, args.run.parent, names=names, images=SHOWN)
         copy_finished(args.run.parent, folder, names=names)
     records = collect([run])
     judged = judge(records)
@@ -88,6 +88,7 @@ def main() -> None:
     else:
         found, evidence = findings_of(run), Evidence(records)
         drawn = draw(found, folder / "figures")
+        keep_shown(found, args.run.parent / "cells", folder / "cells")
         fill(
             plan.name,
             [
@@ -114,40 +115,41 @@ def save_verdicts(judged: list[Verdict], path: Path) -> None:
 
 
 def draw(found: list[Findings], folder: Path) -> list[Record]:
-    """Draw all figures, and list them in index.json beside what was drawn before.
-
-    A figure that was drawn before stays unless it can be drawn with as much in it: images are not kept between sessions.
+    """Draw all figures, in place of those that are there, and list them in index.json.
 
     Args:
         found: what came out of each study.
         folder: for the drawings.
 
     Returns:
-        Of every figure its study, title, file and size, the paper's figures that it redraws and the claims it bears on.
+        Of every figure its study, title and file, the paper's figures that it redraws and the claims it bears on.
     """
     folder.mkdir(exist_ok=True)
-    index = folder / "index.json"
-    listed = {entry["file"]: entry for entry in json.loads(index.read_text())} if index.exists() else {}
+    for old in folder.glob("*.svg"):
+        old.unlink()
+    listed = []
     for findings in found:
         for figure in find_study(findings.study).draw(findings):
             # What is moved by hand is for the page alone.
             picture = None if isinstance(figure, NoiseSlider) else drawing(figure)
-            name, size = f"{findings.study}-{anchor(figure.title)}.svg", _size(figure)
-            if picture is not None and size >= listed.get(name, {}).get("size", 0):
-                told = {"study": findings.study, "title": figure.title, "file": name, "size": size}
-                listed[name] = told | {"redraws": list(figure.redraws), "claims": list(figure.claims)}
+            if picture is not None:
+                name = f"{findings.study}-{anchor(figure.title)}.svg"
+                told = {"study": findings.study, "title": figure.title, "file": name}
+                listed.append(told | {"redraws": list(figure.redraws), "claims": list(figure.claims)})
                 (folder / name).write_text(picture)
-    index.write_text(json.dumps(list(listed.values()), indent=1, ensure_ascii=False) + "\n")
-    return list(listed.values())
+    (folder / "index.json").write_text(json.dumps(listed, indent=1, ensure_ascii=False) + "\n")
+    return listed
 
 
-def _size(figure: Figure) -> int:
-    """How many lines, panels or images a figure has."""
-    if isinstance(figure, CurveFigure):
-        return len(figure.series)
-    if isinstance(figure, HeatMap):
-        return len(figure.panels)
-    return len(figure.rows) * len(figure.columns) if isinstance(figure, ImageGrid) else 1
+def keep_shown(found: list[Findings], cells: Path, published: Path) -> None:
+    """Publish what figures were drawn of beside records, such as a few samples of a model."""
+    shown: dict[str, set[str]] = {}
+    for findings in found:
+        for name, arrays in findings.seen.items():
+            shown.setdefault(name, set()).update(arrays)
+    for name, arrays in shown.items():
+        if cells != published:
+            copy_arrays(cells / name, published / name, arrays, images=SHOWN)
 
 
 def claims(plan: Plan, judged: list[Verdict], drawn: list[Record]) -> Iterator[str]:

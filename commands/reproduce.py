@@ -23,7 +23,7 @@ from pathlib import Path
 
 from gausslens.studies.cells import Cell
 from gausslens.studies.config import StudyConfig
-from gausslens.studies.copying import copy_finished
+from gausslens.studies.copying import SHOWN, copy_finished
 from gausslens.studies.engine import run_cells
 from gausslens.studies.plans import Plan
 from gausslens.studies.running import cells_of, open_study, plan_study
@@ -41,7 +41,6 @@ GRIDS = {
     },
 }  # fmt: skip
 SEEDS = "0,1,2"
-SHOWN = 32  # images of a set that travel, as many as a page may show
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 
 

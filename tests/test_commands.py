@@ -9,14 +9,16 @@ import tarfile
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from gausslens.report import Axis, CurveFigure, ImageGrid, Series
 from gausslens.studies.config import StudyConfig
+from gausslens.studies.copying import copy_finished
 from gausslens.studies.distillation_pictures import SHOWN_SIGMA
 from gausslens.studies.outputs import denoised
 from gausslens.studies.running import cells_of, plan_study
+
+sys.path.append(str(Path(__file__).parent / "studies"))
+from small_studies import findings_in, run_small
 
 COMMANDS = Path(__file__).resolve().parents[1] / "commands"
 RESULTS = COMMANDS.parent / "results"
@@ -70,40 +72,24 @@ def test_the_options_of_a_grid_are_those_of_a_study(grid):
     assert "--full" in told
 
 
-class _Drawn:
-    """Findings of a study that draws what it is given."""
-
-    study = "size"
-
-    def __init__(self, *figures):
-        self.figures = figures
-
-
-def _grid(columns):
-    names = tuple(f"noise {number}" for number in range(columns))
-    images = np.zeros((1, columns, 1, 4, 4), dtype=np.uint8)
-    return ImageGrid(title="Samples", caption="", rows=("a",), columns=names, images=images, redraws=(6,))
-
-
-def _curve(value):
-    series = (Series("a", (1.0, 2.0), (value, value), (None, None), (None, None)),)
-    return CurveFigure(title="Distance", caption="", redraws=(7,), x=Axis("x"), y=Axis("y"), series=series)
-
-
-def test_drawings_stay_until_as_much_can_be_drawn(tmp_path, monkeypatch):
+def test_drawings_are_replaced_and_what_they_show_is_kept(tmp_path):
     publish = _load("publish")
-    monkeypatch.setattr(publish, "find_study", lambda name: type("Study", (), {"draw": lambda found: found.figures}))
-    publish.draw([_Drawn(_grid(3), _curve(1.0))], tmp_path)
-    first = {path.name: path.read_text() for path in tmp_path.glob("*.svg")}
-    publish.draw([_Drawn(_grid(2), _curve(2.0))], tmp_path)
-    second = {path.name: path.read_text() for path in tmp_path.glob("*.svg")}
-    assert second["size-samples.svg"] == first["size-samples.svg"]
-    assert second["size-distance.svg"] != first["size-distance.svg"]
-    listed = publish.draw([], tmp_path)
-    assert [(entry["file"], entry["redraws"], entry["size"]) for entry in listed] == [
-        ("size-samples.svg", [6], 3),
-        ("size-distance.svg", [7], 1),
-    ]
+    findings = run_small("strong", tmp_path / "runs" / "cells", seeds=1)
+    drawings, published = tmp_path / "results" / "figures", tmp_path / "results" / "cells"
+    drawings.mkdir(parents=True)
+    (drawings / "old.svg").write_text("")
+    listed = publish.draw([findings], drawings)
+    assert sorted(path.name for path in drawings.glob("*.svg")) == sorted(entry["file"] for entry in listed)
+    assert "strong-two-models-on-disjoint-images-large.svg" in {entry["file"] for entry in listed}
+    copy_finished(tmp_path / "runs", tmp_path / "results")
+    publish.keep_shown([findings], tmp_path / "runs" / "cells", published)
+    first = {path.name: path.read_text() for path in drawings.glob("*.svg")}
+    publish.draw([findings_in(findings.plan, "strong", published)], drawings)
+    again = {path.name: path.read_text() for path in drawings.glob("*.svg")}
+    assert again.keys() == first.keys()
+    pictures = [name for name, text in first.items() if "<image" in text]
+    assert len(pictures) == 5
+    assert all(again[name] == first[name] for name in pictures)  # curves are drawn of six digits
 
 
 @pytest.mark.slow
@@ -116,7 +102,6 @@ def test_what_is_published_follows_from_its_records(study, tmp_path, monkeypatch
     shutil.copy(publish.PAGE, page)
     monkeypatch.setattr(publish, "RESULTS", results)
     monkeypatch.setattr(publish, "PAGE", page)
-    monkeypatch.setattr(publish, "drawing", lambda figure: None)
     monkeypatch.setattr(sys, "argv", ["publish", str(results / study.relative_to(RESULTS))])
     publish.main()
     assert page.read_text() == (COMMANDS.parent / "docs" / "reproduce.md").read_text()

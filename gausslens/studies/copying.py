@@ -2,7 +2,8 @@
 
     copy_finished(Path("results/cifar10"), Path("runs"))             # go on from what is published: it is not done again
     copy_finished(Path("runs"), Path("results/cifar10"))             # publish what has come since
-    copy_finished(Path("runs"), Path("parcel"), images=32)           # for another machine, with a few images to show
+    copy_arrays(cell, copy, {"network"}, images=SHOWN)               # with the few images of it that figures show
+    copy_finished(Path("runs"), Path("parcel"), images=SHOWN)        # for another machine, with a few images of each cell
 
 Records travel with six digits, weights never. A copy is partial (see `cells`).
 """
@@ -14,6 +15,9 @@ from typing import Any
 
 from ..storage import save_tensors, save_text
 from .cells import ARRAYS, Result, is_partial
+
+SHOWN = 12
+"""Images of an array that travel: as many as a figure shows, or noise levels."""
 
 _DIGITS = 6
 
@@ -45,6 +49,25 @@ def copy_finished(source: Path, target: Path, *, names: Collection[str] | None =
     return written
 
 
+def copy_arrays(source: Path, target: Path, names: Collection[str], *, images: int) -> Path:
+    """Put some of a cell's arrays beside its copy.
+
+    Args:
+        source: the folder of the cell.
+        target: the folder of its copy.
+        names: of the arrays.
+        images: how many images of each to take along.
+
+    Returns:
+        The file.
+    """
+    arrays = {name: Result(source, {}).arrays[name] for name in sorted(names)}
+    few = {name: array[:images] if array.dtype.itemsize == 1 else array for name, array in arrays.items()}
+    path = target / "arrays.safetensors"
+    save_tensors(path, {name: array.contiguous() for name, array in few.items()}, kind=ARRAYS)
+    return path
+
+
 def _copy_cell(source: Path, target: Path, images: int) -> list[Path]:
     told = json.loads((source / "done.json").read_text())
     found, files = Result(source, told["options"]), [target / "records.jsonl", target / "done.json"]
@@ -52,9 +75,7 @@ def _copy_cell(source: Path, target: Path, images: int) -> list[Path]:
     target.mkdir(parents=True, exist_ok=True)
     save_text(files[0], "".join(f"{line}\n" for line in lines))
     if images and found.arrays:
-        few = {name: array[:images] if array.dtype.itemsize == 1 else array for name, array in found.arrays.items()}
-        files.insert(1, target / "arrays.safetensors")
-        save_tensors(files[1], {name: array.contiguous() for name, array in few.items()}, kind=ARRAYS)
+        files.insert(1, copy_arrays(source, target, found.arrays, images=images))
     save_text(target / "done.json", json.dumps(told | {"partial": True}, indent=1) + "\n")
     return files
 

@@ -43,6 +43,7 @@ class Findings:
     def __init__(self, plan: Plan, study: str, parts: Iterable[Part], store: CellStore) -> None:
         self.plan, self.study, self.parts = plan, study, list(parts)
         self._results = {part.key: store.result(part.cell) for part in self.parts if store.is_done(part.cell)}
+        self.seen: dict[str, set[str]] = {}  # names of the arrays that were asked for, by the name of their cell
 
     @property
     def done(self) -> int:
@@ -82,7 +83,10 @@ class Findings:
     def array(self, key: str, name: str) -> Any:
         """One of a part's arrays as numpy's; None if the part is not finished or has no such array."""
         found = self.result(key)
-        return None if found is None or name not in found.arrays else found.arrays[name].numpy()
+        if found is None or name not in found.arrays:
+            return None
+        self.seen.setdefault(found.folder.name, set()).add(name)
+        return found.arrays[name].numpy()
 
 
 @dataclass(frozen=True)
