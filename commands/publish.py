@@ -2,7 +2,7 @@
 
     python commands/publish.py runs/study-cifar10-00b65abe [--verdicts-only]
 
-RUN is the folder of a study beside its cells. What results/ has already counts too, so the cells of earlier sessions need
+RUN is the folder of a study beside its cells. It adds to what results/ has already, so the cells of earlier sessions need
 not be at hand: results/cifar10 is itself a folder of runs, without weights and with the few images that figures show;
 `gausslens report` makes a page of it. Every number in the tables is computed here from records; the paper's numbers beside
 them are of arXiv:2410.24060 and its published notebooks. Other text of docs/reproduce.md stays as it is. Of a study that
@@ -77,9 +77,9 @@ def main() -> None:
     plan = Plan.from_json(run.settings)
     folder = RESULTS / plan.name
     if not args.verdicts_only:
-        names = {args.run.name, *(cell.name for cell in cells_of(plan))}
-        copy_finished(folder, args.run.parent, names=names, images=SHOWN)
-        copy_finished(args.run.parent, folder, names=names)
+        copy_finished(args.run.parent, folder, names={args.run.name, *(cell.name for cell in cells_of(plan))})
+        keep_shown(findings_of(run), args.run.parent / "cells", folder / "cells")
+        run = Run.open(folder / args.run.name)  # whatever is told follows from what is published
     records = collect([run])
     judged = judge(records)
     save_verdicts(judged, folder / "verdicts.jsonl")
@@ -88,7 +88,6 @@ def main() -> None:
     else:
         found, evidence = findings_of(run), Evidence(records)
         drawn = draw(found, folder / "figures")
-        keep_shown(found, args.run.parent / "cells", folder / "cells")
         fill(
             plan.name,
             [
@@ -142,13 +141,14 @@ def draw(found: list[Findings], folder: Path) -> list[Record]:
 
 
 def keep_shown(found: list[Findings], cells: Path, published: Path) -> None:
-    """Publish what figures were drawn of beside records, such as a few samples of a model."""
+    """Publish what figures are drawn of beside records, such as a few samples of a model."""
     shown: dict[str, set[str]] = {}
     for findings in found:
+        find_study(findings.study).draw(findings)
         for name, arrays in findings.seen.items():
             shown.setdefault(name, set()).update(arrays)
     for name, arrays in shown.items():
-        if cells != published:
+        if cells.resolve() != published.resolve():
             copy_arrays(cells / name, published / name, arrays, images=SHOWN)
 
 
