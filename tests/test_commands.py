@@ -10,18 +10,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from gausslens.storage import load_tensors, save_tensors
+from gausslens.studies.catalogue import find_study
+from gausslens.studies.cells import ARRAYS
 from gausslens.studies.config import StudyConfig
-from gausslens.studies.copying import copy_finished
+from gausslens.studies.copying import SHOWN, copy_finished
 from gausslens.studies.distillation_pictures import SHOWN_SIGMA
 from gausslens.studies.outputs import denoised
 from gausslens.studies.running import cells_of, plan_study
 
 sys.path.append(str(Path(__file__).parent / "studies"))
-from small_studies import findings_in, run_small
+from small_studies import findings_in, small_plan
 
 COMMANDS = Path(__file__).resolve().parents[1] / "commands"
 RESULTS = COMMANDS.parent / "results"
+SAMPLES = ("network", "gaussian", "multidelta", "nearest")
 
 
 def _load(name):
@@ -73,23 +78,29 @@ def test_the_options_of_a_grid_are_those_of_a_study(grid):
 
 
 def test_drawings_are_replaced_and_what_they_show_is_kept(tmp_path):
-    publish = _load("publish")
-    findings = run_small("strong", tmp_path / "runs" / "cells", seeds=1)
-    drawings, published = tmp_path / "results" / "figures", tmp_path / "results" / "cells"
-    drawings.mkdir(parents=True)
-    (drawings / "old.svg").write_text("")
-    listed = publish.draw([findings], drawings)
-    assert sorted(path.name for path in drawings.glob("*.svg")) == sorted(entry["file"] for entry in listed)
-    assert "strong-two-models-on-disjoint-images-large.svg" in {entry["file"] for entry in listed}
-    copy_finished(tmp_path / "runs", tmp_path / "results")
-    publish.keep_shown([findings], tmp_path / "runs" / "cells", published)
-    first = {path.name: path.read_text() for path in drawings.glob("*.svg")}
-    publish.draw([findings_in(findings.plan, "strong", published)], drawings)
-    again = {path.name: path.read_text() for path in drawings.glob("*.svg")}
-    assert again.keys() == first.keys()
-    pictures = [name for name, text in first.items() if "<image" in text]
-    assert len(pictures) == 5
-    assert all(again[name] == first[name] for name in pictures)  # curves are drawn of six digits
+    """Of samples of models that were never trained."""
+    publish, plan = _load("publish"), small_plan("size", seeds=1)
+    runs, results = tmp_path / "runs", tmp_path / "results"
+    for part in find_study("size").parts(plan):
+        if part.key.startswith("samples of"):
+            _finish(runs, part.cell.name, 1)
+            samples = {name: torch.randint(0, 256, (40, 1, 8, 8), dtype=torch.uint8) for name in SAMPLES}
+            save_tensors(runs / "cells" / part.cell.name / "arrays.safetensors", samples, kind=ARRAYS)
+    copy_finished(runs, results)
+    publish.keep_shown([findings_in(plan, "size", runs / "cells")], runs / "cells", results / "cells")
+    (results / "figures").mkdir()
+    (results / "figures" / "old.svg").write_text("")
+    drawings = []
+    for folder in (runs, results):
+        (listed,) = publish.draw([findings_in(plan, "size", folder / "cells")], results / "figures")
+        (drawn,) = (results / "figures").glob("*.svg")
+        assert listed["file"] == drawn.name
+        drawings.append(drawn.read_text())
+    assert drawings[0] == drawings[1]
+    for path in (results / "cells").glob("*/arrays.safetensors"):
+        assert {name: len(array) for name, array in load_tensors(path, kind=ARRAYS)[0].items()} == dict.fromkeys(
+            ("network", "gaussian", "nearest"), SHOWN
+        )
 
 
 @pytest.mark.slow

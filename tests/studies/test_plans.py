@@ -145,7 +145,7 @@ def test_a_repetition_shares_no_seed_and_no_split_with_the_first():
 
 
 def test_pictures_are_of_the_training_asked_for_and_change_no_identity():
-    first, second = plan(full=True), plan(full=True, shown=1)
+    first, second = plan(), plan(shown=1)
     assert identity(first) == identity(second)
     numbers = {False: set(), True: set()}
     for made in (first, second):
