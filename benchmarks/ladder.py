@@ -5,9 +5,9 @@
 The truth is in ladder_truth.json, which was written before the rules; ladder_cases.py makes the models. Rules were tuned on
 the part "tuning", digits and Gaussian data of seeds 0 and 1; margins of foreignness on photos, seeds 0 to 5, after swapped
 channels had gone unnoticed in 3 of 16 cases of photos of seeds 10 and 13 (seeds 20 to 25 have taken their place). The part
-"scoring" has other seeds, and fashion and mixtures, which played no part in tuning. Only losses and foreignness are used:
-no case needs a sample. Photos are 8×8 patches of the photographs in `--photos` (any source of images of at least 8×8), or
-of made-up ones: discs over one another.
+"scoring" has other seeds, and fashion and mixtures, which played no part in tuning. By default only losses and foreignness
+are used; `--samples 500` draws so many of each model, looks for copies, and judges by them too. Photos are 8×8 patches of
+the photographs in `--photos` (any source of images of at least 8×8), or of made-up ones: discs over one another.
 """
 
 import argparse
@@ -33,6 +33,7 @@ from ladder_cases import (
 )
 from torch import Tensor
 
+from gausslens.auditing.copies import find_copies
 from gausslens.auditing.evidence import Evidence
 from gausslens.auditing.foreignness import check_foreignness
 from gausslens.auditing.losses import measure_losses
@@ -40,20 +41,24 @@ from gausslens.auditing.rules import judge
 from gausslens.data import Splits
 from gausslens.images import as_tensor
 from gausslens.measuring.remembering import Remembering
-from gausslens.noise import karras_sigmas
+from gausslens.noise import draw_noise, karras_sigmas
+from gausslens.sampling import sample
 
 TRUTH = json.loads(Path(__file__).with_name("ladder_truth.json").read_text())
 SIGMAS = karras_sigmas(10)
 
 
-def judged(models: dict[str, Any], train: Tensor, held_out: Tensor, case: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def judged(
+    models: dict[str, Any], train: Tensor, held_out: Tensor, case: dict[str, Any], samples: int = 0
+) -> Iterator[dict[str, Any]]:
     """Verdicts on several models of the same images, with what was measured."""
     gaussian, multidelta = references(train)
     denoisers = {**models, "gaussian": gaussian, "multidelta": Remembering(multidelta)}
     losses = measure_losses(denoisers, train, held_out, SIGMAS, bounds=None)
     for kind, denoiser in models.items():
         foreignness = check_foreignness(denoiser, train, held_out, SIGMAS, bounds=None)
-        evidence = Evidence.of_losses(losses, kind, foreignness=foreignness)
+        copied = copies_of(denoiser, train, held_out, samples) if samples else {}
+        evidence = Evidence.of_losses(losses, kind, foreignness=foreignness, **copied)
         verdict = judge(evidence)
         truth = truth_of(kind)
         yield {
@@ -66,6 +71,7 @@ def judged(models: dict[str, Any], train: Tensor, held_out: Tensor, case: dict[s
             "sigma": verdict.sigma,
             "foreign": foreignness.expected,
             "gain": None if foreignness.gain is None else foreignness.gain.high,
+            "memorized_fraction": None if evidence.memorized_fraction is None else evidence.memorized_fraction.value,
             "reason": verdict.reasons[0],
             "evidence": {
                 "window": evidence.window,
@@ -78,13 +84,25 @@ def judged(models: dict[str, Any], train: Tensor, held_out: Tensor, case: dict[s
         }
 
 
+def copies_of(denoiser: Any, train: Tensor, held_out: Tensor, samples: int) -> dict[str, Any]:
+    """What samples of a model show, as the audit has it."""
+    latents = draw_noise(0, torch.arange(samples), tuple(train.shape[1:]), stream="latents")
+    found = find_copies(sample(denoiser, latents, dtype=torch.float32), train, held_out, bounds=None)
+    return {
+        **{"memorized_fraction": found.ratio_fraction, "copied_fraction": found.copied_fraction},
+        **{"copy_p": found.p_value if found.could_alarm else None, "relative_gl": found.gl_relative},
+    }
+
+
 def truth_of(kind: str) -> list[str]:
     """The verdicts that are right for a kind of model."""
     group, _, rest = kind.partition(" ")
     return TRUTH["mixed"][rest] if group == "mixed" else {**TRUTH["trained"], **TRUTH["broken"]}[kind]
 
 
-def closed_form_cases(name: str, seed: int, n_train: int, photos: str | None) -> Iterator[dict[str, Any]]:
+def closed_form_cases(
+    name: str, seed: int, n_train: int, photos: str | None, samples: int = 0
+) -> Iterator[dict[str, Any]]:
     """Mixed and broken models of one set of training images."""
     source = load_source(name, n_train, TRUTH["held_out"], seed, photos)
     train, held_out = source.train, source.held_out
@@ -104,9 +122,9 @@ def closed_form_cases(name: str, seed: int, n_train: int, photos: str | None) ->
         models["swapped memorizer"] = of_swapped_channels(memorizer.denoiser)
         models["swapped generalizer"] = of_swapped_channels(source.posterior_mean)
     case = {"set": name, "seed": seed, "n": n_train}
-    yield from judged(models, train, held_out, case)
+    yield from judged(models, train, held_out, case, samples)
     scaled = {"scaled memorizer": memorizer.denoiser, "scaled generalizer": source.posterior_mean}
-    yield from judged(scaled, (train + 1) / 2, (held_out + 1) / 2, case)
+    yield from judged(scaled, (train + 1) / 2, (held_out + 1) / 2, case, samples)
 
 
 def trained_cases(seed: int, folder: Path) -> Iterator[dict[str, Any]]:
@@ -133,7 +151,8 @@ def all_cases(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             continue
         for name in (name for name in options.sets if seed in seeds.get(name, ())):
             for n_train in TRUTH["sizes"][name]:
-                yield from closed_form_cases(name, seed, n_train, options.photos)
+                if options.sizes is None or n_train in options.sizes:
+                    yield from closed_form_cases(name, seed, n_train, options.photos, options.samples)
         if options.trained and seed in TRUTH["trained seeds"][options.part]:
             yield from trained_cases(seed, options.runs)
 
@@ -162,6 +181,8 @@ def main() -> None:
     parser.add_argument("--part", choices=("tuning", "scoring"), default="scoring")
     parser.add_argument("--sets", nargs="*", choices=SETS, default=SETS)
     parser.add_argument("--seeds", type=int, nargs="*", help="some of the part's seeds; by default all")
+    parser.add_argument("--sizes", type=int, nargs="*", help="some of the numbers of training images; by default all")
+    parser.add_argument("--samples", type=int, default=0, help="of each closed-form model, to look for copies among")
     parser.add_argument("--trained", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--photos", help="photographs to take patches from; by default they are made up")
     parser.add_argument("--runs", type=Path, default=Path("runs/ladder"), help="where trained networks are kept")

@@ -151,11 +151,12 @@ class GeneralizationMonitor:
             What was seen (see `look`), or None.
         """
         self._time.arrive()
-        done = step / total if total else None
-        has_grown = not self._looks or step > self._looks[-1].step
-        seen = self.look(denoiser, step) if has_grown and self._can_afford_look(denoiser, done) else None
-        self._time.leave()
-        return seen
+        try:
+            done = step / total if total else None
+            has_grown = not self._looks or step > self._looks[-1].step
+            return self.look(denoiser, step) if has_grown and self._can_afford_look(denoiser, done) else None
+        finally:
+            self._time.leave()
 
     def look(self, denoiser: Denoiser, step: float | int) -> dict[str, Any]:
         """Look at the denoiser now, whatever it costs.
@@ -321,7 +322,7 @@ class GeneralizationMonitor:
             vantage.try_out(denoiser, count)
         return self._time.spent / count * vantage.calls
 
-    @property
+    @cached_property
     def _guess(self) -> float:
         """Seconds that preparing may take, from the arithmetic of moments and distances."""
         n, dim = len(self._watched.train), self._watched.train[0].numel()

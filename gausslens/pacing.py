@@ -28,6 +28,7 @@ class TimeShare:
         self.share = share
         self.own, self.main, self.last, self.spent = 0.0, 0.0, 0.0, 0.0
         self._left: float | None = None
+        self._arrived: tuple[float, float] | None = None  # when, and what `own` was then
 
     @property
     def cost(self) -> float:
@@ -36,28 +37,37 @@ class TimeShare:
 
     def arrive(self) -> None:
         """The main work pauses."""
+        now = time.perf_counter()
         if self._left is not None:
-            self.main, self._left = self.main + time.perf_counter() - self._left, None
+            self.main, self._left = self.main + now - self._left, None
+        if self._arrived is None:
+            self._arrived = now, self.own
 
     def leave(self) -> None:
-        """The main work goes on."""
-        self._left = time.perf_counter()
+        """The main work goes on. What passed since it paused was side work, if only deciding that there is none to do."""
+        now = time.perf_counter()
+        if self._arrived is not None:
+            since, own = self._arrived
+            self.own, self._arrived = own + now - since, None
+        self._left = now
 
     @contextmanager
     def spending(self) -> Iterator[None]:
-        """Inside is side work; after it, the main work goes on.
+        """Inside is a piece of side work; the main work goes on after it, or after the `leave` that is yet to come.
 
         Yields:
             Nothing.
         """
+        alone = self._arrived is None
         self.arrive()
         started = time.perf_counter()
         try:
             yield
         finally:
-            self.leave()
             self.spent = time.perf_counter() - started
             self.own += self.spent
+            if alone:
+                self.leave()
 
     def mark(self) -> None:
         """A piece of side work has been done; the next must wait a little."""
@@ -92,4 +102,4 @@ class TimeShare:
     def restore(self, state: dict[str, float]) -> None:
         """Go on from the times of an earlier session."""
         self.own, self.main, self.last = state["own"], state["main"], state["last"]
-        self._left = None
+        self._left = self._arrived = None

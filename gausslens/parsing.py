@@ -1,6 +1,6 @@
 """From the words of a command to a dataclass of options, by tyro; bad usage is one line and exit code 2.
 
-Fields without a default are given by position, the others as `--name VALUE`. A tuple takes its values one by one or
+Fields without a default are given by position (a single one by its name, too), the others as `--name VALUE`. A tuple takes its values one by one or
 joined by commas: `--multipliers 1 2 2` or `--multipliers 1,2,2`. A field that may be None is None if it is not given, which
 nobody has to type or read: help calls it unset.
 """
@@ -61,7 +61,7 @@ def parse(kind: type[T], words: Sequence[str], *, program: str, description: str
                 _Command[kind],  # type: ignore[valid-type]
                 prog=program,
                 description=description,
-                args=words,
+                args=_placed(words, kind),
                 config=markers,
                 registry=registry,
             )
@@ -70,6 +70,18 @@ def parse(kind: type[T], words: Sequence[str], *, program: str, description: str
             refuse(program, as_typed(_sentence(complaint.getvalue(), program), kind))
         raise
     return command.what, command.how
+
+
+def _placed(words: Sequence[str], kind: type[Any]) -> list[str]:
+    """The words with the one that must be there in its place, also if it was named: `audit --model M` is `audit M`."""
+    needed = [field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING]
+    option = f"--{needed[0].replace('_', '-')}" if len(needed) == 1 else None
+    for index, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name == option and (equals or index + 1 < len(words)):
+            rest = words[index + 1 :] if equals else words[index + 2 :]
+            return [value if equals else words[index + 1], *words[:index], *rest]
+    return list(words)
 
 
 def refuse(program: str, message: str) -> NoReturn:
@@ -110,6 +122,7 @@ def _sentence(boxed: str, program: str) -> str:
     text = next(section for section in sections if section)
     text = text.replace(f"Missing from {program}:", "missing:").replace(" (required)", "")
     text = re.sub(r"^Error parsing (what: )?", "", text)
+    text = re.sub(r"'what\.(\w+)'", lambda name: name[1].upper(), text)
     suggested = re.search(r"Perhaps you meant: (--[\w-]+)", " ".join(sections))
     return f"{text}; did you mean {suggested[1]}?" if suggested else text
 

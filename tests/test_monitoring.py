@@ -245,6 +245,27 @@ def test_where_the_end_is_known_the_last_look_is_there(monkeypatch, seconds):
     assert taken[-1] == 1000
 
 
+def test_deciding_against_a_look_is_paid_for_too(monkeypatch):
+    clock, pace = Clock(monkeypatch), TimeShare(0.03)
+    for _ in range(4):
+        pace.leave()
+        clock.now += 100.0
+        pace.arrive()
+        clock.now += 1.0
+    assert (pace.own, pace.main) == (3.0, 400.0)
+    with pace.spending():  # a look, between that decision and the end of the call
+        clock.now += 5.0
+    clock.now += 1.0
+    pace.leave()
+    assert (pace.own, pace.main, pace.spent) == (10.0, 400.0, 5.0)
+    clock.now += 100.0
+    with pace.spending():  # on the monitor's account, but not in a call of it
+        clock.now += 2.0
+    clock.now += 100.0
+    pace.arrive()
+    assert (pace.own, pace.main) == (12.0, 600.0)
+
+
 def test_looks_move_apart_as_training_goes_on(monkeypatch):
     clock = Clock(monkeypatch)
     pace = TimeShare(0.03)

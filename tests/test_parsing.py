@@ -51,3 +51,23 @@ def test_help_never_speaks_of_none(kind, capsys):
 def test_choices_that_may_be_left_open(words, field, value):
     options, _ = parse(Train, ["digits", *words], program="gausslens train", description="")
     assert getattr(options, field) is value or getattr(options, field) == value
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["here:model", "--train", "a.npz"],
+        ["--train", "a.npz", "--model", "here:model"],
+        ["--model=here:model", "--train=a.npz"],
+    ],
+)
+def test_the_one_thing_that_must_be_named_may_be_named_as_an_option(words):
+    options, _ = parse(Audit, words, program="gausslens audit", description="")
+    assert (options.model, options.train) == ("here:model", "a.npz")
+
+
+def test_an_option_without_its_value_is_said_as_typed(capsys):
+    with pytest.raises(SystemExit) as end:
+        parse(Audit, ["--model"], program="gausslens audit", description="")
+    assert end.value.code == 2
+    assert "what." not in capsys.readouterr().err

@@ -2,12 +2,13 @@
 
 Every number is optional, and what was not measured decides nothing. In this order:
 
-1. *Cannot tell* if the images look foreign to the model, or if it falls behind the baseline on training images at most
-   intermediate noise levels, or at most of these and lower ones: it is no denoiser of these images, or the two sets are
-   exchanged. (Falling behind on held-out images alone is what memorisers do.) A model that falls behind but whose samples
-   mostly copy is memorizing all the same: they are what it does on its own.
-2. Copies among the samples decide by themselves: a model whose samples mostly copy is memorizing, without held-out
-   images too, and one that copies now and then is in transition at least.
+1. *Cannot tell* if the images look foreign to the model; if it denoises held-out images better than training images, as
+   one would that memorised the former; or if it falls behind the baseline on training images at most intermediate noise
+   levels, or at most of these and lower ones: it is no denoiser of these images. (Falling behind on held-out images alone
+   is what memorisers do.) A model that falls behind but whose samples mostly copy is memorizing all the same: they are
+   what it does on its own.
+2. Copies among the samples decide: a model whose samples mostly copy is memorizing, without held-out images too, unless
+   its lean (below) lies short of memorizing for certain; then, and if it copies now and then, it is in transition at least.
 3. Else the *lean* decides, the greater of two numbers between 0 (as the posterior mean) and 1 (as the multi-delta
    denoiser), both from `losses`: the position of the loss gap above the baseline's, and the retrieval κ on held-out
    images. Each is taken where it is greatest among the levels of the window, since memorisation shows at some levels and
@@ -87,13 +88,16 @@ def judge(evidence: Evidence) -> Verdict:
         )
 
     copying, copies = _copying(evidence)
-    if reason := _foreign(evidence) or (_behind(evidence) if copying != MEMORIZING else None):
+    behind = _behind(evidence)
+    if reason := _foreign(evidence) or _exchanged(evidence) or (behind if copying != MEMORIZING else None):
         return conclude(CANNOT_TELL, f"{reason} Even so, {copies}" if copying else reason)
-    if copying == MEMORIZING:
+    memorizing, generalizing = THRESHOLDS["memorizing"].value, THRESHOLDS["generalizing"].value
+    if copying == MEMORIZING and (behind or most is None or most.value.high >= memorizing):
         return conclude(MEMORIZING, copies)
+    if copying == MEMORIZING:  # a sampler is drawn to training images by far less than full retrieval
+        return conclude(IN_TRANSITION, f"{copies} But {most}, short of memorizing ({memorizing}).")
     if most is None:
         return conclude(copying or CANNOT_TELL, copies or _uncalibrated(evidence))
-    memorizing, generalizing = THRESHOLDS["memorizing"].value, THRESHOLDS["generalizing"].value
     if most.value.low < generalizing and most.value.high > memorizing:
         doubt = f"too few images to tell: {most}, from generalizing (below {generalizing}) to memorizing."
         return conclude(copying or CANNOT_TELL, copies or doubt)
@@ -198,7 +202,7 @@ def _behind(evidence: Evidence) -> str | None:
     for levels, name in ((middle, "intermediate"), (middle + lower, "intermediate and lower")):
         if 2 * sum(levels) > len(levels):
             where = f"at {sum(levels)} of {len(levels)} {name} noise levels"
-            if _exchanged(evidence):
+            if _behind_here_alone(evidence):
                 return (
                     f"the model denoises the training images worse than a plain Wiener filter {where}, but not the held-out "
                     "images: are the two sets exchanged?"
@@ -212,7 +216,23 @@ def _behind(evidence: Evidence) -> str | None:
     return None
 
 
-def _exchanged(evidence: Evidence) -> bool:
+def _exchanged(evidence: Evidence) -> str | None:
+    """Where it is held-out images that the model has memorised: its loss gap has the other sign, at most levels."""
+    limit = THRESHOLDS["exchanged"].value
+    levels = [
+        position.high < limit
+        for position, inside in zip(evidence.position or (), evidence.window or (), strict=False)
+        if inside and position is not None
+    ]
+    if not levels or 2 * sum(levels) <= len(levels):
+        return None
+    return (
+        f"the model denoises the held-out images better than the training images, at {sum(levels)} of {len(levels)} noise "
+        "levels at which that can be told: are the two sets exchanged, or from different sources?"
+    )
+
+
+def _behind_here_alone(evidence: Evidence) -> bool:
     """Whether the model does well on held-out images where it falls behind on training images, at most such levels."""
     limit = THRESHOLDS["behind"].value
     held_out = [

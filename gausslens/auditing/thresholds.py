@@ -16,6 +16,9 @@ THRESHOLDS = {
         "between weights .5 and .9 of multi-delta, nearer to .5: networks whose samples are mostly copies have .73 to .85",
     ),
     "generalizing": Threshold(0.3, "midway between weights .1 and .5; trained generalisers have .0 to .1"),
+    "exchanged": Threshold(
+        -0.3, "position below which a memoriser of the held-out images is at work: the same, mirrored"
+    ),
     "gaussian": Threshold(
         0.75, "position of the Gaussian denoiser above which it is next to a memoriser, and a level decides nothing"
     ),
