@@ -1,8 +1,8 @@
 """From the words of a command to a dataclass of options, by tyro; bad usage is one line and exit code 2.
 
-Fields without a default are given by position (a single one by its name, too), the others as `--name VALUE`. A tuple takes its values one by one or
-joined by commas: `--multipliers 1 2 2` or `--multipliers 1,2,2`. A field that may be None is None if it is not given, which
-nobody has to type or read: help calls it unset.
+Fields without a default are given by position (a single one by its name, too), the others as `--name VALUE`. A tuple takes
+its values one by one or joined by commas: `--multipliers 1 2 2` or `--multipliers 1,2,2`. A field that may be None is None
+if it is not given, which nobody has to type or read: help calls it unset.
 """
 
 import io
