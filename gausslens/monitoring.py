@@ -31,7 +31,7 @@ from .denoisers.protocol import Denoiser, placement
 from .errors import CheckpointError, ConfigError, DataError
 from .images import Bounds, check_labels, content_hash, gather, of_known_classes
 from .looks import Look, Vantage, Watched
-from .marks import Mark, closest_to_gaussian, recommended, start_of_memorizing, wanted
+from .marks import NEARER_MULTIDELTA, Mark, closest_to_gaussian, recommended, start_of_memorizing, wanted
 from .measures.copying import MEMORIZED
 from .measures.intervals import Estimate, proportion_estimate
 from .noise import as_sigmas
@@ -252,6 +252,8 @@ class GeneralizationMonitor:
                 "certain" if share is not None and share.low > MEMORIZED else "seen"
             )  # one look with copies is no proof
             words.append(f"No memorising is {seen} up to {unit} {last.step:g}{copies}.")
+            if last.rho is not None and last.rho.low > NEARER_MULTIDELTA:
+                words.append(f"But losses lean to it (ρ = {last.rho}): look more often, or audit those weights.")
         words.append(f"Keep the weights of {unit} {self.recommended:g}.")
         return " ".join(words)
 
