@@ -50,7 +50,7 @@ def copy_finished(source: Path, target: Path, *, names: Collection[str] | None =
 
 
 def copy_arrays(source: Path, target: Path, names: Collection[str], *, images: int) -> Path:
-    """Put some of a cell's arrays beside its copy.
+    """Put some of a cell's arrays beside its copy; a file that holds just these is left as it is.
 
     Args:
         source: the folder of the cell.
@@ -63,8 +63,9 @@ def copy_arrays(source: Path, target: Path, names: Collection[str], *, images: i
     """
     arrays = {name: Result(source, {}).arrays[name] for name in sorted(names)}
     few = {name: array[:images] if array.dtype.itemsize == 1 else array for name, array in arrays.items()}
-    path = target / "arrays.safetensors"
-    save_tensors(path, {name: array.contiguous() for name, array in few.items()}, kind=ARRAYS)
+    path, there = target / "arrays.safetensors", Result(target, {}).arrays
+    if there.keys() != few.keys() or any(not array.equal(there[name]) for name, array in few.items()):
+        save_tensors(path, {name: array.contiguous() for name, array in few.items()}, kind=ARRAYS)
     return path
 
 

@@ -3,7 +3,7 @@
 N* is the number of images from which on fewer than 5 % of a network's samples are copies, by the model of
 `transition`; its interval says what is not known for want of samples, trainings or sizes in between. τ* is the
 length of training at which a network of few images is closest to the Gaussian of these images; its interval is over
-trainings, on a logarithmic scale.
+trainings, on a logarithmic scale, and reaches to the snapshots before and after: between them nobody has looked.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,13 +18,16 @@ if TYPE_CHECKING:
     from .transition import Bound
 
 
+_ROUNDING = 1e-9  # of a geometric mean
+
+
 class Turning(NamedTuple):
     """When networks of few images are closest to their Gaussian.
 
     Attributes:
         at: the length of training in kimg at which each training's distance is least, by seed.
         value: their geometric mean.
-        low: lower end of its 95 % interval over trainings; None with fewer than two.
+        low: lower end of its 95 % interval over trainings, at least to the snapshot before; None with fewer than two.
         high: upper end.
     """
 
@@ -56,7 +59,14 @@ def closest(evidence: Evidence, few: int) -> Turning | None:
         return None
     trained = [{kimg: gap for kimg, gap in of_seed.items() if kimg > 0} for of_seed in found]
     lowest = tuple(min(of_seed, key=lambda kimg, of=of_seed: of[kimg].value) for of_seed in trained)  # type: ignore[misc]
-    return Turning(lowest, *over_trainings(lowest)) if lowest else None
+    if not lowest:
+        return None
+    value, low, high = over_trainings(lowest)
+    if low is not None and high is not None:
+        times = sorted({kimg for of_seed in trained for kimg in of_seed})
+        low = min(low, max((kimg for kimg in times if kimg < value * (1 - _ROUNDING)), default=low))
+        high = max(high, min((kimg for kimg in times if kimg > value * (1 + _ROUNDING)), default=high))
+    return Turning(lowest, value, low, high)
 
 
 def memorizing_from(evidence: Evidence, few: int) -> "Onset | None":

@@ -65,6 +65,9 @@ def test_the_closest_time_is_a_geometric_mean_with_an_interval_over_trainings():
     reach = 12.706 * (math.log(2) / math.sqrt(2)) / math.sqrt(2)
     assert (math.log(two.high / two.value), math.log(two.value / two.low)) == pytest.approx((reach, reach), rel=1e-3)
     assert "4, 8 thousand images (5.66 [" in told_closest(two, 50)
+    # Trainings that agree on a snapshot may have turned anywhere between its neighbours.
+    same = closest(Evidence(gaps(0, falling) + gaps(1, falling)), 50)
+    assert (same.low, same.high) == (2.0, 8.0)
 
 
 def test_trainings_that_are_not_looked_at_to_the_end_do_not_count():
