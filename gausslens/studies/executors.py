@@ -161,7 +161,7 @@ class RayExecutor(Executor):
             there = {"address": "auto"} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers}
             ray.init(**there, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         # Work that asks for no GPU would see none.
-        self._gpus = min(1.0, ray.cluster_resources().get("GPU", 0.0) / workers)  # type: ignore[no-untyped-call]
+        self._gpus = min(1.0, ray.cluster_resources().get("GPU", 0.0) / workers)  # type: ignore[no-untyped-call, unused-ignore]
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run it on a worker."""
