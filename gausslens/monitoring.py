@@ -150,11 +150,16 @@ class GeneralizationMonitor:
         Returns:
             What was seen (see `look`), or None.
         """
+        done = step / total if total else None
+        if self._time.resting and (done is None or done < 1):
+            return None
         self._time.arrive()
         try:
-            done = step / total if total else None
             has_grown = not self._looks or step > self._looks[-1].step
-            return self.look(denoiser, step) if has_grown and self._can_afford_look(denoiser, done) else None
+            if has_grown and self._can_afford_look(denoiser, done):
+                return self.look(denoiser, step)
+            self._time.rest(self._least_cost, in_advance=done is not None)
+            return None
         finally:
             self._time.leave()
 
@@ -315,6 +320,13 @@ class GeneralizationMonitor:
                 break
             self._expected = min(self._try_out(denoiser, self._to_try.pop(0)), self._expected)
         return self._time.affords(self._expected, done)
+
+    @property
+    def _least_cost(self) -> float:
+        """Seconds of the next thing that is to be afforded: preparing, trying out, or a look."""
+        if self._vantage is None or self._expected is None:
+            return self._guess
+        return self._expected * (self._to_try[0] / self._vantage.calls if self._to_try else 1.0)
 
     def _try_out(self, denoiser: Denoiser, count: int) -> float:
         """Seconds that a look will take, from a call on a few images."""

@@ -19,7 +19,7 @@ class TimeShare:
 
     Attributes:
         own: seconds of side work.
-        main: seconds of main work: all that passed between a `leave` and the next `arrive`.
+        main: seconds of main work up to the last `arrive`: all that passed since the `leave` before.
         last: seconds of main work before the latest piece of side work.
         spent: seconds of the latest side work.
     """
@@ -29,11 +29,17 @@ class TimeShare:
         self.own, self.main, self.last, self.spent = 0.0, 0.0, 0.0, 0.0
         self._left: float | None = None
         self._arrived: tuple[float, float] | None = None  # when, and what `own` was then
+        self._until = 0.0  # when to ask again
 
     @property
     def cost(self) -> float:
         """Side work over main work."""
-        return self.own / self.main if self.main else 0.0
+        main = self._main_until_now
+        return self.own / main if main else 0.0
+
+    @property
+    def _main_until_now(self) -> float:
+        return self.main + (0.0 if self._left is None else time.perf_counter() - self._left)
 
     def arrive(self) -> None:
         """The main work pauses."""
@@ -73,6 +79,22 @@ class TimeShare:
         """A piece of side work has been done; the next must wait a little."""
         self.last = self.main
 
+    @property
+    def resting(self) -> bool:
+        """Whether it is too soon to ask for side work again; knowing that costs next to nothing."""
+        return time.perf_counter() < self._until
+
+    def rest(self, seconds: float, *, in_advance: bool = False) -> None:
+        """Rest for as long as side work cannot be afforded, whatever the main work does.
+
+        Args:
+            seconds: that it is expected to take.
+            in_advance: whether it is known how long the main work will be (see `affords`).
+        """
+        most = _PLANNED * self.share * (_ADVANCE if in_advance else 1.0)
+        needed = max((self.own + _CAUTION * seconds) / most, self.last / (1 - _SPACING))
+        self._until = time.perf_counter() + max(needed - self.main, 0.0)
+
     def affords(self, seconds: float, done: float | None = None) -> bool:
         """Whether side work stays within its share, with a margin, and is not too soon.
 
@@ -97,9 +119,9 @@ class TimeShare:
 
     def state(self) -> dict[str, float]:
         """The times, for `restore`."""
-        return {"own": self.own, "main": self.main, "last": self.last}
+        return {"own": self.own, "main": self._main_until_now, "last": self.last}
 
     def restore(self, state: dict[str, float]) -> None:
         """Go on from the times of an earlier session."""
         self.own, self.main, self.last = state["own"], state["main"], state["last"]
-        self._left = self._arrived = None
+        self._left, self._arrived, self._until = None, None, 0.0

@@ -145,8 +145,9 @@ def test_held_out_images_that_repeat_training_images_hide_no_copies():
 def test_the_state_goes_through_json_and_nothing_is_lost(seen):
     whole = watched(GeneralizationMonitor(TRAIN, HELD_OUT), WEIGHTS[:6])
     again = GeneralizationMonitor(TRAIN, HELD_OUT)
-    again.load_state_dict(json.loads(json.dumps(whole.state_dict())))
-    assert again.cost == whole.cost
+    state = json.loads(json.dumps(whole.state_dict()))
+    again.load_state_dict(state)
+    assert again.cost == pytest.approx(state["time"]["own"] / state["time"]["main"])
     assert again.recommended == whole.recommended
     watched(again, WEIGHTS[6:], first=6)
     ignored = ("seconds",)
@@ -265,6 +266,32 @@ def test_deciding_against_a_look_is_paid_for_too(monkeypatch):
     clock.now += 100.0
     pace.arrive()
     assert (pace.own, pace.main) == (12.0, 600.0)
+
+
+@pytest.mark.parametrize("total", [None, 3000])
+def test_resting_misses_no_look(monkeypatch, total):
+    """Whoever asks at every step and whoever rests in between take the same looks."""
+    clock, taken = Clock(monkeypatch), {True: [], False: []}
+    for rests, steps in taken.items():
+        pace, asked = TimeShare(0.03), 0
+        pace.leave()
+        for step in range(1, 3001):
+            clock.now += 1.0
+            if rests and pace.resting:
+                continue
+            pace.arrive()
+            asked += 1
+            if pace.affords(2.0, None if total is None else step / total):
+                with pace.spending():
+                    clock.now += 2.0
+                pace.mark()
+                steps.append(step)
+            else:
+                pace.rest(2.0, in_advance=total is not None)
+            pace.leave()
+        assert not rests or asked < 2500
+    assert len(taken[True]) > 10
+    assert taken[True] == taken[False]
 
 
 def test_looks_move_apart_as_training_goes_on(monkeypatch):
