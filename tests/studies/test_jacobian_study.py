@@ -12,6 +12,8 @@ from gausslens.report import HeatMap, ImageGrid
 from gausslens.sampling import Step
 from gausslens.studies.sensitivity import overlaps_at, responses, separated_cuts, steer
 
+pytestmark = pytest.mark.slow  # networks of all sizes or kinds
+
 
 @pytest.fixture(name="findings", scope="module")
 def run_the_study(tmp_path_factory):
