@@ -142,14 +142,15 @@ def draw(found: list[Findings], folder: Path) -> list[Record]:
 
 def keep_shown(found: list[Findings], cells: Path, published: Path) -> None:
     """Publish what figures are drawn of beside records, such as a few samples of a model."""
+    if cells.resolve() == published.resolve():
+        return
     shown: dict[str, set[str]] = {}
     for findings in found:
         find_study(findings.study).draw(findings)
         for name, arrays in findings.seen.items():
             shown.setdefault(name, set()).update(arrays)
     for name, arrays in shown.items():
-        if cells.resolve() != published.resolve():
-            copy_arrays(cells / name, published / name, arrays, images=SHOWN)
+        copy_arrays(cells / name, published / name, arrays, images=SHOWN)
 
 
 def claims(plan: Plan, judged: list[Verdict], drawn: list[Record]) -> Iterator[str]:

@@ -158,7 +158,7 @@ class GeneralizationMonitor:
             has_grown = not self._looks or step > self._looks[-1].step
             if has_grown and self._can_afford_look(denoiser, done):
                 return self.look(denoiser, step)
-            self._time.rest(self._least_cost, in_advance=done is not None)
+            self._time.rest(self._least_cost, done)
             return None
         finally:
             self._time.leave()

@@ -84,14 +84,14 @@ class TimeShare:
         """Whether it is too soon to ask for side work again; knowing that costs next to nothing."""
         return time.perf_counter() < self._until
 
-    def rest(self, seconds: float, *, in_advance: bool = False) -> None:
-        """Rest for as long as side work cannot be afforded, whatever the main work does.
+    def rest(self, seconds: float, done: float | None = None) -> None:
+        """Rest for as long as side work cannot be afforded: what may be spent in advance only shrinks.
 
         Args:
             seconds: that it is expected to take.
-            in_advance: whether it is known how long the main work will be (see `affords`).
+            done: the part of the main work that is done, if that is known (see `affords`).
         """
-        most = _PLANNED * self.share * (_ADVANCE if in_advance else 1.0)
+        most = _PLANNED * self.share * _advance(done)
         needed = max((self.own + _CAUTION * seconds) / most, self.last / (1 - _SPACING))
         self._until = time.perf_counter() + max(needed - self.main, 0.0)
 
@@ -113,9 +113,8 @@ class TimeShare:
             return False
         if done is None:
             return self.own + _CAUTION * seconds <= _PLANNED * allowed
-        done = max(done, 1e-9)
-        at_once = self.own + _CAUTION * seconds <= _PLANNED * allowed * min(done**-0.5, _ADVANCE)
-        return at_once and self.own + (_CAUTION + 1) * seconds <= allowed / done
+        at_once = self.own + _CAUTION * seconds <= _PLANNED * allowed * _advance(done)
+        return at_once and self.own + (_CAUTION + 1) * seconds <= allowed / max(done, 1e-9)
 
     def state(self) -> dict[str, float]:
         """The times, for `restore`."""
@@ -125,3 +124,8 @@ class TimeShare:
         """Go on from the times of an earlier session."""
         self.own, self.main, self.last = state["own"], state["main"], state["last"]
         self._left, self._arrived, self._until = None, None, 0.0
+
+
+def _advance(done: float | None) -> float:
+    """How many times its share side work may have taken when a part of the main work is done."""
+    return 1.0 if done is None else min(max(done, 1e-9) ** -0.5, _ADVANCE)

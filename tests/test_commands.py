@@ -55,7 +55,7 @@ def test_a_parcel_holds_what_is_new_and_no_weights(tmp_path):
         assert sorted(archive.getnames()) == ["cells/new-2c3d/done.json", "cells/new-2c3d/records.jsonl"]
 
 
-@pytest.mark.parametrize("shown", [1])
+@pytest.mark.parametrize("shown", [0, 1, 2])
 def test_seed_by_seed_everything_is_done_once(shown):
     plan = plan_study(StudyConfig("digits", only=("distillation", "capacity", "strong"), shown=shown))
     plan = replace(plan, sweep_seeds=plan.seeds)

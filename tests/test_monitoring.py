@@ -277,7 +277,7 @@ def test_resting_misses_no_look(monkeypatch, total):
         pace.leave()
         for step in range(1, 3001):
             clock.now += 1.0
-            if rests and pace.resting:
+            if rests and pace.resting and step != total:  # at the end there is no later
                 continue
             pace.arrive()
             asked += 1
@@ -287,9 +287,9 @@ def test_resting_misses_no_look(monkeypatch, total):
                 pace.mark()
                 steps.append(step)
             else:
-                pace.rest(2.0, in_advance=total is not None)
+                pace.rest(2.0, None if total is None else step / total)
             pace.leave()
-        assert not rests or asked < 2500
+        assert not rests or asked < 1500
     assert len(taken[True]) > 10
     assert taken[True] == taken[False]
 

@@ -3,6 +3,7 @@
 import json
 import signal
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -118,11 +119,12 @@ def test_a_network_of_one_noise_level_is_judged_by_its_losses(tmp_path, monkeypa
 
 
 @pytest.mark.slow
-def test_looking_costs_less_than_its_share(tmp_path):
+def test_looking_costs_less_than_its_share(tmp_path, monkeypatch):
+    brief = partial(watching.GeneralizationMonitor, count=16, samples=8, steps=6)  # also a busy machine affords several
+    monkeypatch.setattr(watching, "GeneralizationMonitor", brief)
     run = train(config(tmp_path, monitor=True, kimg=40.0))
-    found = json.loads((run.path / watching.REPORT).read_text())
-    assert found["cost"] <= 0.03
-    assert steps_of(run) or "No look was taken" in found["summary"]  # on a busy machine none may be affordable
+    assert len(steps_of(run)) > 1
+    assert json.loads((run.path / watching.REPORT).read_text())["cost"] <= 0.03
 
 
 def test_what_was_seen_is_told_after_an_interruption_in_the_last_step(tmp_path, monkeypatch):
