@@ -123,12 +123,12 @@ def alignment(
 
 def _leading(weight: Float[Tensor, "d d"], k: int) -> tuple[Float[Tensor, "d k"], Float[Tensor, "k"]]:
     """The k leading left singular vectors and singular values; by subspace iteration where all of them cost too much."""
-    if len(weight) <= _WHOLE:
-        squares, vectors = torch.linalg.eigh(weight @ weight.T)
-        return vectors.flip(1)[:, :k], squares.flip(0)[:k].clamp_min(0).sqrt()
-    basis = leading_basis(weight, k + max(_SPARE, k // 2), _ITERATIONS)
-    rotation, singular_values, _ = torch.linalg.svd(basis.T @ weight, full_matrices=False)
-    return (basis @ rotation)[:, :k], singular_values[:k]
+    # Of W Wᵀ or its projection: a GPU takes minutes for the singular values of a thousand rows, and seconds for this.
+    basis = None if len(weight) <= _WHOLE else leading_basis(weight, k + max(_SPARE, k // 2), _ITERATIONS)
+    rows = weight if basis is None else basis.T @ weight
+    squares, vectors = torch.linalg.eigh(rows @ rows.T)
+    left = vectors.flip(1)[:, :k]
+    return left if basis is None else basis @ left, squares.flip(0)[:k].clamp_min(0).sqrt()
 
 
 def subspace_overlap(a: Float[Tensor, "d k"], b: Float[Tensor, "d k"]) -> Float[Tensor, "k"]:

@@ -70,6 +70,7 @@ class Subject:
         self.network, self.training, self.images, self.config, self.folder = network, training, images, config, folder
         self.device = next(network.parameters()).device
         self.dim = images.train[0].numel()
+        self._last_linear: tuple[Path, LinearDenoiser] | None = None
 
     @cached_property
     def sigmas(self) -> Tensor:
@@ -156,7 +157,10 @@ class Subject:
             lock(file, wait=True)  # another process may be at it
             if not path.exists():
                 self._distilled(name, inputs).save(path)
-        return LinearDenoiser.load(path).to(self.device)
+        if self._last_linear is None or self._last_linear[0] != path:
+            self._last_linear = None  # the maps of ten levels at 12,288 dimensions are 12 GB: one set at a time
+            self._last_linear = path, LinearDenoiser.load(path).to(self.device)
+        return self._last_linear[1]
 
     def _distilled(self, name: str, inputs: Inputs) -> LinearDenoiser:
         unseen = self.images.held_out

@@ -70,8 +70,12 @@ def carry_out(cell: Cell, folder: Path) -> float:
     from ..denoisers.fused import uncompiled
 
     torch.set_num_threads(1)
-    with uncompiled():
-        return CellStore(folder).carry_out(cell, _Reporter(folder / cell.name / "share"))
+    try:
+        with uncompiled():
+            return CellStore(folder).carry_out(cell, _Reporter(folder / cell.name / "share"))
+    finally:
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()  # other workers on this GPU may need it before this one does again
 
 
 def share_done(cell: Cell, folder: Path) -> float:
