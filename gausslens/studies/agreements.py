@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from .cells import Record, Result, Task, versioned
 
 _CONTROLS = ("multidelta", "gaussian")
-_UNTRAINED = (
-    0.5  # the noise in a sample of a network that answers 0: the standard deviation that images are taken to have
-)
+# The noise in a sample of a network that answers 0: the standard deviation that images are taken to have.
+_UNTRAINED = 0.5
 
 
 @versioned(1)
@@ -32,7 +31,7 @@ def compare_samples(task: Task) -> Iterator[Record]:
     from ..noise import draw_noise
 
     first, second = task.inputs
-    tags = _in_common(first, second)
+    tags = in_common(first, second)
     copies = first.arrays["multidelta"], second.arrays["multidelta"]
     found = agreement(first.arrays["network"], second.arrays["network"], multi_delta=copies)
     for noise, likeness in (("same", found.same_noise), ("shuffled", found.shuffled), ("excess", found.excess)):
@@ -47,7 +46,7 @@ def compare_samples(task: Task) -> Iterator[Record]:
         yield from of_similarity(alike, denoiser=control, noise="same", **tags)
 
 
-def _in_common(first: Result, second: Result) -> Record:
+def in_common(first: Result, second: Result) -> Record:
     """What the records of both say alike of their models."""
     models = [
         {tag: result.records[0].get(tag) for tag in ("network", "width", "n", "kimg", "preconditioning")}

@@ -10,7 +10,10 @@ from .plans import Plan
 if TYPE_CHECKING:
     from torch import Tensor
 
-_LOADING = ("size", "value_range", "skip_broken", "held_out", "split_seed")
+    from ..data.splits import Splits
+
+LOADING = ("size", "value_range", "skip_broken", "held_out", "split_seed")
+"""Fields of a training that say how images are loaded and split."""
 
 
 def described(plan: Plan) -> Cell:
@@ -30,7 +33,7 @@ def on_images(plan: Plan, work: str, options: Mapping[str, Any], *, module: str)
     Returns:
         The cell.
     """
-    told = {**{name: plan.training.get(name) for name in _LOADING}, **options}
+    told = {**{name: plan.training.get(name) for name in LOADING}, **options}
     listed = {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
     return Cell(
         f"{module}:{work}",
@@ -46,20 +49,26 @@ def available_images(task: Task) -> "Tensor":
 
 def available_and_held_out(task: Task) -> "tuple[Tensor, Tensor]":
     """The images that may be trained on, and those held out, uint8 (n, c, h, w), of a cell made by `on_images`."""
+    from ..images import as_tensor
+
+    pixels, splits = loaded(task)
+    return pixels[as_tensor(splits.named("all"))], pixels[as_tensor(splits.held_out)]
+
+
+def loaded(task: Task) -> "tuple[Tensor, Splits]":
+    """All images, uint8 (n, c, h, w), and how they are split, of a cell whose options say so (`LOADING`)."""
     from ..data.loading import load_images
     from ..data.splits import Splits
     from ..images import as_tensor
 
-    size, value_range, skip_broken, held_out, split_seed = (task.options[name] for name in _LOADING)
+    told: dict[str, Any] = {name: task.options.get(name) for name in LOADING}
     images = load_images(
         task.options["data"],
-        size=size,
-        value_range=None if value_range is None else (value_range[0], value_range[1]),
-        skip_broken=skip_broken,
+        size=told["size"],
+        value_range=None if told["value_range"] is None else (told["value_range"][0], told["value_range"][1]),
+        skip_broken=told["skip_broken"],
     )
-    splits = Splits(len(images), held_out=held_out, seed=split_seed)
-    pixels = as_tensor(images.images)
-    return pixels[as_tensor(splits.named("all"))], pixels[as_tensor(splits.held_out)]
+    return as_tensor(images.images), Splits(len(images), held_out=told["held_out"], seed=told["split_seed"])
 
 
 @versioned(2)

@@ -235,9 +235,9 @@ def _regimes(findings: Findings, large: Evidence, small: Evidence) -> list[Figur
             series=gaps("train"),
         ),
         CurveFigure(
-            title="Linear map against Gaussian, with controls",
-            caption="RMSE between the unshrunk linear map and the Gaussian of the most images: of the network and of "
-            "the multi-delta denoiser, each distilled and compared on the images named.",
+            title="Linear map against Gaussian, by images",
+            caption="RMSE between the unshrunk linear map and the Gaussian of the most images: of the network and, where "
+            "it was distilled, of the multi-delta denoiser as a control, on the images named.",
             redraws=(5,),
             claims=("C6",),
             command=findings.command,

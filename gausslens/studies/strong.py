@@ -8,6 +8,7 @@ from .claims.evidence import Evidence
 from .claims.thresholds import THRESHOLDS
 from .drawing import COPIES, CORRELATION, drawn, line, sample_grid, shown, trainings
 from .plans import Plan
+from .stationarity import stationary_compared
 from .study import Findings, Part, Study
 from .subsets import gaussians_compared
 
@@ -52,7 +53,9 @@ def parts(plan: Plan) -> list[Part]:
             both = [plan.sampled(plan.model(n, seed, half=half, width=width), kimg=kimg) for half in (1, 2)]
             found += [Part(_key(role, seed, half), cell, {"role": role}) for half, cell in enumerate(both, 1)]
             compared = plan.on_model("compare_samples", *both, module="gausslens.studies.agreements")
-            found.append(Part(f"{role}, seed {seed}", compared, {"role": role, "n": n, "seed": seed}))
+            told = {"role": role, "n": n, "seed": seed}
+            found.append(Part(f"{role}, seed {seed}", compared, told))
+            found.append(Part(_stationary(role, seed), stationary_compared(plan, both), told))
     for seed in range(_SUBSETS):
         found.append(Part(f"subsets, seed {seed}", gaussians_compared(plan, plan.seed(seed), _subsets(plan))))
     return found
@@ -63,6 +66,7 @@ def draw(findings: Findings) -> list[Figure]:
     plan, evidence, command = findings.plan, findings.evidence, findings.command
     alike = evidence.where(quantity="agreement_correlation")
     subsets = alike.where(denoiser="gaussian", reference="gaussian_full")
+    own = alike.where(denoiser="network", noise="same", reference=("stationary", "gaussian", "multidelta"))
     figures: list[Figure | None] = [
         CurveFigure(
             title="Agreement of models that share no training image",
@@ -71,7 +75,8 @@ def draw(findings: Findings) -> list[Figure]:
             f"{_told(plan)} Controls: the same models with noises exchanged, which "
             "shows how alike any two images are; a model's samples with the noise they began with, which one that has "
             "learned nothing hands on; the multi-delta denoisers of the two sets, which shows how alike retrieved training "
-            "images are; and their Gaussians. Look how far the models exceed the multi-delta denoisers: beating exchanged "
+            "images are; their Gaussians; and their stationary Gaussians, which know the mean colour and the power spectrum "
+            "of the images and no place. Look how far the models exceed the multi-delta denoisers: beating exchanged "
             "noises proves nothing, since retrieval does so too.",
             redraws=(9, 26),
             claims=("C15",),
@@ -95,6 +100,28 @@ def draw(findings: Findings) -> list[Figure]:
             thresholds=(
                 Threshold(THRESHOLDS["C15 agree"].above or 0.0, "more than retrieval lies above"),
                 Threshold(THRESHOLDS["C15 small"].below or 0.0, "what reads as retrieval lies below"),
+            ),
+        ),
+        CurveFigure(
+            title="What samples of the pairs are like",
+            caption="Correlation of the pixels of the first model's samples with those of controls from the same noise: the "
+            "Gaussian, the stationary Gaussian and the multi-delta denoiser of its own training images, over "
+            f"{_noises(own)} noises and {_trained(own)}. {_told(plan)} Models that agree although the Gaussians of their "
+            "images do not are nearer to the stationary ones: a few images determine a power spectrum, which takes "
+            "no covariance of all pixels.",
+            redraws=(9, 26),
+            claims=("C15",),
+            command=command,
+            x=_PAIR,
+            y=CORRELATION,
+            series=tuple(
+                series
+                for words, name in (
+                    ("stationary Gaussian", "stationary"),
+                    ("Gaussian", "gaussian"),
+                    ("multi-delta", "multidelta"),
+                )
+                for series in _by_role(words, own.where(reference=name))
             ),
         ),
         CurveFigure(
@@ -145,13 +172,14 @@ def draw(findings: Findings) -> list[Figure]:
 
 
 def _agreements(alike: Evidence) -> tuple[Series, ...]:
-    network = alike.where(denoiser="network")
+    network = alike.where(denoiser="network", reference=None)
     return (
         *_by_role("networks", network.where(noise="same")),
         *_by_role("control: networks, noises exchanged", network.where(noise="shuffled"), dashed=True),
         *_by_role("control: networks, with the noise itself", network.where(noise="itself"), dashed=True),
         *_by_role("control: multi-delta", alike.where(denoiser="multidelta", noise="same"), dashed=True),
         *_by_role("Gaussians", alike.where(denoiser="gaussian", reference=None, noise="same"), dashed=True),
+        *_by_role("stationary Gaussians", alike.where(denoiser="stationary", noise="same"), dashed=True),
     )
 
 
@@ -180,6 +208,12 @@ def _trained(alike: Evidence) -> str:
     return ", ".join(f"{words} ({', '.join(roles)})" for words, roles in counts.items())
 
 
+def _noises(alike: Evidence) -> str:
+    """How many noises there are, which may differ where samples were left behind."""
+    counts = sorted({record["count"] for record in alike.records})
+    return " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1]))) if counts else "no"
+
+
 def _told(plan: Plan) -> str:
     """What the roles are, in numbers."""
     large, early, narrow, small = (pairs(plan)[role] for role in _ROLES)
@@ -199,6 +233,7 @@ def _grid(findings: Findings, role: str) -> ImageGrid | None:
     return sample_grid(
         findings,
         [
+            ("stationary of S1", _stationary(role, findings.plan.shown), "first"),
             ("Gaussian of S1", first, "gaussian"),
             ("Gaussian of S2", second, "gaussian"),
             ("nearest in S1", first, "nearest"),
@@ -217,6 +252,10 @@ def _grid(findings: Findings, role: str) -> ImageGrid | None:
         redraws=(9, 26),
         claims=("C15",),
     )
+
+
+def _stationary(role: str, seed: int) -> str:
+    return f"{role}, seed {seed}, stationary"
 
 
 def _key(role: str, seed: int, half: int) -> str:

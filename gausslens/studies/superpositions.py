@@ -170,6 +170,8 @@ def _of_baseline(findings: Findings) -> Iterator[Figure | None]:
         else (),
         y=_AXES["cosine"],
     )
+    if findings.result("baseline's trajectories") is None:  # the others alone would be no comparison
+        return
     yield trajectory_grid(
         findings,
         [

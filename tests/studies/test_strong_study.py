@@ -9,6 +9,7 @@ from small_studies import check_drawing, missing, run_small, small_plan
 
 from gausslens import GaussianDenoiser, Moments
 from gausslens.data import Splits, load_images
+from gausslens.denoisers.stationary import StationaryDenoiser
 from gausslens.generation import generate
 from gausslens.measures.similarity import agreement
 from gausslens.noise import draw_order
@@ -77,9 +78,34 @@ def test_points_stand_at_their_roles(findings, figures):
 def test_rows_are_of_the_halves_they_name(findings, figures):
     grid = figures["Two models on disjoint images: narrow"]
     names = {"Gaussian": "gaussian", "network": "network", "nearest": "nearest", "multi-delta": "multidelta"}
-    for label, images in zip(grid.rows, grid.images, strict=True):
+    assert grid.rows[0] == "stationary of S1"
+    assert np.array_equal(grid.images[0], findings.array("narrow, seed 0, stationary", "first"))
+    for label, images in zip(grid.rows[1:], grid.images[1:], strict=True):
         name, half = names[label.split()[0]], int(label[-1])
         assert np.array_equal(images, findings.array(f"narrow, seed 0, half {half}", name))
+
+
+def test_stationary_gaussians_are_of_the_pair_s_images(findings):
+    digits = torch.as_tensor(load_images("digits").images)
+    splits, n = Splits(1797, held_out=findings.plan.training["held_out"]), pairs(findings.plan)["early"].n
+    made = [
+        generate(
+            StationaryDenoiser(digits[splits.named(f"s{half}:{n}")]).to(torch.float32),
+            (1, 8, 8),
+            findings.plan.samples,
+            dtype=torch.float32,
+        )
+        for half in (1, 2)
+    ]
+    of_pair = findings.evidence.where(quantity="agreement_correlation", role="early", noise="same")
+    (both,) = of_pair.where(denoiser="stationary").records
+    assert both["value"] == pytest.approx(agreement(*made).same_noise.correlation.value)
+    samples = {name: findings.array("early, seed 0, half 1", name) for name in ("network", "gaussian", "multidelta")}
+    own = {**samples, "stationary": made[0]}
+    network = own.pop("network")
+    for reference, control in own.items():
+        (record,) = of_pair.where(denoiser="network", reference=reference).records
+        assert record["value"] == pytest.approx(agreement(network, control).same_noise.correlation.value)
 
 
 def test_one_of_a_pair_alone_is_not_shown(findings, monkeypatch):

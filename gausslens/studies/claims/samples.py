@@ -15,9 +15,9 @@ def c15(evidence: Evidence) -> Finding:
     | quantity | tags |
     |---|---|
     | agreement_correlation | study strong; role large, early, narrow and small; noise excess; denoiser network; seed |
-    | the same as controls | noise same, shuffled and itself; denoiser multidelta, noise same |
+    | the same as controls | noise same, shuffled and itself; denoisers multidelta and stationary, noise same |
     """
-    pairs = evidence.where(study="strong", quantity="agreement_correlation")
+    pairs = evidence.where(study="strong", quantity="agreement_correlation", reference=None)
 
     def excess(role: str, threshold: str) -> Statistic:
         of_role = pairs.where(role=role, denoiser="network", noise="excess")
@@ -39,6 +39,11 @@ def c15(evidence: Evidence) -> Finding:
             )
             + control(
                 f"agreement, {role}, multi-delta", of_role.where(denoiser="multidelta", noise="same"), Evidence.one
+            )
+            + control(
+                f"agreement, {role}, stationary Gaussians",
+                of_role.where(denoiser="stationary", noise="same"),
+                Evidence.one,
             )
         )
 
