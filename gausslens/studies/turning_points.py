@@ -3,7 +3,8 @@
 N* is the number of images from which on fewer than 5 % of a network's samples are copies, by the model of
 `transition`; its interval says what is not known for want of samples, trainings or sizes in between. τ* is the
 length of training at which a network of few images is closest to the Gaussian of these images; its interval is over
-trainings, on a logarithmic scale, and reaches to the snapshots before and after: between them nobody has looked.
+trainings, on a logarithmic scale, reaches to the snapshots before and after, and ends at the first and the last: between
+them and beyond nobody has looked.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -66,6 +67,7 @@ def closest(evidence: Evidence, few: int) -> Turning | None:
         times = sorted({kimg for of_seed in trained for kimg in of_seed})
         low = min(low, max((kimg for kimg in times if kimg < value * (1 - _ROUNDING)), default=low))
         high = max(high, min((kimg for kimg in times if kimg > value * (1 + _ROUNDING)), default=high))
+        low, high = max(low, times[0]), min(high, times[-1])
     return Turning(lowest, value, low, high)
 
 

@@ -58,13 +58,17 @@ def test_the_closest_time_is_a_geometric_mean_with_an_interval_over_trainings():
     one = closest(Evidence(gaps(0, falling)), 50)
     assert one == ((4.0,), pytest.approx(4.0), None, None)
     assert told_closest(one, 50) == " For N = 50 it is least after 4 thousand images."
-    two = closest(Evidence(gaps(0, falling) + gaps(1, later)), 50)
+    wide = {1e-6: 0.5, 1e6: 0.5}
+    two = closest(Evidence(gaps(0, falling | wide) + gaps(1, later | wide)), 50)
     assert two.at == (4.0, 8.0)
     assert two.value == pytest.approx(math.sqrt(32))
     # The interval is symmetric in log kimg, with Student's quantile for one degree of freedom.
     reach = 12.706 * (math.log(2) / math.sqrt(2)) / math.sqrt(2)
     assert (math.log(two.high / two.value), math.log(two.value / two.low)) == pytest.approx((reach, reach), rel=1e-3)
     assert "4, 8 thousand images (5.66 [" in told_closest(two, 50)
+    # Beyond the first and the last snapshot nobody has looked.
+    narrow = closest(Evidence(gaps(0, falling) + gaps(1, later)), 50)
+    assert (narrow.value, narrow.low, narrow.high) == (two.value, 2.0, 8.0)
     # Trainings that agree on a snapshot may have turned anywhere between its neighbours.
     same = closest(Evidence(gaps(0, falling) + gaps(1, falling)), 50)
     assert (same.low, same.high) == (2.0, 8.0)
