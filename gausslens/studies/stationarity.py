@@ -1,7 +1,8 @@
-"""Whether two models agree for what any two sets of images have in common: their mean colour and power spectrum.
+"""Which Gaussian models of a pair are near: that of their own few images, that of all, or one that knows no place.
 
 Two networks of few images each, stopped early or narrow, make alike images though the Gaussians of their images do not. The
-stationary Gaussians of these do (see `denoisers.stationary`). In a study's file:
+stationary Gaussians of these do (see `denoisers.stationary`): any few images have nearly one mean colour and power spectrum.
+So would networks near the Gaussian of all images, whichever they were shown. In a study's file:
 
     Part("early, stationary", stationary_compared(plan, both))
 
@@ -32,35 +33,45 @@ def stationary_compared(plan: Plan, both: Sequence[Cell]) -> Cell:
     return plan.on_model("compare_with_stationary", *both, module=__name__, splits=splits, **told)
 
 
-@versioned(1)
+@versioned(2)
 def compare_with_stationary(task: Task) -> Iterator[Record]:
     """Compare samples noise by noise. Options: `splits`, the training set of either model, and those of `loaded`.
 
     Yields:
-        agreement_rmse, agreement_nmse, agreement_correlation and agreement_ssim with `noise` same: of the `denoiser`
-        stationary, one set's with the other's; and of the first network with the samples of its own images' stationary
-        Gaussian, Gaussian and multi-delta denoiser, the `reference`.
+        agreement_rmse, agreement_nmse, agreement_correlation and agreement_ssim: with `noise` same of the `denoiser`
+        stationary, one set's with the other's; and with `noise` same and shuffled of the first network with the samples
+        of a `reference`: the stationary Gaussian, Gaussian and multi-delta denoiser of its own images, and gaussian_full,
+        the Gaussian of all that could have been trained on.
     """
     import torch
 
+    from ..denoisers.gaussian import GaussianDenoiser
     from ..denoisers.stationary import StationaryDenoiser
     from ..generation import best_device, generate
     from ..images import as_tensor
     from ..measures.similarity import agreement
     from ..measuring.records import of_similarity
+    from ..measuring.references import moments_of
     from .agreements import in_common
 
     device = best_device(cpu=task.options.get("cpu", False))
     pixels, splits = loaded(task)
     network = torch.as_tensor(task.inputs[0].arrays["network"])
-    samples = []
-    for split in task.options["splits"]:
-        denoiser = StationaryDenoiser(pixels[as_tensor(splits.named(split))]).to(device, torch.float32)
-        made = generate(denoiser, tuple(network.shape[1:]), len(network), device=device, dtype=torch.float32)
-        samples.append(made)
-    task.save_arrays(first=samples[0], second=samples[1])
-    tags = {"noise": "same", **in_common(*task.inputs)}
-    yield from of_similarity(agreement(*samples).same_noise, denoiser="stationary", **tags)
-    controls = {"stationary": samples[0], **{name: task.inputs[0].arrays[name] for name in _OWN}}
-    for name, control in controls.items():
-        yield from of_similarity(agreement(network, control).same_noise, denoiser="network", reference=name, **tags)
+
+    def chosen(split: str) -> "torch.Tensor":
+        return pixels[as_tensor(splits.named(split))]
+
+    def samples_of(denoiser: "torch.nn.Module") -> "torch.Tensor":
+        moved = denoiser.to(device, torch.float32)
+        return generate(moved, tuple(network.shape[1:]), len(network), device=device, dtype=torch.float32)
+
+    first, second = (samples_of(StationaryDenoiser(chosen(split))) for split in task.options["splits"])
+    task.save_arrays(first=first, second=second)
+    tags = in_common(*task.inputs)
+    yield from of_similarity(agreement(first, second).same_noise, denoiser="stationary", noise="same", **tags)
+    full = samples_of(GaussianDenoiser(moments_of(chosen("all"), device=device)))
+    references = {"stationary": first, "gaussian_full": full} | {name: task.inputs[0].arrays[name] for name in _OWN}
+    for name, samples in references.items():
+        found = agreement(network, samples)
+        for noise, likeness in (("same", found.same_noise), ("shuffled", found.shuffled)):
+            yield from of_similarity(likeness, denoiser="network", reference=name, noise=noise, **tags)

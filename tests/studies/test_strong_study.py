@@ -97,15 +97,19 @@ def test_stationary_gaussians_are_of_the_pair_s_images(findings):
         )
         for half in (1, 2)
     ]
-    of_pair = findings.evidence.where(quantity="agreement_correlation", role="early", noise="same")
+    of_pair = findings.evidence.where(quantity="agreement_correlation", role="early")
     (both,) = of_pair.where(denoiser="stationary").records
     assert both["value"] == pytest.approx(agreement(*made).same_noise.correlation.value)
     samples = {name: findings.array("early, seed 0, half 1", name) for name in ("network", "gaussian", "multidelta")}
-    own = {**samples, "stationary": made[0]}
+    everything = GaussianDenoiser(Moments.fit(digits[splits.named("all")])).to(torch.float32)
+    full = generate(everything, (1, 8, 8), findings.plan.samples, dtype=torch.float32)
+    own = {**samples, "stationary": made[0], "gaussian_full": full}
     network = own.pop("network")
     for reference, control in own.items():
-        (record,) = of_pair.where(denoiser="network", reference=reference).records
-        assert record["value"] == pytest.approx(agreement(network, control).same_noise.correlation.value)
+        expected = agreement(network, control)
+        for noise, likeness in (("same", expected.same_noise), ("shuffled", expected.shuffled)):
+            (record,) = of_pair.where(denoiser="network", reference=reference, noise=noise).records
+            assert record["value"] == pytest.approx(likeness.correlation.value)
 
 
 def test_one_of_a_pair_alone_is_not_shown(findings, monkeypatch):
