@@ -11,16 +11,19 @@ from .claims.findings import pixel_scale
 from .claims.thresholds import THRESHOLDS
 from .counterparts import COUNTERPARTS, LABELS
 from .describing import described
-from .drawing import CORRELATION, NOISE, RMSE, drawn, line, shown
+from .drawing import CORRELATION, NOISE, RMSE, drawn, line, lines, shown
 from .explaining import QUANTITY as EXPLAINED
 from .explaining import explained
 from .outputs import denoised
 from .plans import Plan
+from .refining import QUANTITY as REFINED
+from .refining import refined
 from .study import Findings, Part, Study
 from .trajectories import followed, trajectory_grid
 
 _NOISES = (0, 1, 2)  # whose trajectories are shown
 _SLIDER_PIXELS = 1_100_000  # of all pictures behind the slider, which keeps it small on the page
+_HIGH = 20.0  # noise levels from which on training is scarce
 _PAIRS = (
     ("network to Gaussian", "network", "gaussian", False),
     ("network to linear", "network", "linear", False),
@@ -47,7 +50,9 @@ def parts(plan: Plan) -> list[Part]:
         if plan.training["network"] in PUBLISHED:
             found.append(Part(f"explained variance, seed {seed}", explained(plan, model)))
     pictures = max(2, min(6, _SLIDER_PIXELS // (50 * plan.dim)))
-    found.append(Part("outputs", denoised(plan, plan.model(plan.sizes[-1], plan.shown), pictures=pictures)))
+    own = plan.model(plan.sizes[-1], plan.shown)
+    found.append(Part("outputs", denoised(plan, own, pictures=pictures)))
+    found.append(Part("refined", refined(plan, own)))
     return found
 
 
@@ -99,6 +104,25 @@ def draw(findings: Findings) -> list[Figure]:
             x=NOISE,
             y=RMSE,
             series=_on_inputs(findings.evidence.where(quantity="gap_rmse", denoiser="network", reference="gaussian")),
+        ),
+        CurveFigure(
+            title="A little more training at one noise level",
+            caption=f"RMSE between the network and the Gaussian denoiser at one noise level, on {plan.count} noisy held-out "
+            "images, while the network is trained further at that level alone, from where it ended. Where it falls at once, "
+            "the network was far from the Gaussian for want of training: few levels so high are drawn. Control: a level in the "
+            "middle, which is drawn often. One training.",
+            redraws=(27,),
+            claims=("C5", "C6"),
+            command=command,
+            x=Axis("images trained further"),
+            y=RMSE,
+            series=lines(
+                findings.evidence.where(quantity=REFINED),
+                "sigma",
+                lambda sigma: f"σ = {sigma:.3g}",
+                x="further",
+                dashed=lambda sigma: sigma < _HIGH,
+            ),
         ),
         CurveFigure(
             title="How much of the network its references explain",

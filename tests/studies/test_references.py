@@ -9,6 +9,7 @@ from small_studies import check_drawing, missing, run_small
 
 from gausslens import GaussianDenoiser, Moments, MultiDeltaDenoiser, karras_sigmas, load_denoiser
 from gausslens.images import dequantize, quantize
+from gausslens.measures.gaps import gap
 from gausslens.measuring import references
 from gausslens.measuring.references import load_run_images
 from gausslens.noise import draw_noise, draw_order
@@ -52,6 +53,21 @@ def test_no_claim_lacks_a_record(findings):
     found = missing(findings, "C5", "C7")
     assert len(found) == 3
     assert set(found.values()) == {None}
+
+
+def test_more_training_at_one_level_begins_where_training_ended(findings, model):
+    refined = findings.evidence.where(quantity="refined_rmse")
+    denoisers, images = model
+    for sigma, at_level in refined.by("sigma").items():
+        further = {record["further"]: record["value"] for record in at_level.records}
+        assert list(further) == [0, 512, 1024, 1536, 2048]
+        count = at_level.records[0]["count"]
+        began = gap(denoisers["network"], denoisers["gaussian"], images.held_out, [sigma], metric="rmse", count=count)
+        assert further[0] == pytest.approx(float(began.values[0]), rel=1e-5)
+        assert further[2048] != further[0]
+    # A network that has hardly seen high noise has something to learn there.
+    high = [record["value"] for record in refined.at(low=20).records]
+    assert high == sorted(high, reverse=True)
 
 
 def test_every_figure_is_drawn_and_none_from_nothing(findings, tmp_path):
