@@ -109,8 +109,8 @@ def draw(findings: Findings) -> list[Figure]:
             title="A little more training at one noise level",
             caption=f"RMSE between the network and the Gaussian denoiser at one noise level, on {plan.count} noisy held-out "
             "images, while the network is trained further at that level alone, from where it ended. Where it falls at once, "
-            "the network was far from the Gaussian for want of training: few levels so high are drawn. Control: a level in the "
-            "middle, which is drawn often. One training.",
+            "the network was far from the Gaussian for want of training: few levels so high are drawn. Control: a level in "
+            "the middle, which is drawn often. One training.",
             redraws=(27,),
             claims=("C5", "C6"),
             command=command,
