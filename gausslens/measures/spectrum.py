@@ -123,7 +123,7 @@ def alignment(
 
 def _leading(weight: Float[Tensor, "d d"], k: int) -> tuple[Float[Tensor, "d k"], Float[Tensor, "k"]]:
     """The k leading left singular vectors and singular values; by subspace iteration where all of them cost too much."""
-    # Of W Wᵀ or its projection: a GPU takes minutes for the singular values of a thousand rows, and seconds for this.
+    # Eigenvectors of W Wᵀ, or of its projection: symmetric, small and all that is asked for.
     basis = None if len(weight) <= _WHOLE else leading_basis(weight, k + max(_SPARE, k // 2), _ITERATIONS)
     rows = weight if basis is None else basis.T @ weight
     squares, vectors = torch.linalg.eigh(rows @ rows.T)
