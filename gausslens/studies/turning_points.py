@@ -28,8 +28,8 @@ class Turning(NamedTuple):
     Attributes:
         at: the length of training in kimg at which each training's distance is least, by seed.
         value: their geometric mean.
-        low: lower end of its 95 % interval over trainings, at least to the snapshot before and at most to the first; None with
-            fewer than two.
+        low: lower end of its 95 % interval over trainings, at least to the snapshot before and at most to the first; None
+            with fewer than two.
         high: upper end.
     """
 
