@@ -1,9 +1,10 @@
 """Training a little longer at one noise level: is a network far from the Gaussian there for want of training?
 
 Of the noise levels that training draws, few are high: of 512 thousand images about ten have σ > 42. So the network goes on
-from where it ended, at one level alone, by Adam on the plain denoising loss with fresh noise, and is compared with the
-Gaussian on the way. A level in the middle, where training was plentiful, is the control: what does not change there is what
-the network is, and what changes at once at high noise is what it had not been shown. In a study's file:
+from where it ended, at one level alone, by Adam on the plain denoising loss with fresh noise and a step size that falls to
+nothing, and is compared with the Gaussian on the way. A level in the middle, where training was plentiful, is the control:
+what does not change there is what the network is, and what changes at once at high noise is what it had not been shown. In a
+study's file:
 
     Part("refined", refined(plan, model))
 """
@@ -17,7 +18,7 @@ from .plans import Plan
 QUANTITY = "refined_rmse"
 _PLACES = (1, 5)  # of ten levels: σ = 42 and, as a control, 1.5
 _BATCH, _STEPS, _LOOKS = 32, 64, 4
-_STEP_SIZE, _RISE = 2e-4, 5  # of Adam, and the steps over which it rises
+_STEP_SIZE, _RISE = 2e-4, 5  # of Adam at its largest, and the steps over which it rises
 
 
 def refined(plan: Plan, model: Cell) -> Cell:
@@ -29,7 +30,7 @@ def refined(plan: Plan, model: Cell) -> Cell:
     return plan.on_model("refine_at_levels", model, module=__name__, calls=calls, sigmas=sigmas)
 
 
-@versioned(1)
+@versioned(2)
 def refine_at_levels(task: Task) -> Iterator[Record]:
     """Train the network on its own training images at one level after the other, each time from where it ended.
 
@@ -64,7 +65,7 @@ def refine_at_levels(task: Task) -> Iterator[Record]:
             if step == _STEPS:
                 break
             for group in optimizer.param_groups:
-                group["lr"] = _STEP_SIZE * min((step + 1) / _RISE, 1.0)
+                group["lr"] = _STEP_SIZE * min((step + 1) / _RISE, 1 - step / _STEPS)
             draws = torch.arange(step * _BATCH, (step + 1) * _BATCH)
             noise = draw_noise(seed, draws, shape, stream="refine").to(subject.device)
             clean = dequantize(train.images[chosen[step]]).to(subject.device)
