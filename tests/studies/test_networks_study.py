@@ -94,5 +94,6 @@ def test_larger_images_keep_the_width_and_are_halved_as_often_as_they_can_be(sha
 
     plan = small_plan("networks")
     training = {"network": "unet", "width": 24, "batch": 128, "learning_rate": 5e-3}
-    options = model_of(replace(plan, shape=shape, training=training), "adm", 64, 0).options["config"]
-    assert (options["width"], tuple(options["multipliers"]), options["learning_rate"]) == (24, multipliers, 1e-3)
+    for name, rate in (("ddpmpp", 1e-3), ("adm", 3e-4)):
+        options = model_of(replace(plan, shape=shape, training=training), name, 64, 0).options["config"]
+        assert (options["width"], tuple(options["multipliers"]), options["learning_rate"]) == (24, multipliers, rate)
