@@ -44,6 +44,7 @@ _HOME = {
     "ConfigError": "errors",
     "DataError": "errors",
     "CheckpointError": "errors",
+    "MemoryShortError": "errors",
     "MissingExtraError": "errors",
 }
 

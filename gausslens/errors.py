@@ -4,7 +4,8 @@
     ├── ConfigError        an argument or option that cannot be meant (also a ValueError)
     ├── DataError          images or labels that cannot be used (also a ValueError)
     ├── CheckpointError    a file that cannot be read back, or does not belong here (also a ValueError)
-    └── MissingExtraError  an optional package is not installed (also an ImportError)
+    ├── MissingExtraError  an optional package is not installed (also an ImportError)
+    └── MemoryShortError   memory does not suffice (also a MemoryError)
 
 Each message says what was expected, what arrived and what to do.
 """
@@ -28,6 +29,10 @@ class CheckpointError(GausslensError, ValueError):
 
 class MissingExtraError(GausslensError, ImportError):
     """An optional package is not installed."""
+
+
+class MemoryShortError(GausslensError, MemoryError):
+    """Memory does not suffice."""
 
 
 def told(error: BaseException) -> str:

@@ -83,6 +83,12 @@ def _costs_with_use(cells: Sequence[Cell]) -> dict[str, float]:
     return costs
 
 
+def _is_short_of_memory(error: BaseException) -> bool:
+    from torch import OutOfMemoryError
+
+    return isinstance(error, MemoryError | OutOfMemoryError)
+
+
 def run_cells(
     cells: Iterable[Cell],
     folder: Path,
@@ -99,7 +105,7 @@ def run_cells(
         cells: from the most to the least informative.
         folder: of cells, finished or not.
         on: "here", "pool" or "ray".
-        workers: how many cells run at a time.
+        workers: how many cells run at a time; one fewer each time that memory does not suffice.
         budget: seconds after which no cell should be running; None is no limit.
         finished: is told of each cell that was run, in this process.
         progress: is told now and then how far it all is.
@@ -200,6 +206,8 @@ class _Engine:
             elif isinstance(error, BrokenProcessPool):
                 broken = error
                 self._give_back(cell, error, alone=alone)
+            elif not alone and _is_short_of_memory(error):
+                self._make_room_for(cell)
             elif isinstance(error, Exception):
                 self.outcome.failed[cell] = error
             else:
@@ -217,6 +225,11 @@ class _Engine:
         else:
             self.suspects.discard(cell.identity)
             self.outcome.failed[cell] = error
+
+    def _make_room_for(self, cell: Cell) -> None:
+        """Try a cell again that found too little memory beside others, with one fewer at a time from now on."""
+        self.workers -= 1
+        self.todo.insert(0, cell)
 
     def _count_broken(self) -> None:
         self.broken_pools += 1

@@ -22,7 +22,7 @@ from ..data.duplicates import find_duplicates
 from ..data.loading import ImageSet, load_images
 from ..data.manifests import manifest
 from ..data.splits import Splits
-from ..errors import ConfigError, DataError, GausslensError, MissingExtraError
+from ..errors import ConfigError, DataError, MemoryShortError, MissingExtraError
 from ..generation import best_device
 from ..images import as_tensor
 from ..nn import build_network, default_options
@@ -54,7 +54,8 @@ def train(config: TrainConfig, *, progress: bool = False, report: Callable[[floa
         ConfigError: on options that do not fit the data, the network or the run that is there.
         DataError: on images or labels that cannot be used.
         CheckpointError: if the run cannot be read or written, or another process is writing it.
-        GausslensError: if training diverges or memory does not suffice.
+        GausslensError: if training diverges.
+        MemoryShortError: if memory does not suffice.
         KeyboardInterrupt: after Ctrl-C, with the state saved; after SIGTERM the program exits with code 143.
     """
     if not isinstance(config, TrainConfig):
@@ -206,14 +207,14 @@ def _clear_about_memory(config: TrainConfig) -> Iterator[None]:
         Nothing.
 
     Raises:
-        GausslensError: if memory does not suffice.
+        MemoryShortError: if memory does not suffice.
     """
     try:
         yield
     except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError, and so is a CPU's
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
             raise
-        raise GausslensError(
+        raise MemoryShortError(
             f"memory does not suffice for {config.network} with a batch of {config.batch} images: "
             "use a smaller batch or width, or more devices; what was saved is kept."
         ) from error

@@ -133,6 +133,20 @@ def test_a_cell_whose_worker_always_dies_fails_alone(tmp_path):
     assert _values(tmp_path, [innocent, beside]) == [1, 4]
 
 
+def test_cells_that_find_too_little_memory_are_tried_again_with_fewer_beside_them(tmp_path):
+    crowd = [Cell("toy_cells:need_room", {"number": number, "room": 1}) for number in range(4)]
+    outcome = run_cells([*crowd, add(1)], tmp_path, workers=3)
+    assert not outcome.failed
+    assert all(CellStore(tmp_path).is_done(cell) for cell in crowd)
+
+
+def test_a_cell_that_finds_too_little_memory_alone_fails(tmp_path):
+    giant = Cell("toy_cells:need_room", {"room": 0})
+    outcome = run_cells([add(1, steps=20), giant, add(2)], tmp_path, workers=2)
+    assert list(outcome.failed) == [giant]
+    assert isinstance(outcome.failed[giant], MemoryError)
+
+
 def test_a_budget_leaves_out_what_does_not_fit_and_what_needs_it(tmp_path):
     cheap, dear = add(1, cost=0.01), add(2, cost=1e6)
     above = add(3, dear, cost=0.01)

@@ -25,6 +25,7 @@ from gausslens import (
     ConfigError,
     DataError,
     GausslensError,
+    MemoryShortError,
     MissingExtraError,
     load_denoiser,
     train,
@@ -224,7 +225,7 @@ def test_too_little_memory_is_one_clear_sentence(tmp_path, monkeypatch, error):
 
     monkeypatch.setattr(sessions.Session, "_update", fail)
     with pytest.raises(
-        GausslensError, match="memory does not suffice for unet with a batch of 16 images: use a smaller"
+        MemoryShortError, match="memory does not suffice for unet with a batch of 16 images: use a smaller"
     ):
         train(config(tmp_path))
 

@@ -164,16 +164,16 @@ def each_seed(evidence: Evidence, measure: Measure) -> list[Number]:
     """The statistic of each seed that has the records for it.
 
     Raises:
-        MissingError: if none has.
+        MissingError: if none has, for the reason of the first: of later ones there may be little yet.
     """
-    numbers, reason = [], MissingError("no record")
+    numbers, reasons = [], []
     for records in evidence.seeds():
         try:
             numbers.append(measure(records))
         except MissingError as error:
-            reason = error
+            reasons.append(error)
     if not numbers:
-        raise reason
+        raise reasons[0] if reasons else MissingError("no record")
     return numbers
 
 
