@@ -23,12 +23,19 @@ def train_model(task: Task) -> Iterator[Record]:
 
     Yields:
         The training's records.
+
+    Raises:
+        GausslensError: if the training has collapsed: what it came to says nothing about networks.
     """
     from ..config import TrainConfig
+    from ..errors import GausslensError
+    from ..training.collapse import collapse_told
     from ..training.running import train
 
     where = {"data": task.options["data"], "cpu": task.options.get("cpu", False), "out": str(task.folder)}
     run = train(TrainConfig(**task.options["config"], **where), report=task.report)
+    if told := collapse_told(run.records()):
+        raise GausslensError(told)
     for record in run.records():
         yield {**tags_of(run), **record}
 

@@ -40,6 +40,7 @@ def perform(options: Options, how: Manner) -> None:
     """Train."""
     from ..data.loading import load_images
     from ..data.splits import Splits
+    from ..training.collapse import collapse_told
     from ..training.running import resolve, train
 
     config = TrainConfig(**{field.name: getattr(options, field.name) for field in fields(TrainConfig)})
@@ -61,6 +62,8 @@ def perform(options: Options, how: Manner) -> None:
             more = ", …" if len(skipped) > _NAMED else ""
             print(f"Left out {len(skipped)} broken: {', '.join(skipped[:_NAMED])}{more}.", file=sys.stderr)
         print(f"Duplicates: {run.manifest['duplicates']}.", file=sys.stderr)
+        if told := collapse_told(run.records()):
+            print(f"gausslens: {told}", file=sys.stderr)
         losses = {r["on"]: r["value"] for r in run.records() if r["quantity"] == "denoising_loss"}
         print(", ".join(f"denoising loss {value:.4f} ({on.replace('_', '-')})" for on, value in losses.items()))
         following = f"gausslens {'sample' if config.sigma is None else 'measure'} {run.path}"

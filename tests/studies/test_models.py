@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gausslens import load_denoiser
+from gausslens import GausslensError, load_denoiser
 from gausslens.studies.cells import Cell, CellStore
 from gausslens.studies.engine import run_cells
 from gausslens.studies.models import run_of
@@ -74,3 +74,12 @@ def test_a_stopped_training_under_another_name_is_no_matter(tmp_path):
     outcome = run_cells([cell("pictures")], tmp_path / "cells", on="here")
     assert not outcome.failed
     assert "pictures" in run_of(store.result(cell("pictures"))).path.name
+
+
+def test_a_model_that_has_collapsed_is_not_taken(tmp_path, monkeypatch):
+    monkeypatch.setattr("gausslens.training.collapse.collapse_told", lambda records: "training has collapsed: a test.")
+    options = {"config": CONFIG, "content_hash": "any"}
+    model = Cell("gausslens.studies.models:train_model", options, circumstances=WHERE)
+    outcome = run_cells([model], tmp_path, on="here")
+    assert [type(error) for error in outcome.failed.values()] == [GausslensError]
+    assert not CellStore(tmp_path).is_done(model)

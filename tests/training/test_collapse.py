@@ -1,0 +1,42 @@
+"""Collapse of a training: told of one, and not of spikes, noise or slow learning."""
+
+import math
+import random
+
+import pytest
+
+from gausslens.training.collapse import collapse_told
+
+FALLING = [0.2 + 0.7 * math.exp(-step / 5) for step in range(40)]
+
+
+def _records(losses):
+    return [{"quantity": "loss", "value": loss, "kimg": 6.4 * (step + 1)} for step, loss in enumerate(losses)]
+
+
+def test_a_loss_that_falls_and_jumps_back_for_good_is_told_with_its_numbers():
+    told = collapse_told(_records([0.91, 0.56, 0.29, 0.25, *[0.94 - 0.004 * step for step in range(36)]]))
+    assert told is not None
+    assert "0.91 to begin with, was 0.25 after 25.6 kimg, and is 0.808 now" in told
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        FALLING,
+        [*FALLING[:20], 40.0, 5.0, 0.9, *FALLING[20:]],  # a spike that passes
+        [*FALLING, 0.9, 0.9],  # not for long yet
+        [1.6, 1.1, 1.0, *[1.3] * 20],  # little was learned at any time
+        [0.25, 0.24, *[0.5] * 20],  # nothing can be learned
+        [0.9, 0.3, 0.9, 0.9],  # too short to tell
+        [],
+    ],
+)
+def test_other_curves_are_not_told(losses):
+    assert collapse_told(_records(losses)) is None
+
+
+def test_noise_around_a_loss_that_cannot_fall_is_not_told():
+    draw = random.Random(0)
+    for _ in range(200):
+        assert collapse_told(_records([0.25 * draw.uniform(0.7, 1.3) for _ in range(20)])) is None
