@@ -3,8 +3,8 @@
 With steps that are too large Adam may throw a network back to where it began, and leave it there: ADM on CIFAR-10 fell from
 a loss of .91 to .25 in 45 thousand images, was at .94 after 58, and at .77 after 512. What has been learned is how far the
 loss L has fallen since training began, L₀ − L. A training has collapsed if it once had learned half of L₀ or more, and over
-its last records has kept less than half of the most that it had learned. Spikes that pass are no collapse, nor is a loss that
-can hardly fall since noise is high: there it may even rise, while the average of the weights improves.
+its last records has kept less than half of the most that it had learned. Spikes that pass are no collapse, nor is a loss
+that can hardly fall since noise is high: there it may even rise, while the average of the weights improves.
 """
 
 import statistics
