@@ -25,7 +25,7 @@ from gausslens.studies.claims.evidence import Evidence
 from gausslens.studies.claims.findings import Control, Statistic
 from gausslens.studies.claims.verdicts import Verdict
 from gausslens.studies.config import STUDIES
-from gausslens.studies.copying import SHOWN, copy_arrays, copy_finished, shorter
+from gausslens.studies.copying import SHOWN, copy_arrays, copy_finished, is_copy, shorter
 from gausslens.studies.drawing import line
 from gausslens.studies.explaining import QUANTITY as EXPLAINED
 from gausslens.studies.plans import Plan
@@ -141,7 +141,7 @@ def draw(found: list[Findings], folder: Path) -> list[Record]:
 
 
 def keep_shown(found: list[Findings], cells: Path, published: Path) -> None:
-    """Publish what figures are drawn of beside records, such as a few samples of a model."""
+    """Publish what figures are drawn of beside records, such as a few samples of a model, if it is of the same training."""
     if cells.resolve() == published.resolve():
         return
     shown: dict[str, set[str]] = {}
@@ -150,7 +150,8 @@ def keep_shown(found: list[Findings], cells: Path, published: Path) -> None:
         for name, arrays in findings.seen.items():
             shown.setdefault(name, set()).update(arrays)
     for name, arrays in shown.items():
-        copy_arrays(cells / name, published / name, arrays, images=SHOWN)
+        if is_copy(published / name, cells / name):
+            copy_arrays(cells / name, published / name, arrays, images=SHOWN)
 
 
 def claims(plan: Plan, judged: list[Verdict], drawn: list[Record]) -> Iterator[str]:

@@ -69,16 +69,26 @@ def copy_arrays(source: Path, target: Path, names: Collection[str], *, images: i
     return path
 
 
+def is_copy(target: Path, source: Path) -> bool:
+    """Whether a cell's folder has the records of another one: a model that was trained again has others, on a GPU."""
+    return (target / "records.jsonl").read_text() == _records(source)
+
+
 def _copy_cell(source: Path, target: Path, images: int) -> list[Path]:
     told = json.loads((source / "done.json").read_text())
     found, files = Result(source, told["options"]), [target / "records.jsonl", target / "done.json"]
-    lines = (json.dumps({name: shorter(value) for name, value in record.items()}) for record in found.records)
     target.mkdir(parents=True, exist_ok=True)
-    save_text(files[0], "".join(f"{line}\n" for line in lines))
+    save_text(files[0], _records(source))
     if images and found.arrays:
         files.insert(1, copy_arrays(source, target, found.arrays, images=images))
     save_text(target / "done.json", json.dumps(told | {"partial": True}, indent=1) + "\n")
     return files
+
+
+def _records(cell: Path) -> str:
+    """The records of a cell, as they travel."""
+    lines = ({name: shorter(value) for name, value in record.items()} for record in Result(cell, {}).records)
+    return "".join(f"{json.dumps(line)}\n" for line in lines)
 
 
 def _copy_study(source: Path, target: Path) -> list[Path]:

@@ -7,7 +7,7 @@ from toy_cells import add
 
 from gausslens.runs import Run
 from gausslens.studies.cells import CellStore
-from gausslens.studies.copying import copy_finished
+from gausslens.studies.copying import copy_finished, is_copy
 from gausslens.studies.engine import run_cells
 
 
@@ -93,3 +93,15 @@ def test_a_study_takes_its_sessions_along_and_leaves_the_path_of_its_images(tmp_
     assert copied.settings["data"] == "digits.npz"
     assert [session["started"] for session in copied.provenance["sessions"]] == sorted(names.values())
     assert not copy_finished(tmp_path / "here", tmp_path / "there")
+
+
+def test_a_copy_is_told_from_the_same_cell_done_again_with_another_outcome(tmp_path):
+    here, there = tmp_path / "here", tmp_path / "there"
+    cell = add(2 / 3)
+    _done(here, cell)
+    copy_finished(here, there)
+    source, target = (folder / "cells" / cell.name for folder in (here, there))
+    assert is_copy(target, source)
+    record = json.loads((source / "records.jsonl").read_text())
+    (source / "records.jsonl").write_text(json.dumps(record | {"value": 0.67}) + "\n")
+    assert not is_copy(target, source)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gausslens.studies.claims.evidence import MissingError, Number, mean, slope
+from gausslens.studies.claims.evidence import Evidence, MissingError, Number, mean, slope
+from gausslens.studies.claims.findings import each_seed
 from gausslens.studies.claims.inference import Combined, combine, holm, spearman, spearman_tails, student_tail
 
 
@@ -113,3 +114,12 @@ def test_logarithms_of_nothing_are_missing():
         Number(0.0).log()
     with pytest.raises(MissingError, match="is 0"):
         Number(1.0) / Number(0.0)
+
+
+def test_what_is_missing_is_said_of_the_first_seed():
+    def refuse(records):
+        raise MissingError(f"nothing of seed {records.records[0]['seed']}")
+
+    evidence = Evidence([{"quantity": "any", "value": 1.0, "seed": seed} for seed in (0, 1)])
+    with pytest.raises(MissingError, match="nothing of seed 0"):
+        each_seed(evidence, refuse)
