@@ -18,8 +18,8 @@ _REDUCED: dict[str, Any] = {"width": 16, "multipliers": (1, 2), "blocks": 1, "at
 # noise levels, and NCSN++, which tells levels apart by random frequencies, is then erratic there: they are spread wider.
 _REDUCED_TRAINING: dict[str, Any] = {"batch": 32, "learning_rate": 6e-3, "level_spread": 1.6}
 _REDUCED_SHARE = 1 / 8
-# Adam's step sizes that networks bear without reduced depth. ADM of width 64 on CIFAR-10, on its way to 1e-3, broke at .9e-3
-# after 50 thousand images, from a loss of .25 to one of .94, and did not recover.
+# Adam's step sizes that networks bear without reduced depth. When that of ADM, of width 64 on CIFAR-10, reached 1e-3, its
+# loss rose from .25 to .94, and the network did not recover.
 _LARGEST_RATES = {"adm": 3e-4}
 _LARGEST_RATE = 1e-3
 _SETTLING = 1 / 10  # share of training over which the step size rises, and half-life of the average, as published
