@@ -52,6 +52,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs"))
     parser.add_argument("--only", default="", help="studies, comma-separated, in the order to do them; by default all")
     parser.add_argument("--splits", default="", help="only what needs no models but those of these training sets")
+    parser.add_argument("--networks", default="", help="only what needs no models but those of these networks")
     parser.add_argument("--seeds", default=SEEDS, help="which seeds, in the order to do them")
     parser.add_argument("--minutes", type=float, help="when to stop beginning new work")
     parser.add_argument("--workers", type=int, default=3, help="models at a time: one does not fill a large GPU")
@@ -92,15 +93,16 @@ def work(config: StudyConfig, args: argparse.Namespace) -> None:
         of = " ".join(str(config[name]) for name in ("network", "width", "split", "seed") if name in config)
         print(f"{time.monotonic() - start:6.0f} s  {cell.name} {of}: {seconds:.1f} s", flush=True)
 
+    def failed(cell: Cell, error: Exception) -> None:
+        print(f"{time.monotonic() - start:6.0f} s  failed: {cell.name}: {error!r}", flush=True)
+
     plan = replace(plan, studies=config.only or plan.studies)
     cells = [cell for seed in args.seeds.split(",") for cell in cells_of_seed(plan, int(seed))]
-    if args.splits:
-        wanted = set(args.splits.split(","))
-        cells = [cell for cell in cells if splits_of(cell) <= wanted]
+    for field, words in (("split", args.splits), ("network", args.networks)):
+        if words:
+            cells = [cell for cell in cells if of_models(cell, field) <= set(words.split(","))]
     left = None if args.minutes is None else 60 * args.minutes
-    outcome = run_cells(cells, args.out / "cells", workers=args.workers, budget=left, finished=told)
-    for cell, error in outcome.failed.items():
-        print(f"failed: {cell.name}: {error!r}", flush=True)
+    outcome = run_cells(cells, args.out / "cells", workers=args.workers, budget=left, finished=told, failed=failed)
     print(f"{len(outcome.left_out)} cells left, {len(outcome.skipped)} skipped", flush=True)
 
 
@@ -112,10 +114,10 @@ def cells_of_seed(plan: Plan, seed: int) -> list[Cell]:
     return [cell for cell in cells_of(more) if cell.identity in planned - known]
 
 
-def splits_of(cell: Cell) -> set[str]:
-    """The training sets of the models that a cell is or needs."""
-    own = {cell.options["config"]["split"]} if "config" in cell.options else set()
-    return own.union(*(splits_of(needed) for needed in cell.needs))
+def of_models(cell: Cell, field: str) -> set[str]:
+    """A field of the configs of all models that a cell is or needs."""
+    own = {cell.options["config"][field]} if "config" in cell.options else set()
+    return own.union(*(of_models(needed, field) for needed in cell.needs))
 
 
 def pack(folder: Path, published: Path, target: Path, names: Collection[str]) -> None:

@@ -97,6 +97,7 @@ def run_cells(
     workers: int = 1,
     budget: float | int | None = None,
     finished: Callable[[Cell], None] | None = None,
+    failed: Callable[[Cell, Exception], None] | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Outcome:
     """Run cells, and what they need.
@@ -108,16 +109,26 @@ def run_cells(
         workers: how many cells run at a time; one fewer each time that memory does not suffice.
         budget: seconds after which no cell should be running; None is no limit.
         finished: is told of each cell that was run, in this process.
+        failed: is told of each that failed, as soon as it has.
         progress: is told now and then how far it all is.
 
     Returns:
         What failed, what was skipped for it, and what was left out.
     """
-    return _Engine(cells, folder, on, 1 if on == "here" else workers, budget).run(finished, progress)
+    return _Engine(cells, folder, on, 1 if on == "here" else workers, budget, failed).run(finished, progress)
 
 
 class _Engine:
-    def __init__(self, cells: Iterable[Cell], folder: Path, on: str, workers: int, budget: float | int | None) -> None:
+    def __init__(
+        self,
+        cells: Iterable[Cell],
+        folder: Path,
+        on: str,
+        workers: int,
+        budget: float | int | None,
+        failed: Callable[[Cell, Exception], None] | None,
+    ) -> None:
+        self.tell_failure = failed
         self.store, self.folder, self.on, self.workers = CellStore(folder), folder, on, workers
         wanted = in_order(cell for cell in cells if not self.store.is_done(cell))
         self.done = {cell.identity for cell in wanted if self.store.is_complete(cell)}
@@ -209,7 +220,7 @@ class _Engine:
             elif not alone and _is_short_of_memory(error):
                 self._make_room_for(cell)
             elif isinstance(error, Exception):
-                self.outcome.failed[cell] = error
+                self._fail(cell, error)
             else:
                 raise error
         if broken is not None:
@@ -224,7 +235,12 @@ class _Engine:
             self.todo.insert(0, cell)
         else:
             self.suspects.discard(cell.identity)
-            self.outcome.failed[cell] = error
+            self._fail(cell, error)
+
+    def _fail(self, cell: Cell, error: Exception) -> None:
+        self.outcome.failed[cell] = error
+        if self.tell_failure is not None:
+            self.tell_failure(cell, error)
 
     def _make_room_for(self, cell: Cell) -> None:
         """Try a cell again that found too little memory beside others, with one fewer at a time from now on."""

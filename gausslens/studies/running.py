@@ -108,7 +108,7 @@ def study(
         config: what to study, and how.
         plan: as `plan_study` makes it; None makes it.
         progress: is told now and then how far it is.
-        tell: is told, in words, of each study that is finished.
+        tell: is told, in words, of each study that is finished, and of each cell that fails.
 
     Returns:
         The run, its page, and what failed or was left out.
@@ -133,6 +133,10 @@ def study(
             if tell is not None:
                 tell(f"finished {', '.join(fresh)}; see {page}")
 
+    def regret(cell: Cell, error: Exception) -> None:
+        if tell is not None:
+            tell(f"failed: {cell.name}: {error}")
+
     outcome = run_cells(
         [cell for wanted in cells.values() for cell in wanted],
         store.path,
@@ -140,6 +144,7 @@ def study(
         workers=config.workers or default_workers(cpu=plan.cpu),
         budget=None if config.budget is None else 60 * config.budget,
         finished=look,
+        failed=regret,
         progress=progress,
     )
     return Studied(run, *write_report(run, images=pictures, svg=config.svg), outcome)

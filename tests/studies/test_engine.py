@@ -142,9 +142,11 @@ def test_cells_that_find_too_little_memory_are_tried_again_with_fewer_beside_the
 
 def test_a_cell_that_finds_too_little_memory_alone_fails(tmp_path):
     giant = Cell("toy_cells:need_room", {"room": 0})
-    outcome = run_cells([add(1, steps=20), giant, add(2)], tmp_path, workers=2)
+    told = []
+    outcome = run_cells([add(1, steps=20), giant, add(2)], tmp_path, workers=2, failed=lambda *what: told.append(what))
     assert list(outcome.failed) == [giant]
     assert isinstance(outcome.failed[giant], MemoryError)
+    assert told == [(giant, outcome.failed[giant])]
 
 
 def test_a_budget_leaves_out_what_does_not_fit_and_what_needs_it(tmp_path):
