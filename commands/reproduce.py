@@ -100,7 +100,12 @@ def work(config: StudyConfig, args: argparse.Namespace) -> None:
     cells = [cell for seed in args.seeds.split(",") for cell in cells_of_seed(plan, int(seed))]
     for field, words in (("split", args.splits), ("network", args.networks)):
         if words:
-            cells = [cell for cell in cells if of_models(cell, field) <= set(words.split(","))]
+            known, wanted = set().union(*(of_models(cell, field) for cell in cells)), set(words.split(","))
+            if wanted - known:
+                sys.exit(
+                    f"no {field} {', '.join(sorted(wanted - known))} in this work; there are {', '.join(sorted(known))}"
+                )
+            cells = [cell for cell in cells if of_models(cell, field) <= wanted]
     left = None if args.minutes is None else 60 * args.minutes
     outcome = run_cells(cells, args.out / "cells", workers=args.workers, budget=left, finished=told, failed=failed)
     print(f"{len(outcome.left_out)} cells left, {len(outcome.skipped)} skipped", flush=True)

@@ -44,7 +44,6 @@ _HOME = {
     "ConfigError": "errors",
     "DataError": "errors",
     "CheckpointError": "errors",
-    "MemoryShortError": "errors",
     "MissingExtraError": "errors",
 }
 

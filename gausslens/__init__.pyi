@@ -13,7 +13,6 @@ from .errors import CheckpointError as CheckpointError
 from .errors import ConfigError as ConfigError
 from .errors import DataError as DataError
 from .errors import GausslensError as GausslensError
-from .errors import MemoryShortError as MemoryShortError
 from .errors import MissingExtraError as MissingExtraError
 from .measures.copying import memorization as memorization
 from .measures.curves import Curve as Curve

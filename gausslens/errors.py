@@ -35,6 +35,14 @@ class MemoryShortError(GausslensError, MemoryError):
     """Memory does not suffice."""
 
 
+def is_short_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory does not suffice; torch's are RuntimeErrors that say so in words alone."""
+    words = ("out of memory", "can't allocate memory")
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    )
+
+
 def told(error: BaseException) -> str:
     """What an error of somebody else's code says, in one line that has an end."""
     text = " ".join(str(error).split())

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..errors import GausslensError
+from ..errors import GausslensError, is_short_of_memory
 from .cells import Cell, CellStore
 from .executors import carry_out, make_executor, share_done
 
@@ -83,12 +83,6 @@ def _costs_with_use(cells: Sequence[Cell]) -> dict[str, float]:
     return costs
 
 
-def _is_short_of_memory(error: BaseException) -> bool:
-    from torch import OutOfMemoryError
-
-    return isinstance(error, MemoryError | OutOfMemoryError)
-
-
 def run_cells(
     cells: Iterable[Cell],
     folder: Path,
@@ -106,7 +100,7 @@ def run_cells(
         cells: from the most to the least informative.
         folder: of cells, finished or not.
         on: "here", "pool" or "ray".
-        workers: how many cells run at a time; one fewer each time that memory does not suffice.
+        workers: how many cells run at a time; one fewer each time that one finds too little memory beside others.
         budget: seconds after which no cell should be running; None is no limit.
         finished: is told of each cell that was run, in this process.
         failed: is told of each that failed, as soon as it has.
@@ -128,12 +122,13 @@ class _Engine:
         budget: float | int | None,
         failed: Callable[[Cell, Exception], None] | None,
     ) -> None:
-        self.tell_failure = failed
-        self.store, self.folder, self.on, self.workers = CellStore(folder), folder, on, workers
+        self.store, self.folder, self.on, self.tell_failure = CellStore(folder), folder, on, failed
+        self.workers = self.most_workers = workers
         wanted = in_order(cell for cell in cells if not self.store.is_done(cell))
         self.done = {cell.identity for cell in wanted if self.store.is_complete(cell)}
         self.todo = [cell for cell in wanted if cell.identity not in self.done]
         self.running: dict[Future[float], Cell] = {}
+        self.crowded: set[str] = set()  # cells beside which others have run since they were begun
         self.suspects: set[str] = set()
         self.attempts: dict[str, int] = {}  # of suspects that died alone
         self.broken_pools = 0  # since a cell was finished
@@ -150,7 +145,7 @@ class _Engine:
                 try:
                     while executor is not None and len(self.running) < self._most and (cell := self._next()):
                         try:
-                            self.running[executor.submit(carry_out, cell, self.folder)] = cell
+                            self._note_begun(cell, executor.submit(carry_out, cell, self.folder))
                         except BrokenProcessPool:  # it broke before anything said so
                             self.todo.insert(0, cell)
                             raise
@@ -183,6 +178,12 @@ class _Engine:
                 self.todo.remove(cell)
                 return cell
         return None
+
+    def _note_begun(self, cell: Cell, future: Future[float]) -> None:
+        self.running[future] = cell
+        self.crowded.discard(cell.identity)
+        if len(self.running) > 1:
+            self.crowded.update(one.identity for one in self.running.values())
 
     def _put_aside(self, cell: Cell, where: list[Cell], known: set[str]) -> None:
         self.todo.remove(cell)
@@ -217,7 +218,7 @@ class _Engine:
             elif isinstance(error, BrokenProcessPool):
                 broken = error
                 self._give_back(cell, error, alone=alone)
-            elif not alone and _is_short_of_memory(error):
+            elif cell.identity in self.crowded and is_short_of_memory(error):
                 self._make_room_for(cell)
             elif isinstance(error, Exception):
                 self._fail(cell, error)
@@ -238,13 +239,15 @@ class _Engine:
             self._fail(cell, error)
 
     def _fail(self, cell: Cell, error: Exception) -> None:
+        if is_short_of_memory(error):  # alone, so that others are not to blame
+            self.workers = self.most_workers
         self.outcome.failed[cell] = error
         if self.tell_failure is not None:
             self.tell_failure(cell, error)
 
     def _make_room_for(self, cell: Cell) -> None:
         """Try a cell again that found too little memory beside others, with one fewer at a time from now on."""
-        self.workers -= 1
+        self.workers = max(self.workers - 1, 1)
         self.todo.insert(0, cell)
 
     def _count_broken(self) -> None:

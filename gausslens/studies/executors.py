@@ -4,6 +4,7 @@ Each is an `Executor` of `concurrent.futures`, so that the engine need not know 
 everywhere, which makes two cells at once on two cores faster than one after the other, and its numbers the same.
 """
 
+import gc
 import logging
 import multiprocessing
 import os
@@ -11,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from pathlib import Path
@@ -73,9 +75,20 @@ def carry_out(cell: Cell, folder: Path) -> float:
     try:
         with uncompiled():
             return CellStore(folder).carry_out(cell, _Reporter(folder / cell.name / "share"))
+    except BaseException as error:
+        _let_go(error)
+        raise
     finally:
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()  # other workers on this GPU may need it before this one does again
+        if torch.cuda.is_initialized():  # other workers on this GPU may need its memory before this one does again
+            gc.collect()
+            torch.cuda.empty_cache()
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Forget what the frames that an error came through held: a pool keeps its last error, and tensors with it."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def share_done(cell: Cell, folder: Path) -> float:

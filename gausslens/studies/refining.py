@@ -18,7 +18,7 @@ from .plans import Plan
 QUANTITY = "refined_rmse"
 _PLACES = (1, 5)  # of ten levels: σ = 42 and, as a control, 1.5
 _BATCH, _STEPS, _LOOKS = 32, 64, 4
-_STEP_SIZE, _RISE = 2e-4, 5  # of Adam at its largest, and the steps over which it rises
+_STEP_SIZE, _RISE = 2e-4, 5  # of Adam, and the steps over which it rises before it falls
 
 
 def refined(plan: Plan, model: Cell) -> Cell:

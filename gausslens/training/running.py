@@ -22,7 +22,7 @@ from ..data.duplicates import find_duplicates
 from ..data.loading import ImageSet, load_images
 from ..data.manifests import manifest
 from ..data.splits import Splits
-from ..errors import ConfigError, DataError, MemoryShortError, MissingExtraError
+from ..errors import ConfigError, DataError, MemoryShortError, MissingExtraError, is_short_of_memory
 from ..generation import best_device
 from ..images import as_tensor
 from ..nn import build_network, default_options
@@ -211,8 +211,8 @@ def _clear_about_memory(config: TrainConfig) -> Iterator[None]:
     """
     try:
         yield
-    except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError, and so is a CPU's
-        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+    except (RuntimeError, MemoryError) as error:
+        if not is_short_of_memory(error):
             raise
         raise MemoryShortError(
             f"memory does not suffice for {config.network} with a batch of {config.batch} images: "

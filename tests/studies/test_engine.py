@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
@@ -133,15 +134,38 @@ def test_a_cell_whose_worker_always_dies_fails_alone(tmp_path):
     assert _values(tmp_path, [innocent, beside]) == [1, 4]
 
 
-def test_cells_that_find_too_little_memory_are_tried_again_with_fewer_beside_them(tmp_path):
-    crowd = [Cell("toy_cells:need_room", {"number": number, "room": 1}) for number in range(4)]
-    outcome = run_cells([*crowd, add(1)], tmp_path, workers=3)
+class _Crowd(Executor):
+    """Work that is begun while other work is there finds too little memory, both at once or one after the other."""
+
+    def __init__(self, together):
+        self.together, self.there, self.beside, self.most = together, [], set(), 0
+
+    def submit(self, work, cell, folder):
+        future = Future()
+        self.there.append(future)
+        self.most = max(self.most, len(self.there))
+        if len(self.there) > 1:
+            self.beside.update(self.there)
+        return future
+
+    def go_on(self):
+        ending = list(self.there) if self.together else self.there[:1]
+        self.there = self.there[len(ending) :]
+        for future in ending:
+            future.set_exception(MemoryError()) if future in self.beside else future.set_result(1.0)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_cells_that_found_too_little_memory_beside_each_other_are_done_one_by_one(together, tmp_path, monkeypatch):
+    crowd = _Crowd(together)
+    monkeypatch.setattr("gausslens.studies.engine.make_executor", lambda on, workers: crowd)
+    outcome = run_cells([add(1), add(2)], tmp_path, workers=2, progress=lambda progress: crowd.go_on())
+    assert crowd.most == 2
     assert not outcome.failed
-    assert all(CellStore(tmp_path).is_done(cell) for cell in crowd)
 
 
 def test_a_cell_that_finds_too_little_memory_alone_fails(tmp_path):
-    giant = Cell("toy_cells:need_room", {"room": 0})
+    giant = Cell("toy_cells:need_more", {})
     told = []
     outcome = run_cells([add(1, steps=20), giant, add(2)], tmp_path, workers=2, failed=lambda *what: told.append(what))
     assert list(outcome.failed) == [giant]

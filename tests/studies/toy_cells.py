@@ -56,18 +56,9 @@ def die(task: Task):
 
 
 @versioned(1)
-def need_room(task: Task):
-    """Finds too little memory beside another of its kind."""
-    here = task.folder.parent / f"here {task.folder.name}"
-    here.touch()
-    try:
-        for _ in range(20):
-            if len(list(task.folder.parent.glob("here *"))) > task.options["room"]:
-                raise MemoryError(f"there is room for {task.options['room']}")
-            time.sleep(0.02)
-    finally:
-        here.unlink()
-    return [{"quantity": "done", "value": 1}]
+def need_more(task: Task):
+    """Finds too little memory, whoever is there."""
+    raise MemoryError("there is never enough")
 
 
 @versioned(1)

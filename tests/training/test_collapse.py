@@ -11,7 +11,9 @@ FALLING = [0.2 + 0.7 * math.exp(-step / 5) for step in range(40)]
 
 
 def _records(losses):
-    return [{"quantity": "loss", "value": loss, "kimg": 6.4 * (step + 1)} for step, loss in enumerate(losses)]
+    return [
+        {"quantity": "loss", "value": loss, "kimg": 6.4 * (step + 1), "count": 6400} for step, loss in enumerate(losses)
+    ]
 
 
 def test_a_loss_that_falls_and_jumps_back_for_good_is_told_with_its_numbers():
@@ -39,4 +41,17 @@ def test_other_curves_are_not_told(losses):
 def test_noise_around_a_loss_that_cannot_fall_is_not_told():
     draw = random.Random(0)
     for _ in range(200):
-        assert collapse_told(_records([0.25 * draw.uniform(0.7, 1.3) for _ in range(20)])) is None
+        assert collapse_told(_records([0.25 * draw.lognormvariate(0, 0.15) for _ in range(20)])) is None
+
+
+def test_weights_whose_average_keeps_what_was_learned_have_not_collapsed():
+    losses = _records([0.41, 0.25, 0.17, *[0.31] * 10])
+    assert collapse_told(losses) is not None
+    averaged = {"quantity": "denoising_loss", "on": "train", "value": 0.146, "kimg": 83.2}
+    assert collapse_told([*losses, averaged]) is None
+    assert collapse_told([*losses, averaged | {"value": 0.36}]) is not None
+
+
+def test_records_of_a_few_steps_do_not_count():
+    few_steps = {"quantity": "loss", "value": 0.1, "kimg": 300.0, "count": 128}
+    assert collapse_told([*_records([0.9] * 20), few_steps]) is None

@@ -25,11 +25,11 @@ from gausslens import (
     ConfigError,
     DataError,
     GausslensError,
-    MemoryShortError,
     MissingExtraError,
     load_denoiser,
     train,
 )
+from gausslens.errors import MemoryShortError
 from gausslens.measuring.references import load_run_images
 from gausslens.storage import load_tensors
 from gausslens.training import running

@@ -173,7 +173,7 @@ def each_seed(evidence: Evidence, measure: Measure) -> list[Number]:
         except MissingError as error:
             reasons.append(error)
     if not numbers:
-        raise reasons[0] if reasons else MissingError("no record")
+        raise next(iter(reasons), MissingError("no record"))
     return numbers
 
 
