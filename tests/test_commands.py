@@ -103,6 +103,34 @@ def test_drawings_are_replaced_and_what_they_show_is_kept(tmp_path):
         )
 
 
+def test_pictures_of_a_model_that_was_trained_again_do_not_replace_those_that_were_measured(tmp_path):
+    publish, plan = _load("publish"), small_plan("size", seeds=1)
+    runs, results = tmp_path / "runs" / "cells", tmp_path / "results" / "cells"
+    part = next(part for part in find_study("size").parts(plan) if part.key.startswith("samples of"))
+
+    def train(value):
+        """As a parcel brings it: without weights."""
+        shutil.rmtree(runs, ignore_errors=True)
+        _finish(runs.parent, part.cell.name, value, partial=True)
+        samples = {name: torch.full((40, 1, 8, 8), value, dtype=torch.uint8) for name in SAMPLES}
+        save_tensors(runs / part.cell.name / "arrays.safetensors", samples, kind=ARRAYS)
+        copy_finished(runs.parent, results.parent)
+        publish.keep_shown([findings_in(plan, "size", runs)], runs, results)
+
+    for value in (1, 2):
+        train(value)
+    shown, _ = load_tensors(results / part.cell.name / "arrays.safetensors", kind=ARRAYS)
+    assert int(shown["network"].max()) == 1
+
+
+def test_a_cell_knows_the_networks_and_training_sets_that_it_needs():
+    of_models = _load("reproduce").of_models
+    plan = small_plan("networks")
+    pair = next(part.cell for part in find_study("networks").parts(plan) if part.key == "ncsnpp and adm, seed 0")
+    assert of_models(pair, "network") == {"ncsnpp", "adm"}
+    assert len(of_models(pair, "split")) == 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("study", sorted(RESULTS.glob("*/study-*")), ids=lambda path: path.parent.name)
 def test_what_is_published_follows_from_its_records(study, tmp_path, monkeypatch):
