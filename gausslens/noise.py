@@ -8,6 +8,7 @@ denoisers measured with one seed see the same noise, image by image.
 import hashlib
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -97,12 +98,17 @@ def draw_noise(
     size = math.prod(shape)
     rows = max(1, _BLOCK_NUMBERS // max(size, 1))
     block_of = indices // rows
-    # Explicit, so that a user's default dtype or device changes nothing.
-    noise = torch.empty(len(indices), size, dtype=torch.float32, device="cpu")
+    plain: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}  # whatever a user's defaults are
+    noise = torch.empty(len(indices), size, **plain)
+    first = int(indices[0]) if len(indices) else 0
+    consecutive = torch.equal(indices, torch.arange(first, first + len(indices), device="cpu"))
     for block in block_of.unique().tolist():
+        source, start = generator(seed, stream, block), block * rows - first
+        if consecutive and 0 <= start <= len(indices) - rows:  # a whole block, drawn where it belongs
+            torch.randn(rows, size, generator=source, out=noise[start : start + rows], **plain)
+            continue
         here = block_of == block
-        draws = torch.randn(rows, size, generator=generator(seed, stream, block), dtype=torch.float32, device="cpu")
-        noise[here] = draws[indices[here] % rows]
+        noise[here] = torch.randn(rows, size, generator=source, **plain)[indices[here] % rows]
     return noise.reshape(len(indices), *shape)
 
 
