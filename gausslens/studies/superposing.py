@@ -29,28 +29,30 @@ def vary_weights(task: Task) -> Iterator[Record]:
     (held_out,) = (inputs for inputs in subject.inputs if inputs.name == "held_out")
     how = {"count": subject.config.count, "seed": subject.config.seed, "device": subject.device, **held_out.options}
     asked = [
-        *(("network", metric, inputs, False) for metric in ("cosine", "nmse") for inputs in ("images", "noise")),
-        ("network", "cosine", "images", True),
-        *((name, "cosine", "images", False) for name in subject.controls),
+        *(("network", inputs, False, ("cosine", "nmse")) for inputs in ("images", "noise")),
+        ("network", "images", True, ("cosine",)),
+        *((name, "images", False, ("cosine",)) for name in subject.controls),
     ]
-    for done, (name, metric, inputs, affine) in enumerate(asked):
+    alphas = [math.sqrt(square) for square in _SQUARES]
+    for done, (name, inputs, affine, metrics) in enumerate(asked):
         task.report(done / len(asked))
         said = {**tags, "denoiser": name, "on": "held_out" if inputs == "images" else inputs, "affine": affine}
+        # Both measures of one weight follow each other, while the answers that they share are remembered.
         curves = {
-            math.sqrt(square): linearity(
+            (metric, alpha): linearity(
                 *(subject.remembering[name], held_out.images, subject.sigmas),
                 metric=metric,
                 affine=affine,
                 inputs=inputs,
-                alpha=math.sqrt(square),
+                alpha=alpha,
                 **how,
             )
-            for square in _SQUARES
+            for alpha in alphas
+            for metric in metrics
         }
-        equal = curves[math.sqrt(_SQUARES[0])]
-        for alpha, curve in curves.items():
+        for (metric, alpha), curve in curves.items():
             for record in of_curve(f"linearity_{metric}", curve, alpha=alpha):
                 yield {**said, **record}
-            if metric == "cosine" and not affine and curve is not equal:
-                for record in of_curve("linearity_difference", equal - curve, alpha=alpha):
+            if metric == "cosine" and not affine and alpha != alphas[0]:
+                for record in of_curve("linearity_difference", curves[metric, alphas[0]] - curve, alpha=alpha):
                     yield {**said, **record}
