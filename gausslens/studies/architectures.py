@@ -20,8 +20,7 @@ _REDUCED_TRAINING: dict[str, Any] = {"batch": 32, "learning_rate": 6e-3, "level_
 _REDUCED_SHARE = 1 / 8
 # Adam's step sizes that networks bear without reduced depth. When that of ADM, of width 64 on CIFAR-10, reached 1e-3, its
 # loss rose from .25 to .94, and the network did not recover.
-_LARGEST_RATES = {"adm": 3e-4}
-_LARGEST_RATE = 1e-3
+_LARGEST_RATES = {"ncsnpp": 1e-3, "ddpmpp": 1e-3, "adm": 3e-4}
 _SETTLING = 1 / 10  # share of training over which the step size rises, and half-life of the average, as published
 
 
@@ -50,7 +49,7 @@ def architecture(plan: Plan, name: str) -> dict[str, Any]:
         "network": name,
         "multipliers": _fitting(layout["multipliers"], plan.shape),
         "blocks": layout["blocks"],
-        "learning_rate": min(plan.training["learning_rate"], _LARGEST_RATES.get(name, _LARGEST_RATE)),
+        "learning_rate": min(plan.training["learning_rate"], _LARGEST_RATES[name]),
         "ramp_kimg": plan.kimg * _SETTLING,
         "ema_kimg": plan.kimg * _SETTLING,
     }

@@ -34,9 +34,10 @@ def train_model(task: Task) -> Iterator[Record]:
 
     where = {"data": task.options["data"], "cpu": task.options.get("cpu", False), "out": str(task.folder)}
     run = train(TrainConfig(**task.options["config"], **where), report=task.report)
-    if told := collapse_told(run.records()):
+    records = run.records()
+    if told := collapse_told(records):
         raise GausslensError(told)
-    for record in run.records():
+    for record in records:
         yield {**tags_of(run), **record}
 
 

@@ -31,7 +31,7 @@ _SMALL: dict[str, dict[str, Any]] = {
 # Beside it on larger images; the published ones keep their own layout beside a published network.
 _LARGER: dict[str, dict[str, Any]] = {"skipnet": {"width": 32}, "dit": {"width": 128, "blocks": 4}, "ncsnpp": {}}
 _LARGER_TRAINING: dict[str, Any] = {"batch": 128, "learning_rate": 1e-3, "share": 1 / 4}
-_LARGER_RATES = {"dit": 3e-4}  # with 1e-3 twelve blocks diverged at one of ten levels of CIFAR-10
+_CAREFUL = {"dit": {"learning_rate": 3e-4}}  # with 1e-3 twelve blocks diverged at one of ten levels of CIFAR-10
 _RISE = 1 / 10  # share of training over which the step size rises
 _LINEAR_SHARE, _LINEAR_KIMG = 4, 400.0
 _LINEAR_KIMG_PER_DIM = 5.0
@@ -65,8 +65,7 @@ def autoencoder(plan: Plan, name: str, n: int, seed: int, sigma: float) -> Cell:
     else:
         layout = architecture(plan, name) if name == "ncsnpp" else default_options(name, plan.shape)
         recipe = {option: layout[option] for option in _LAYOUT if option in layout}
-        recipe |= {**(_LARGER[name] if small_network else {}), **_LARGER_TRAINING}
-        recipe["learning_rate"] = _LARGER_RATES.get(name, recipe["learning_rate"])
+        recipe |= {**(_LARGER[name] if small_network else {}), **_LARGER_TRAINING, **_CAREFUL.get(name, {})}
     recipe.setdefault("multipliers", default_options(name, plan.shape).get("multipliers"))
     length = _lengths(plan.kimg * recipe.pop("share"), recipe["batch"])
     return plan.model(n, seed, network=name, sigma=sigma, **recipe, **length)
