@@ -135,42 +135,47 @@ def test_a_cell_whose_worker_always_dies_fails_alone(tmp_path):
 
 
 class _Crowd(Executor):
-    """Work that is begun while other work is there finds too little memory, both at once or one after the other."""
+    """Work finds too little memory if more is there at any time than its cell's option `room`; it ends when told to."""
 
-    def __init__(self, together):
-        self.together, self.there, self.beside, self.most = together, [], set(), 0
+    def __init__(self, together=False):
+        self.together, self.there, self.most_seen, self.crowds = together, {}, {}, []
 
     def submit(self, work, cell, folder):
         future = Future()
-        self.there.append(future)
-        self.most = max(self.most, len(self.there))
-        if len(self.there) > 1:
-            self.beside.update(self.there)
+        self.there[future] = cell
+        self.crowds.append(len(self.there))
+        self.most_seen |= {one: max(self.most_seen.get(one, 0), len(self.there)) for one in self.there}
         return future
 
     def go_on(self):
-        ending = list(self.there) if self.together else self.there[:1]
-        self.there = self.there[len(ending) :]
-        for future in ending:
-            future.set_exception(MemoryError()) if future in self.beside else future.set_result(1.0)
+        for future in list(self.there)[: None if self.together else 1]:
+            cell = self.there.pop(future)
+            if self.most_seen[future] > cell.options["room"]:
+                future.set_exception(MemoryError("there is no room"))
+            else:
+                future.set_result(1.0)
 
 
 @pytest.mark.parametrize("together", [True, False])
 def test_cells_that_found_too_little_memory_beside_each_other_are_done_one_by_one(together, tmp_path, monkeypatch):
     crowd = _Crowd(together)
     monkeypatch.setattr("gausslens.studies.engine.make_executor", lambda on, workers: crowd)
-    outcome = run_cells([add(1), add(2)], tmp_path, workers=2, progress=lambda progress: crowd.go_on())
-    assert crowd.most == 2
+    cells = [add(number, room=1) for number in (1, 2)]
+    outcome = run_cells(cells, tmp_path, workers=2, progress=lambda progress: crowd.go_on())
+    assert crowd.crowds == [1, 2, 1, 1]
     assert not outcome.failed
 
 
-def test_a_cell_that_finds_too_little_memory_alone_fails(tmp_path):
-    giant = Cell("toy_cells:need_more", {})
-    told = []
-    outcome = run_cells([add(1, steps=20), giant, add(2)], tmp_path, workers=2, failed=lambda *what: told.append(what))
+def test_a_cell_that_finds_too_little_memory_alone_fails_and_others_get_their_workers_back(tmp_path, monkeypatch):
+    crowd, told = _Crowd(), []
+    monkeypatch.setattr("gausslens.studies.engine.make_executor", lambda on, workers: crowd)
+    giant, *others = (add(number, room=room) for number, room in enumerate((0, 9, 9, 9)))
+    run = {"failed": lambda *what: told.append(what), "progress": lambda progress: crowd.go_on()}
+    outcome = run_cells([giant, *others], tmp_path, workers=2, **run)
     assert list(outcome.failed) == [giant]
-    assert isinstance(outcome.failed[giant], MemoryError)
     assert told == [(giant, outcome.failed[giant])]
+    # The giant beside another, alone, and the other two beside each other.
+    assert crowd.crowds == [1, 2, 1, 1, 2]
 
 
 def test_a_budget_leaves_out_what_does_not_fit_and_what_needs_it(tmp_path):

@@ -56,12 +56,6 @@ def die(task: Task):
 
 
 @versioned(1)
-def need_more(task: Task):
-    """Finds too little memory, whoever is there."""
-    raise MemoryError("there is never enough")
-
-
-@versioned(1)
 def save_and_leave(task: Task):
     """Takes a minute, or until SIGTERM, as training does: then it keeps what there is, in its own time, and leaves."""
     noted = []
