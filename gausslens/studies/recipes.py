@@ -72,9 +72,14 @@ def autoencoder(plan: Plan, name: str, n: int, seed: int, sigma: float) -> Cell:
 
 
 def _linear(plan: Plan, sigma: float) -> dict[str, Any]:
-    """A step of Adam moves the output by σ√d times the step size, so high noise takes smaller ones."""
+    """A step of Adam moves the output by σ√d times the step size, so high noise and many dimensions take smaller ones.
+
+    It is 1e-2/√(s·u·min(s, u)) with s = max(1, d/64) and u = 1 + σ/4. At high noise the answer is smaller as well, so that
+    the step size falls with all of s; where noise is low, √s suffices, and smaller steps would not arrive.
+    """
     least, needed = max(_LINEAR_SHARE, plan.dim / 32) * plan.kimg, max(_LINEAR_KIMG, _LINEAR_KIMG_PER_DIM * plan.dim)
-    rate = 1e-2 / math.sqrt((1 + sigma / 4) * max(1.0, plan.dim / 64))
+    more_dims, more_noise = max(1.0, plan.dim / 64), 1 + sigma / 4
+    rate = 1e-2 / math.sqrt(more_dims * more_noise * min(more_dims, more_noise))
     batch = 256 if max(plan.shape[1:]) <= _SMALL_PIXELS else 1024
     training = {"network": "linear", "sigma": sigma, "batch": batch, "learning_rate": float(f"{rate:.3g}")}
     return {**training, **_lengths(min(least, needed), batch)}
