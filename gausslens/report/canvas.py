@@ -9,11 +9,13 @@ FAINT = "#DDDDDD"
 GREY = "#555555"
 
 _LETTER = 0.56  # the mean width of a letter of the font, in its size
+_MORE_IF_WIDE = 0.2  # for capitals and signs
 
 
 def text_width(text: str, size: float = FONT) -> float:
     """About how wide a text is; there is no font to ask."""
-    return len(text) * size * _LETTER
+    wide = sum(letter.isupper() or letter in "+=−–%" for letter in text)
+    return size * (_LETTER * len(text) + _MORE_IF_WIDE * wide)
 
 
 class Canvas:
