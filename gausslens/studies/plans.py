@@ -29,6 +29,7 @@ _MODELS = "gausslens.studies.models"
 _REPETITION = 100  # added to all seeds for each repetition of a study
 OTHER_HALF = 1000  # added to the seed of a model on the second of two disjoint sets: the two share nothing
 _TIMES = (1 / 48, 1 / 32, 1 / 24, 1 / 16, 1 / 12, 1 / 8, 1 / 6, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
+_EARLY_KIMG = 12.0  # by when a network on small images has learned something, and has not turned to its own images yet
 # Images of few pixels: a network that two cores train in a quarter of a minute, and that can memorise in that time.
 _QUICK_PIXELS = 16
 _LAYOUT = ("width", "multipliers", "blocks", "attention")
@@ -111,8 +112,10 @@ class Plan:
 
     @property
     def times(self) -> tuple[float, ...]:
-        """When the study of time looks, in kimg; the end is the last."""
-        return (*(_rounded(share * self.kimg) for share in _TIMES), self.kimg)
+        """When the study of time looks, in kimg; the end is the last. A long training is looked at early as well."""
+        halvings = max(math.ceil(math.log2(_TIMES[0] * self.kimg / _EARLY_KIMG)), 0)
+        shares = (*(_TIMES[0] / 2**n for n in range(halvings, 0, -1)), *_TIMES)
+        return (*(_rounded(share * self.kimg) for share in shares), self.kimg)
 
     @property
     def short(self) -> float:

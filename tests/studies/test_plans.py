@@ -79,6 +79,13 @@ def test_snapshots_are_kept_for_the_studies_that_look_at_them():
     assert made.short in made.model(made.few, 0, width=4).options["config"]["snapshots"]
 
 
+def test_a_long_training_is_looked_at_early_as_well():
+    assert plan(kimg=512.0).times[0] == 10.7
+    assert plan(kimg=2048.0).times[:4] == (10.7, 21.3, 42.7, 64.0)
+    assert plan(kimg=577.0).times[:2] == (6.01, 12.0)
+    assert list(plan(kimg=4096.0).times) == sorted(plan(kimg=4096.0).times)
+
+
 def test_the_fewest_images_that_are_taken_suffice_for_a_plan(tmp_path):
     np.savez(tmp_path / "few.npz", images=np.zeros((84, 8, 8, 1), np.uint8))
     made = plan_study(StudyConfig(str(tmp_path / "few.npz"), held_out=20))
