@@ -33,7 +33,7 @@ _CIRCUMSTANCES = {
 }
 _TUPLES = ("value_range", "multipliers", "attention", "snapshots")
 _WHOLE = {"size": 1, "held_out": 0, "split_seed": 0, "width": 1, "blocks": 1, "batch": 1, "seed": 0}
-_POSITIVE = ("sigma", "level_spread", "learning_rate", "clip_gradient", "kimg")
+_POSITIVE = ("sigma", "level_spread", "learning_rate", "kimg")
 _NOT_NEGATIVE = ("ramp_kimg", "ema_kimg")
 _FRACTIONS = ("dropout", "augment")
 
@@ -119,9 +119,6 @@ class TrainConfig:
     """Adam's step size after the ramp."""
     ramp_kimg: float | None = None
     """Thousands of images over which the learning rate rises from 0."""
-    clip_gradient: float | None = None
-    """Shorten a step's gradient to this norm if it is longer, for a training that falls back or diverges; about what is
-    usual, 0.5 for the published networks. By default it is taken as it is."""
     ema_kimg: float | None = None
     """Half-life of the weights' moving average, in thousands of images; early on, 5 % of the images so far."""
     kimg: float | None = None
@@ -205,8 +202,6 @@ class TrainConfig:
             The digits; equal for two resolved configs exactly when one run can serve both.
         """
         semantic = {name: value for name, value in asdict(self).items() if name not in _CIRCUMSTANCES}
-        if self.clip_gradient is None:  # runs of before there was a choice keep their names
-            del semantic["clip_gradient"]
         learned = content_hash if labels_hash is None else [content_hash, labels_hash]
         text = json.dumps([VERSION, learned, semantic], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]

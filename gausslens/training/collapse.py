@@ -40,5 +40,5 @@ def collapse_told(records: Iterable[dict[str, Any]]) -> str | None:
         return None
     return (
         f"training has collapsed: its loss, {first:.3g} to begin with, was {best['value']:.3g} after {best['kimg']:g} kimg, "
-        f"and is {now:.3g} now. Try a smaller learning rate, a longer ramp or clipped gradients."
+        f"and is {now:.3g} now. Try a smaller learning rate or a longer ramp."
     )

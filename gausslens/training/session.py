@@ -243,8 +243,7 @@ class Session:
         raise GausslensError(
             f"training diverged: {what} at step {step} ({step * self.batch / 1000:.6g} kimg; noise levels {low:.3g} to "
             f"{high:.3g}, learning rate {self.learning_rate:.3g}). The state of step {self.checkpoints.saved_step} and the "
-            f"snapshots before are kept in {self.run.path}. Try a smaller learning rate, a longer ramp or clipped "
-            f"gradients{advice}."
+            f"snapshots before are kept in {self.run.path}. Try a smaller learning rate or a longer ramp{advice}."
         )
 
     def _snapshot(self) -> None:

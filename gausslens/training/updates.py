@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..config import TrainConfig
 from ..denoisers.preconditioned import Preconditioned
@@ -98,8 +98,6 @@ class WeightUpdate:
             denoised = self._model(x0 + sigma[:, None, None, None] * eps, sigma, labels, augment)
         loss = (loss_weights(self._config, self._denoiser, sigma) * squared_errors(denoised, x0)).mean()
         self._backward(loss)
-        if self._config.clip_gradient is not None:
-            nn.utils.clip_grad_norm_(self._denoiser.parameters(), self._config.clip_gradient)
         self._adam.step()
         self._adam.zero_grad()
         return (loss.detach(),)
