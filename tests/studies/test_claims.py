@@ -218,6 +218,19 @@ def test_ranks_need_five_sizes():
     assert verdict_on("C14", records).reason == "5 sizes needed, 4 found"
 
 
+def test_an_interval_of_a_correlation_ends_at_one():
+    swapped = {SIZES[3]: SIZES[4], SIZES[4]: SIZES[3]}
+    records = [
+        {**found, "n": swapped.get(found["n"], found["n"])}
+        if found["seed"] == 2 and found["quantity"] == "gl_relative"
+        else found
+        for found in c14(1)
+    ]
+    rank = next(part for part in verdict_on("C14", records).statistics if "Spearman" in part.name)
+    assert rank.value == pytest.approx(2.9 / 3)
+    assert 0.8 < rank.low < rank.value < rank.high == 1
+
+
 def test_small_models_that_agree_refute_strong_generalization():
     records = [
         {**found, "value": 0.2, "low": 0.19, "high": 0.21} if found["role"] == "small" else found for found in c15(1)

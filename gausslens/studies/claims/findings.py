@@ -114,7 +114,7 @@ def rank_statistic(
         pairs: the two quantities of one seed.
 
     Returns:
-        The statistic. Its p-values are at least those of random orders.
+        The statistic. Its p-values are at least those of random orders, and its interval ends at ±1.
     """
     found: list[tuple[list[Real], list[Real]]] = []
 
@@ -127,7 +127,8 @@ def rank_statistic(
     if result.p_holds is None or result.p_fails is None:
         return result
     upper, lower = spearman_tails(found)
-    return replace(result, p_holds=max(result.p_holds, upper), p_fails=max(result.p_fails, lower))
+    low, high = (None if end is None else min(max(end, -1.0), 1.0) for end in (result.low, result.high))
+    return replace(result, low=low, high=high, p_holds=max(result.p_holds, upper), p_fails=max(result.p_fails, lower))
 
 
 def bound(name: str, threshold: str, evidence: Evidence) -> Statistic:
