@@ -63,6 +63,7 @@ PAPER = {
     "C20": "principal components at σ ≥ 10",
     "C21": "exact",
 }
+_UNKNOWN = "not measured"
 
 
 def main() -> None:
@@ -169,6 +170,8 @@ def claims(plan: Plan, judged: list[Verdict], drawn: list[Record]) -> Iterator[s
     yield "| claim, number | study, units | ours [95 %] | threshold | the paper's | verdict |"
     yield "|---|---|---|---|---|---|"
     for verdict in judged:
+        if not _is_about(plan, verdict.claim):
+            continue
         studies = ", ".join(name for name in STUDIES if verdict.claim in find_study(name).claims)
         of_claim = (entry for entry in drawn if verdict.claim in entry["claims"])
         seen = ", ".join(_linked(plan, entry, str(number)) for number, entry in enumerate(of_claim, 1))
@@ -192,6 +195,8 @@ def figures(plan: Plan, found: list[Findings], drawn: list[Record]) -> Iterator[
     yield "| the paper's | drawn as | by |"
     yield "|---|---|---|"
     for number in range(1, 31):
+        if not _is_about(plan, number):
+            continue
         redrawn = [entry for entry in drawn if number in entry["redraws"]]
         links = (_linked(plan, entry, entry["title"]) for entry in redrawn)
         by = list(dict.fromkeys(entry["study"] for entry in redrawn)) or [
@@ -208,13 +213,22 @@ def verdicts() -> Iterator[str]:
     Yields:
         Lines.
     """
-    published = sorted(RESULTS.glob("*/verdicts.jsonl"))
-    judged = [[json.loads(line) for line in path.read_text().splitlines()] for path in published]
-    yield f"| claim | {' | '.join(path.parent.name for path in published)} |"
-    yield f"|---|{'---|' * len(published)}"
-    for of_data in zip(*judged, strict=True):
+    judged = {}
+    for path in sorted(RESULTS.glob("*/verdicts.jsonl")):
+        told = [json.loads(line) for line in path.read_text().splitlines()]
+        if sum(_at_a_glance(claim) != _UNKNOWN for claim in told) > len(told) / 2:  # else a study of something special
+            judged[path.parent.name] = told
+    yield f"| claim | {' | '.join(judged)} |"
+    yield f"|---|{'---|' * len(judged)}"
+    for of_data in zip(*judged.values(), strict=True):
         yield f"| **{of_data[0]['claim']}** {of_data[0]['text']} | {' | '.join(map(_at_a_glance, of_data))} |"
     yield ""
+
+
+def _is_about(plan: Plan, what: str | int) -> bool:
+    """Whether to tell of a claim or a figure of the paper: of all, but where few studies are planned of those alone."""
+    studies = [find_study(name) for name in plan.studies]
+    return len(studies) > len(STUDIES) / 2 or any(what in (*study.claims, *study.figures) for study in studies)
 
 
 def _told(verdict: Verdict) -> Record:
@@ -242,7 +256,7 @@ def _at_a_glance(told: Record) -> str:
     sides = [part["as_claimed"] for part in told["statistics"]]
     known = [side for side in sides if side is not None]
     if not known:
-        return "not measured"
+        return _UNKNOWN
     missing = f", {len(sides) - len(known)} not measured" if len(known) < len(sides) else ""
     return f"{told['verdict']}; {sum(known)} of {len(known)} as claimed{missing}"
 

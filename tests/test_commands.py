@@ -14,7 +14,8 @@ import torch
 from gausslens.storage import load_tensors, save_tensors
 from gausslens.studies.catalogue import find_study
 from gausslens.studies.cells import ARRAYS
-from gausslens.studies.config import StudyConfig
+from gausslens.studies.claims import judge
+from gausslens.studies.config import STUDIES, StudyConfig
 from gausslens.studies.copying import SHOWN, copy_finished
 from gausslens.studies.distillation_pictures import SHOWN_SIGMA
 from gausslens.studies.outputs import denoised
@@ -121,6 +122,21 @@ def test_pictures_of_a_model_that_was_trained_again_do_not_replace_those_that_we
         train(value)
     shown, _ = load_tensors(results / part.cell.name / "arrays.safetensors", kind=ARRAYS)
     assert int(shown["network"].max()) == 1
+
+
+def test_few_studies_are_told_with_their_own_claims_and_figures(tmp_path):
+    publish = _load("publish")
+
+    def told(*studies):
+        plan = replace(small_plan("time"), studies=studies)
+        found = [findings_in(plan, name, tmp_path) for name in studies]
+        lines = [*publish.claims(plan, judge([]), []), *publish.figures(plan, found, [])]
+        return [
+            line.split("|")[1].split()[0].strip("*") for line in lines if line.startswith(("| **C", "| 8 ", "| 9 "))
+        ]
+
+    assert told("time", "capacity") == ["C11", "C12", "C13", "8"]
+    assert told(*STUDIES) == [*(f"C{number}" for number in range(1, 22)), "8", "9"]
 
 
 def test_a_cell_knows_the_networks_and_training_sets_that_it_needs():
