@@ -155,9 +155,10 @@ def test_gaps_are_relative_to_the_data_except_for_the_papers_images():
 def test_the_papers_linearity_is_judged_for_the_papers_images_alone():
     names = {
         data: [part.name for part in verdict_on("C1", [{**found, "data": data} for found in c1(1)]).statistics]
-        for data in ("toy", "cifar10")
+        for data in ("toy", "cifar10", "cifar10-long")
     }
     assert len(names["toy"]) == 1
+    assert names["cifar10"] == names["cifar10-long"]
     assert len(names["cifar10"]) == 3
 
 

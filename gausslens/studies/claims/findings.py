@@ -114,7 +114,7 @@ def rank_statistic(
         pairs: the two quantities of one seed.
 
     Returns:
-        The statistic. Its p-values are at least those of random orders, and its interval ends at ±1.
+        The statistic. Its p-values are at least those of random orders.
     """
     found: list[tuple[list[Real], list[Real]]] = []
 
@@ -127,8 +127,7 @@ def rank_statistic(
     if result.p_holds is None or result.p_fails is None:
         return result
     upper, lower = spearman_tails(found)
-    low, high = (None if end is None else min(max(end, -1.0), 1.0) for end in (result.low, result.high))
-    return replace(result, low=low, high=high, p_holds=max(result.p_holds, upper), p_fails=max(result.p_fails, lower))
+    return replace(result, p_holds=max(result.p_holds, upper), p_fails=max(result.p_fails, lower))
 
 
 def bound(name: str, threshold: str, evidence: Evidence) -> Statistic:
@@ -178,13 +177,18 @@ def each_seed(evidence: Evidence, measure: Measure) -> list[Number]:
     return numbers
 
 
+def of_the_papers_images(evidence: Evidence) -> bool:
+    """Whether records are of data that the paper's thresholds are meant for, also by a name such as cifar10-long."""
+    return any(str(record.get("data")).partition("-")[0] in PIXEL_UNITS for record in evidence.records)
+
+
 def pixel_scale(evidence: Evidence) -> float:
     """What gaps are divided by: 1 for the paper's images, the data's RMS elsewhere.
 
     Raises:
         MissingError: if no record says what that is.
     """
-    if any(record.get("data") in PIXEL_UNITS for record in evidence.records):
+    if of_the_papers_images(evidence):
         return 1.0
     scale = evidence.where(quantity="data_rms").one().value
     if scale <= 0:
@@ -194,7 +198,7 @@ def pixel_scale(evidence: Evidence) -> float:
 
 def unit_words(evidence: Evidence) -> str:
     """What to say of a gap's unit: nothing for the paper's images."""
-    return "" if any(record.get("data") in PIXEL_UNITS for record in evidence.records) else ", over the data's RMS"
+    return "" if of_the_papers_images(evidence) else ", over the data's RMS"
 
 
 def _against(name: str, threshold: Threshold, combined: Combined, images: int | None) -> Statistic:
@@ -205,4 +209,7 @@ def _against(name: str, threshold: Threshold, combined: Combined, images: int | 
     holds += [1 - combined.p_above(threshold.below)] if threshold.below is not None else []
     fails = [1 - p for p in holds]
     p_fails = min(1.0, len(fails) * min(fails))
-    return Statistic(name, threshold, combined.value, *interval, images, combined.seeds, max(holds), p_fails)
+    least, most = threshold.possible
+    low = interval[0] if least is None else max(interval[0], least)
+    high = interval[1] if most is None else min(interval[1], most)
+    return Statistic(name, threshold, combined.value, low, high, images, combined.seeds, max(holds), p_fails)

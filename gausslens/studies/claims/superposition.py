@@ -7,9 +7,9 @@ All read the study `linearity` (C2 also `networks`), on held-out images, `denois
 from collections.abc import Callable, Iterable
 
 from .evidence import Evidence, Number, greatest, least, mean, mean_at, slope
-from .findings import Finding, Statistic, control, statistic
+from .findings import Finding, Statistic, control, of_the_papers_images, statistic
 from .inference import Real
-from .thresholds import HIGH_NOISE, PIXEL_UNITS
+from .thresholds import HIGH_NOISE
 
 _BASELINES = ("none", "ve", "vp")
 
@@ -33,7 +33,7 @@ def c1(evidence: Evidence) -> Finding:
     judged = [
         statistic("slope of the least affine linearity on log N", "C1 slope", cosine, lambda r: trend(r, affine=True))
     ]
-    if any(record.get("data") in PIXEL_UNITS for record in cosine.records):
+    if of_the_papers_images(cosine):
         judged += [
             statistic(
                 "least linearity at the largest N",

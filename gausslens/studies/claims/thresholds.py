@@ -24,11 +24,13 @@ class Threshold:
         source: the paper's figure, or why we chose it.
         above: the statistic must be above this.
         below: the statistic must be below this.
+        possible: least and greatest value that it can have, where there is one; intervals over few seeds end there.
     """
 
     source: str
     above: float | None = None
     below: float | None = None
+    possible: tuple[float | None, float | None] = (None, None)
 
     def __str__(self) -> str:
         if self.above is not None and self.below is not None:
@@ -36,12 +38,13 @@ class Threshold:
         return f"> {self.above:.3g}" if self.above is not None else f"< {self.below:.3g}"
 
 
+_COSINE, _SHARE = (-1.0, 1.0), (0.0, None)
 _SIGN = "our choice: the sign that the paper claims"
 
 THRESHOLDS: dict[str, Threshold] = {
     "C1 slope": Threshold(_SIGN + " in Fig. 1", above=0.0),
-    "C1 generalizing": Threshold("the paper, Figs. 1 and 10", above=0.96),
-    "C1 memorizing": Threshold("the paper, Fig. 1", below=0.87),
+    "C1 generalizing": Threshold("the paper, Figs. 1 and 10", above=0.96, possible=_COSINE),
+    "C1 memorizing": Threshold("the paper, Fig. 1", below=0.87, possible=_COSINE),
     "C2 cosine": Threshold(_SIGN + " in Fig. 13", above=0.0),
     "C2 nmse": Threshold(_SIGN + " in Fig. 13; a larger error is less linear", below=0.0),
     "C3 difference": Threshold(_SIGN + " in Fig. 10", below=0.0),
@@ -51,7 +54,9 @@ THRESHOLDS: dict[str, Threshold] = {
     "C7 ratio": Threshold("our choice: closer to the Gaussian than to the training images", below=0.0),
     "C7 linear": Threshold("our choice: 20 % reads as equal in Fig. 2", above=-math.log(1.2), below=math.log(1.2)),
     "C8 error": Threshold("the paper, Fig. 4", below=0.2),
-    "C9 overlap": Threshold("our choice: four fifths of what two halves of the images agree on", above=0.8),
+    "C9 overlap": Threshold(
+        "our choice: four fifths of what two halves of the images agree on", above=0.8, possible=_SHARE
+    ),
     "C10 held-out": Threshold(_SIGN + " in Fig. 5", above=0.0),
     "C10 train": Threshold("our choice: the perturbation that a fit must be able to see", below=0.1),
     "C11 size": Threshold(_SIGN + " in Fig. 6", below=0.0),
@@ -63,20 +68,22 @@ THRESHOLDS: dict[str, Threshold] = {
     "C13 size": Threshold(_SIGN + " in Fig. 16", above=0.0),
     "C13 width": Threshold("our choice: 10 % reads as equal in Fig. 16", above=-0.1, below=0.1),
     "C14 slope": Threshold(_SIGN + " in Fig. 13", above=0.0),
-    "C14 rank": Threshold(_SIGN + " in Fig. 13", above=0.0),
+    "C14 rank": Threshold(_SIGN + " in Fig. 13", above=0.0, possible=_COSINE),
     "C15 agree": Threshold("our choice: two models that retrieve training images agree this much", above=0.0),
     "C15 small": Threshold(
         "our choice: a correlation that differs by less than .05 reads as equal; two models that retrieve training images "
         "have an excess of exactly 0, which could not be shown without a margin",
         below=0.05,
     ),
-    "C16 correlation": Threshold("our choice: the same to the eye in Fig. 9", above=0.95),
+    "C16 correlation": Threshold("our choice: the same to the eye in Fig. 9", above=0.95, possible=_COSINE),
     "C17 linear": Threshold("the paper, Fig. 24", below=0.04),
     "C17 difference": Threshold(_SIGN + " in Fig. 24", below=0.0),
     "C18 agreement": Threshold("our choice: two models that retrieve training images agree this much", above=0.0),
     "C18 layout": Threshold("our choice: samples that are training images agree this much", above=0.0),
     "C19 difference": Threshold("our choice: 2 % of an image's norm is not seen", above=-0.02, below=0.02),
-    "C20 overlap": Threshold("our choice: four fifths reads as the same subspace in Fig. 28", above=0.8),
+    "C20 overlap": Threshold(
+        "our choice: four fifths reads as the same subspace in Fig. 28", above=0.8, possible=(0.0, 1.0)
+    ),
     "C20 fall": Threshold(_SIGN + " in Fig. 28", above=0.0),
     "C21 residual": Threshold("our choice: rounding in float64, with a margin", below=1e-10),
 }

@@ -95,7 +95,7 @@ def as_json(verdicts: Sequence[Verdict]) -> str:
     rows = [asdict(verdict) for verdict in verdicts]
     for row in rows:
         for part in (row["statistic"], *row["statistics"]):
-            del part["seeded"]
+            del part["seeded"], part["threshold"]["possible"]
     return json.dumps(
         {"schema": SCHEMA, "interval": 0.95, "family_level": 0.05, "claims": rows}, indent=1, allow_nan=False
     )
