@@ -190,14 +190,26 @@ def _regimes(findings: Findings, large: Evidence, small: Evidence) -> list[Figur
                 ("L–G", {"denoiser": "linear", "reference": "gaussian", "of": "network"}),
             ):
                 found.append(line(f"{pair}, {name}", gap.where(**tags), dashed=records is small))
-        return drawn(*found)
+        control = small.where(quantity="gap_rmse", on=on, denoiser="linear", reference="gaussian", of="multidelta")
+        return drawn(*found, line(f"control: L–G of multi-delta, {[*sizes][-1]}", control, dashed=True))
+
+    def retrieving(records: Evidence) -> list[Series]:
+        """Of the denoiser that retrieves the fewest images, as control."""
+        return [
+            line(
+                f"control: multi-delta, {[*sizes][-1]}, {words}",
+                records.where(denoiser="multidelta", on=on),
+                dashed=True,
+            )
+            for on, words in list(_ON.items())[:2]
+        ]
 
     fits = large.where(quantity="gap_rmse", denoiser="linear", reference="gaussian", shrunk=False)
     unexplained = [
         line(f"{name}, {words}", records.where(quantity="fvu", denoiser="network", on=on), dashed=records is small)
         for name, records in sizes.items()
         for on, words in _ON.items()
-    ]
+    ] + retrieving(small.where(quantity="fvu"))
     matrices = [
         line(
             f"{name}, {words}",
@@ -206,10 +218,10 @@ def _regimes(findings: Findings, large: Evidence, small: Evidence) -> list[Figur
         )
         for name, records in sizes.items()
         for on, words in list(_ON.items())[:2]
-    ]
+    ] + retrieving(small.where(quantity="weight_error", reference="gaussian of train"))
     words = (
         "G, L and θ are the Gaussian of the training images, the unshrunk linear map and the network: of the most "
-        "images, and (dashed) of the fewest, "
+        "images, and (dashed) of the fewest, with L–G of the multi-delta denoiser of these as control where it was distilled, "
     )
     return [
         CurveFigure(
@@ -248,7 +260,7 @@ def _regimes(findings: Findings, large: Evidence, small: Evidence) -> list[Figur
         CurveFigure(
             title="What no affine map explains",
             caption="Fraction of the network's variance that its closest affine map leaves unexplained, on new noise: "
-            "with the most images and (dashed) with the fewest.",
+            "with the most images and (dashed) with the fewest, and, where it was distilled, of the multi-delta denoiser of the latter as control.",
             redraws=(5,),
             claims=("C10",),
             command=findings.command,
@@ -260,7 +272,8 @@ def _regimes(findings: Findings, large: Evidence, small: Evidence) -> list[Figur
             title="Weight error: most and fewest images",
             caption="Distance of the linear map's matrix from the Wiener filter of the network's training images. A "
             "network that retrieves its training images has a small one on noisy training images, as an exact "
-            "posterior mean must, and may have a large one on held-out images.",
+            "posterior mean must, and may have a large one on held-out images; so has, where it was distilled, the multi-delta "
+            "denoiser of the fewest images, the control.",
             redraws=(5,),
             claims=("C10",),
             command=findings.command,
