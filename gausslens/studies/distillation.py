@@ -221,7 +221,8 @@ def _regimes(findings: Findings, large: Evidence, small: Evidence) -> list[Figur
     ] + retrieving(small.where(quantity="weight_error", reference="gaussian of train"))
     words = (
         "G, L and θ are the Gaussian of the training images, the unshrunk linear map and the network: of the most "
-        "images, and (dashed) of the fewest, with L–G of the multi-delta denoiser of these as control where it was distilled, "
+        "images, and (dashed) of the fewest, with L–G of the multi-delta denoiser of these as control where it "
+        "was distilled, "
     )
     return [
         CurveFigure(
@@ -260,7 +261,8 @@ def _regimes(findings: Findings, large: Evidence, small: Evidence) -> list[Figur
         CurveFigure(
             title="What no affine map explains",
             caption="Fraction of the network's variance that its closest affine map leaves unexplained, on new noise: "
-            "with the most images and (dashed) with the fewest, and, where it was distilled, of the multi-delta denoiser of the latter as control.",
+            "with the most images and (dashed) with the fewest, and, where it was distilled, of the multi-delta "
+            "denoiser of the latter as control.",
             redraws=(5,),
             claims=("C10",),
             command=findings.command,
@@ -272,8 +274,8 @@ def _regimes(findings: Findings, large: Evidence, small: Evidence) -> list[Figur
             title="Weight error: most and fewest images",
             caption="Distance of the linear map's matrix from the Wiener filter of the network's training images. A "
             "network that retrieves its training images has a small one on noisy training images, as an exact "
-            "posterior mean must, and may have a large one on held-out images; so has, where it was distilled, the multi-delta "
-            "denoiser of the fewest images, the control.",
+            "posterior mean must, and may have a large one on held-out images; so has, where it was distilled, the "
+            "multi-delta denoiser of the fewest images, the control.",
             redraws=(5,),
             claims=("C10",),
             command=findings.command,
