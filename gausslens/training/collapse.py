@@ -1,19 +1,20 @@
-"""Collapse: a training that has lost again what it had learned, though every number is finite.
+"""Collapse: a training that has lost what it had learned and has not regained it, though every number is finite.
 
 With steps that are too large Adam may throw a network back to where it began, and leave it there: ADM on CIFAR-10 fell from
-a loss of .91 to .25 in 45 thousand images, was at .94 after 58, and at .77 after 512. What has been learned is how far the
-loss L has fallen since training began, L₀ − L. A training has collapsed if it once had learned half of L₀ or more, and over
-its last records has kept less than half of the most that it had learned. Spikes that pass are no collapse, nor is a loss
-that rises while the averaged weights, which are what is used, keep what was learned. Not noticed is a training that learns
-most of what it will before its first record.
+a loss of .91 to .25 in 45 thousand images, was at .94 after 58, and at .77 after 512. With smaller steps it was thrown back
+later and regained most of it, not all. What has been learned is how far the loss L has fallen since training began, L₀ − L,
+over a few records. A training has collapsed if it had learned half of L₀ or more, lost a fifth of that, and ends with less
+than it once had. Spikes that pass are no collapse, nor is a loss that rises while the averaged weights, which are what is
+used, keep what was learned. Not noticed is a training that learns most of what it will before its first record.
 """
 
 import statistics
 from collections.abc import Iterable
 from typing import Any
 
-_LAST = 5  # records, of 50 steps each
-_HALF = 0.5
+_FEW, _LAST = 3, 5  # records, of 50 steps each
+_HALF, _FIFTH = 0.5, 0.2
+_NOTHING = 0.03  # share of what was learned that noise moves the last records by; in trainings that went well, .02
 
 
 def collapse_told(records: Iterable[dict[str, Any]]) -> str | None:
@@ -30,15 +31,32 @@ def collapse_told(records: Iterable[dict[str, Any]]) -> str | None:
     losses = [record for record in losses if record["count"] == losses[0]["count"]]  # the last may be of a few steps
     if len(losses) <= _LAST:
         return None
-    first, best = losses[0]["value"], min(losses, key=lambda record: float(record["value"]))
+    values = [float(record["value"]) for record in losses]
     averaged = [
         record["value"] for record in records if record["quantity"] == "denoising_loss" and record["on"] == "train"
     ]
-    now = min([statistics.median(record["value"] for record in losses[-_LAST:]), *averaged[-1:]])
-    learned = first - best["value"]
-    if learned < _HALF * first or first - now >= _HALF * learned:
+    first, now = values[0], min([statistics.median(values[-_LAST:]), *averaged[-1:]])
+    levels = [statistics.median(values[end - _FEW : end]) for end in range(_FEW, len(values) + 1)]
+    lost = _largest_loss(first, levels)
+    if lost is None:
+        return None
+    best, worst = lost
+    learned, when = first - levels[best], [losses[index + _FEW - 1]["kimg"] for index in lost]
+    if levels[worst] - levels[best] < _FIFTH * learned or now - levels[best] < _NOTHING * learned:
         return None
     return (
-        f"training has collapsed: its loss, {first:.3g} to begin with, was {best['value']:.3g} after {best['kimg']:g} kimg, "
-        f"and is {now:.3g} now. Try a smaller learning rate or a longer ramp."
+        f"training was thrown back: its loss, {first:.3g} to begin with and {levels[best]:.3g} after {when[0]:g} kimg, was "
+        f"{levels[worst]:.3g} after {when[1]:g} kimg, and is {now:.3g} now. Try a smaller learning rate or a longer ramp."
     )
+
+
+def _largest_loss(first: float, levels: list[float]) -> tuple[int, int] | None:
+    """Before and after the largest share of what was learned was lost again; None if not much was learned at any time."""
+    found, share, best = None, -1.0, 0
+    for index, level in enumerate(levels):
+        if level < levels[best]:
+            best = index
+        learned = first - levels[best]
+        if learned > 0 and learned >= _HALF * first and (level - levels[best]) / learned > share:
+            found, share = (best, index), (level - levels[best]) / learned
+    return found
