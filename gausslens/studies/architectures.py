@@ -19,7 +19,8 @@ _REDUCED: dict[str, Any] = {"width": 16, "multipliers": (1, 2), "blocks": 1, "at
 _REDUCED_TRAINING: dict[str, Any] = {"batch": 32, "learning_rate": 6e-3, "level_spread": 1.6}
 _REDUCED_SHARE = 1 / 8
 # Adam's step sizes that networks bear without reduced depth. When that of ADM, of width 64 on CIFAR-10, reached 1e-3, its
-# loss rose from .25 to .94, and the network did not recover.
+# loss rose from .25 to .94, and the network did not recover; with 3e-4 two of four trainings were thrown back later, and one
+# diverged.
 _LARGEST_RATES = {"ncsnpp": 1e-3, "ddpmpp": 1e-3, "adm": 3e-4}
 _SETTLING = 1 / 10  # share of training over which the step size rises, and half-life of the average, as published
 

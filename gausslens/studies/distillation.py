@@ -24,6 +24,7 @@ _ASYMMETRY = Axis("‖W − Wᵀ‖/‖W‖", bounds=(0.0, math.inf))
 _SUBSPACE = 10  # dimensions of the subspace whose overlap is drawn
 _PICTURES = 3  # of either kind of input
 _ON = {"held_out": "held-out images", "train": "training images", "surrogate": "Gaussian surrogates"}
+_IMAGES = {on: _ON[on] for on in ("held_out", "train")}  # what a denoiser that retrieves has to do with
 
 
 def parts(plan: Plan) -> list[Part]:
@@ -178,7 +179,8 @@ def _subspaces(findings: Findings, large: Evidence, small: Evidence, adam: Evide
 
 def _regimes(findings: Findings, large: Evidence, small: Evidence) -> list[Figure]:
     """Memorising against generalising."""
-    sizes = {f"N = {findings.plan.sizes[-1]:,}": large, f"N = {findings.plan.sizes[0]:,}": small}
+    most, fewest = (f"N = {findings.plan.sizes[place]:,}" for place in (-1, 0))
+    sizes = {most: large, fewest: small}
 
     def gaps(on: str) -> tuple[Series, ...]:
         found = []
@@ -191,17 +193,17 @@ def _regimes(findings: Findings, large: Evidence, small: Evidence) -> list[Figur
             ):
                 found.append(line(f"{pair}, {name}", gap.where(**tags), dashed=records is small))
         control = small.where(quantity="gap_rmse", on=on, denoiser="linear", reference="gaussian", of="multidelta")
-        return drawn(*found, line(f"control: L–G of multi-delta, {[*sizes][-1]}", control, dashed=True))
+        return drawn(*found, line(f"control: L–G of multi-delta, {fewest}", control, dashed=True))
 
     def retrieving(records: Evidence) -> list[Series]:
         """Of the denoiser that retrieves the fewest images, as control."""
         return [
             line(
-                f"control: multi-delta, {[*sizes][-1]}, {words}",
+                f"control: multi-delta, {fewest}, {words}",
                 records.where(denoiser="multidelta", on=on),
                 dashed=True,
             )
-            for on, words in list(_ON.items())[:2]
+            for on, words in _IMAGES.items()
         ]
 
     fits = large.where(quantity="gap_rmse", denoiser="linear", reference="gaussian", shrunk=False)
@@ -217,7 +219,7 @@ def _regimes(findings: Findings, large: Evidence, small: Evidence) -> list[Figur
             dashed=records is small,
         )
         for name, records in sizes.items()
-        for on, words in list(_ON.items())[:2]
+        for on, words in _IMAGES.items()
     ] + retrieving(small.where(quantity="weight_error", reference="gaussian of train"))
     words = (
         "G, L and θ are the Gaussian of the training images, the unshrunk linear map and the network: of the most "
@@ -308,7 +310,7 @@ def _by_images(records: Evidence, prefix: str, *, tag: str = "denoiser") -> tupl
     network = (line(prefix + words, records.where(on=on, **{tag: "network"})) for on, words in _ON.items())
     control = (
         line(f"control: multi-delta, {words}", records.where(on=on, **{tag: "multidelta"}), dashed=True)
-        for on, words in list(_ON.items())[:2]
+        for on, words in _IMAGES.items()
     )
     return drawn(*network, *control)
 

@@ -67,6 +67,26 @@ def stored_map(findings, folder):
     return LinearDenoiser.load(path)
 
 
+def test_what_retrieves_the_fewest_images_stands_beside_the_network_of_these(findings):
+    drawn = {figure.title: figure for figure in STUDY.draw(findings)}
+    both = {"held-out images", "training images"}
+    for title, quantity in (
+        ("What no affine map explains", "fvu"),
+        ("Weight error: most and fewest images", "weight_error"),
+    ):
+        controls = {
+            line.name: line for line in drawn[title].series if line.name.startswith("control: multi-delta, N = ")
+        }
+        assert {name.rpartition(", ")[2] for name in controls} == both
+        least = findings.evidence.where(quantity=quantity, denoiser="multidelta", n=findings.plan.sizes[0], on="train")
+        least = least.where(reference="gaussian of train") if quantity == "weight_error" else least
+        line = next(line for name, line in controls.items() if name.endswith("training images"))
+        assert sorted(line.y) == pytest.approx(sorted(record["value"] for record in least.records))
+    for on in ("", " on training images"):
+        series = drawn[f"Linear, Gaussian and network{on}: most and fewest images"].series
+        assert sum(line.name.startswith("control: L–G of multi-delta, N = ") for line in series) == 1
+
+
 def test_the_gap_of_the_linear_map_is_that_of_its_matrix(findings, folder):
     """Against Wx + b at the same inputs, with W and b fitted here."""
     store = CellStore(folder)
