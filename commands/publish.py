@@ -81,6 +81,7 @@ def main() -> None:
         copy_finished(args.run.parent, folder, names={args.run.name, *(cell.name for cell in cells_of(plan))})
         keep_shown(findings_of(run), args.run.parent / "cells", folder / "cells")
         run = Run.open(folder / args.run.name)  # whatever is told follows from what is published
+        plan = Plan.from_json(run.settings)
     records = collect([run])
     judged = judge(records)
     save_verdicts(judged, folder / "verdicts.jsonl")

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..storage import save_tensors, save_text
 from .cells import ARRAYS, Result, is_partial
+from .config import STUDIES
 
 SHOWN = 12
 """Images of an array that travel: as many as a figure shows, or noise levels."""
@@ -92,12 +93,14 @@ def _records(cell: Path) -> str:
 
 
 def _copy_study(source: Path, target: Path) -> list[Path]:
-    """Its plan, without the path of the images, and on which machines it was done."""
+    """Its plan, with all studies that it was asked for anywhere and without the path of the images, and its machines."""
     sessions = {session["started"]: session for run in (target, source) for session in _sessions(run)}
     if len(sessions) == len(_sessions(target)):
         return []
     config = json.loads((source / "config.json").read_text())
     config["config"]["data"] = Path(config["config"]["data"]).name
+    asked = {name for run in (target, source) for name in _studies(run)}
+    config["config"]["studies"] = [name for name in STUDIES if name in asked]
     provenance = {"sessions": [sessions[started] for started in sorted(sessions)]}
     target.mkdir(parents=True, exist_ok=True)
     save_text(target / "config.json", json.dumps(config, indent=1) + "\n")
@@ -108,6 +111,11 @@ def _copy_study(source: Path, target: Path) -> list[Path]:
 def _sessions(run: Path) -> list[Any]:
     path = run / "provenance.json"
     return list(json.loads(path.read_text())["sessions"]) if path.exists() else []
+
+
+def _studies(run: Path) -> list[str]:
+    path = run / "config.json"
+    return list(json.loads(path.read_text())["config"]["studies"]) if path.exists() else []
 
 
 def shorter(value: object) -> object:

@@ -83,14 +83,19 @@ def test_records_keep_six_digits_and_arrays_a_few_images(tmp_path):
     assert not (copied / "weights.safetensors").exists()
 
 
-def test_a_study_takes_its_sessions_along_and_leaves_the_path_of_its_images(tmp_path):
-    names = {"here": "2026-01-02", "there": "2026-01-01"}
+def test_a_study_takes_its_sessions_along_adds_to_those_asked_for_and_leaves_the_path_of_its_images(tmp_path):
+    names, studies = (
+        {"here": "2026-01-02", "there": "2026-01-01"},
+        {"here": ["time", "size"], "there": ["size", "strong"]},
+    )
     for name, started in names.items():
-        run = Run.create(tmp_path / name, "study", "digits", "0a1b2c3d", {"data": f"/home/{name}/digits.npz"})
+        settings = {"data": f"/home/{name}/digits.npz", "studies": studies[name]}
+        run = Run.create(tmp_path / name, "study", "digits", "0a1b2c3d", settings)
         run.save_json("provenance.json", {"sessions": [{"started": started}]})
     copy_finished(tmp_path / "here", tmp_path / "there")
     copied = Run.open(tmp_path / "there" / "study-digits-0a1b2c3d")
     assert copied.settings["data"] == "digits.npz"
+    assert copied.settings["studies"] == ["size", "time", "strong"]
     assert [session["started"] for session in copied.provenance["sessions"]] == sorted(names.values())
     assert not copy_finished(tmp_path / "here", tmp_path / "there")
 

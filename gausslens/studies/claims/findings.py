@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from .evidence import Evidence, Measure, MissingError, Number
 from .inference import Combined, Real, combine, spearman, spearman_tails
-from .thresholds import CERTAIN_SEEDS, PIXEL_UNITS, THRESHOLDS, Threshold
+from .thresholds import ANY, CERTAIN_SEEDS, PIXEL_UNITS, THRESHOLDS, Range, Threshold
 
 
 @dataclass(frozen=True)
@@ -149,14 +149,14 @@ def bound(name: str, threshold: str, evidence: Evidence) -> Statistic:
     return Statistic(name, limit, value, value, value, None, 0, float(not holds), float(holds), None, seeded=False)
 
 
-def control(name: str, evidence: Evidence, measure: Measure) -> tuple[Control, ...]:
-    """A number beside a claim, with its interval; none where its records are missing."""
+def control(name: str, evidence: Evidence, measure: Measure, possible: Range = ANY) -> tuple[Control, ...]:
+    """A number beside a claim, with its interval within the values that are possible; none where its records are missing."""
     try:
         numbers = each_seed(evidence, measure)
     except MissingError:
         return ()
     combined = combine([number.value for number in numbers], [number.variance for number in numbers])
-    low, high = combined.interval() or (None, None)
+    low, high = _within(possible, combined.interval()) or (None, None)
     return (Control(name, combined.value, low, high),)
 
 
@@ -202,14 +202,19 @@ def unit_words(evidence: Evidence) -> str:
 
 
 def _against(name: str, threshold: Threshold, combined: Combined, images: int | None) -> Statistic:
-    interval = combined.interval()
+    interval = _within(threshold.possible, combined.interval())
     if interval is None:
         return Statistic(name, threshold, combined.value, images=images, seeds=combined.seeds)
     holds = [combined.p_above(threshold.above)] if threshold.above is not None else []
     holds += [1 - combined.p_above(threshold.below)] if threshold.below is not None else []
     fails = [1 - p for p in holds]
     p_fails = min(1.0, len(fails) * min(fails))
-    least, most = threshold.possible
-    low = interval[0] if least is None else max(interval[0], least)
-    high = interval[1] if most is None else min(interval[1], most)
-    return Statistic(name, threshold, combined.value, low, high, images, combined.seeds, max(holds), p_fails)
+    return Statistic(name, threshold, combined.value, *interval, images, combined.seeds, max(holds), p_fails)
+
+
+def _within(possible: Range, interval: tuple[float, float] | None) -> tuple[float, float] | None:
+    if interval is None:
+        return None
+    least, most = possible
+    low, high = interval
+    return low if least is None else max(low, least), high if most is None else min(high, most)

@@ -6,7 +6,7 @@ the paper's images.
 
 from .evidence import Evidence, Number, greatest, mean, mean_at, window
 from .findings import Control, Finding, Statistic, control, pixel_scale, statistic, unit_words
-from .thresholds import HIGH_NOISE, LOW_NOISE, MUCH_CLOSER
+from .thresholds import HIGH_NOISE, LOW_NOISE, MUCH_CLOSER, POSITIVE
 
 AUTOMATIC = (
     "almost automatic: the best affine fit of any good denoiser, on noisy images of its own data, is the Gaussian one;"
@@ -36,7 +36,7 @@ def c5(evidence: Evidence) -> Finding:
 
     return Finding(
         (statistic(f"largest RMSE(L, θ) at σ ≥ 20 and σ ≤ 0.1{unit_words(evidence)}", "C5 gap", linear, worst),),
-        control(f"largest RMSE(L, θ) between{unit_words(evidence)}", linear, between),
+        control(f"largest RMSE(L, θ) between{unit_words(evidence)}", linear, between, POSITIVE),
     )
 
 
@@ -58,8 +58,12 @@ def c6(evidence: Evidence) -> Finding:
 
     said = f"largest RMSE(L, G), unshrunk{unit_words(evidence)}"
     judged = statistic(said, "C6 gap", fits.where(on="held_out", of=(None, "network")), worst)
-    controls = control("the same for the multi-delta denoiser", fits.where(on="held_out", of="multidelta"), worst)
-    controls += control("the same on Gaussian surrogates", fits.where(on="surrogate", of=(None, "network")), worst)
+    controls = control(
+        "the same for the multi-delta denoiser", fits.where(on="held_out", of="multidelta"), worst, POSITIVE
+    )
+    controls += control(
+        "the same on Gaussian surrogates", fits.where(on="surrogate", of=(None, "network")), worst, POSITIVE
+    )
     return Finding((judged,), controls, AUTOMATIC)
 
 

@@ -5,8 +5,11 @@ images (`agreement(...).excess`); same is the agreement itself, shuffled the con
 that of samples with the noises they began with: models that have learned nothing hand these on, and agree.
 """
 
+from itertools import chain
+
 from .evidence import Evidence
 from .findings import Control, Finding, Statistic, control, statistic
+from .thresholds import CORRELATION
 
 
 def c15(evidence: Evidence) -> Finding:
@@ -24,28 +27,18 @@ def c15(evidence: Evidence) -> Finding:
         return statistic(f"excess agreement, {role}", threshold, of_role, Evidence.one)
 
     def beside(role: str) -> tuple[Control, ...]:
-        of_role = pairs.where(role=role)
-        return (
-            control(f"agreement, {role}", of_role.where(denoiser="network", noise="same"), Evidence.one)
-            + control(
-                f"agreement, {role}, noises exchanged",
-                of_role.where(denoiser="network", noise="shuffled"),
-                Evidence.one,
-            )
-            + control(
-                f"agreement of samples and their noise, {role}",
-                of_role.where(denoiser="network", noise="itself"),
-                Evidence.one,
-            )
-            + control(
-                f"agreement, {role}, multi-delta", of_role.where(denoiser="multidelta", noise="same"), Evidence.one
-            )
-            + control(
-                f"agreement, {role}, stationary Gaussians",
-                of_role.where(denoiser="stationary", noise="same"),
-                Evidence.one,
-            )
+        shown = {
+            f"agreement, {role}": ("network", "same"),
+            f"agreement, {role}, noises exchanged": ("network", "shuffled"),
+            f"agreement of samples and their noise, {role}": ("network", "itself"),
+            f"agreement, {role}, multi-delta": ("multidelta", "same"),
+            f"agreement, {role}, stationary Gaussians": ("stationary", "same"),
+        }
+        found = (
+            control(name, pairs.where(role=role, denoiser=denoiser, noise=noise), Evidence.one, CORRELATION)
+            for name, (denoiser, noise) in shown.items()
         )
+        return tuple(chain.from_iterable(found))
 
     return Finding(
         (*(excess(role, "C15 agree") for role in ("large", "early", "narrow")), excess("small", "C15 small")),
@@ -70,7 +63,9 @@ def c16(evidence: Evidence) -> Finding:
         pairs.where(noise="same"),
         Evidence.one,
     )
-    return Finding((judged,), control("the same, noises exchanged", pairs.where(noise="shuffled"), Evidence.one))
+    return Finding(
+        (judged,), control("the same, noises exchanged", pairs.where(noise="shuffled"), Evidence.one, CORRELATION)
+    )
 
 
 def c18(evidence: Evidence) -> Finding:

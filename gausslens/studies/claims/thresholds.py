@@ -15,6 +15,13 @@ HIGH_NOISE, LOW_NOISE = 20.0, 0.1
 CERTAIN_SEEDS = 3
 """Training seeds that must agree before a claim holds."""
 
+Range = tuple[float | None, float | None]
+"""The least and the greatest value that a number can have, where there is one: intervals over few seeds end there."""
+
+ANY: Range = (None, None)
+CORRELATION: Range = (-1.0, 1.0)
+POSITIVE: Range = (0.0, None)
+
 
 @dataclass(frozen=True)
 class Threshold:
@@ -24,13 +31,13 @@ class Threshold:
         source: the paper's figure, or why we chose it.
         above: the statistic must be above this.
         below: the statistic must be below this.
-        possible: least and greatest value that it can have, where there is one; intervals over few seeds end there.
+        possible: the values that it can have.
     """
 
     source: str
     above: float | None = None
     below: float | None = None
-    possible: tuple[float | None, float | None] = (None, None)
+    possible: Range = ANY
 
     def __str__(self) -> str:
         if self.above is not None and self.below is not None:
@@ -38,24 +45,23 @@ class Threshold:
         return f"> {self.above:.3g}" if self.above is not None else f"< {self.below:.3g}"
 
 
-_COSINE, _SHARE = (-1.0, 1.0), (0.0, None)
 _SIGN = "our choice: the sign that the paper claims"
 
 THRESHOLDS: dict[str, Threshold] = {
     "C1 slope": Threshold(_SIGN + " in Fig. 1", above=0.0),
-    "C1 generalizing": Threshold("the paper, Figs. 1 and 10", above=0.96, possible=_COSINE),
-    "C1 memorizing": Threshold("the paper, Fig. 1", below=0.87, possible=_COSINE),
+    "C1 generalizing": Threshold("the paper, Figs. 1 and 10", above=0.96, possible=CORRELATION),
+    "C1 memorizing": Threshold("the paper, Fig. 1", below=0.87, possible=CORRELATION),
     "C2 cosine": Threshold(_SIGN + " in Fig. 13", above=0.0),
     "C2 nmse": Threshold(_SIGN + " in Fig. 13; a larger error is less linear", below=0.0),
     "C3 difference": Threshold(_SIGN + " in Fig. 10", below=0.0),
     "C4 difference": Threshold(_SIGN + " in Fig. 11", above=0.0),
-    "C5 gap": Threshold("the paper, Fig. 2", below=0.05),
-    "C6 gap": Threshold("the paper, Fig. 2", below=0.05),
+    "C5 gap": Threshold("the paper, Fig. 2", below=0.05, possible=POSITIVE),
+    "C6 gap": Threshold("the paper, Fig. 2", below=0.05, possible=POSITIVE),
     "C7 ratio": Threshold("our choice: closer to the Gaussian than to the training images", below=0.0),
     "C7 linear": Threshold("our choice: 20 % reads as equal in Fig. 2", above=-math.log(1.2), below=math.log(1.2)),
     "C8 error": Threshold("the paper, Fig. 4", below=0.2),
     "C9 overlap": Threshold(
-        "our choice: four fifths of what two halves of the images agree on", above=0.8, possible=_SHARE
+        "our choice: four fifths of what two halves of the images agree on", above=0.8, possible=POSITIVE
     ),
     "C10 held-out": Threshold(_SIGN + " in Fig. 5", above=0.0),
     "C10 train": Threshold("our choice: the perturbation that a fit must be able to see", below=0.1),
@@ -68,15 +74,15 @@ THRESHOLDS: dict[str, Threshold] = {
     "C13 size": Threshold(_SIGN + " in Fig. 16", above=0.0),
     "C13 width": Threshold("our choice: 10 % reads as equal in Fig. 16", above=-0.1, below=0.1),
     "C14 slope": Threshold(_SIGN + " in Fig. 13", above=0.0),
-    "C14 rank": Threshold(_SIGN + " in Fig. 13", above=0.0, possible=_COSINE),
+    "C14 rank": Threshold(_SIGN + " in Fig. 13", above=0.0, possible=CORRELATION),
     "C15 agree": Threshold("our choice: two models that retrieve training images agree this much", above=0.0),
     "C15 small": Threshold(
         "our choice: a correlation that differs by less than .05 reads as equal; two models that retrieve training images "
         "have an excess of exactly 0, which could not be shown without a margin",
         below=0.05,
     ),
-    "C16 correlation": Threshold("our choice: the same to the eye in Fig. 9", above=0.95, possible=_COSINE),
-    "C17 linear": Threshold("the paper, Fig. 24", below=0.04),
+    "C16 correlation": Threshold("our choice: the same to the eye in Fig. 9", above=0.95, possible=CORRELATION),
+    "C17 linear": Threshold("the paper, Fig. 24", below=0.04, possible=POSITIVE),
     "C17 difference": Threshold(_SIGN + " in Fig. 24", below=0.0),
     "C18 agreement": Threshold("our choice: two models that retrieve training images agree this much", above=0.0),
     "C18 layout": Threshold("our choice: samples that are training images agree this much", above=0.0),
