@@ -4,6 +4,12 @@ Each builder takes `effect`, which is 1 where the claim is true, −1 where it i
 """
 
 import math
+from unittest.mock import patch
+
+from gausslens.studies.claims import judge
+from gausslens.studies.claims.judging import CLAIMS
+
+HOLDS, FAILS, UNCERTAIN = "holds", "does not hold", "not enough evidence"
 
 SIGMAS = (80.0, 42.4, 21.1, 9.7, 4.1, 1.5, 0.47, 0.117, 0.02, 0.002)
 SIZES = (10, 40, 160, 640, 1400)
@@ -13,6 +19,13 @@ SEEDS = (0, 1, 2)
 
 # Departures of the seeds from what is common to them; they add up to 0, so that means stay what the tests say.
 _DEPARTURES = (-1.0, 0.25, 0.75)
+
+
+def verdict_on(claim, records):
+    """The verdict on one claim that is judged by itself."""
+    with patch.dict(CLAIMS, {claim: CLAIMS[claim]}, clear=True):
+        (verdict,) = judge(records)
+    return verdict
 
 
 def jitter(seed, spread):
