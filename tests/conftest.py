@@ -1,6 +1,7 @@
 """Every test runs seeded, on one thread, with property tests that do not depend on the clock."""
 
 import os
+import time
 
 import pytest
 import torch
@@ -16,3 +17,17 @@ settings.load_profile("house")
 def _deterministic():
     torch.set_num_threads(1)
     torch.manual_seed(0)
+
+
+class _Clock:
+    """Time that passes when told to."""
+
+    def __init__(self):
+        self.now = 100.0
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = _Clock()
+    monkeypatch.setattr(time, "perf_counter", lambda: clock.now)
+    return clock

@@ -5,44 +5,10 @@ import sys
 
 import pytest
 import torch
+from tiny_diffusers import SIZE, diffusers, edit, noisy, save, tiny_unet
 
 from gausslens import CheckpointError, DataError, MissingExtraError, karras_sigmas, sample
-from gausslens.images import quantize
 from gausslens.zoo.loading import load_denoiser, load_model
-
-diffusers = pytest.importorskip("diffusers", reason="diffusers is not installed: its folders are not tested")
-
-SIZE = 8
-
-
-def tiny_unet(**options):
-    torch.manual_seed(0)
-    unet = diffusers.UNet2DModel(
-        **{
-            "sample_size": SIZE,
-            "in_channels": 3,
-            "out_channels": 3,
-            "block_out_channels": (8, 8),
-            "layers_per_block": 1,
-            "down_block_types": ("DownBlock2D", "AttnDownBlock2D"),
-            "up_block_types": ("AttnUpBlock2D", "UpBlock2D"),
-            "norm_num_groups": 4,
-            **options,
-        }
-    )
-    return unet.eval().requires_grad_(False)
-
-
-def save(folder, unet, scheduler, **parts):
-    unet.save_pretrained(folder / "unet")
-    scheduler.save_pretrained(folder / "scheduler")
-    for name, part in parts.items():
-        part.save_pretrained(folder / name)
-    return folder
-
-
-def noisy(sigma, b=3, channels=3):
-    return torch.randn(b, channels, SIZE, SIZE) * (1 + sigma**2) ** 0.5
 
 
 @pytest.mark.parametrize("prediction", ["epsilon", "v_prediction", "sample"])
@@ -211,82 +177,6 @@ def test_networks_that_look_steps_up_are_told_whole_steps(tmp_path):
         load_denoiser(save(tmp_path / "edm", unet, diffusers.EDMEulerScheduler()))
 
 
-def tiny_vae(kind, **options):
-    torch.manual_seed(1)
-    blocks = {
-        "block_out_channels": (8, 8),
-        "down_block_types": ("DownEncoderBlock2D",) * 2,
-        "up_block_types": ("UpDecoderBlock2D",) * 2,
-        "norm_num_groups": 4,
-        "latent_channels": 4,
-    }
-    return getattr(diffusers, kind)(**blocks, **options).eval().requires_grad_(False)
-
-
-@pytest.mark.parametrize(
-    ("name", "kind", "options"),
-    [
-        ("vae", "AutoencoderKL", {"scaling_factor": 0.5}),
-        ("vae", "AutoencoderKL", {"scaling_factor": 0.5, "shift_factor": 0.2}),
-        ("vae", "AutoencoderKL", {"latents_mean": [0.1, 0.2, 0.3, 0.4], "latents_std": [1.0, 2.0, 3.0, 4.0]}),
-        ("vqvae", "VQModel", {"scaling_factor": 0.7}),
-    ],
-)
-def test_latent_models_are_measured_in_their_latents(tmp_path, name, kind, options):
-    vae = tiny_vae(kind, **options)
-    unet = tiny_unet(in_channels=4, out_channels=4)
-    model = load_model(save(tmp_path, unet, diffusers.DDIMScheduler(), **{name: vae}))
-    assert model.bounds is None
-    assert model.shape == (4, SIZE, SIZE)
-    images = torch.randint(0, 256, (20, 3, 2 * SIZE, 2 * SIZE), dtype=torch.uint8)
-    pixels = images.float() / 127.5 - 1
-    raw = vae.encode(pixels).latents if kind == "VQModel" else vae.encode(pixels).latent_dist.mean
-    mean = torch.tensor(options.get("latents_mean", [options.get("shift_factor", 0.0)] * 4)).reshape(4, 1, 1)
-    std = torch.tensor(options.get("latents_std", [1.0] * 4)).reshape(4, 1, 1)
-    answer = (raw - mean) * options.get("scaling_factor", 0.18215) / std
-    latents = model.encode(images)
-    torch.testing.assert_close(latents, answer, rtol=1e-5, atol=1e-5)
-    assert model.denoiser(latents + torch.randn_like(latents), 1.0).shape == latents.shape
-    torch.testing.assert_close(model.decode(latents), quantize(vae.decode(raw).sample), rtol=0, atol=1)
-    with pytest.raises(DataError, match="16 by 16 pixels"):
-        model.encode(images[..., :8, :8])
-    with pytest.raises(DataError, match="3 channels"):
-        model.encode(images[:, :1])
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"scaling_factor": None}, "make no denoiser"),
-        ({"scaling_factor": 0.0}, "finite shift and scale"),
-        ({"latents_std": [1.0, 2.0, 3.0]}, "each of their 4 channels"),
-        ({"_class_name": "AutoencoderTiny"}, "got AutoencoderTiny"),
-    ],
-)
-def test_autoencoders_that_cannot_be_meant_are_refused(tmp_path, settings, message):
-    unet = tiny_unet(in_channels=4, out_channels=4)
-    folder = save(tmp_path, unet, diffusers.DDIMScheduler(), vae=tiny_vae("AutoencoderKL"))
-    edit(folder / "vae" / "config.json", **settings)
-    with pytest.raises(CheckpointError, match=message):
-        load_model(folder)
-
-
-def test_an_autoencoder_of_other_latents_is_refused(tmp_path):
-    with pytest.raises(CheckpointError, match="denoises 3 channels, and its AutoencoderKL has 4"):
-        load_model(save(tmp_path, tiny_unet(), diffusers.DDIMScheduler(), vae=tiny_vae("AutoencoderKL")))
-
-
-def test_latents_are_not_taken_for_pixels_where_the_autoencoder_is_missing(tmp_path):
-    folder = save(tmp_path / "a", tiny_unet(), diffusers.DDIMScheduler())
-    (folder / "model_index.json").write_text('{"_class_name": "LDMPipeline", "vqvae": ["diffusers", "VQModel"]}')
-    with pytest.raises(CheckpointError, match=r"expected vqvae/config\.json"):
-        load_model(folder)
-    folder = save(tmp_path / "b", tiny_unet(), diffusers.DDIMScheduler())
-    (folder / "vae").mkdir()
-    with pytest.raises(CheckpointError, match=r"expected vae/config\.json"):
-        load_model(folder)
-
-
 def test_weights_of_half_precision_or_in_shards_are_read_silently(tmp_path, capfd):
     unet, scheduler, x = tiny_unet(), diffusers.DDPMScheduler(), noisy(1.0)
     answer = load_denoiser(save(tmp_path / "plain", unet, scheduler))(x, 1.0)
@@ -322,10 +212,6 @@ def test_identity_tells_weights_and_schedulers_apart(tmp_path):
     unet.conv_in.bias.data += 1e-6
     identities |= {load_model(save(tmp_path / "c", unet, diffusers.DDPMScheduler())).identity}
     assert len(identities) == 3
-
-
-def edit(path, **changes):
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 def broken(folder, how):
