@@ -35,11 +35,11 @@ GRIDS: dict[str, dict[str, Any]] = {
         "widths": (4, 16, 64, 128), "narrow": 4, "kimg": 512.0, "batch": 128, "learning_rate": 1e-3,
         "held_out": 10_000, "samples": 256, "full": True, "shown": 1,
     },
-    # The paper's own case of memorising in time: 782 images, 128 channels. The file is cifar10.npz by another name.
+    # The paper's own case of memorising: 782 images, 128 channels. The file is cifar10.npz by another name.
     "cifar10-long": {
         "model": "ncsnpp", "width": 128, "sizes": (782, 50_000), "few": 782, "subset": 782,
         "widths": (4, 16, 64, 128), "narrow": 4, "kimg": 2048.0, "batch": 128, "learning_rate": 1e-3,
-        "held_out": 10_000, "samples": 256, "only": ("time", "capacity"), "seeds": 1,
+        "held_out": 10_000, "samples": 256, "only": ("time", "capacity", "strong"), "seeds": 1,
     },
     "celeba64": {
         "model": "ncsnpp", "width": 32, "sizes": (56, 224, 896, 3584, 7168), "few": 224, "subset": 896,
