@@ -54,13 +54,15 @@ def main() -> None:
     )
     args = parser.parse_args()
     run = Run.open(args.run)
-    plan = Plan.from_json(run.settings)
+    plan, cells = Plan.from_json(run.settings), args.run.parent / "cells"
     folder = RESULTS / plan.name
     if not args.verdicts_only:
-        copy_finished(args.run.parent, folder, names={args.run.name, *(cell.name for cell in cells_of(plan))})
-        keep_shown(findings_of(run), args.run.parent / "cells", folder / "cells")
-        run = Run.open(folder / args.run.name)  # whatever is told follows from what is published
+        # Whatever is told follows from what is published, with all studies that were asked for, here or elsewhere.
+        copy_finished(args.run.parent, folder, names={args.run.name})
+        run = Run.open(folder / args.run.name)
         plan = Plan.from_json(run.settings)
+        copy_finished(args.run.parent, folder, names={cell.name for cell in cells_of(plan)})
+        keep_shown(findings_of(run, cells), cells, folder / "cells")
     records = collect([run])
     judged = judge(records)
     save_verdicts(judged, folder / "verdicts.jsonl")

@@ -174,13 +174,20 @@ def write_report(
     return target, verdicts
 
 
-def findings_of(run: Run) -> list[Findings]:
+def findings_of(run: Run, cells: Path | None = None) -> list[Findings]:
     """What came out of each study of a run so far.
 
+    Args:
+        run: the run of a plan.
+        cells: their folder; None is the one beside it.
+
+    Returns:
+        The findings, in the order of the plan's studies.
+
     Raises:
-        GausslensError: if its folder of cells is not beside it.
+        GausslensError: if its folder of cells is not there.
     """
-    plan, cells = Plan.from_json(run.settings), run.path.parent / "cells"
+    plan, cells = Plan.from_json(run.settings), cells or run.path.parent / "cells"
     if not cells.is_dir():
         raise GausslensError(
             f"the cells of {run.path} are not beside it, in {cells}; its records are there, but its figures need them."
