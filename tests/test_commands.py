@@ -19,7 +19,7 @@ from gausslens.studies.config import STUDIES, StudyConfig
 from gausslens.studies.copying import SHOWN, copy_finished
 from gausslens.studies.distillation_pictures import SHOWN_SIGMA
 from gausslens.studies.outputs import denoised
-from gausslens.studies.running import cells_of, plan_study
+from gausslens.studies.running import cells_of, open_study, plan_study
 
 sys.path.append(str(Path(__file__).parent / "studies"))
 from small_studies import findings_in, small_plan
@@ -122,6 +122,25 @@ def test_pictures_of_a_model_that_was_trained_again_do_not_replace_those_that_we
         train(value)
     shown, _ = load_tensors(results / part.cell.name / "arrays.safetensors", kind=ARRAYS)
     assert int(shown["network"].max()) == 1
+
+
+def test_a_machine_that_was_asked_for_less_takes_nothing_from_what_is_published(tmp_path, monkeypatch):
+    """Its cells of the other studies are published as well."""
+    publish, plan = _load("publish"), small_plan("size", seeds=1)
+    runs, results, page = tmp_path / "runs", tmp_path / "results", tmp_path / "reproduce.md"
+    page.write_text(
+        "\n".join(mark.format(name) for name in (plan.name, "verdicts") for mark in (publish.BEGIN, publish.END))
+    )
+    monkeypatch.setattr(publish, "RESULTS", results)
+    monkeypatch.setattr(publish, "PAGE", page)
+    (results / plan.name).mkdir(parents=True)
+    open_study(replace(plan, studies=("size", "time")), results / plan.name)
+    run, cell = open_study(plan, runs), find_study("time").parts(plan)[-1].cell
+    _finish(runs, cell.name, 1)
+    monkeypatch.setattr(sys, "argv", ["publish", str(run.path)])
+    publish.main()
+    assert (results / plan.name / "cells" / cell.name / "done.json").exists()
+    assert "| time" in page.read_text()
 
 
 def test_few_studies_are_told_with_their_own_claims_and_figures(tmp_path):
