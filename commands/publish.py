@@ -197,7 +197,7 @@ def figures(plan: Plan, found: list[Findings], drawn: list[Record]) -> Iterator[
 def scale(plan: Plan, study: str, figure: int) -> str:
     """On how many images, and else how, the networks of a figure are trained."""
     least, most, half = (f"{n:,}" for n in (plan.sizes[0], plan.sizes[-1], plan.available // 2))
-    if figure in (4, 10, 11, 14, 22):  # of the networks of most images alone, unlike others of their studies
+    if figure in (4, 10, 11, 22):  # of the networks of most images alone, unlike others of their studies
         return f"N = {most}"
     return {
         "distillation": f"N = {most} and {least}",

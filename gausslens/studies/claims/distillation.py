@@ -9,7 +9,7 @@ from .evidence import Evidence, MissingError, Number, greatest, least, mean, mea
 from .findings import Finding, control, statistic
 from .inference import Real
 from .references import AUTOMATIC
-from .thresholds import HIGH_NOISE, LOW_NOISE, POSITIVE, THRESHOLDS
+from .thresholds import HIGH_NOISE, LOW_NOISE, THRESHOLDS
 
 _OF_TRAIN = "gaussian of train"
 _CALLS = 10  # for each dimension: with fewer, the fit's own error hides what is compared
@@ -68,9 +68,9 @@ def c9(evidence: Evidence) -> Finding:
         return studied.where(on=inputs, denoiser=denoiser)
 
     judged = statistic("least overlap, as a share of the ceiling", "C9 overlap", on("held_out"), worst)
-    controls = control("the same on training images", on("train"), worst, POSITIVE)
-    controls += control("the same for the multi-delta denoiser", on("held_out", "multidelta"), worst, POSITIVE)
-    controls += control("the same on Gaussian surrogates", on("surrogate"), worst, POSITIVE)
+    controls = control("the same on training images", on("train"), worst)
+    controls += control("the same for the multi-delta denoiser", on("held_out", "multidelta"), worst)
+    controls += control("the same on Gaussian surrogates", on("surrogate"), worst)
     return Finding((judged,), controls, AUTOMATIC)
 
 

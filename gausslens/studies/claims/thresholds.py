@@ -60,9 +60,7 @@ THRESHOLDS: dict[str, Threshold] = {
     "C7 ratio": Threshold("our choice: closer to the Gaussian than to the training images", below=0.0),
     "C7 linear": Threshold("our choice: 20 % reads as equal in Fig. 2", above=-math.log(1.2), below=math.log(1.2)),
     "C8 error": Threshold("the paper, Fig. 4", below=0.2),
-    "C9 overlap": Threshold(
-        "our choice: four fifths of what two halves of the images agree on", above=0.8, possible=POSITIVE
-    ),
+    "C9 overlap": Threshold("our choice: four fifths of what two halves of the images agree on", above=0.8),
     "C10 held-out": Threshold(_SIGN + " in Fig. 5", above=0.0),
     "C10 train": Threshold("our choice: the perturbation that a fit must be able to see", below=0.1),
     "C11 size": Threshold(_SIGN + " in Fig. 6", below=0.0),
