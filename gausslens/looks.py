@@ -11,6 +11,7 @@ the samples, which are others at every look, so that copies of several looks may
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +72,13 @@ class Look:
     samples: int
     gaussian_by_image: tuple[float, ...]
     seconds: float = 0.0
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Look":
+        """A look as `dataclasses.asdict` and JSON leave it."""
+        names = ("rho", "gaussian", "multidelta", "loss_train", "loss_held_out")
+        found = {name: None if value[name] is None else Estimate(**value[name]) for name in names}
+        return cls(**{**value, **found, "gaussian_by_image": tuple(value["gaussian_by_image"])})
 
 
 @dataclass(frozen=True)

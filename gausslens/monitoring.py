@@ -294,8 +294,8 @@ class GeneralizationMonitor:
                 "start without the state."
             )
         self._time.restore(state["time"])
-        self._by_chance = _estimate(state["by_chance"])
-        self._looks = [_look(value) for value in state["looks"]]
+        self._by_chance = None if state["by_chance"] is None else Estimate(**state["by_chance"])
+        self._looks = [Look.from_json(value) for value in state["looks"]]
         self._memorization = start_of_memorizing(self._looks, self._by_chance)
 
     @cached_property
@@ -390,13 +390,3 @@ def _finish(device: torch.device) -> None:
 
 def _between(mark: Mark) -> str:
     return f"between {mark.earliest:g} and {mark.latest:g}"
-
-
-def _estimate(value: Mapping[str, Any] | None) -> Estimate | None:
-    return None if value is None else Estimate(**value)
-
-
-def _look(value: Mapping[str, Any]) -> Look:
-    estimates = ("rho", "gaussian", "multidelta", "loss_train", "loss_held_out")
-    found: dict[str, Any] = {name: _estimate(value[name]) for name in estimates}
-    return Look(**{**value, **found, "gaussian_by_image": tuple(value["gaussian_by_image"])})
