@@ -70,7 +70,8 @@ def find_source(source: str | os.PathLike[str]) -> Source:
         dataset = load_hub(name)
         identity = ["hf", name, str(getattr(dataset, "_fingerprint", "")), len(dataset)]
         return Source(_plain(name), text, identity, partial(open_hub, dataset, name))
-    path = Path(text).expanduser().resolve()
+    given = Path(text).expanduser()
+    path = given.parent.resolve() / given.name if given.is_symlink() else given.resolve()  # a link has a name of its own
     if path.is_dir():
         return _folder(path)
     if path.is_file():

@@ -67,6 +67,17 @@ def test_content_decides_and_not_the_name(tmp_path):
         assert loaded.source == str(renamed)
 
 
+def test_links_are_called_what_they_are_called_themselves(tmp_path, monkeypatch):
+    (tmp_path / "store").mkdir()
+    np.savez(tmp_path / "store" / "5f3a", images=np.zeros((5, 4, 6), np.uint8))
+    (tmp_path / "faces.npz").symlink_to(tmp_path / "store" / "5f3a.npz")
+    Image.new("L", (3, 4)).save(tmp_path / "store" / "a.png")
+    (tmp_path / "photos").symlink_to(tmp_path / "store")
+    monkeypatch.chdir(tmp_path / "store")
+    names = [load_images(path).name for path in (tmp_path / "faces.npz", tmp_path / "photos", ".", "../photos/../photos")]
+    assert names == ["faces", "photos", "store", "photos"]
+
+
 def test_an_embedded_name_is_never_a_path_but_dot_slash_is(tmp_path, monkeypatch):
     (tmp_path / "digits").mkdir()
     Image.new("L", (3, 4)).save(tmp_path / "digits" / "a.png")
