@@ -174,7 +174,7 @@ def figures(plan: Plan, found: list[Findings], drawn: list[Record]) -> Iterator[
     """
     yield f"### Figures on {plan.name}\n"
     yield (
-        f"Here networks are {plan.training['network']} with {plan.width} channels after {plan.kimg:g} thousand images, in "
+        f"Here networks are {plan.training['network']} with {plan.width} channels after {plan.kimg:,g} thousand images, in "
         "the paper EDM-VE (NCSN++) with 128 on FFHQ at 64×64, unless said. Its epoch 921 is read as 921 thousand images.\n"
     )
     parts = {findings.study: f" ({findings.done} of {len(findings.parts)} parts)" for findings in found}
@@ -203,9 +203,9 @@ def scale(plan: Plan, study: str, figure: int) -> str:
         "distillation": f"N = {most} and {least}",
         "linearity": f"N = {least} to {most}",
         "size": f"N = {least} to {most}",
-        "time": f"N = {plan.few:,}, {plan.times[0]:g} to {plan.kimg:g} thousand images",
+        "time": f"N = {plan.few:,}, {plan.times[0]:,g} to {plan.kimg:,g} thousand images",
         "capacity": f"N = {plan.few:,}, widths {plan.widths[0]} to {plan.widths[-1]}",
-        "strong": f"{half} + {half}; {least} + {least}, also after {plan.early:g} thousand images, "
+        "strong": f"{half} + {half}; {least} + {least}, also after {plan.early:,g} thousand images, "
         f"and at width {plan.narrow}",
         "networks": f"N = {most} and {least}; {half} + {half}",
         "autoencoders": f"N = {most}, one network a level",
@@ -284,7 +284,7 @@ def located(plan: Plan, evidence: Evidence) -> Iterator[str]:
         seeds = len(evidence.where(study="size", quantity="memorised_fraction", denoiser="network").seeds())
         ends = ", ".join("beyond those tried" if end is None else f"{end:,.0f}" for end in (needed.low, needed.high))
         what = (
-            f"N*: images from which on fewer than 5 % of samples are copies after training for {plan.kimg:g} thousand"
+            f"N*: images from which on fewer than 5 % of samples are copies after training for {plan.kimg:,g} thousand"
         )
         yield f"| {what} | {needed.value:,.0f} [{ends}] | {seeds} |"
     if turning is not None:
@@ -297,7 +297,12 @@ def located(plan: Plan, evidence: Evidence) -> Iterator[str]:
 
 
 def _timed(value: float, low: float | None, high: float | None) -> str:
-    return f"{value:.3g}" + ("" if low is None else f" [{low:.3g}, {high:.3g}]")
+    return _three(value) + ("" if low is None or high is None else f" [{_three(low)}, {_three(high)}]")
+
+
+def _three(value: float) -> str:
+    """A length of training with three digits."""
+    return f"{float(f'{value:.3g}'):,g}"
 
 
 def explained(plan: Plan, evidence: Evidence) -> Iterator[str]:

@@ -92,8 +92,8 @@ def draw(findings: Findings) -> list[Figure]:
         ),
         CurveFigure(
             title="Distance at high noise, by width and length of training",
-            caption=f"Mean RMSE to the Gaussian over the noise levels σ ≥ {HIGH_NOISE:g}, {on}, after {plan.short:g} "
-            f"and after {plan.kimg:g} thousand images. Look whether narrow networks are farther off, and whether longer "
+            caption=f"Mean RMSE to the Gaussian over the noise levels σ ≥ {HIGH_NOISE:g}, {on}, after {plan.short:,g} "
+            f"and after {plan.kimg:,g} thousand images. Look whether narrow networks are farther off, and whether longer "
             "training takes that away.",
             redraws=(7, 20),
             claims=("C12",),
@@ -101,7 +101,7 @@ def draw(findings: Findings) -> list[Figure]:
             x=_WIDTH,
             y=MEAN_RMSE,
             series=tuple(
-                line(f"{kimg:g} thousand images", records, x="width", number=_mean_over_noise)
+                line(f"{kimg:,g} thousand images", records, x="width", number=_mean_over_noise)
                 for kimg in (plan.short, plan.kimg)
                 if len(records := gaps.where(role=None, kimg=kimg).at(HIGH_NOISE))
             ),
@@ -109,7 +109,7 @@ def draw(findings: Findings) -> list[Figure]:
         CurveFigure(
             title="Copies among samples, by width",
             caption="Share of samples whose nearest training image is less than a third as far as the second nearest: of "
-            f"{sampled_of(plan)} after {plan.short:g} and of {plan.samples} after {plan.kimg:g} thousand images. "
+            f"{sampled_of(plan)} after {plan.short:,g} and of {plan.samples} after {plan.kimg:,g} thousand images. "
             f"Controls: samples of the multi-delta and the Gaussian denoiser of the {few:,} images.",
             redraws=(7, 20),
             claims=("C11",),
@@ -203,7 +203,7 @@ def _copies(copies: Evidence, plan: Plan) -> tuple[Series, ...]:
     of_network = copies.where(denoiser="network")
     return drawn(
         *(
-            line(f"{kimg:g} thousand images", of_network.where(kimg=kimg), x="width")
+            line(f"{kimg:,g} thousand images", of_network.where(kimg=kimg), x="width")
             for kimg in (plan.short, plan.kimg)
         ),
         line("control: multi-delta", copies.where(denoiser="multidelta"), x="width", dashed=True),

@@ -219,7 +219,7 @@ def _told(plan: Plan) -> str:
     large, early, narrow, small = (pairs(plan)[role] for role in _ROLES)
     return (
         f"Large: {large.n:,} images each, {large.width} channels. Early: {early.n:,} images, stopped after "
-        f"{early.kimg:g} thousand. Narrow: {narrow.n:,} images, {narrow.width} channels. Small: {small.n:,} images, "
+        f"{early.kimg:,g} thousand. Narrow: {narrow.n:,} images, {narrow.width} channels. Small: {small.n:,} images, "
         f"{small.width} channels."
     )
 
@@ -229,7 +229,7 @@ def _grid(findings: Findings, role: str) -> ImageGrid | None:
     first, second = (_key(role, findings.plan.shown, half) for half in (1, 2))
     if findings.result(first) is None or findings.result(second) is None:  # one alone would be no comparison
         return None
-    length = f"{kimg or findings.plan.kimg:g} thousand"
+    length = f"{kimg or findings.plan.kimg:,g} thousand"
     return sample_grid(
         findings,
         [

@@ -85,7 +85,7 @@ def _summary(plan: Plan, found: Sequence[Findings], verdicts: Sequence[Verdict])
     often = f"with up to {trainings(Evidence(measured))} each" if measured else "and none of them is measured yet"
     parts = [
         f"{plan.name}: {plan.available:,} images of {sides} pixels to train on, and others held out. Networks "
-        f"({plan.training['network']}, {plan.width} channels) are trained on {sizes} of them, for {plan.kimg:g} thousand "
+        f"({plan.training['network']}, {plan.width} channels) are trained on {sizes} of them, for {plan.kimg:,g} thousand "
         f"images, {often}.",
         f"Of the paper's 21 claims, here hold {len(held)}{_among(held)}, do not hold {len(refuted)}{_among(refuted)}, and "
         "for the others there is not enough evidence.",

@@ -52,7 +52,7 @@ class Answer:
     @property
     def words(self) -> str:
         """The answer in plain words."""
-        trained = f"{self.network} with {self.width} channels, trained for {self.kimg:g} thousand images on {self.data}"
+        trained = f"{self.network} with {self.width} channels, trained for {self.kimg:,g} thousand images on {self.data}"
         return "\n".join([f"{trained}:", self._how_many(), *self._how_long(), *self._hardly_trained(), self._advice()])
 
     def as_json(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class Answer:
             )
         free = [onset.n for onset in self.onsets if onset.starts is None]
         if free:
-            lines.append(f"  No memorising within {self.kimg:g} thousand images with {_listed(free)} images.")
+            lines.append(f"  No memorising within {self.kimg:,g} thousand images with {_listed(free)} images.")
         return lines
 
     def _hardly_trained(self) -> list[str]:
@@ -118,17 +118,17 @@ class Answer:
     def _advice(self) -> str:
         needed = self.transition.needed
         if needed.high is not None and needed.high <= self.available:
-            return f"With all {self.available:,} images of this set it may train for {self.kimg:g} thousand images."
+            return f"With all {self.available:,} images of this set it may train for {self.kimg:,g} thousand images."
         longest = self.onsets[-1]
         if longest.starts is None:
-            return f"With {longest.n:,} images it may train for {self.kimg:g} thousand images."
+            return f"With {longest.n:,} images it may train for {self.kimg:,g} thousand images."
         if not longest.safe:
             return (
                 f"With {longest.n:,} images no length that was looked at is safe: take a smaller network, or collect more "
                 "images."
             )
         return (
-            f"With {longest.n:,} images stop after {longest.safe:g} thousand images, take a smaller network, or collect "
+            f"With {longest.n:,} images stop after {longest.safe:,g} thousand images, take a smaller network, or collect "
             "more images."
         )
 
@@ -184,7 +184,7 @@ def _of_size(answer: Answer, records: Sequence[Record], samples: Sequence[tuple[
     figures: list[Figure] = [
         CurveFigure(
             title="Copies among samples",
-            caption=f"Share of copies after {answer.kimg:g} thousand images of training, network by network, and the "
+            caption=f"Share of copies after {answer.kimg:,g} thousand images of training, network by network, and the "
             "transition fitted to them with its 95 % band. Below the threshold a network no longer memorises.",
             command=answer.command,
             x=_IMAGES,
