@@ -57,13 +57,21 @@ class Outcome:
     left_out: list[Cell] = field(default_factory=list)
 
 
-def in_order(cells: Iterable[Cell]) -> list[Cell]:
-    """The cells and all that they need, each once and after what it needs, otherwise in the order given."""
+def in_order(cells: Iterable[Cell], *, is_there: Callable[[Cell], bool] = lambda _: False) -> list[Cell]:
+    """The cells and all that they need, each once and after what it needs, otherwise in the order given.
+
+    Args:
+        cells: the cells.
+        is_there: whether a cell is there with all that it made, so that what it needed is needed no more.
+
+    Returns:
+        The cells.
+    """
     ordered: dict[str, Cell] = {}
 
     def add(cell: Cell) -> None:
         if cell.identity not in ordered:
-            for need in cell.needs:
+            for need in () if is_there(cell) else cell.needs:
                 add(need)
             ordered[cell.identity] = cell
 
@@ -124,7 +132,8 @@ class _Engine:
     ) -> None:
         self.store, self.folder, self.on, self.tell_failure = CellStore(folder), folder, on, failed
         self.workers = self.most_workers = workers
-        wanted = in_order(cell for cell in cells if not self.store.is_done(cell))
+        missing = (cell for cell in cells if not self.store.is_done(cell))
+        wanted = in_order(missing, is_there=self.store.is_complete)
         self.done = {cell.identity for cell in wanted if self.store.is_complete(cell)}
         self.todo = [cell for cell in wanted if cell.identity not in self.done]
         self.running: dict[Future[float], Cell] = {}

@@ -1,6 +1,7 @@
 """Finished cells on the move: what travels, what is done again, and what is left alone."""
 
 import json
+import shutil
 
 import torch
 from toy_cells import add
@@ -45,6 +46,20 @@ def test_a_partial_cell_that_another_needs_is_done_again_first(tmp_path):
     assert store.is_complete(root)
     assert store.is_done(measured)
     assert not store.is_complete(measured)
+
+
+def test_what_a_complete_cell_was_made_of_is_not_done_again_for_those_that_need_it(tmp_path):
+    """As a network whose samples are all there, to be compared with those of another."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    root = add(2)
+    sampled = add(3, root)
+    _done(here, sampled)
+    copy_finished(here, there, names={root.name})
+    shutil.copytree(here / "cells" / sampled.name, there / "cells" / sampled.name)
+    compared = add(4, sampled)
+    store = _done(there, compared)
+    assert _log(there) == [compared.name]
+    assert store.result(compared).records[0]["value"] == 9
 
 
 def test_complete_cells_replace_partial_ones_and_never_the_reverse(tmp_path):
