@@ -71,7 +71,8 @@ def find_source(source: str | os.PathLike[str]) -> Source:
         identity = ["hf", name, str(getattr(dataset, "_fingerprint", "")), len(dataset)]
         return Source(_plain(name), text, identity, partial(open_hub, dataset, name))
     given = Path(text).expanduser()
-    path = given.parent.resolve() / given.name if given.is_symlink() else given.resolve()  # a link has a name of its own
+    # A link is called by its own name: caches keep files under their hashes, and link to them.
+    path = given.parent.resolve() / given.name if given.is_symlink() else given.resolve()
     if path.is_dir():
         return _folder(path)
     if path.is_file():

@@ -52,7 +52,9 @@ class Answer:
     @property
     def words(self) -> str:
         """The answer in plain words."""
-        trained = f"{self.network} with {self.width} channels, trained for {self.kimg:,g} thousand images on {self.data}"
+        trained = (
+            f"{self.network} with {self.width} channels, trained for {self.kimg:,g} thousand images on {self.data}"
+        )
         return "\n".join([f"{trained}:", self._how_many(), *self._how_long(), *self._hardly_trained(), self._advice()])
 
     def as_json(self) -> dict[str, Any]:

@@ -74,7 +74,9 @@ def test_links_are_called_what_they_are_called_themselves(tmp_path, monkeypatch)
     Image.new("L", (3, 4)).save(tmp_path / "store" / "a.png")
     (tmp_path / "photos").symlink_to(tmp_path / "store")
     monkeypatch.chdir(tmp_path / "store")
-    names = [load_images(path).name for path in (tmp_path / "faces.npz", tmp_path / "photos", ".", "../photos/../photos")]
+    names = [
+        load_images(path).name for path in (tmp_path / "faces.npz", tmp_path / "photos", ".", "../photos/../photos")
+    ]
     assert names == ["faces", "photos", "store", "photos"]
 
 
