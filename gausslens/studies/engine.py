@@ -80,12 +80,12 @@ def in_order(cells: Iterable[Cell], *, is_there: Callable[[Cell], bool] = lambda
     return list(ordered.values())
 
 
-def _costs_with_use(cells: Sequence[Cell]) -> dict[str, float]:
+def _costs_with_use(cells: Sequence[Cell], cost: Callable[[Cell], float]) -> dict[str, float]:
     """What each cell is expected to cost with the cheapest chain of cells that comes of it; `cells` are in order."""
     costs: dict[str, float] = {}
     least_use: dict[str, float] = {}
     for cell in reversed(cells):
-        costs[cell.identity] = cell.cost + least_use.get(cell.identity, 0.0)
+        costs[cell.identity] = cost(cell) + least_use.get(cell.identity, 0.0)
         for need in cell.needs:
             least_use[need.identity] = min(costs[cell.identity], least_use.get(need.identity, math.inf))
     return costs
@@ -142,10 +142,9 @@ class _Engine:
         self.attempts: dict[str, int] = {}  # of suspects that died alone
         self.broken_pools = 0  # since a cell was finished
         self.deadline = None if budget is None else time.monotonic() + budget
-        self.costs = _costs_with_use(self.todo)
+        self.pace = _Pace()
+        self.costs = _costs_with_use(self.todo, self.pace.seconds)
         self.outcome = Outcome()
-        self.expected = self.total = sum(cell.cost for cell in self.todo)
-        self.past, self.past_expected = 0.0, 0.0
 
     def run(self, finished: Callable[[Cell], None] | None, progress: Callable[[Progress], None] | None) -> Outcome:
         with ExitStack() as stack:
@@ -200,12 +199,7 @@ class _Engine:
         known.add(cell.identity)
 
     def _fits(self, cell: Cell) -> bool:
-        return self.deadline is None or time.monotonic() + self.costs[cell.identity] * self._pace <= self.deadline
-
-    @property
-    def _pace(self) -> float:
-        """How much longer cells take than was expected, from those that are finished."""
-        return self.past / self.past_expected if self.past_expected else 1.0
+        return self.deadline is None or time.monotonic() + self.costs[cell.identity] <= self.deadline
 
     def _collect(self) -> list[Cell]:
         """Wait a little for running cells; returns those that have finished.
@@ -220,7 +214,8 @@ class _Engine:
             if not isinstance(error, BrokenProcessPool):
                 self.suspects.discard(cell.identity)
             if error is None:
-                self.past, self.past_expected = self.past + future.result(), self.past_expected + cell.cost
+                self.pace.note(cell, future.result())
+                self.costs = _costs_with_use(self.todo, self.pace.seconds)
                 self.done.add(cell.identity)
                 self.broken_pools = 0
                 finished.append(cell)
@@ -270,6 +265,29 @@ class _Engine:
 
     def _progress(self) -> Progress:
         shares = {cell: share_done(cell, self.folder) for cell in self.running.values()}
-        left = sum(cell.cost for cell in self.todo) + sum(cell.cost * (1 - share) for cell, share in shares.items())
-        total = (self.total - self.past_expected) * self._pace + self.past
-        return Progress(max(total - left * self._pace, 0.0), total, shares)
+        done = self.pace.past + sum(self.pace.seconds(cell) * share for cell, share in shares.items())
+        return Progress(done, self.pace.past + sum(map(self.pace.seconds, [*self.todo, *shares])), shares)
+
+
+class _Pace:
+    """How long cells take, by kind of work: a start of seconds makes short cells many times as long, and long ones hardly.
+
+    Attributes:
+        past: seconds of all finished cells.
+    """
+
+    def __init__(self) -> None:
+        self.past = 0.0
+        self._took: dict[str, float] = {}
+        self._expected: dict[str, float] = {}
+
+    def note(self, cell: Cell, seconds: float) -> None:
+        """Note how long a cell took."""
+        self.past += seconds
+        self._took[cell.work] = self._took.get(cell.work, 0.0) + seconds
+        self._expected[cell.work] = self._expected.get(cell.work, 0.0) + cell.cost
+
+    def seconds(self, cell: Cell) -> float:
+        """How long a cell will take: as expected beforehand, times what others of its kind took of what was expected."""
+        expected = self._expected.get(cell.work)
+        return cell.cost * (self._took[cell.work] / expected if expected else 1.0)

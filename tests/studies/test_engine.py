@@ -197,6 +197,15 @@ def test_a_budget_counts_what_a_cell_is_needed_for(tmp_path):
     assert measured in outcome.left_out
 
 
+def test_a_budget_learns_how_long_work_takes_by_its_kind(tmp_path):
+    """Many times as long as expected is soon said of short work, and says nothing of long work of another kind."""
+    short, alike = add(1, steps=1, seconds=0.3, cost=0.001), add(2, cost=30)
+    other = Cell("toy_cells:do_nothing", {}, cost=30)
+    outcome = run_cells([short, alike, other], tmp_path, on="here", budget=60)
+    assert outcome.left_out == [alike]
+    assert CellStore(tmp_path).is_done(other)
+
+
 @pytest.mark.slow
 def test_progress_never_falls_back_and_ends_at_the_end(tmp_path):
     shares = []

@@ -34,6 +34,11 @@ def add_up(task: Task):
 
 
 @versioned(1)
+def do_nothing(task: Task):
+    return [{"quantity": "nothing", "value": 0}]
+
+
+@versioned(1)
 def fail(task: Task):
     raise ValueError(f"told to fail with {task.options}")
 
