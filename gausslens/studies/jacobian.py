@@ -128,7 +128,7 @@ def _steered(findings: Findings) -> ImageGrid | None:
         claims=("C20",),
         command=findings.command,
         rows=rows,
-        columns=tuple(f"moved: {steer}" if steer != "none" else "not moved" for steer in STEERS),
+        columns=tuple("not moved" if steer == "none" else steer for steer in STEERS),
         images=samples[list(_STEERED)].reshape(-1, *samples.shape[2:]),
     )
 
