@@ -215,7 +215,7 @@ class _Engine:
                 self.suspects.discard(cell.identity)
             if error is None:
                 self.pace.note(cell, future.result())
-                self.costs = _costs_with_use(self.todo, self.pace.seconds)
+                self.costs = _costs_with_use([*self.running.values(), *self.todo], self.pace.seconds)
                 self.done.add(cell.identity)
                 self.broken_pools = 0
                 finished.append(cell)

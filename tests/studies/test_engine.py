@@ -166,6 +166,16 @@ def test_cells_that_found_too_little_memory_beside_each_other_are_done_one_by_on
     assert not outcome.failed
 
 
+def test_a_cell_that_is_tried_again_after_others_have_ended_still_has_its_budget(tmp_path, monkeypatch):
+    crowd = _Crowd()
+    monkeypatch.setattr("gausslens.studies.engine.make_executor", lambda on, workers: crowd)
+    cells = [add(1, room=9), add(2, room=1)]
+    outcome = run_cells(cells, tmp_path, workers=2, budget=60, progress=lambda progress: crowd.go_on())
+    assert crowd.crowds == [1, 2, 1]
+    assert not outcome.failed
+    assert not outcome.left_out
+
+
 def test_a_cell_that_finds_too_little_memory_alone_fails_and_others_get_their_workers_back(tmp_path, monkeypatch):
     crowd, told = _Crowd(), []
     monkeypatch.setattr("gausslens.studies.engine.make_executor", lambda on, workers: crowd)
