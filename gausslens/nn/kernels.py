@@ -52,21 +52,21 @@ def normalized(
         y in x's dtype and layout.
     """
     images, channels, pixels = x.shape[0], x.shape[1], x.shape[2] * x.shape[3]
-    mean, power, scale, shift = torch.empty(4, images, channels, device=x.device, dtype=torch.float32)
+    mean, variance, centre, scale = torch.empty(4, images, channels, device=x.device, dtype=torch.float32)
     y = torch.empty_like(x)
     added = mean if offset is None else offset.float().contiguous()
     size, columns = channels // groups, _ceil(channels, _COLUMNS)
     block = {"ROWS": _ROWS, "COLUMNS": _COLUMNS}
     with torch.cuda.device_of(x):  # Triton asks which GPU is the current one, not where tensors are
-        programs.moments[(images, columns)](x, mean, power, pixels, channels, **block)
+        programs.moments[(images, columns)](x, mean, variance, pixels, channels, **block)
         programs.affine[(images,)](
-            *(mean, power, added, weight, bias, scale, shift, groups, size, epsilon),
+            *(mean, variance, added, weight, centre, scale, groups, size, epsilon),
             MOVED=offset is not None,
             GROUPS=_power_of_two(groups),
             SIZE=_power_of_two(size),
         )
         grid = (images, _ceil(pixels, _ROWS), columns)
-        programs.applied[grid](x, scale, shift, y, pixels, channels, ACTIVATE=activate, **block)
+        programs.applied[grid](x, centre, scale, bias, y, pixels, channels, ACTIVATE=activate, **block)
     return y
 
 

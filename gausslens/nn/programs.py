@@ -17,62 +17,67 @@ THERE = not isinstance(triton, SimpleNamespace)
 
 
 @triton.jit
-def moments(x, mean, power, pixels, channels, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Means of x and x² of one image, for a block of its channels."""
+def moments(x, mean, variance, pixels, channels, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Mean and variance over the pixels of one image, for a block of its channels, by distances from the first pixel."""
     image = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     rows = tl.arange(0, ROWS)
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
     squares = tl.zeros((ROWS, COLUMNS), tl.float32)
     first = x + image * pixels * channels
+    origin = tl.load(first + column, mask=column < channels, other=0.0).to(tl.float32)
     for start in range(0, pixels, ROWS):
         row = start + rows
         inside = (row < pixels)[:, None] & (column < channels)[None, :]
         value = tl.load(first + row[:, None] * channels + column[None, :], mask=inside, other=0.0).to(tl.float32)
-        total += value
-        squares += value * value
+        distance = tl.where(inside, value - origin[None, :], 0.0)
+        total += distance
+        squares += distance * distance
     target = image * channels + column
-    tl.store(mean + target, tl.sum(total, 0) / pixels, mask=column < channels)
-    tl.store(power + target, tl.sum(squares, 0) / pixels, mask=column < channels)
+    shift = tl.sum(total, 0) / pixels
+    tl.store(mean + target, origin + shift, mask=column < channels)
+    tl.store(variance + target, tl.sum(squares, 0) / pixels - shift * shift, mask=column < channels)
 
 
 @triton.jit
 def affine(
-    mean, power, offset, weight, bias, scale, shift, groups, size, epsilon,
+    mean, variance, offset, weight, centre, scale, groups, size, epsilon,
     MOVED: tl.constexpr, GROUPS: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Scale and shift of every channel of one image, with which normalising is x·scale + shift."""
+    """Centre and scale of every channel of one image, with which normalising is (x − centre)·scale + bias."""
     group, member = tl.arange(0, GROUPS)[:, None], tl.arange(0, SIZE)[None, :]
     inside = (group < groups) & (member < size)
     channel = group * size + member
     here = tl.program_id(0) * groups * size + channel
     m = tl.load(mean + here, mask=inside, other=0.0)
-    p = tl.load(power + here, mask=inside, other=0.0)
+    v = tl.load(variance + here, mask=inside, other=0.0)
+    a = tl.zeros((GROUPS, SIZE), tl.float32)
     if MOVED:  # moments of x + a
         a = tl.load(offset + here, mask=inside, other=0.0)
-        p += (2 * m + a) * a
         m += a
-    centre = (tl.sum(m, 1) / size)[:, None]
-    variance = tl.maximum((tl.sum(p, 1) / size)[:, None] - centre * centre, 0.0)
-    factor = tl.load(weight + channel, mask=inside, other=0.0) / tl.sqrt(variance + epsilon)
-    term = tl.load(bias + channel, mask=inside, other=0.0) - centre * factor
-    if MOVED:
-        term += a * factor
+    middle = (tl.sum(m, 1) / size)[:, None]
+    between = tl.where(inside, m - middle, 0.0)
+    spread = (tl.sum(v + between * between, 1) / size)[:, None]
+    factor = tl.load(weight + channel, mask=inside, other=0.0) / tl.sqrt(tl.maximum(spread, 0.0) + epsilon)
     tl.store(scale + here, factor, mask=inside)
-    tl.store(shift + here, term, mask=inside)
+    tl.store(centre + here, middle - a, mask=inside)
 
 
 @triton.jit
-def applied(x, scale, shift, y, pixels, channels, ACTIVATE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """x·scale + shift, and SiLU, of some pixels and channels of one image."""
+def applied(
+    x, centre, scale, bias, y, pixels, channels,
+    ACTIVATE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """(x − centre)·scale + bias, and SiLU, of some pixels and channels of one image."""
     image = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
     inside = (row < pixels)[:, None] & (column < channels)[None, :]
     place = image * pixels * channels + row[:, None] * channels + column[None, :]
+    middle = tl.load(centre + image * channels + column, mask=column < channels, other=0.0)[None, :]
     factor = tl.load(scale + image * channels + column, mask=column < channels, other=0.0)[None, :]
-    term = tl.load(shift + image * channels + column, mask=column < channels, other=0.0)[None, :]
-    value = tl.load(x + place, mask=inside, other=0.0).to(tl.float32) * factor + term
+    term = tl.load(bias + column, mask=column < channels, other=0.0)[None, :]
+    value = (tl.load(x + place, mask=inside, other=0.0).to(tl.float32) - middle) * factor + term
     if ACTIVATE:
         value = value * tl.sigmoid(value)
     tl.store(y + place, value.to(y.dtype.element_ty), mask=inside)

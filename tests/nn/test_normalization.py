@@ -32,6 +32,30 @@ def test_constant_channels_do_not_divide_by_zero():
     assert GroupNorm(2, 8).per_channel(torch.full((1, 8, 4, 4), 7.0)).isfinite().all()
 
 
+@pytest.mark.parametrize("mean", [1.0, 100.0, 1e4, 1e5])
+def test_values_and_gradients_stay_right_where_the_mean_is_far_above_the_spread(mean):
+    norm = GroupNorm(4, 16, eps=1e-6)
+    x = torch.randn(2, 16, 8, 8) + mean
+    upstream = torch.randn_like(x)
+    found = []
+    for normalize, given in ((norm.per_channel, x), (norm.double().forward, x.double())):
+        norm.to(given.dtype)
+        leaf = given.clone().requires_grad_()
+        y = normalize(leaf)
+        found.append((y.detach().double(), torch.autograd.grad((y * upstream).sum(), leaf)[0].double()))
+    for ours, exact in zip(*found, strict=True):
+        assert (ours - exact).norm() / exact.norm() < 3e-7 * mean + 1e-6
+
+
+def test_a_group_that_rounding_made_constant_has_the_gradient_of_a_constant_one():
+    norm = GroupNorm(2, 8, eps=1e-6)
+    x = torch.full((1, 8, 4, 4), 1000.0) + torch.rand(1, 8, 4, 4)
+    rounded = x.bfloat16().requires_grad_()
+    assert rounded.unique().numel() == 1
+    gradient, *_ = torch.autograd.grad((norm.per_channel(rounded) * torch.randn(1, 8, 4, 4)).sum(), rounded)
+    assert gradient.abs().max() < 10 / norm.eps**0.5
+
+
 def test_an_offset_is_added_before():
     norm = GroupNorm(2, 8).double()
     x, offset = torch.randn(4, 8, 5, 6, dtype=torch.float64), torch.randn(4, 8, dtype=torch.float64)
