@@ -5,7 +5,8 @@
     ├── DataError          images or labels that cannot be used (also a ValueError)
     ├── CheckpointError    a file that cannot be read back, or does not belong here (also a ValueError)
     ├── MissingExtraError  an optional package is not installed (also an ImportError)
-    └── MemoryShortError   memory does not suffice (also a MemoryError)
+    ├── MemoryShortError   memory does not suffice (also a MemoryError)
+    └── DivergedError      a training whose numbers are no longer finite (also an ArithmeticError)
 
 Each message says what was expected, what arrived and what to do.
 """
@@ -33,6 +34,10 @@ class MissingExtraError(GausslensError, ImportError):
 
 class MemoryShortError(GausslensError, MemoryError):
     """Memory does not suffice."""
+
+
+class DivergedError(GausslensError, ArithmeticError):
+    """A training whose numbers are no longer finite."""
 
 
 def is_short_of_memory(error: BaseException) -> bool:

@@ -21,6 +21,8 @@ _DISTILLED_WITH = ("sigmas", "calls", "kimg")
 def train_model(task: Task) -> Iterator[Record]:
     """Train. Options: `config`, the fields of a `TrainConfig` but for data, cpu and out; and the images' `content_hash`.
 
+    A training that diverges on a GPU goes on once from the state that was kept: rounding there need not repeat itself.
+
     Yields:
         The training's records.
 
@@ -28,12 +30,19 @@ def train_model(task: Task) -> Iterator[Record]:
         GausslensError: if the training has collapsed: what it came to says nothing about networks.
     """
     from ..config import TrainConfig
-    from ..errors import GausslensError
+    from ..errors import DivergedError, GausslensError
+    from ..generation import best_device
     from ..training.collapse import collapse_told
     from ..training.running import train
 
     where = {"data": task.options["data"], "cpu": task.options.get("cpu", False), "out": str(task.folder)}
-    run = train(TrainConfig(**task.options["config"], **where), report=task.report)
+    config = TrainConfig(**task.options["config"], **where)
+    try:
+        run = train(config, report=task.report)
+    except DivergedError:
+        if best_device(cpu=config.cpu).type == "cpu":
+            raise
+        run = train(config, report=task.report)
     records = run.records()
     if told := collapse_told(records):
         raise GausslensError(told)

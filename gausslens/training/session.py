@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..acceleration import arithmetic, chosen_precision, pays_to_compile, prepare_network
 from ..config import AUGMENT_INPUTS, TrainConfig
-from ..errors import CheckpointError, ConfigError, GausslensError
+from ..errors import CheckpointError, ConfigError, DivergedError
 from ..noise import generator
 from ..progress import measured
 from ..provenance import describe_machine
@@ -240,7 +240,7 @@ class Session:
         low, high = (float(value) for value in sigma.aminmax())
         advice = ", or precision float32" if self.precision == "bf16" else ""
         self.checkpoints.wait()
-        raise GausslensError(
+        raise DivergedError(
             f"training diverged: {what} at step {step} ({step * self.batch / 1000:.6g} kimg; noise levels {low:.3g} to "
             f"{high:.3g}, learning rate {self.learning_rate:.3g}). The state of step {self.checkpoints.saved_step} and the "
             f"snapshots before are kept in {self.run.path}. Try a smaller learning rate or a longer ramp{advice}."

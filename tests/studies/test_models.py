@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from gausslens import GausslensError, load_denoiser
+from gausslens.errors import DivergedError
 from gausslens.studies.cells import Cell, CellStore
 from gausslens.studies.engine import run_cells
 from gausslens.studies.models import run_of
@@ -83,3 +84,20 @@ def test_a_model_that_has_collapsed_is_not_taken(tmp_path, monkeypatch):
     outcome = run_cells([model], tmp_path, on="here")
     assert [type(error) for error in outcome.failed.values()] == [GausslensError]
     assert not CellStore(tmp_path).is_done(model)
+
+
+@pytest.mark.parametrize(("device", "attempts"), [("cuda", 2), ("cpu", 1)])
+def test_a_training_that_diverges_on_a_gpu_goes_on_once(device, attempts, tmp_path, monkeypatch):
+    begun = []
+
+    def train_and_diverge(config, *, report):
+        begun.append(config)
+        raise DivergedError("training diverged: the loss is nan.")
+
+    monkeypatch.setattr("gausslens.training.running.train", train_and_diverge)
+    monkeypatch.setattr("gausslens.generation.best_device", lambda *, cpu: torch.device(device))
+    cell = Cell("gausslens.studies.models:train_model", {"config": CONFIG, "content_hash": "any"}, circumstances=WHERE)
+    outcome = run_cells([cell], tmp_path, on="here")
+    assert isinstance(outcome.failed[cell], DivergedError)
+    assert len(begun) == attempts
+    assert all(config == begun[0] for config in begun)
