@@ -1,12 +1,26 @@
 """Whether two models make the same images from the same noise, beside what their controls make of it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from .cells import Record, Result, Task, versioned
+from .cells import Cell, Record, Result, Task, versioned
+from .plans import Plan
 
 _CONTROLS = ("multidelta", "gaussian")
 # The noise in a sample of a network that answers 0: the standard deviation that images are taken to have.
 _UNTRAINED = 0.5
+
+
+def samples_compared(plan: Plan, both: Sequence[Cell]) -> Cell:
+    """The cell that compares two models' samples.
+
+    Args:
+        plan: the study's.
+        both: two cells of `sample_model`.
+
+    Returns:
+        The cell; equal for equal arguments.
+    """
+    return plan.on_model("compare_samples", *both, module=__name__)
 
 
 @versioned(1)

@@ -15,6 +15,7 @@ from .plans import OTHER_HALF
 from .study import Findings
 
 NOISE = Axis("noise level σ", "pixel range [−1, 1]", log=True)
+TRAINED = Axis("length of training", "thousand images", log=True)
 RMSE = Axis("RMSE", "pixel range [−1, 1]", bounds=(0.0, math.inf))
 MEAN_RMSE = replace(RMSE, label="mean RMSE")
 COPIES = Axis("memorised fraction", bounds=(0.0, 1.0))

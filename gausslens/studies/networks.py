@@ -6,6 +6,7 @@ from itertools import combinations
 from typing import Any
 
 from ..report import Axis, CurveFigure, Figure, ImageGrid, Series, Threshold
+from .agreements import samples_compared
 from .architectures import PUBLISHED, label, model_of, sizes_told
 from .cells import Cell
 from .claims.evidence import Evidence
@@ -41,9 +42,8 @@ def parts(plan: Plan) -> list[Part]:
         for first, second in combinations(names, 2):
             models = (model_of(plan, name, n, seed, half=half) for half, name in ((1, first), (2, second)))
             both = [plan.sampled(model) for model in models]
-            alike = plan.on_model("compare_samples", *both, module="gausslens.studies.agreements")
             tags = {"network": first, "reference": second, "n": n, "seed": seed}
-            found.append(Part(f"{first} and {second}, seed {seed}", alike, tags))
+            found.append(Part(f"{first} and {second}, seed {seed}", samples_compared(plan, both), tags))
     return found
 
 

@@ -4,9 +4,11 @@ from typing import NamedTuple
 
 from ..measures.copying import MEMORIZED
 from ..report import Axis, CurveFigure, Figure, ImageGrid, Series, Threshold
+from .agreements import samples_compared
+from .cells import Cell
 from .claims.evidence import Evidence
 from .claims.thresholds import THRESHOLDS
-from .drawing import COPIES, CORRELATION, drawn, line, sample_grid, shown, trainings
+from .drawing import COPIES, CORRELATION, TRAINED, drawn, line, sample_grid, shown, trainings
 from .plans import Plan
 from .stationarity import stationary_compared
 from .study import Findings, Part, Study
@@ -15,6 +17,7 @@ from .subsets import gaussians_compared
 _SHOWN = 8  # noises of each pair
 _SUBSETS = 8  # random subsets whose Gaussians are compared; they take no training
 _ROLES = ("large", "early", "narrow", "small")
+_IN_TIME = "in time"  # the role of the small pair while it is trained
 _PAIR = Axis("pair of models", names=_ROLES)
 _REFERENCES = {
     "stationary": "stationary Gaussian",
@@ -53,18 +56,33 @@ def parts(plan: Plan) -> list[Part]:
     """Every pair at every seed: samples of both from the same noise, and how alike they are; then Gaussians of subsets."""
     found = []
     for seed in range(plan.sweep_seeds):
-        for role, (n, width, kimg) in pairs(plan).items():
+        for role, pair in pairs(plan).items():
             if role == "large" and seed >= plan.seeds:  # it varies least, and takes longest
                 continue
-            both = [plan.sampled(plan.model(n, seed, half=half, width=width), kimg=kimg) for half in (1, 2)]
+            both = _sampled(plan, pair, seed)
             found += [Part(_key(role, seed, half), cell, {"role": role}) for half, cell in enumerate(both, 1)]
-            compared = plan.on_model("compare_samples", *both, module="gausslens.studies.agreements")
-            told = {"role": role, "n": n, "seed": seed}
-            found.append(Part(f"{role}, seed {seed}", compared, told))
+            told = {"role": role, "n": pair.n, "seed": seed}
+            found.append(Part(f"{role}, seed {seed}", samples_compared(plan, both), told))
             found.append(Part(_stationary(role, seed), stationary_compared(plan, both), told))
+        for kimg in _between(plan):
+            pair = pairs(plan)["small"]._replace(kimg=kimg)
+            compared = samples_compared(plan, _sampled(plan, pair, seed))
+            told = {"role": _IN_TIME, "n": pair.n, "seed": seed}
+            found.append(Part(f"small after {kimg:g}, seed {seed}", compared, told))
     for seed in range(_SUBSETS):
         found.append(Part(f"subsets, seed {seed}", gaussians_compared(plan, plan.seed(seed), _subsets(plan))))
     return found
+
+
+def _sampled(plan: Plan, pair: Pair, seed: int) -> list[Cell]:
+    """The cells that sample both models of a pair."""
+    models = (plan.model(pair.n, seed, half=half, width=pair.width) for half in (1, 2))
+    return [plan.sampled(model, kimg=pair.kimg) for model in models]
+
+
+def _between(plan: Plan) -> list[float]:
+    """When else the small pair is compared: where its models are those of the study of time, which keep snapshots."""
+    return [kimg for kimg in plan.times if kimg not in (plan.early, plan.kimg)] if plan.sizes[0] == plan.few else []
 
 
 def draw(findings: Findings) -> list[Figure]:
@@ -76,8 +94,8 @@ def draw(findings: Findings) -> list[Figure]:
     figures: list[Figure | None] = [
         CurveFigure(
             title="Agreement of models that share no training image",
-            caption=f"Correlation of the pixels of two models' samples from the same noise, over {plan.samples} noises "
-            f"and {_trained(alike)}. "
+            caption=f"Correlation of the pixels of two models' samples from the same noise, over "
+            f"{_noises(alike.where(denoiser='network', reference=None, role=_ROLES))} noises and {_trained(alike)}. "
             f"{_told(plan)} Controls: the same models with noises exchanged, which "
             "shows how alike any two images are; a model's samples with the noise they began with, which one that has "
             "learned nothing hands on; the multi-delta denoisers of the two sets, which shows how alike retrieved training "
@@ -137,6 +155,7 @@ def draw(findings: Findings) -> list[Figure]:
             series=_copies(evidence.where(quantity="memorised_fraction")),
             thresholds=(Threshold(MEMORIZED, "memorising"),),
         ),
+        _in_time(findings, alike) if _between(plan) else None,
         *(_grid(findings, role) for role in _ROLES),
         CurveFigure(
             title="How many images make a Gaussian?",
@@ -169,6 +188,32 @@ def draw(findings: Findings) -> list[Figure]:
         ),
     ]
     return shown(*figures)
+
+
+def _in_time(findings: Findings, alike: Evidence) -> CurveFigure:
+    n, width, _ = pairs(findings.plan)["small"]
+    of_pair = alike.where(role=("early", _IN_TIME, "small"), reference=None)
+    network = of_pair.where(denoiser="network")
+    return CurveFigure(
+        title=f"Agreement as training goes on, N = {n:,}",
+        caption=f"Correlation of the pixels of samples from the same noise of two models of {width} channels on disjoint "
+        f"sets of {n:,} images, over {_noises(network)} noises and {trainings(network)}. Controls: the same models with "
+        "noises exchanged; the multi-delta denoisers and the Gaussians of the two sets, which do not depend on training. "
+        "Models that come to memorise part ways: look when, and whether they come down to the multi-delta denoisers.",
+        redraws=(9, 26),
+        claims=("C15",),
+        command=findings.command,
+        x=TRAINED,
+        y=CORRELATION,
+        series=drawn(
+            line("networks", network.where(noise="same"), x="kimg"),
+            line("control: networks, noises exchanged", network.where(noise="shuffled"), x="kimg", dashed=True),
+            *(
+                line(f"control: {name}", of_pair.where(denoiser=denoiser, noise="same"), x="kimg", dashed=True)
+                for name, denoiser in (("multi-delta", "multidelta"), ("Gaussians", "gaussian"))
+            ),
+        ),
+    )
 
 
 def _agreements(alike: Evidence) -> tuple[Series, ...]:

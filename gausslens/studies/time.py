@@ -1,19 +1,18 @@
 """How long? One model of few images and one of many, from the start of training to its end."""
 
 from ..measures.copying import MEMORIZED
-from ..report import Axis, CurveFigure, Figure, ImageGrid, Series, Threshold
+from ..report import CurveFigure, Figure, ImageGrid, Series, Threshold
 from .claims.evidence import Evidence, MissingError
 from .claims.thresholds import PAPER_GENERALIZATION
 from .claims.windows import InWindow
 from .closeups import HIGH, MIDDLE, close_up_grid, close_ups
-from .drawing import COPIES, GL, MEAN_RMSE, NOISE, RMSE, drawn, line, lines, sample_grid, shown, trainings
+from .drawing import COPIES, GL, MEAN_RMSE, NOISE, RMSE, TRAINED, drawn, line, lines, sample_grid, shown, trainings
 from .plans import Plan
 from .snapshots import sampled_of, seen_at
 from .study import Findings, Part, Study
 from .turning_points import closest, memorizing_from, told_closest, told_memorizing
 
 _SHOWN = 10  # samples of each snapshot
-_TIME = Axis("length of training", "thousand images", log=True)
 
 
 def parts(plan: Plan) -> list[Part]:
@@ -69,7 +68,7 @@ def draw(findings: Findings) -> list[Figure]:
             redraws=(8, 21),
             claims=("C11",),
             command=command,
-            x=_TIME,
+            x=TRAINED,
             y=MEAN_RMSE,
             series=_in_window(evidence, few, many),
         ),
@@ -81,7 +80,7 @@ def draw(findings: Findings) -> list[Figure]:
             redraws=(8, 21),
             claims=("C11",),
             command=command,
-            x=_TIME,
+            x=TRAINED,
             y=COPIES,
             series=_of_samples(evidence.where(quantity="memorised_fraction"), plan),
             thresholds=(Threshold(MEMORIZED, "memorising"),),
@@ -94,7 +93,7 @@ def draw(findings: Findings) -> list[Figure]:
             redraws=(8,),
             claims=("C11",),
             command=command,
-            x=_TIME,
+            x=TRAINED,
             y=GL,
             series=_of_samples(evidence.where(quantity="gl"), plan),
             thresholds=(Threshold(PAPER_GENERALIZATION, "the paper's rule"),),

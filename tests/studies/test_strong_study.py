@@ -5,7 +5,7 @@ from statistics import fmean
 import numpy as np
 import pytest
 import torch
-from small_studies import check_drawing, missing, run_small, small_plan
+from small_studies import check_drawing, findings_in, missing, run_small, small_plan
 
 from gausslens import GaussianDenoiser, Moments
 from gausslens.data import Splits, load_images
@@ -14,6 +14,8 @@ from gausslens.generation import generate
 from gausslens.measures.similarity import agreement
 from gausslens.noise import draw_order
 from gausslens.studies.catalogue import find_study
+from gausslens.studies.cells import CellStore
+from gausslens.studies.engine import run_cells
 from gausslens.studies.strong import pairs
 
 pytestmark = pytest.mark.slow  # networks of all sizes or kinds
@@ -142,3 +144,36 @@ def test_subsets_are_compared_with_all_images(findings):
 def test_large_pairs_are_disjoint_whatever_the_sizes():
     plan = small_plan("strong", sizes=(16, 1000, 1438))
     assert 2 * pairs(plan)["large"].n <= plan.available
+
+
+def test_a_pair_of_the_study_of_time_is_compared_whenever_a_snapshot_is_kept(tmp_path):
+    plan = small_plan("strong", sizes=(32, 64), few=32, seeds=1)
+    shown = ("early, seed 0", "small, seed 0", *(f"small after {kimg:g}, seed 0" for kimg in plan.times[-3:-1]))
+    cells = {part.key: part.cell for part in find_study("strong").parts(plan)}
+    assert {key for key in cells if "after" in key} == {
+        f"small after {kimg:g}, seed 0" for kimg in plan.times if kimg not in (plan.early, plan.kimg)
+    }
+    outcome = run_cells([cells[key] for key in shown], tmp_path, on="here")
+    assert not outcome.failed
+    findings = findings_in(plan, "strong", tmp_path)
+    (figure,) = [figure for figure in find_study("strong").draw(findings) if "as training goes on" in figure.title]
+    network = next(series for series in figure.series if series.name == "networks")
+    assert network.x == tuple(sorted({plan.early, plan.kimg, *plan.times[-3:-1]}))
+    for kimg, value in zip(network.x, network.y, strict=True):
+        first, second = (
+            next(
+                CellStore(tmp_path).result(cell).arrays["network"]
+                for cell in next(cells[key] for key in shown if _kimg(plan, key) == kimg).needs
+                if cell.needs[0].options["config"]["split"] == f"s{half}:32"
+            )
+            for half in (1, 2)
+        )
+        assert value == pytest.approx(agreement(first, second).same_noise.correlation.value)
+
+
+def test_elsewhere_pairs_keep_no_snapshots_to_be_compared_at(findings):
+    assert not [part.key for part in findings.parts if "after" in part.key]
+
+
+def _kimg(plan, key):
+    return {"early": plan.early, "small": plan.kimg}.get(key.split(",")[0]) or float(key.split()[2].rstrip(","))
