@@ -171,15 +171,19 @@ class Evidence:
             raise self._missing(f" with {tag}")
         return {value: Evidence(groups[value], (*self._told, _words(tag, value))) for value in sorted(groups)}
 
-    def one(self) -> Number:
-        """The number, after the longest training where there are several.
+    def latest(self) -> Record:
+        """The record after the longest training, where there are several.
 
         Raises:
             MissingError: if there is none.
         """
         if not self.records:
             raise self._missing()
-        return _number(max(self.records, key=lambda record: record.get("kimg") or 0.0))
+        return max(self.records, key=lambda record: record.get("kimg") or 0.0)
+
+    def one(self) -> Number:
+        """The number of the latest record."""
+        return _number(self.latest())
 
     def curve(self) -> dict[Real, Number]:
         """The number at each noise level."""
