@@ -8,7 +8,7 @@
 # What has not ended when the time is over is asked to stop, and lost with the machine: choose --only and --seeds such that
 # it ends. Nothing is killed outright, since a process that dies under the service takes the others with it.
 set -euo pipefail
-GRID=${1:?cifar10 or celeba64} DATA=${2:?the .npz file} MINUTES=${3:?how long} OUT=${4:?a folder for the pieces}
+GRID=${1:?cifar10, cifar10-long or celeba64} DATA=${2:?the .npz file} MINUTES=${3:?how long} OUT=${4:?a folder for the pieces}
 shift 4
 mkdir -p "$OUT"
 

@@ -59,11 +59,18 @@ def main() -> None:
     parser.add_argument("--only", default="", help="studies, comma-separated, in the order to do them; by default all")
     parser.add_argument("--splits", default="", help="only what needs no models but those of these training sets")
     parser.add_argument("--networks", default="", help="only what needs no models but those of these networks")
+    parser.add_argument("--widths", default="", help="only what needs no models but those of these numbers of channels")
     parser.add_argument("--seeds", default="", help="which seeds, in the order to do them; by default the grid's")
     parser.add_argument("--minutes", type=float, help="when to stop beginning new work")
     parser.add_argument("--workers", type=int, default=3, help="models at a time: one does not fill a large GPU")
     parser.add_argument("--commit", help="the version of the code, where there is no git tree")
     parser.add_argument("--pack", type=Path, help="write a tar of what is finished and not published, and stop")
+    parser.add_argument(
+        "--images",
+        type=int,
+        default=SHOWN,
+        help="with --pack, how many images of each array; all samples of a model whose pair is trained elsewhere",
+    )
     parser.add_argument("--print", action="store_true", help="print the options of `gausslens study`, and stop")
     args = parser.parse_args()
     grid = GRIDS[args.grid] | ({"only": tuple(args.only.split(","))} if args.only else {})
@@ -77,6 +84,7 @@ def main() -> None:
             RESULTS / args.grid,
             args.pack,
             names | {path.name for path in args.out.glob(f"study-{args.grid}-*")},
+            args.images,
         )
     else:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that training saves where it is
@@ -105,7 +113,7 @@ def work(config: StudyConfig, args: argparse.Namespace) -> None:
     plan = replace(plan, studies=config.only or plan.studies)
     seeds = [int(seed) for seed in args.seeds.split(",")] if args.seeds else range(config.seeds)
     cells = [cell for seed in seeds for cell in cells_of_seed(plan, seed)]
-    for field, words in (("split", args.splits), ("network", args.networks)):
+    for field, words in (("split", args.splits), ("network", args.networks), ("width", args.widths)):
         if words:
             known, wanted = set().union(*(of_models(cell, field) for cell in cells)), set(words.split(","))
             if wanted - known:
@@ -127,18 +135,18 @@ def cells_of_seed(plan: Plan, seed: int) -> list[Cell]:
 
 
 def of_models(cell: Cell, field: str) -> set[str]:
-    """A field of the configs of all models that a cell is or needs."""
-    own = {cell.options["config"][field]} if "config" in cell.options else set()
+    """A field of the configs of all models that a cell is or needs, as it is typed; linear ones have no width."""
+    own = {str(cell.options["config"].get(field))} if "config" in cell.options else set()
     return own.union(*(of_models(needed, field) for needed in cell.needs))
 
 
-def pack(folder: Path, published: Path, target: Path, names: Collection[str]) -> None:
+def pack(folder: Path, published: Path, target: Path, names: Collection[str], images: int = SHOWN) -> None:
     """Write a tar of what is finished of these cells and studies and not published yet: no weights, and few images."""
     with tempfile.TemporaryDirectory() as name:
         parcel = Path(name)
         copy_finished(published, parcel)
         with tarfile.open(target, "w") as archive:
-            for path in copy_finished(folder, parcel, names=names, images=SHOWN):
+            for path in copy_finished(folder, parcel, names=names, images=images):
                 archive.add(path, path.relative_to(parcel))
 
 

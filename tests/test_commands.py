@@ -56,6 +56,19 @@ def test_a_parcel_holds_what_is_new_and_no_weights(tmp_path):
         assert sorted(archive.getnames()) == ["cells/new-2c3d/done.json", "cells/new-2c3d/records.jsonl"]
 
 
+@pytest.mark.parametrize("images", [SHOWN, 40])
+def test_a_parcel_holds_as_many_images_as_are_asked_for(images, tmp_path):
+    runs, parcel = tmp_path / "runs", tmp_path / "parcel.tar"
+    _finish(runs, "samples-0a1b", 1)
+    samples = {"network": torch.zeros(40, 1, 8, 8, dtype=torch.uint8)}
+    save_tensors(runs / "cells" / "samples-0a1b" / "arrays.safetensors", samples, kind=ARRAYS)
+    _load("reproduce").pack(runs, tmp_path / "results", parcel, {"samples-0a1b"}, images)
+    with tarfile.open(parcel) as archive:
+        archive.extractall(tmp_path / "here", filter="data")
+    brought, _ = load_tensors(tmp_path / "here" / "cells" / "samples-0a1b" / "arrays.safetensors", kind=ARRAYS)
+    assert len(brought["network"]) == images
+
+
 @pytest.mark.parametrize("shown", [0, 1, 2])
 def test_seed_by_seed_everything_is_done_once(shown):
     plan = plan_study(StudyConfig("digits", only=("distillation", "capacity", "strong"), shown=shown))
@@ -163,6 +176,7 @@ def test_a_cell_knows_the_networks_and_training_sets_that_it_needs():
     plan = small_plan("networks")
     pair = next(part.cell for part in find_study("networks").parts(plan) if part.key == "ncsnpp and adm, seed 0")
     assert of_models(pair, "network") == {"ncsnpp", "adm"}
+    assert of_models(pair, "width") == {"16"}
     assert len(of_models(pair, "split")) == 2
 
 
