@@ -37,11 +37,13 @@ def train_model(task: Task) -> Iterator[Record]:
 
     where = {"data": task.options["data"], "cpu": task.options.get("cpu", False), "out": str(task.folder)}
     config = TrainConfig(**task.options["config"], **where)
+    run = None
     try:
         run = train(config, report=task.report)
     except DivergedError:
         if best_device(cpu=config.cpu).type == "cpu":
             raise
+    if run is None:  # not in the handler, where the error would keep the memory of what diverged
         run = train(config, report=task.report)
     records = run.records()
     if told := collapse_told(records):
