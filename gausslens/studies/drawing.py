@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..report import Axis, ImageGrid, Series
-from .claims.evidence import Evidence, Measure, is_finite
+from .claims.evidence import HALF_WIDTH, Evidence, Measure, is_finite
 from .claims.inference import combine
 from .plans import OTHER_HALF
 from .study import Findings
@@ -29,7 +29,7 @@ def line(
 ) -> Series:
     """One line: at each x the mean over training seeds, with its 95 % interval over seeds and images.
 
-    A record that stands alone has its own interval, which need not be symmetric: of no copy among 256 it is [0, .015].
+    Intervals of records need not be symmetric, nor then is their mean's: of no copy among 256 samples it is [0, .015].
 
     Args:
         name: what the legend says.
@@ -41,19 +41,30 @@ def line(
     Returns:
         The line; without points if there is no record.
     """
-    points = []
-    for place, group in evidence.by(x).items() if len(evidence) else ():
-        seeds = group.seeds()
-        if len(seeds) == 1 and number is Evidence.one:
-            record = seeds[0].latest()
-            ends = (record.get("low"), record.get("high"))
-            points.append((place, record["value"], *(end if is_finite(end) else None for end in ends)))
-            continue
-        numbers = [number(of_seed) for of_seed in seeds]
-        combined = combine([found.value for found in numbers], [found.variance for found in numbers])
-        points.append((place, combined.value, *(combined.interval() or (None, None))))
+    points = [
+        (place, *_mean(group.seeds(), number)) for place, group in (evidence.by(x) if len(evidence) else {}).items()
+    ]
     columns = list(zip(*points, strict=True)) or [(), (), (), ()]
     return Series(name, columns[0], columns[1], columns[2], columns[3], dashed=dashed)
+
+
+def _mean(seeds: list[Evidence], number: Measure) -> tuple[float, float | None, float | None]:
+    """The mean over seeds of a number, with the ends of its interval, where something says how large its error is."""
+    numbers = [number(of_seed) for of_seed in seeds]
+    values = [found.value for found in numbers]
+    if number is not Evidence.one:
+        combined = combine(values, [found.variance for found in numbers])
+        return combined.value, *(combined.interval() or (None, None))
+    ends = {name: [of_seed.latest().get(name) for of_seed in seeds] for name in ("low", "high")}
+    low, high = (combine(values, [_variance(*pair) for pair in zip(values, ends[name], strict=True)]) for name in ends)
+    if len(seeds) == 1 and low.over_images == high.over_images == 0:
+        return low.value, None, None
+    return low.value, (low.interval() or (low.value,))[0], (high.interval() or (high.value,))[-1]
+
+
+def _variance(value: float, end: object) -> float:
+    """That of a normal error whose 95 % interval ends there; 0 where there is no end."""
+    return ((value - end) / HALF_WIDTH) ** 2 if is_finite(end) else 0.0
 
 
 def lines(

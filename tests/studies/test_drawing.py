@@ -1,5 +1,7 @@
 """Captions say how much stands behind a figure."""
 
+import math
+
 import pytest
 
 from gausslens.studies.claims.evidence import Evidence
@@ -26,16 +28,23 @@ def copies(seed, value, low, high):
     }
 
 
-def test_a_record_that_stands_alone_keeps_its_own_interval():
-    drawn = line("copies", Evidence([copies(0, 0.0, 0.0, 0.0148)]), x="n")
-    assert (drawn.y, drawn.low, drawn.high) == ((0.0,), (0.0,), (0.0148,))
-    drawn = line("copies", Evidence([copies(0, 0.0, None, float("nan"))]), x="n")
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_the_interval_of_no_copies_begins_at_none_and_ends_where_records_end(seeds):
+    drawn = line("copies", Evidence([copies(seed, 0.0, 0.0, 0.0148) for seed in range(seeds)]), x="n")
+    assert (drawn.y, drawn.low) == ((0.0,), (0.0,))
+    assert drawn.high == pytest.approx((0.0148,))
+
+
+def test_without_an_interval_there_is_none():
+    drawn = line("copies", Evidence([copies(0, 0.1, None, float("nan"))]), x="n")
     assert (drawn.low, drawn.high) == ((None,), (None,))
 
 
 def test_several_seeds_have_an_interval_over_seeds_and_images():
-    drawn = line(
-        "copies", Evidence([copies(seed, value, 0.0, 0.2) for seed, value in enumerate((0.1, 0.2, 0.3))]), x="n"
-    )
+    values, ends = (0.1, 0.2, 0.3), (0.06, 0.04)  # below and above each value
+    found = [copies(seed, value, value - ends[0], value + ends[1]) for seed, value in enumerate(values)]
+    drawn = line("copies", Evidence(found), x="n")
+    of_seeds = 4.302653 * 0.1 / 3**0.5  # Student's quantile with two degrees of freedom, times the standard error
     assert drawn.y == pytest.approx((0.2,))
-    assert drawn.low[0] < 0.0 < 0.4 < drawn.high[0]
+    assert drawn.low == pytest.approx((0.2 - math.hypot(of_seeds, ends[0]),))
+    assert drawn.high == pytest.approx((0.2 + math.hypot(of_seeds, ends[1]),))

@@ -15,7 +15,8 @@ from ..cells import Record
 from .inference import Real
 from .thresholds import HIGH_NOISE, LOW_NOISE
 
-_HALF_WIDTH = 1.959963984540054  # of a 95 % interval, in standard errors
+HALF_WIDTH = 1.959963984540054
+"""Of a 95 % interval, in standard errors."""
 
 
 class MissingError(Exception):
@@ -233,7 +234,7 @@ Measure = Callable[[Evidence], Number]
 
 def _number(record: Record) -> Number:
     low, high, count = record.get("low"), record.get("high"), record.get("count")
-    error = (high - low) / (2 * _HALF_WIDTH) if is_finite(low) and is_finite(high) else 0.0
+    error = (high - low) / (2 * HALF_WIDTH) if is_finite(low) and is_finite(high) else 0.0
     return Number(float(record["value"]), error, 0.0, int(count) if is_finite(count) else None)
 
 
