@@ -1,15 +1,24 @@
 #!/usr/bin/env bash
-# Goes on with a reproduction on a machine with one large GPU for a number of minutes, several models at a time under NVIDIA's
-# multi-process service, and packs what is new into pieces of 15 MB. From the project's folder:
+# Goes on with reproductions on a machine with one large GPU for a number of minutes, several models at a time under NVIDIA's
+# multi-process service, and packs what is new into pieces of 15 MB. From the project's folder, with a line for each group of
+# models on standard input: variables, if any, then grid, file and options of reproduce.py.
 #
-#     commands/on_gpu.sh cifar10 cifar10.npz 25 brought --workers 6 --seeds 1 --only size,strong,distillation
-#     cat brought/brought.tar.gz.* | tar -xz -C runs      # on the machine where it is published
+#     commands/on_gpu.sh 25 brought <<'END'
+#     cifar10-long cifar10-long.npz --only strong --splits s2:782 --widths 128
+#     CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25 cifar10-long cifar10-long.npz --only strong --splits s2:782 --widths 4
+#     CUDA_MPS_CLIENT_PRIORITY=1 cifar10 cifar10.npz --workers 2 --seeds 1 --only networks,identity --networks adm
+#     END
+#     cat brought/cifar10.tar.gz.* | tar -xz -C runs      # on the machine where it is published
 #
-# What has not ended when the time is over is asked to stop, and lost with the machine: choose --only and --seeds such that
-# it ends. Nothing is killed outright, since a process that dies under the service takes the others with it.
+# Groups begin together. Under the service all trainings make steps at one rate, whatever their width: a quarter of the
+# multiprocessors is enough for narrow networks, and what is wanted last gets a low priority (1). Groups that need the same
+# model wait for each other. IMAGES is how many images of each array to bring, as many as there are samples for a model whose
+# pair is trained elsewhere.
+#
+# What has not ended when the time is over is asked to stop, and lost with the machine: choose options such that it ends.
+# Nothing is killed outright, since a process that dies under the service takes the others with it.
 set -euo pipefail
-GRID=${1:?cifar10, cifar10-long or celeba64} DATA=${2:?the .npz file} MINUTES=${3:?how long} OUT=${4:?a folder for the pieces}
-shift 4
+MINUTES=${1:?how long} OUT=${2:?a folder for the pieces}
 mkdir -p "$OUT"
 
 # One thread for each of the models that run beside each other; programs are compiled by a few processes, and kept.
@@ -20,16 +29,31 @@ if command -v nvidia-cuda-mps-control >/dev/null && [ ! -e "${CUDA_MPS_PIPE_DIRE
 fi
 
 # New work is begun only if it is expected to end; the last minute is for packing.
-python3 commands/reproduce.py "$GRID" --data "$DATA" --minutes "$(awk "BEGIN { print $MINUTES - 1 }")" "$@" \
-  >"$OUT/log.txt" 2>&1 &
-WORK=$!
-END=$((SECONDS + $(awk "BEGIN { print int(60 * $MINUTES) }")))
-while kill -0 "$WORK" 2>/dev/null && [ "$SECONDS" -lt "$END" ]; do sleep 1; done
-kill -TERM "$WORK" 2>/dev/null || true
-wait "$WORK" || true
-tail -n 40 "$OUT/log.txt"
+STARTED=$SECONDS
+groups=() files=()
+while read -r -a words; do
+  settings=()
+  while [[ ${words[0]-} == *=* ]]; do
+    settings+=("${words[0]}")
+    words=("${words[@]:1}")
+  done
+  [ ${#words[@]} -gt 0 ] || continue
+  log="$OUT/log-${#groups[@]}.txt"
+  env "${settings[@]}" python3 commands/reproduce.py "${words[0]}" --data "${words[1]}" "${words[@]:2}" \
+    --minutes "$(awk "BEGIN { print $MINUTES - 1 }")" >"$log" 2>&1 </dev/null &
+  groups+=($!)
+  files+=("${words[0]} ${words[1]}")
+done
+: "${groups[0]:?no group of models on standard input}"
+END=$((STARTED + $(awk "BEGIN { print int(60 * $MINUTES) }")))
+while [ -n "$(jobs -pr)" ] && [ "$SECONDS" -lt "$END" ]; do sleep 1; done
+kill -TERM "${groups[@]}" 2>/dev/null || true
+wait || true
+tail -n 20 "$OUT"/log-*.txt
 
-python3 commands/reproduce.py "$GRID" --data "$DATA" --pack "$OUT/brought.tar"
-gzip -f "$OUT/brought.tar"
-split -b 15M "$OUT/brought.tar.gz" "$OUT/brought.tar.gz." && rm "$OUT/brought.tar.gz"
+printf '%s\n' "${files[@]}" | sort -u | while read -r grid data; do
+  python3 commands/reproduce.py "$grid" --data "$data" --pack "$OUT/$grid.tar" ${IMAGES:+--images "$IMAGES"}
+  gzip -f "$OUT/$grid.tar"
+  split -b 15M "$OUT/$grid.tar.gz" "$OUT/$grid.tar.gz." && rm "$OUT/$grid.tar.gz"
+done
 ls -l "$OUT"

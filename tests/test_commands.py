@@ -2,7 +2,9 @@
 
 import importlib.util
 import json
+import os
 import shutil
+import subprocess
 import sys
 import tarfile
 from dataclasses import replace
@@ -89,6 +91,59 @@ def test_the_options_of_a_grid_are_those_of_a_study(grid, monkeypatch, capsys):
     told = capsys.readouterr().out
     assert "--model ncsnpp" in told
     assert "--full" in told
+
+
+FAKE_PYTHON = """#!/usr/bin/env bash
+# Instead of working, notes what it is asked for; a pack is a file of what it would be of.
+echo "priority ${PRIORITY-none}: $*" >> "$NOTES"
+[[ $* == *slow* && $* != *--pack* ]] && { trap 'echo stopped >> "$NOTES"; exit 143' TERM; sleep 60 & wait; }
+while [ $# -gt 0 ]; do [ "$1" = --pack ] && echo packed > "$2"; shift; done
+exit 0
+"""
+
+
+def _on_gpu(tmp_path, groups, minutes):
+    python = tmp_path / "bin" / "python3"
+    python.parent.mkdir()
+    python.write_text(FAKE_PYTHON)
+    python.chmod(0o755)
+    environment = {"PATH": f"{python.parent}:{os.environ['PATH']}", "NOTES": str(tmp_path / "notes"), "IMAGES": "256"}
+    command = ["bash", "commands/on_gpu.sh", minutes, str(tmp_path / "brought")]
+    result = subprocess.run(command, cwd=COMMANDS.parent, env=environment, input=groups, text=True, capture_output=True)
+    notes = tmp_path / "notes"
+    return result, notes.read_text().splitlines() if notes.exists() else []
+
+
+def test_groups_of_models_run_with_their_own_settings_and_each_grid_is_packed_once(tmp_path):
+    groups = "cifar10 c.npz --widths 4\n\nPRIORITY=1 cifar10 c.npz --seeds 1 --workers 2\nceleba64 f.npz\n"
+    result, notes = _on_gpu(tmp_path, groups, "1.05")
+    assert result.returncode == 0, result.stderr
+    script = "commands/reproduce.py"
+    assert sorted(notes[:3]) == [
+        f"priority 1: {script} cifar10 --data c.npz --seeds 1 --workers 2 --minutes 0.05",
+        f"priority none: {script} celeba64 --data f.npz --minutes 0.05",
+        f"priority none: {script} cifar10 --data c.npz --widths 4 --minutes 0.05",
+    ]
+    packed = tmp_path / "brought"
+    assert notes[3:] == [
+        f"priority none: {script} {grid} --data {data} --pack {packed / grid}.tar --images 256"
+        for grid, data in (("celeba64", "f.npz"), ("cifar10", "c.npz"))
+    ]
+    assert {path.name for path in packed.glob("*.tar.gz.*")} == {"celeba64.tar.gz.aa", "cifar10.tar.gz.aa"}
+
+
+def test_what_has_not_ended_in_time_is_asked_to_stop_and_the_rest_is_packed(tmp_path):
+    result, notes = _on_gpu(tmp_path, "cifar10 slow.npz\n", "0.03")
+    assert result.returncode == 0, result.stderr
+    assert "stopped" in notes
+    assert (tmp_path / "brought" / "cifar10.tar.gz.aa").exists()
+
+
+def test_without_a_group_of_models_nothing_is_begun(tmp_path):
+    result, notes = _on_gpu(tmp_path, "", "1")
+    assert result.returncode != 0
+    assert "no group of models" in result.stderr
+    assert not notes
 
 
 def test_drawings_are_replaced_and_what_they_show_is_kept(tmp_path):
