@@ -47,13 +47,13 @@ def test_values_and_gradients_stay_right_where_the_mean_is_far_above_the_spread(
         assert (ours - exact).norm() / exact.norm() < 3e-7 * mean + 1e-6
 
 
-def test_a_group_that_rounding_made_constant_has_the_gradient_of_a_constant_one():
+def test_a_group_that_is_constant_but_for_a_few_roundings_is_normalised_by_them():
     norm = GroupNorm(2, 8, eps=1e-6)
-    x = torch.full((1, 8, 4, 4), 1000.0) + torch.rand(1, 8, 4, 4)
-    rounded = x.bfloat16().requires_grad_()
-    assert rounded.unique().numel() == 1
-    gradient, *_ = torch.autograd.grad((norm.per_channel(rounded) * torch.randn(1, 8, 4, 4)).sum(), rounded)
-    assert gradient.abs().max() < 10 / norm.eps**0.5
+    x = (10 * (1 + 1e-3 * torch.randn(1, 8, 16, 16, generator=torch.Generator().manual_seed(0)))).bfloat16()
+    assert x.unique().numel() < 5
+    with torch.no_grad():
+        found, exact = norm.per_channel(x), norm.double()(x.double())
+    torch.testing.assert_close(found.double(), exact, rtol=1e-3, atol=1e-3)
 
 
 def test_an_offset_is_added_before():
