@@ -41,8 +41,8 @@ class GroupNorm(nn.GroupNorm):
         """The same from moments of channels, for any device, as exact as torch's also where |m| is far above √v.
 
         These are of distances from the first pixel, in one pass: v = E[(x − x₀)²] − E[x − x₀]² is right to n·ε for n pixels,
-        since x₀ is one of them. E[x²] − m² loses all digits once m²/v is above 1/ε, and its derivative sooner; a group of bf16
-        numbers that is constant but for a few roundings would come out twice too large.
+        since x₀ is one of them. E[x²] − m² loses all digits once m²/v is above 1/ε, and its derivative sooner; a group of
+        bf16 numbers that is constant but for a few roundings would come out twice too large.
         """
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
         first = wide[:, :, :1, :1].detach()  # moments do not depend on what distances are from
