@@ -31,7 +31,7 @@ from gausslens.studies.explaining import QUANTITY as EXPLAINED
 from gausslens.studies.plans import Plan
 from gausslens.studies.running import cells_of, collect, findings_of
 from gausslens.studies.study import Findings
-from gausslens.studies.turning_points import closest, images_needed, memorizing_from
+from gausslens.studies.turning_points import closest, images_needed, memorizing_from, timed
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "reproduce.md"
@@ -289,20 +289,11 @@ def located(plan: Plan, evidence: Evidence) -> Iterator[str]:
         yield f"| {what} | {needed.value:,.0f} [{ends}] | {seeds} |"
     if turning is not None:
         what = f"τ*: thousand images after which N = {plan.few:,} is closest to its Gaussian"
-        yield f"| {what} | {_timed(turning.value, turning.low, turning.high)} | {len(turning.at)} |"
+        yield f"| {what} | {timed(turning.value, turning.low, turning.high)} | {len(turning.at)} |"
     if onset is not None and onset.starts is not None:
         what = "thousand images after which 5 % of its samples are copies"
-        yield f"| {what} | {_timed(onset.starts, onset.low, onset.high)} | {onset.memorizing} of {onset.seeds} |"
+        yield f"| {what} | {timed(onset.starts, onset.low, onset.high)} | {onset.memorizing} of {onset.seeds} |"
     yield ""
-
-
-def _timed(value: float, low: float | None, high: float | None) -> str:
-    return _three(value) + ("" if low is None or high is None else f" [{_three(low)}, {_three(high)}]")
-
-
-def _three(value: float) -> str:
-    """A length of training with three digits."""
-    return f"{float(f'{value:.3g}'):,g}"
 
 
 def explained(plan: Plan, evidence: Evidence) -> Iterator[str]:

@@ -79,6 +79,8 @@ def _leaning(audit: Audit, command: str) -> Iterator[Figure]:
             title="Between new and copied",
             caption="0 is a model to which training images are like any others, 1 one that returns training images. The "
             f"verdict rests on the greatest of the solid lines among the levels at which a copier would be seen: {levels}. "
+            "At the others a copier's loss gap is too small to be seen, or the Gaussian's nearly as large, and the lines "
+            "say little, whatever their height. "
             f"What lies beyond {_DRAWN[0]:g} or {_DRAWN[1]:g} is drawn there.",
             command=command,
             x=_NOISE,

@@ -285,18 +285,21 @@ def _context(evidence: Evidence) -> list[str]:
             rho, sigma = max(resolved, key=lambda entry: entry[0].value)
             said.append(
                 f"the loss gap lies at ρ = {rho} between the Gaussian (0) and the multi-delta denoiser (1) at "
-                f"σ = {sigma:.3g}, where it is greatest."
+                f"σ = {sigma:.3g}, where it is greatest of the levels at which a copier would be seen."
             )
     if evidence.auc is not None and evidence.p_values is not None:
         auc, p = max(zip(evidence.auc, evidence.p_values, strict=True), key=lambda entry: entry[0].value)
-        said.append(f"the loss tells training images from held-out ones with an AUC of {auc}, p = {p:.2g}.")
+        said.append(
+            f"the loss tells training images from held-out ones with an AUC of {auc}, p = {p:.2g}; any model that depends "
+            "on its training images has one above .5, whether it copies or not."
+        )
     if evidence.distance_gaussian is not None and evidence.distance_multidelta is not None:
         pairs = list(zip(evidence.distance_gaussian, evidence.distance_multidelta, strict=True))
         nearer = sum(multidelta.value < gaussian.value for gaussian, multidelta in pairs)
         images = "held-out" if evidence.held_out_loss is not None else "training"
         said.append(
             f"on {images} images it is nearer to the multi-delta than to the Gaussian denoiser at {nearer} of "
-            f"{len(pairs)} levels."
+            f"{len(pairs)} levels, which good denoisers can be without copying."
         )
     if evidence.memorized_fraction is not None:
         said.append(

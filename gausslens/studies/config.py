@@ -59,7 +59,7 @@ class StudyConfig:
     learning_rate: float | None = None
     """Adam's step size."""
     seeds: int = 3
-    """How many times to train each model; a claim needs three to hold."""
+    """How many times to train each model; a claim needs three to hold. Small images get one more for sizes and pairs."""
     shown: int = 0
     """Which of these trainings the pictures are of, counted from 0."""
     repetition: int = 0

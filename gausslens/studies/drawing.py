@@ -15,6 +15,13 @@ from .plans import OTHER_HALF
 from .study import Findings
 
 NOISE = Axis("noise level σ", "pixel range [−1, 1]", log=True)
+_MODEL = (
+    "network",
+    "preconditioning",
+    "width",
+    "n",
+    "role",
+)  # records that differ in none are of trainings of one model
 TRAINED = Axis("length of training", "thousand images", log=True)
 RMSE = Axis("RMSE", "pixel range [−1, 1]", bounds=(0.0, math.inf))
 MEAN_RMSE = replace(RMSE, label="mean RMSE")
@@ -94,9 +101,18 @@ def lines(
 
 
 def trainings(evidence: Evidence) -> str:
-    """How often models were trained for these records, in words: "3 training seeds"; the two of a pair count once."""
-    n = len({record["seed"] % OTHER_HALF for record in evidence.records if record.get("seed") is not None})
-    return f"{n} training seed" if n == 1 else f"{n} training seeds"
+    """How often models were trained for these records, in words: "3 training seeds", or "1 to 3" where models differ.
+
+    The two of a pair count once.
+    """
+    seeds: dict[tuple[Any, ...], set[int]] = {}
+    for record in evidence.records:
+        if record.get("seed") is not None:
+            model = tuple(record.get(tag) for tag in _MODEL)
+            seeds.setdefault(model, set()).add(record["seed"] % OTHER_HALF)
+    counts = sorted({len(of_model) for of_model in seeds.values()}) or [0]
+    told = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+    return f"{told} training seed" if counts == [1] else f"{told} training seeds"
 
 
 def drawn(*series: Series) -> tuple[Series, ...]:

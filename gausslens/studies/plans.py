@@ -265,8 +265,10 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
     sizes = tuple(sorted(n for n in set(sizes)))
     if config.subset and config.subset > half:
         raise ConfigError(f"--subset must be at most {half}, half of the training images; got {config.subset}.")
-    if sizes[-1] > available or 2 * sizes[0] > available or few > half:
-        raise ConfigError(f"expected sizes up to {available} and --few up to {half}; got {sizes} and {few}.")
+    if few > half:
+        raise ConfigError(f"--few must be at most {half}, half of the training images; got {few}.")
+    if sizes[-1] > available or sizes[0] > half:
+        raise ConfigError(f"--sizes must be at most {available}, and the least at most {half}; got {sizes}.")
     training: dict[str, Any] = {"network": config.model, "width": own["width"]}
     if quick:
         training |= {"multipliers": own["multipliers"], "blocks": own["blocks"]}

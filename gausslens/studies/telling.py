@@ -79,16 +79,17 @@ def claim_row(verdict: Verdict) -> ClaimRow:
 def _summary(plan: Plan, found: Sequence[Findings], verdicts: Sequence[Verdict]) -> str:
     held = [verdict.claim for verdict in verdicts if verdict.verdict == HOLDS]
     refuted = [verdict.claim for verdict in verdicts if verdict.verdict == FAILS]
+    unknown = [verdict.claim for verdict in verdicts if all(part.value is None for part in verdict.statistics)]
     sides = "×".join(str(side) for side in plan.shape[1:])
     sizes = ", ".join(f"{n:,}" for n in plan.sizes)
     measured = [record for each in found for record in each.evidence.where(denoiser="network").records]
-    often = f"with up to {trainings(Evidence(measured))} each" if measured else "and none of them is measured yet"
+    often = f"with {trainings(Evidence(measured))} each" if measured else "and none of them is measured yet"
     parts = [
         f"{plan.name}: {plan.available:,} images of {sides} pixels to train on, and others held out. Networks "
         f"({plan.training['network']}, {plan.width} channels) are trained on {sizes} of them, for {plan.kimg:,g} thousand "
         f"images, {often}.",
-        f"Of the paper's 21 claims, here hold {len(held)}{_among(held)}, do not hold {len(refuted)}{_among(refuted)}, and "
-        "for the others there is not enough evidence.",
+        f"Of the paper's 21 claims, here hold {len(held)}{_among(held)}, do not hold {len(refuted)}{_among(refuted)}, "
+        f"{len(unknown)} were not measured{_among(unknown)}, and for the others there is not enough evidence.",
     ]
     unfinished = [findings.study for findings in found if not findings.finished]
     if unfinished:

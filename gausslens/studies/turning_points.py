@@ -107,8 +107,8 @@ def told_closest(turning: Turning | None, few: int) -> str:
     """τ* as a sentence, likewise."""
     if turning is None:
         return ""
-    each = ", ".join(f"{kimg:g}" for kimg in turning.at)
-    mean = "" if turning.low is None else f" ({turning.value:.3g} [{turning.low:.3g}, {turning.high:.3g}] on average)"
+    each = ", ".join(f"{kimg:,g}" for kimg in turning.at)
+    mean = "" if turning.low is None else f" ({timed(turning.value, turning.low, turning.high)} on average)"
     return f" For N = {few:,} it is least after {each} thousand images{mean}."
 
 
@@ -120,8 +120,17 @@ def told_memorizing(onset: "Onset | None") -> str:
         return f" For N = {onset.n:,} it has not passed {MEMORIZED:g}."
     missing = onset.seeds - onset.memorizing
     never = f", and not at all in {missing} of {onset.seeds} trainings" if missing else ""
-    mean = "" if onset.low is None else f" [{onset.low:.3g}, {onset.high:.3g}]"
-    return f" For N = {onset.n:,} it passes {MEMORIZED:g} after {onset.starts:.3g}{mean} thousand images{never}."
+    when = timed(onset.starts, onset.low, onset.high)
+    return f" For N = {onset.n:,} it passes {MEMORIZED:g} after {when} thousand images{never}."
+
+
+def timed(value: float, low: float | None, high: float | None) -> str:
+    """A length of training, with its interval where there is one; three digits each."""
+    return _three(value) + ("" if low is None or high is None else f" [{_three(low)}, {_three(high)}]")
+
+
+def _three(value: float) -> str:
+    return f"{float(f'{value:.3g}'):,g}"
 
 
 def _end(value: float | None, otherwise: str) -> str:

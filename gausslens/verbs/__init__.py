@@ -18,7 +18,7 @@ class Manner:
     """How to go about it."""
 
     dry_run: bool = False
-    """Print the resolved options and stop."""
+    """Print what would be done, with all options resolved, and stop."""
     quiet: bool = False
     """Show no progress bar."""
     debug: bool = False

@@ -190,7 +190,7 @@ def test_the_page_grows_as_studies_finish():
     assert "Contents" not in empty.text
     sections = (Section("Size", "", finished=False), Section("Time", "", (curves(),), finished=False))
     told = Reader(render(page(claims=None, sections=sections)))
-    assert told.text.count("Not yet finished.") == 2
+    assert told.text.count("Not yet finished:") == 2
     assert "Linearity over noise levels" in told.text
 
 

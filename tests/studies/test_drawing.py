@@ -16,6 +16,11 @@ def test_captions_count_the_trainings_that_are_there(seeds, words):
     assert trainings(Evidence({"quantity": "x", "value": 0.0, "seed": seed} for seed in seeds)) == words
 
 
+def test_captions_do_not_count_the_trainings_of_one_model_for_another():
+    found = [{"quantity": "x", "value": 0.0, "width": width, "seed": seed} for width, seed in ((4, 1), (8, 0), (8, 1))]
+    assert trainings(Evidence(found)) == "1 to 2 training seeds"
+
+
 def copies(seed, value, low, high):
     return {
         "quantity": "memorised_fraction",

@@ -108,8 +108,8 @@ def test_studies_asked_for_come_in_their_order():
     ("options", "words"),
     [
         ({"only": ("sise",)}, "only must name some of references"),
-        ({"sizes": (16, 5000)}, "sizes up to 1438"),
-        ({"few": 1000}, "--few up to 719"),
+        ({"sizes": (16, 5000)}, "--sizes must be at most 1438"),
+        ({"few": 1000}, "--few must be at most 719"),
         ({"early": 200.0}, "--early must be below --kimg"),
         ({"no_images": True, "blur": True}, "not both"),
         ({"seeds": 0}, "seeds must be at least 1"),

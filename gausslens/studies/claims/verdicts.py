@@ -75,8 +75,8 @@ def decide(findings: Mapping[tuple[str, str | None], Finding], texts: Mapping[st
             verdict, shown = FAILS, min(finding.statistics, key=_refutation)
         else:
             verdict, shown = UNCERTAIN, max(finding.statistics, key=_doubt)
-            alone = min(p for p in (p_holds, p_fails, 1.0) if p is not None)
-            reason = shown.lacks or _undecided(shown, alone <= _ONE_SIDED, sum(p is not None for p in holds.values()))
+            claims = sum(p is not None for p in holds.values())
+            reason = shown.lacks or _undecided(shown, p_holds, p_fails, claims)
         caveat = None if verdict == FAILS else finding.caveat
         told = (verdict, shown, finding.statistics, reason, caveat, finding.note, finding.controls)
         verdicts.append(Verdict(claim, data, texts[claim], *told))
@@ -157,9 +157,10 @@ def _doubt(part: Statistic) -> tuple[bool, float]:
     return part.lacks is not None, 1.0 if part.p_holds is None else part.p_holds
 
 
-def _undecided(shown: Statistic, alone: bool, claims: int) -> str:
-    if alone:
-        return f"beyond the threshold alone, but not when {claims} claims are judged together (Holm)"
+def _undecided(shown: Statistic, p_holds: float | None, p_fails: float | None, claims: int) -> str:
+    for p, says in ((p_holds, "for"), (p_fails, "against")):
+        if p is not None and p <= _ONE_SIDED:
+            return f"{says} the claim by itself, but not when {claims} claims are judged together (Holm)"
     return f"the interval of the {shown.name} reaches the threshold"
 
 
