@@ -15,13 +15,6 @@ from .plans import OTHER_HALF
 from .study import Findings
 
 NOISE = Axis("noise level σ", "pixel range [−1, 1]", log=True)
-_MODEL = (
-    "network",
-    "preconditioning",
-    "width",
-    "n",
-    "role",
-)  # records that differ in none are of trainings of one model
 TRAINED = Axis("length of training", "thousand images", log=True)
 RMSE = Axis("RMSE", "pixel range [−1, 1]", bounds=(0.0, math.inf))
 MEAN_RMSE = replace(RMSE, label="mean RMSE")
@@ -29,6 +22,9 @@ COPIES = Axis("memorised fraction", bounds=(0.0, 1.0))
 CORRELATION = Axis("correlation of pixels", bounds=(-1.0, 1.0))
 OVERLAP = Axis("overlap", bounds=(0.0, 1.0))
 GL = Axis("GL score", bounds=(0.0, math.inf))
+
+# Records that differ in none of these are of trainings of one model.
+_MODEL = ("network", "preconditioning", "width", "n", "role")
 
 
 def line(
