@@ -33,27 +33,33 @@ class GroupNorm(nn.GroupNorm):
         """
         if kernels.usable(x):
             return kernels.normalized(x, self.weight, self.bias, self.num_groups, self.eps, offset, activate=activate)
-        moved = x if offset is None else x + offset[:, :, None, None].to(x.dtype)
-        y = self.per_channel(moved) if x.is_cuda else super().forward(moved)
+        if x.is_cuda:
+            y = self.per_channel(x, offset)
+        else:
+            y = super().forward(x if offset is None else x + offset[:, :, None, None].to(x.dtype))
         return F.silu(y, inplace=not torch.is_grad_enabled()) if activate else y
 
-    def per_channel(self, x: Tensor) -> Tensor:
+    def per_channel(self, x: Tensor, offset: Tensor | None = None) -> Tensor:
         """The same from moments of channels, for any device, as exact as torch's also where |m| is far above √v.
 
         These are of distances from the first pixel, in one pass: v = E[(x − x₀)²] − E[x − x₀]² is right to n·ε for n pixels,
         since x₀ is one of them. E[x²] − m² loses all digits once m²/v is above 1/ε, and its derivative sooner; a group of
         bf16 numbers that is constant but for a few roundings would come out twice too large.
+
+        Offset and bias are added for every image and channel: the derivative by a bias that is added to pixels takes a pass
+        over all of them of its own.
         """
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
         first = wide[:, :, :1, :1].detach()  # moments do not depend on what distances are from
         distance = wide - first
         shift = distance.mean((2, 3))
         variance = distance.square().mean((2, 3)) - shift.square()
-        mean = first[:, :, 0, 0] + shift
+        origin = first[:, :, 0, 0] if offset is None else first[:, :, 0, 0] + offset
+        mean = origin + shift
         centre = self._over_groups(mean)
         spread = self._over_groups(variance + (mean - centre).square())
         scale = (spread.clamp_min(0) + self.eps).rsqrt() * self.weight
-        return (wide - centre[:, :, None, None]) * scale[:, :, None, None] + self.bias[:, None, None]
+        return distance * scale[:, :, None, None] + (self.bias + (origin - centre) * scale)[:, :, None, None]
 
     def _over_groups(self, per_channel: Tensor) -> Tensor:
         """Every channel's average over its group; (b, c) to (b, c)."""

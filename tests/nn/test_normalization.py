@@ -56,9 +56,15 @@ def test_a_group_that_is_constant_but_for_a_few_roundings_is_normalised_by_them(
     torch.testing.assert_close(found.double(), exact, rtol=1e-3, atol=1e-3)
 
 
-def test_an_offset_is_added_before():
+@pytest.mark.parametrize("way", ["forward", "per_channel"])
+def test_an_offset_is_added_before(way):
     norm = GroupNorm(2, 8).double()
-    x, offset = torch.randn(4, 8, 5, 6, dtype=torch.float64), torch.randn(4, 8, dtype=torch.float64)
-    with torch.no_grad():
-        expected = norm(x + offset[:, :, None, None])
-        torch.testing.assert_close(norm(x, offset), expected)
+    given = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((4, 8, 5, 6), (4, 8))]
+    x, offset = given
+    upstream = torch.randn_like(x)
+    found, expected = (
+        (y, *torch.autograd.grad(y, given, upstream))
+        for y in (getattr(norm, way)(x, offset), torch.nn.GroupNorm.forward(norm, x + offset[:, :, None, None]))
+    )
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
