@@ -34,6 +34,7 @@ def test_examples_run(path, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_new_images_tell_memorising_from_generalising(tmp_path):
     rows = run(EXAMPLES[0].parent / "memorising_or_generalising.py", tmp_path).splitlines()[1:]
     fvu, error, floor = {}, {}, {}

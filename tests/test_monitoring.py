@@ -178,7 +178,7 @@ def test_what_cannot_be_meant_is_refused(seen):
         seen.look(multidelta, 3)
 
 
-@pytest.mark.parametrize("look_seconds", [0.5, 20.0])
+@pytest.mark.parametrize("look_seconds", [pytest.param(0.5, marks=pytest.mark.slow), 20.0])
 def test_looks_cost_less_than_their_share(clock, look_seconds):
 
     class Slow(torch.nn.Module):

@@ -248,6 +248,7 @@ def test_images_of_which_none_can_be_told_from_its_neighbours_are_audited():
     assert not found.find("detectable")
 
 
+@pytest.mark.slow
 def test_images_in_other_layouts_and_dtypes_are_audited():
     pool = mixture(90, 12)
     for given in (pool.bfloat16(), pool.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)):
@@ -255,7 +256,7 @@ def test_images_in_other_layouts_and_dtypes_are_audited():
         assert found.verdict.verdict == "memorizing"
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, pytest.param(torch.float64, marks=pytest.mark.slow)])
 def test_models_of_any_precision_are_audited(images, dtype):
     train, held_out = images
 

@@ -247,7 +247,9 @@ def test_bad_input_is_named():
     copy_test(50 * pool, pool, pool)  # samples are never range-checked
 
 
-@pytest.mark.parametrize("kind", ["same law", "smooth", "noisy"])
+@pytest.mark.parametrize(
+    "kind", ["same law", pytest.param("smooth", marks=pytest.mark.slow), pytest.param("noisy", marks=pytest.mark.slow)]
+)
 def test_null_p_values_are_valid_in_small(kind):
     """200 splits of one pool with fixed samples: p ≤ α at most as often as α, for smooth and noisy samples too."""
     pool = images(120, 27, side=3)

@@ -174,6 +174,7 @@ def test_json_has_a_schema_and_comes_back():
         assert row["statistic"]["value"] == verdict.statistic.value
 
 
+@pytest.mark.slow
 def test_true_claims_of_many_data_sets_hold_together():
     worlds = [{**found, "data": name} for name in CLAIM_NAMES for found in BUILDERS[name](1)]
     verdicts = {(verdict.data, verdict.claim): verdict.verdict for verdict in judge(worlds)}

@@ -122,7 +122,14 @@ def test_a_snapshot_that_was_not_kept_cannot_be_had_later(tmp_path):
     assert run.is_finished
 
 
-@pytest.mark.parametrize("options", [{}, {"dropout": 0.2}, {"augment": 0.3, "flip": True}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param({"dropout": 0.2}, marks=pytest.mark.slow),
+        {"dropout": 0.2, "augment": 0.3, "flip": True},
+    ],
+)
 def test_a_stopped_run_goes_on_as_if_it_had_not_been(tmp_path, monkeypatch, options, capsys):
     whole = train(config(tmp_path, out=str(tmp_path / "whole"), snapshots=(0.8,), **options))
     stopped = config(tmp_path, snapshots=(0.8,), **options)
