@@ -15,8 +15,9 @@
 # model wait for each other. IMAGES is how many images of each array to bring, as many as there are samples for a model whose
 # pair is trained elsewhere.
 #
-# What has not ended when the time is over is asked to stop, and lost with the machine: choose options such that it ends.
-# Nothing is killed outright, since a process that dies under the service takes the others with it.
+# A group of which something failed is tried twice more, from where it was. What has not ended when the time is over is asked
+# to stop, and lost with the machine: choose options such that it ends. Nothing is killed outright, since a process that dies
+# under the service takes the others with it.
 set -euo pipefail
 MINUTES=${1:?how long} OUT=${2:?a folder for the pieces}
 mkdir -p "$OUT"
@@ -28,7 +29,18 @@ if command -v nvidia-cuda-mps-control >/dev/null && [ ! -e "${CUDA_MPS_PIPE_DIRE
   nvidia-cuda-mps-control -d
 fi
 
-# New work is begun only if it is expected to end; the last minute is for packing.
+# Runs a command, with its output in a log, up to three times until it ends well.
+tried() {
+  local log=$1
+  shift
+  for _ in 1 2 3; do
+    "$@" >>"$log" 2>&1 </dev/null &
+    # shellcheck disable=SC2064  # this process, not a later one
+    trap "kill -TERM $! 2>/dev/null; wait $!; exit" TERM
+    if wait $!; then return; fi
+  done
+}
+
 STARTED=$SECONDS
 groups=() files=()
 while read -r -a words; do
@@ -38,9 +50,8 @@ while read -r -a words; do
     words=("${words[@]:1}")
   done
   [ ${#words[@]} -gt 0 ] || continue
-  log="$OUT/log-${#groups[@]}.txt"
-  env "${settings[@]}" python3 commands/reproduce.py "${words[0]}" --data "${words[1]}" "${words[@]:2}" \
-    --minutes "$(awk "BEGIN { print $MINUTES - 1 }")" >"$log" 2>&1 </dev/null &
+  tried "$OUT/log-${#groups[@]}.txt" \
+    env "${settings[@]}" python3 commands/reproduce.py "${words[0]}" --data "${words[1]}" "${words[@]:2}" &
   groups+=($!)
   files+=("${words[0]} ${words[1]}")
 done

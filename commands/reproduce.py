@@ -130,6 +130,8 @@ def work(config: StudyConfig, args: argparse.Namespace) -> None:
     left = None if args.minutes is None else 60 * args.minutes
     outcome = run_cells(cells, args.out / "cells", workers=args.workers, budget=left, finished=told, failed=failed)
     print(f"{len(outcome.left_out)} cells left, {len(outcome.skipped)} skipped", flush=True)
+    if outcome.failed:
+        sys.exit(1)
 
 
 def cells_of_seed(plan: Plan, seed: int) -> list[Cell]:
