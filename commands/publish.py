@@ -21,8 +21,9 @@ from gausslens.report.rendering import anchor
 from gausslens.runs import Record, Run
 from gausslens.studies.catalogue import find_study
 from gausslens.studies.claims import judge
-from gausslens.studies.claims.evidence import Evidence
+from gausslens.studies.claims.evidence import Evidence, mean, slope
 from gausslens.studies.claims.findings import Control, Statistic
+from gausslens.studies.claims.inference import Combined, combine
 from gausslens.studies.claims.verdicts import Verdict
 from gausslens.studies.config import STUDIES
 from gausslens.studies.copying import SHOWN, copy_arrays, copy_finished, is_copy, shorter
@@ -40,6 +41,7 @@ BEGIN, END = "<!-- tables of {}: begin -->", "<!-- tables of {}: end -->"
 PUBLISHED_EV = (
     (0.5, 0.952, 0.929), (1.0, 0.923, 0.838), (2.0, 0.913, 0.603), (5.0, 0.942, 0.535), (10.0, 0.965, 0.969),
 )  # fmt: skip
+PUBLISHED_KIMG = 200_000  # how long those models were trained
 # What the paper has for each claim, and at which scale it drew each figure.
 PAPER = json.loads(Path(__file__).with_name("paper.json").read_text())
 _UNKNOWN = "not measured"
@@ -77,6 +79,7 @@ def main() -> None:
                 *claims(plan, judged, drawn),
                 *located(plan, evidence),
                 *explained(plan, evidence),
+                *led_to(plan, evidence),
                 *figures(plan, found, drawn),
             ],
         )
@@ -322,6 +325,57 @@ def explained(plan: Plan, evidence: Evidence) -> Iterator[str]:
         gaussian, memory = (f"{value:.3f}" for value in published)
         yield f"| σ = {sigma:g} | σ = {level:.3g} | {' | '.join([gaussian, *ours[:2], memory, *ours[2:]])} |"
     yield ""
+
+
+def led_to(plan: Plan, evidence: Evidence) -> Iterator[str]:
+    """Explained variance after a training as long as that of published models, if distances grew on as they do at the end.
+
+    Of each training a line through RMSE against the logarithm of its length, over the last two doublings, is followed up to
+    that length; what is not explained, 1 − EV, grows with the square of the RMSE.
+
+    Yields:
+        Lines, for the noise levels near published ones at which distances grow.
+    """
+    many = evidence.where(study="time", on="held_out", denoiser="network", reference="gaussian", n=plan.sizes[-1])
+    gaps, shares = many.where(quantity="gap_rmse"), many.where(quantity="gap_ev", kimg=plan.kimg)
+    if not plan.name.startswith("cifar10") or not len(shares) or len(shares.seeds()) < 2:
+        return
+    rows = []
+    for sigma, at_level in gaps.by("sigma").items():
+        growths, bends, ends = [], [], []
+        for of_seed in at_level.seeds():
+            late = {kimg: number for kimg, number in of_seed.over("kimg").items() if kimg >= plan.kimg / 4}
+            growth, last = slope(late).value, late[plan.kimg].value
+            middle = math.exp(sum(map(math.log, late)) / len(late))
+            reached = mean(late.values()).value + growth * math.log(PUBLISHED_KIMG / middle)
+            left = 1 - shares.where(sigma=sigma, seed=of_seed.records[0]["seed"]).one().value
+            growths.append(growth * math.log(2))
+            bends.append(last - 2 * late[plan.kimg / 2].value + late[plan.kimg / 4].value)
+            ends.append(1 - left * (reached / last) ** 2)
+        a_doubling, bend, in_the_end = (combine(values, [0.0] * len(values)) for values in (growths, bends, ends))
+        now = [of_seed.one().value for of_seed in shares.where(sigma=sigma).seeds()]
+        near = " and ".join(f"{value:.3f} at {at:g}" for at, value, _ in PUBLISHED_EV if 0.6 < at / sigma < 1.7)
+        if near and a_doubling.p_above(0.0) < 0.025:
+            told = [f"{sigma:.3g}", f"{sum(now) / len(now):.3f}", _with_ends(a_doubling, 4), _with_ends(bend, 4)]
+            rows.append(f"| {' | '.join(told)} | {_with_ends(in_the_end, 3)} | {near} |")
+    if rows:
+        yield f"### Where explained variance on {plan.name} is headed\n"
+        yield (
+            "At these noise levels the RMSE between network and Gaussian grows with the logarithm of the length of "
+            f"training. In the end: if a line through the lengths from {plan.kimg / 4:g} to {plan.kimg:g} thousand images is followed "
+            f"to {PUBLISHED_KIMG / 1000:g} million, as long as published networks were trained. Held-out images; intervals are "
+            f"over {len(shares.seeds())} trainings. Nothing between was measured: should growth slow, as the column before "
+            "would tell (the last doubling less the one before it), the end is nearer to what it is now.\n"
+        )
+        yield "| σ | the Gaussian explains now | RMSE, more a doubling | growth, more a doubling | in the end | published |"
+        yield "|---|---|---|---|---|---|"
+        yield from rows
+        yield ""
+
+
+def _with_ends(number: Combined, digits: int) -> str:
+    low, high = number.interval() or (math.nan, math.nan)
+    return f"{number.value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def _linked(plan: Plan, entry: Record, text: str) -> str:

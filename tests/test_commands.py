@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from gausslens.storage import load_tensors, save_tensors
 from gausslens.studies.catalogue import find_study
 from gausslens.studies.cells import ARRAYS
 from gausslens.studies.claims import judge
+from gausslens.studies.claims.evidence import Evidence
 from gausslens.studies.config import STUDIES, StudyConfig
 from gausslens.studies.copying import SHOWN, copy_finished
 from gausslens.studies.distillation_pictures import SHOWN_SIGMA
@@ -152,6 +154,26 @@ def test_without_a_group_of_models_nothing_is_begun(tmp_path):
     assert result.returncode != 0
     assert "no group of models" in result.stderr
     assert not notes
+
+
+def test_a_trend_is_followed_to_the_length_of_published_trainings():
+    """RMSE = a + b·log₂ kimg of three trainings, and a level at which it falls, which is not followed."""
+    publish, plan = _load("publish"), replace(small_plan("time", seeds=3), name="cifar10", kimg=512.0)
+    tags = {"study": "time", "on": "held_out", "denoiser": "network", "reference": "gaussian", "n": plan.sizes[-1]}
+    growths, records = (0.002, 0.003, 0.004), []
+    for seed, growth in enumerate(growths):
+        for sigma, sign in ((1.5, 1), (4.0, -1)):
+            own = {**tags, "seed": seed, "sigma": sigma}
+            records.append({**own, "quantity": "gap_ev", "kimg": 512.0, "value": 0.95})
+            for kimg in (32.0, 128.0, 192.0, 256.0, 512.0):
+                value = 0.09 + sign * growth * math.log2(kimg / 512) + (kimg < 128)  # what is early does not count
+                records.append({**own, "quantity": "gap_rmse", "kimg": kimg, "value": value})
+    *_, row, end = publish.led_to(plan, Evidence(records))
+    assert end == ""
+    ends = [1 - 0.05 * ((0.09 + growth * math.log2(200_000 / 512)) / 0.09) ** 2 for growth in growths]
+    assert row.startswith(f"| 1.5 | 0.950 | 0.0030 [0.0005, 0.0055] | 0.0000 [0.0000, 0.0000] | {sum(ends) / 3:.3f} [")
+    assert row.endswith("| 0.923 at 1 and 0.913 at 2 |")
+    assert not list(publish.led_to(plan, Evidence(record for record in records if record["sigma"] == 4.0)))
 
 
 def test_drawings_are_replaced_and_what_they_show_is_kept(tmp_path):

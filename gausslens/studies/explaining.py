@@ -4,7 +4,6 @@ Explained variance, 1 − Σ‖D − R‖²/Σ‖D − D̄‖² over noisy image
 levels that are not among the ten of the other measures. In a study's file:
 
     Part("explained", explained(plan, model))
-    Part("explained after 6", explained(plan, model, kimg=6.0))
 """
 
 from collections.abc import Iterator
@@ -19,10 +18,10 @@ _LEVELS = (10.0, 5.0, 2.0, 1.0, 0.5)
 _REFERENCES = ("gaussian", "multidelta")
 
 
-def explained(plan: Plan, model: Cell, *, kimg: float | None = None) -> Cell:
-    """The cell that compares a model, or one of its snapshots, with its references; equal for equal arguments."""
+def explained(plan: Plan, model: Cell) -> Cell:
+    """The cell that compares a model with its references; equal for equal arguments."""
     calls = 2 * len(_LEVELS) * plan.count
-    return plan.on_model("explain_variance", model, module=__name__, calls=calls, sigmas=_LEVELS, kimg=kimg)
+    return plan.on_model("explain_variance", model, module=__name__, calls=calls, sigmas=_LEVELS)
 
 
 @versioned(1)

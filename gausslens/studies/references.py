@@ -11,7 +11,7 @@ from .claims.findings import pixel_scale
 from .claims.thresholds import THRESHOLDS
 from .counterparts import COUNTERPARTS, LABELS
 from .describing import described
-from .drawing import CORRELATION, NOISE, RMSE, TRAINED, drawn, line, lines, shown
+from .drawing import CORRELATION, NOISE, RMSE, drawn, line, lines, shown
 from .explaining import QUANTITY as EXPLAINED
 from .explaining import explained
 from .outputs import denoised
@@ -32,8 +32,6 @@ _PAIRS = (
     ("linear to Gaussian", "linear", "gaussian", True),
     ("control: multi-delta to Gaussian", "multidelta", "gaussian", True),
 )
-_SHARE = Axis("explained variance")
-_EXPLAINING = ("gaussian", "multidelta")
 _INPUTS = (
     ("held-out images", "held_out", False),
     ("training images", "train", True),
@@ -55,10 +53,6 @@ def parts(plan: Plan) -> list[Part]:
     own = plan.model(plan.sizes[-1], plan.shown)
     found.append(Part("outputs", denoised(plan, own, pictures=pictures)))
     found.append(Part("refined", refined(plan, own)))
-    if plan.training["network"] in PUBLISHED:
-        found += [
-            Part(f"explained variance after {kimg:g}", explained(plan, own, kimg=kimg)) for kimg in plan.times[:-1]
-        ]
     return found
 
 
@@ -137,10 +131,9 @@ def draw(findings: Findings) -> list[Figure]:
             claims=("C7",),
             command=command,
             x=NOISE,
-            y=_SHARE,
-            series=_explained(findings.evidence.where(quantity=EXPLAINED, kimg=plan.kimg)),
+            y=Axis("explained variance"),
+            series=_explained(findings.evidence.where(quantity=EXPLAINED)),
         ),
-        *(_explained_in_time(findings, reference) for reference in _EXPLAINING),
         trajectory_grid(
             findings,
             [(LABELS[name], _trajectories(findings), name) for name in COUNTERPARTS],
@@ -181,28 +174,8 @@ def _explained(shares: Evidence) -> tuple[Series, ...]:
         *(
             line(f"{LABELS[name]}, {words}", shares.where(reference=name, on=on), dashed=dashed)
             for words, on, dashed in _INPUTS
-            for name in _EXPLAINING
+            for name in ("gaussian", "multidelta")
         )
-    )
-
-
-def _explained_in_time(findings: Findings, reference: str) -> CurveFigure | None:
-    """Of the training whose snapshots were looked at, at each level; nothing before there are any."""
-    own = findings.evidence.where(
-        quantity=EXPLAINED, on="train", reference=reference, seed=findings.plan.seed(findings.plan.shown)
-    )
-    if len(own.by("kimg") if len(own) else ()) < 2:
-        return None
-    return CurveFigure(
-        title=f"What the {LABELS[reference]} denoiser explains as training goes on",
-        caption=f"Share of the variance of the network's outputs that the {LABELS[reference]} denoiser of its training "
-        f"images explains, on {findings.plan.count} noisy training images, by noise level. One training. Look where the "
-        "curves still move when training ends: numbers of networks that were trained for longer lie on.",
-        claims=("C7",),
-        command=findings.command,
-        x=TRAINED,
-        y=_SHARE,
-        series=lines(own, "sigma", lambda sigma: f"σ = {sigma:g}", x="kimg"),
     )
 
 

@@ -23,7 +23,6 @@ from gausslens.studies.explaining import explained
 from gausslens.studies.models import run_of
 from gausslens.studies.outputs import denoised
 from gausslens.studies.plans import Plan
-from gausslens.studies.study import Findings, Part
 from gausslens.studies.trajectories import follow, followed
 
 SIGMAS = karras_sigmas(10)
@@ -158,31 +157,7 @@ def test_explained_variance_is_that_of_the_networks_outputs(findings, model, fol
     keys = [part.key for part in find_study("references").parts(findings.plan)]
     assert not any("explained" in key for key in keys)
     published = replace(findings.plan, training={**findings.plan.training, "network": "ncsnpp"})
-    keys = [part.key for part in find_study("references").parts(published)]
-    assert "explained variance, seed 0" in keys
-    assert [f"explained variance after {kimg:g}" in keys for kimg in published.times] == [True] * 11 + [False]
-
-
-def test_what_is_explained_is_followed_in_time_where_snapshots_were_looked_at(findings, folder):
-    model = findings.plan.model(64, 0)
-    times = (findings.plan.times[0], findings.plan.times[-2])
-    cells = {kimg: explained(findings.plan, model, kimg=kimg) for kimg in times}
-    assert not run_cells(cells.values(), folder, on="here").failed
-    results = {kimg: CellStore(folder).result(cell).records for kimg, cell in cells.items()}
-    parts = [*findings.parts, *(Part(f"after {kimg:g}", cell) for kimg, cell in cells.items())]
-    followed_up = Findings(findings.plan, "references", parts, CellStore(folder))
-    titles = [f"What the {name} denoiser explains as training goes on" for name in ("Gaussian", "multi-delta")]
-    drawn = {figure.title: figure for figure in find_study("references").draw(followed_up)}
-    for title, reference in zip(titles, ("gaussian", "multidelta"), strict=True):
-        assert [series.name for series in drawn[title].series] == ["σ = 0.5", "σ = 1", "σ = 2", "σ = 5", "σ = 10"]
-        wanted = {
-            kimg: record["value"]
-            for kimg, records in results.items()
-            for record in records
-            if (record["sigma"], record["on"], record["reference"]) == (2.0, "train", reference)
-        }
-        assert dict(zip(drawn[title].series[2].x, drawn[title].series[2].y, strict=True)) == wanted
-    assert not set(titles) & {figure.title for figure in find_study("references").draw(findings)}
+    assert "explained variance, seed 0" in [part.key for part in find_study("references").parts(published)]
 
 
 def test_pictures_need_the_measures_for_the_linear_denoiser_alone(findings):
