@@ -364,8 +364,9 @@ def led_to(plan: Plan, evidence: Evidence) -> Iterator[str]:
             "At these noise levels the RMSE between network and Gaussian grows with the logarithm of the length of "
             f"training. In the end: if a line through the lengths from {plan.kimg / 4:g} to {plan.kimg:g} thousand images "
             f"is followed to {PUBLISHED_KIMG / 1000:g} million, as long as published networks were trained. Held-out "
-            f"images; intervals are over {len(shares.seeds())} trainings. Nothing between was measured: should growth slow, as "
-            "the column before would tell (the last doubling less the one before it), the end is nearer to what it is now.\n"
+            f"images; intervals are over {len(shares.seeds())} trainings. Nothing between was measured: should growth "
+            "slow, as the column before would tell (the last doubling less the one before it), the end is nearer to what "
+            "it is now.\n"
         )
         yield "| σ | the Gaussian explains now | RMSE, more a doubling | growth, more a doubling | in the end | published |"
         yield "|---|---|---|---|---|---|"
