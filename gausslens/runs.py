@@ -290,7 +290,9 @@ class Run:
         try:
             value = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise CheckpointError(f"expected the directory of a run at {self.path}; it has no {name}.") from None
+            raise CheckpointError(
+                f"expected the directory of a run at {self.path}; it has no {name}.{runs_in(self.path)}"
+            ) from None
         except (OSError, ValueError, RecursionError) as error:
             raise CheckpointError(f"{path} cannot be read: {error}. Restore it, or remove the directory.") from None
         if not isinstance(value, dict):
@@ -299,6 +301,13 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
+
+
+def runs_in(folder: Path) -> str:
+    """A hint to the models in a folder of runs; nothing if there is none."""
+    inside = sorted(path.parent.name for path in folder.glob("train-*/config.json"))
+    more = f" or another of the {len(inside)} in it" if len(inside) > 1 else ""
+    return f" Name {folder / inside[0]}{more}." if inside else ""
 
 
 def load_trained(

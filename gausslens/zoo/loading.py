@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from ..errors import CheckpointError, ConfigError
-from ..runs import Run, load_trained
+from ..runs import Run, load_trained, runs_in
 from .diffusers_folder import is_diffusers, load_diffusers
 from .model import Model
 from .objects import as_model, is_object_name, load_object
@@ -69,6 +69,11 @@ def load_model(
         raise CheckpointError(
             f"expected a model at {source!s:.200}, which cannot be looked at: {error.strerror}. Name another."
         ) from None
+    if ours and not isinstance(source, Run) and Path(source).is_dir() and not (Path(source) / "config.json").exists():
+        raise CheckpointError(
+            f"expected a model at {source}: the directory of a run has a config.json, a folder of diffusers a "
+            f"model_index.json; this one has neither.{runs_in(Path(source))}"
+        )
     if ours:
         trained = source if isinstance(source, Run) else Path(source)
         denoiser = load_trained(trained, kimg=kimg, ema=ema, device=device)

@@ -185,6 +185,17 @@ def test_a_folder_that_is_no_run(tmp_path, capsys):
         assert message in err
 
 
+def test_a_folder_of_runs_says_which_are_in_it(tmp_path, capsys):
+    for name in ("train-digits-0a", "train-digits-1b", "study-digits-2c"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+        for verb in ("sample", "audit"):
+            code, _, err = command(capsys, verb, tmp_path)
+            assert (code, err.count("\n")) == (2, 1)
+            assert f"Name {tmp_path / 'train-digits-0a'}" in err
+    assert "or another of the 2 in it." in err
+
+
 def test_a_network_of_one_noise_level_cannot_be_sampled(tmp_path, capsys):
     run = train_tiny(tmp_path, "--sigma", "0.5")
     code, _, err = command(capsys, "sample", run)

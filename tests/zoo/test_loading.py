@@ -224,7 +224,7 @@ def test_folders_and_files_of_others_are_refused(tmp_path):
         (tmp_path / name).write_bytes(b"PK\x03\x04" + bytes(100))
         with pytest.raises(CheckpointError, match=told):
             load_model(tmp_path / name)
-    with pytest.raises(CheckpointError, match="expected the directory of a run"):
+    with pytest.raises(CheckpointError, match="this one has neither"):
         load_model(tmp_path)
     (tmp_path / "config.json").write_text("[]")
     with pytest.raises(CheckpointError, match=r"config\.json"):
