@@ -83,6 +83,11 @@ def test_fewer_than_three_seeds_never_hold(claim, seeds):
         assert verdict.reason == f"3 training seeds needed, {len(seeds)} found"
 
 
+def test_a_study_that_has_not_been_done_is_named_instead_of_its_records():
+    assert verdict_on("C2", c1(1.0)).reason == "no record of study networks, which has not been done"
+    assert verdict_on("C7", c1(1.0)).reason == "no record of study references, which has not been done"
+
+
 def test_missing_records_are_named():
     verdicts = judge([])
     assert [verdict.claim for verdict in verdicts] == CLAIM_NAMES

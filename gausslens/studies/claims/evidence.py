@@ -134,29 +134,33 @@ class Evidence:
     Args:
         records: plain dictionaries with a finite `value`.
         told: what they were narrowed down to, for messages.
+        undone: studies that were asked for and have no record at all, which is why others are missing.
     """
 
-    def __init__(self, records: Iterable[Record], told: tuple[str, ...] = ()) -> None:
+    def __init__(self, records: Iterable[Record], told: tuple[str, ...] = (), undone: tuple[str, ...] = ()) -> None:
         self.records = list(records)
-        self._told = told
+        self._told, self._undone = told, undone
 
     def __len__(self) -> int:
         return len(self.records)
 
     def where(self, **tags: Any) -> "Evidence":
         """Those with these tags; None also matches a tag that is not there, and a tuple any of its members."""
-        kept = self.records
+        kept, undone = self.records, self._undone
         for tag, wanted in tags.items():
             choices = wanted if isinstance(wanted, tuple) else (wanted,)
             kept = [record for record in kept if record.get(tag) in choices]
+            if tag == "study":
+                done = {record.get("study") for record in self.records}
+                undone += tuple(study for study in choices if study not in done)
         told = tuple(_words(tag, wanted) for tag, wanted in tags.items() if wanted is not None)
-        return Evidence(kept, self._told + told)
+        return Evidence(kept, self._told + told, undone)
 
     def at(self, low: Real = 0.0, high: Real = math.inf) -> "Evidence":
         """Those at noise levels low ≤ σ ≤ high."""
         told = (f"σ ≥ {low:g}" if high == math.inf else f"{low:g} ≤ σ ≤ {high:g}",)
         kept = [record for record in self.records if record.get("sigma") is not None and low <= record["sigma"] <= high]
-        return Evidence(kept, self._told + told)
+        return Evidence(kept, self._told + told, self._undone)
 
     def by(self, tag: str) -> dict[Any, "Evidence"]:
         """Those that have the tag, apart by its values, in ascending order.
@@ -170,7 +174,9 @@ class Evidence:
                 groups.setdefault(record[tag], []).append(record)
         if not groups:
             raise self._missing(f" with {tag}")
-        return {value: Evidence(groups[value], (*self._told, _words(tag, value))) for value in sorted(groups)}
+        return {
+            value: Evidence(groups[value], (*self._told, _words(tag, value)), self._undone) for value in sorted(groups)
+        }
 
     def latest(self) -> Record:
         """The record after the longest training, where there are several.
@@ -201,6 +207,8 @@ class Evidence:
         return [self.where(seed=(seed, None)) for seed in self.by("seed")]
 
     def _missing(self, also: str = "") -> MissingError:
+        if self._undone:
+            return MissingError(f"no record of study {' or '.join(self._undone)}, which has not been done")
         return MissingError(f"no record of {', '.join(self._told) or 'any kind'}{also}")
 
 
