@@ -12,7 +12,7 @@ anybody can repeat within the hour, `--verdicts-only` keeps the verdicts with th
 import argparse
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from gausslens.report.drawings import drawing
@@ -21,7 +21,7 @@ from gausslens.report.rendering import anchor
 from gausslens.runs import Record, Run
 from gausslens.studies.catalogue import find_study
 from gausslens.studies.claims import judge
-from gausslens.studies.claims.evidence import Evidence, mean, slope
+from gausslens.studies.claims.evidence import Evidence, Number, mean, slope
 from gausslens.studies.claims.findings import Control, Statistic
 from gausslens.studies.claims.inference import Combined, combine
 from gausslens.studies.claims.verdicts import Verdict
@@ -330,41 +330,34 @@ def explained(plan: Plan, evidence: Evidence) -> Iterator[str]:
 def led_to(plan: Plan, evidence: Evidence) -> Iterator[str]:
     """Explained variance after a training as long as that of published models, if distances grew on as they do at the end.
 
-    Of each training a line through RMSE against the logarithm of its length, over the last two doublings, is followed up to
-    that length; what is not explained, 1 − EV, grows with the square of the RMSE.
-
     Yields:
-        Lines, for the noise levels near published ones at which distances grow.
+        Lines, for the noise levels near published ones at which distances grow; nothing before there are two trainings that
+        were followed in time.
     """
     many = evidence.where(study="time", on="held_out", denoiser="network", reference="gaussian", n=plan.sizes[-1])
     gaps, shares = many.where(quantity="gap_rmse"), many.where(quantity="gap_ev", kimg=plan.kimg)
-    if not plan.name.startswith("cifar10") or not len(shares) or len(shares.seeds()) < 2:
-        return
-    rows = []
-    for sigma, at_level in gaps.by("sigma").items():
-        growths, bends, ends = [], [], []
-        for of_seed in at_level.seeds():
-            late = {kimg: number for kimg, number in of_seed.over("kimg").items() if kimg >= plan.kimg / 4}
-            growth, last = slope(late).value, late[plan.kimg].value
-            middle = math.exp(sum(map(math.log, late)) / len(late))
-            reached = mean(late.values()).value + growth * math.log(PUBLISHED_KIMG / middle)
-            left = 1 - shares.where(sigma=sigma, seed=of_seed.records[0]["seed"]).one().value
-            growths.append(growth * math.log(2))
-            bends.append(last - 2 * late[plan.kimg / 2].value + late[plan.kimg / 4].value)
-            ends.append(1 - left * (reached / last) ** 2)
-        a_doubling, bend, in_the_end = (combine(values, [0.0] * len(values)) for values in (growths, bends, ends))
-        now = [of_seed.one().value for of_seed in shares.where(sigma=sigma).seeds()]
+    rows, seeds = [], 0
+    for sigma, at_level in gaps.by("sigma").items() if len(gaps) and plan.name.startswith("cifar10") else ():
         near = " and ".join(f"{value:.3f} at {at:g}" for at, value, _ in PUBLISHED_EV if 0.6 < at / sigma < 1.7)
-        if near and a_doubling.p_above(0.0) < 0.025:
-            told = [f"{sigma:.3g}", f"{sum(now) / len(now):.3f}", _with_ends(a_doubling, 4), _with_ends(bend, 4)]
-            rows.append(f"| {' | '.join(told)} | {_with_ends(in_the_end, 3)} | {near} |")
+        explained_now = shares.where(sigma=sigma)
+        of_seeds = [
+            (lengths.over("kimg"), explained_now.where(seed=seed)) for seed, lengths in at_level.by("seed").items()
+        ]
+        trends = [trend for rmse, share in of_seeds if len(share) and (trend := _trend(plan, rmse, share.one().value))]
+        if not near or len(trends) < 2:
+            continue
+        now, growth, bend, end = (combine(values, [0.0] * len(trends)) for values in zip(*trends, strict=True))
+        if growth.p_above(0.0) < 0.025:
+            told = [f"{sigma:.3g}", f"{now.value:.3f}", _with_ends(growth, 4), _with_ends(bend, 4), _with_ends(end, 3)]
+            rows.append(f"| {' | '.join(told)} | {near} |")
+            seeds = len(trends)
     if rows:
         yield f"### Where explained variance on {plan.name} is headed\n"
         yield (
             "At these noise levels the RMSE between network and Gaussian grows with the logarithm of the length of "
-            f"training. In the end: if a line through the lengths from {plan.kimg / 4:g} to {plan.kimg:g} thousand images "
+            f"training. In the end: if a line through the lengths from {plan.short:g} to {plan.kimg:g} thousand images "
             f"is followed to {PUBLISHED_KIMG / 1000:g} million, as long as published networks were trained. Held-out "
-            f"images; intervals are over {len(shares.seeds())} trainings. Nothing between was measured: should growth "
+            f"images; intervals are over {seeds} trainings. Nothing between was measured: should growth "
             "slow, as the column before would tell (the last doubling less the one before it), the end is nearer to what "
             "it is now.\n"
         )
@@ -372,6 +365,34 @@ def led_to(plan: Plan, evidence: Evidence) -> Iterator[str]:
         yield "|---|---|---|---|---|---|"
         yield from rows
         yield ""
+
+
+def _trend(plan: Plan, rmse: Mapping[float, Number], share: float) -> tuple[float, float, float, float] | None:
+    """Of one training: EV now, growth of the RMSE a doubling, growth of that, and EV at the length of published ones.
+
+    A line goes through RMSE against the logarithm of the length, over the last two doublings; 1 − EV grows with RMSE².
+
+    Args:
+        plan: of the study.
+        rmse: by length of training.
+        share: EV at its end.
+
+    Returns:
+        The numbers, or None if it was not looked at often enough.
+    """
+    times = [kimg for kimg in plan.times if kimg >= plan.short]
+    if any(kimg not in rmse for kimg in times):
+        return None
+    late = {kimg: rmse[kimg] for kimg in times}
+    growth, last, half = (
+        slope(late).value,
+        late[plan.kimg].value,
+        min(times, key=lambda kimg: abs(kimg - plan.kimg / 2)),
+    )
+    middle = math.exp(sum(map(math.log, times)) / len(times))
+    reached = mean(late.values()).value + growth * math.log(PUBLISHED_KIMG / middle)
+    bend = last - 2 * late[half].value + late[times[0]].value
+    return share, growth * math.log(2), bend, 1 - (1 - share) * (reached / last) ** 2
 
 
 def _with_ends(number: Combined, digits: int) -> str:
