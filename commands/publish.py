@@ -10,9 +10,10 @@ anybody can repeat within the hour, `--verdicts-only` keeps the verdicts with th
 """
 
 import argparse
+import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gausslens.report.drawings import drawing
@@ -328,71 +329,63 @@ def explained(plan: Plan, evidence: Evidence) -> Iterator[str]:
 
 
 def led_to(plan: Plan, evidence: Evidence) -> Iterator[str]:
-    """Explained variance after a training as long as that of published models, if distances grew on as they do at the end.
+    """Explained variance after a training as long as that of published models, if distances change on as they do at the end.
 
     Yields:
-        Lines, for the noise levels near published ones at which distances grow; nothing before there are two trainings that
-        were followed in time.
+        Lines, for the noise levels near published ones; nothing before there are two trainings that were followed in time.
     """
     many = evidence.where(study="time", on="held_out", denoiser="network", reference="gaussian", n=plan.sizes[-1])
     gaps, shares = many.where(quantity="gap_rmse"), many.where(quantity="gap_ev", kimg=plan.kimg)
+    doublings = [min(plan.times, key=lambda kimg, part=part: abs(kimg * part - plan.kimg)) for part in (8, 4, 2, 1)]  # type: ignore[misc]
     rows, seeds = [], 0
     for sigma, at_level in gaps.by("sigma").items() if len(gaps) and plan.name.startswith("cifar10") else ():
         near = " and ".join(f"{value:.3f} at {at:g}" for at, value, _ in PUBLISHED_EV if 0.6 < at / sigma < 1.7)
-        explained_now = shares.where(sigma=sigma)
-        of_seeds = [
-            (lengths.over("kimg"), explained_now.where(seed=seed)) for seed, lengths in at_level.by("seed").items()
+        now = shares.where(sigma=sigma)
+        of_seeds = [(lengths.over("kimg"), now.where(seed=seed)) for seed, lengths in at_level.by("seed").items()]
+        trends = [
+            _trend(rmse, share.one().value, doublings)
+            for rmse, share in of_seeds
+            if len(share) and {*doublings} <= {*rmse}
         ]
-        trends = [trend for rmse, share in of_seeds if len(share) and (trend := _trend(plan, rmse, share.one().value))]
-        if not near or len(trends) < 2:
-            continue
-        now, growth, bend, end = (combine(values, [0.0] * len(trends)) for values in zip(*trends, strict=True))
-        if growth.p_above(0.0) < 0.025:
-            told = [f"{sigma:.3g}", f"{now.value:.3f}", _with_ends(growth, 4), _with_ends(bend, 4), _with_ends(end, 3)]
-            rows.append(f"| {' | '.join(told)} | {near} |")
+        if near and len(trends) > 1:
             seeds = len(trends)
+            share, *steps, end = (combine(values, [0.0] * seeds) for values in zip(*trends, strict=True))
+            told = [f"{sigma:.3g}", f"{share.value:.3f}", *(_with_ends(step, 4) for step in steps)]
+            reached = "no line: it ends below 0" if math.isnan(end.value) else _with_ends(end, 3)
+            rows.append(f"| {' | '.join(told)} | {reached} | {near} |")
     if rows:
         yield f"### Where explained variance on {plan.name} is headed\n"
         yield (
-            "At these noise levels the RMSE between network and Gaussian grows with the logarithm of the length of "
-            f"training. In the end: if a line through the lengths from {plan.short:g} to {plan.kimg:g} thousand images "
-            f"is followed to {PUBLISHED_KIMG / 1000:g} million, as long as published networks were trained. Held-out "
-            f"images; intervals are over {seeds} trainings. Nothing between was measured: should growth "
-            "slow, as the column before would tell (the last doubling less the one before it), the end is nearer to what "
-            "it is now.\n"
+            "By how much the RMSE between network and Gaussian grows with each doubling of the length of training, and what "
+            f"would be explained after {PUBLISHED_KIMG / 1000:g} million images, the length of published trainings, if it "
+            f"went on along a line through the lengths from {doublings[1]:g} to {doublings[-1]:g} thousand. Held-out "
+            f"images; intervals are over {seeds} trainings, and those of the line hold only if it does: nothing beyond "
+            f"{plan.kimg:g} thousand was measured, and where growth changes from doubling to doubling it does not hold.\n"
         )
-        yield "| σ | the Gaussian explains now | RMSE, more a doubling | growth, more a doubling | in the end | published |"
-        yield "|---|---|---|---|---|---|"
+        between = [f"{low:g} to {high:g}" for low, high in itertools.pairwise(doublings)]
+        yield f"| σ | explained by the Gaussian now | {' | '.join(between)} | along the line | published |"
+        yield "|---|---|---|---|---|---|---|"
         yield from rows
         yield ""
 
 
-def _trend(plan: Plan, rmse: Mapping[float, Number], share: float) -> tuple[float, float, float, float] | None:
-    """Of one training: EV now, growth of the RMSE a doubling, growth of that, and EV at the length of published ones.
+def _trend(rmse: Mapping[float, Number], share: float, doublings: Sequence[float]) -> tuple[float, ...]:
+    """Of one training: EV now, growth of the RMSE in each of the last three doublings, and EV along the line.
 
-    A line goes through RMSE against the logarithm of the length, over the last two doublings; 1 − EV grows with RMSE².
+    The line goes through RMSE against the logarithm of the length, over the last two doublings; 1 − EV is taken to grow with
+    RMSE². It is NaN where the line ends below 0.
 
     Args:
-        plan: of the study.
         rmse: by length of training.
         share: EV at its end.
-
-    Returns:
-        The numbers, or None if it was not looked at often enough.
+        doublings: the lengths between which growth is told, the last of them the end.
     """
-    times = [kimg for kimg in plan.times if kimg >= plan.short]
-    if any(kimg not in rmse for kimg in times):
-        return None
-    late = {kimg: rmse[kimg] for kimg in times}
-    growth, last, half = (
-        slope(late).value,
-        late[plan.kimg].value,
-        min(times, key=lambda kimg: abs(kimg - plan.kimg / 2)),
-    )
-    middle = math.exp(sum(map(math.log, times)) / len(times))
-    reached = mean(late.values()).value + growth * math.log(PUBLISHED_KIMG / middle)
-    bend = last - 2 * late[half].value + late[times[0]].value
-    return share, growth * math.log(2), bend, 1 - (1 - share) * (reached / last) ** 2
+    late = {kimg: number for kimg, number in rmse.items() if kimg >= doublings[1]}
+    middle = math.exp(sum(map(math.log, late)) / len(late))
+    reached = mean(late.values()).value + slope(late).value * math.log(PUBLISHED_KIMG / middle)
+    steps = [rmse[high].value - rmse[low].value for low, high in itertools.pairwise(doublings)]
+    end = 1 - (1 - share) * (reached / rmse[doublings[-1]].value) ** 2
+    return share, *steps, end if reached > 0 else math.nan
 
 
 def _with_ends(number: Combined, digits: int) -> str:
