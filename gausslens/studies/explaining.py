@@ -4,24 +4,64 @@ Explained variance, 1 − Σ‖D − R‖²/Σ‖D − D̄‖² over noisy image
 levels that are not among the ten of the other measures. In a study's file:
 
     Part("explained", explained(plan, model))
+    Part("control", gaussian_explained(plan))
+
+The control needs no network: how much of the Gaussian denoiser itself the multi-delta one explains. On noisy training
+images, where multi-delta retrieves the image x itself, that is 1 − E‖x − D‖²/Var D = 2 − Var x/Var D for any D with an error
+that is orthogonal to it, as that of every posterior mean and of the Gaussian denoiser is: the better D denoises, the larger.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
 from .cells import Cell, Record, Task, versioned
+from .describing import available_and_held_out, on_images
 from .models import subject_of
 from .plans import Plan
 
 QUANTITY = "explained_variance"
 _LEVELS = (10.0, 5.0, 2.0, 1.0, 0.5)
 _REFERENCES = ("gaussian", "multidelta")
+_MANY = 2000  # images behind the control, which calls no network
 
 
 def explained(plan: Plan, model: Cell) -> Cell:
     """The cell that compares a model with its references; equal for equal arguments."""
     calls = 2 * len(_LEVELS) * plan.count
     return plan.on_model("explain_variance", model, module=__name__, calls=calls, sigmas=_LEVELS)
+
+
+def gaussian_explained(plan: Plan) -> Cell:
+    """The cell that compares the Gaussian denoiser of all images with their multi-delta one; it needs no model."""
+    return on_images(plan, "explain_gaussian", {"sigmas": _LEVELS, "count": _MANY}, module=__name__)
+
+
+@versioned(1)
+def explain_gaussian(task: Task) -> Iterator[Record]:
+    """Explained variance of the Gaussian denoiser by the multi-delta one of the same images, all that may be trained on.
+
+    Yields:
+        The records, on training and on held-out images.
+    """
+    import torch
+
+    from ..denoisers.gaussian import GaussianDenoiser
+    from ..denoisers.moments import Moments
+    from ..denoisers.multidelta import MultiDeltaDenoiser
+    from ..generation import best_device
+    from ..measures.gaps import gap
+    from ..measuring.records import of_curve
+
+    device = best_device(cpu=task.options.get("cpu", False))
+    train, held_out = available_and_held_out(task)
+    gaussian = GaussianDenoiser(Moments.fit(train, device=device)).to(device, torch.float32)
+    memory = MultiDeltaDenoiser(train).to(device, torch.float32)
+    for done, (name, images) in enumerate((("train", train), ("held_out", held_out))):
+        task.report(done / 2)
+        count = min(task.options["count"], len(images))
+        curve = gap(gaussian, memory, images, task.options["sigmas"], metric="ev", count=count, device=device)
+        for record in of_curve(QUANTITY, curve, on=name, denoiser="gaussian", reference="multidelta"):
+            yield {"n": len(train), **record}
 
 
 @versioned(1)

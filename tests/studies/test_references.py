@@ -19,10 +19,11 @@ from gausslens.studies.cells import CellStore
 from gausslens.studies.claims import judge
 from gausslens.studies.counterparts import COUNTERPARTS
 from gausslens.studies.engine import run_cells
-from gausslens.studies.explaining import explained
+from gausslens.studies.explaining import explained, gaussian_explained
 from gausslens.studies.models import run_of
 from gausslens.studies.outputs import denoised
 from gausslens.studies.plans import Plan
+from gausslens.studies.study import Findings, Part
 from gausslens.studies.trajectories import follow, followed
 
 SIGMAS = karras_sigmas(10)
@@ -157,7 +158,25 @@ def test_explained_variance_is_that_of_the_networks_outputs(findings, model, fol
     keys = [part.key for part in find_study("references").parts(findings.plan)]
     assert not any("explained" in key for key in keys)
     published = replace(findings.plan, training={**findings.plan.training, "network": "ncsnpp"})
-    assert "explained variance, seed 0" in [part.key for part in find_study("references").parts(published)]
+    keys = [part.key for part in find_study("references").parts(published)]
+    assert {"explained variance, seed 0", "explained variance of the Gaussian"} <= {*keys}
+
+
+def test_what_multidelta_explains_of_the_gaussian_is_said_by_its_own_variance(findings, model, folder):
+    """2 − Var x/Var D where it retrieves the training image, since the error of D is orthogonal to D."""
+    cell = gaussian_explained(findings.plan)
+    assert not run_cells([cell], folder, on="here").failed
+    records = CellStore(folder).result(cell).records
+    assert [record["on"] for record in records] == 5 * ["train"] + 5 * ["held_out"]
+    _, images = model
+    pixels = dequantize(images.available, torch.float64).flatten(1)
+    spread = torch.linalg.eigvalsh(pixels.T.cov(correction=0)).clamp_min(0)
+    found = {record["sigma"]: record["value"] for record in records if record["on"] == "train"}
+    kept = {sigma: float((spread**2 / (spread + sigma**2)).sum() / spread.sum()) for sigma in found}
+    assert found[0.5] == pytest.approx(2 - 1 / kept[0.5], abs=0.05)
+    drawn = Findings(findings.plan, "references", [*findings.parts, Part("control", cell)], CellStore(folder))
+    (figure,) = (figure for figure in find_study("references").draw(drawn) if "references explain" in figure.title)
+    assert [series.name for series in figure.series] == ["control: multi-delta of the Gaussian"]
 
 
 def test_pictures_need_the_measures_for_the_linear_denoiser_alone(findings):
