@@ -23,6 +23,8 @@ python benchmarks/transition_coverage.py > benchmarks/transition_coverage.txt
 # Training on digits, and their study, to its end and once more (CPU with nothing else running).
 python benchmarks/digits.py
 python benchmarks/studies.py
+# Passes over memory of group normalisation on a GPU, as planned by the compiler (CPU).
+python benchmarks/normalization.py
 # Training and sampling (GPU).
 if python -c 'import torch, sys; sys.exit(not torch.cuda.is_available())'; then
   python benchmarks/throughput.py --out "$OUT/throughput.jsonl"
