@@ -1,12 +1,14 @@
 """How often compiled group normalisation passes over memory, by torch's own count, which takes no GPU.
 
-    python benchmarks/normalization.py
+    python benchmarks/normalization.py [--operations 30] [--reads 4]
 
 On a GPU what lies between convolutions waits for memory: a pass reads or writes all activations once, in bf16. One block's
 normalisation with SiLU, forward and backward, as it is trained: x + offset, channels last. Counted are the bytes that the
-compiler plans to move, with the rules it has for GPUs; beside ours, torch's own normalisation.
+compiler plans to move, with the rules it has for GPUs; beside ours, torch's own normalisation. Above so many operations, or
+reads, what is used twice is written down instead of computed again; other thresholds can be tried.
 """
 
+import argparse
 import json
 import logging
 import os
@@ -25,13 +27,18 @@ SHAPES = ((8, 128, 64, 64), (8, 256, 32, 32))
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--operations", type=int, default=30)
+    parser.add_argument("--reads", type=int, default=4)
+    args = parser.parse_args()
     warnings.simplefilter("ignore")
     torch._logging.set_logs(inductor_metrics=True)  # bytes are counted only if they are logged
     for name in list(logging.root.manager.loggerDict):
         for handler in logging.getLogger(name).handlers:
             handler.setLevel(logging.ERROR)
     ir.is_cpu = lambda _: False  # a CPU's rules keep whatever was slow to compute
-    settings.realize_opcount_threshold, settings.realize_acc_reads_threshold = 30, 8
+    settings.realize_opcount_threshold, settings.realize_reads_threshold = args.operations, args.reads
+    settings.realize_acc_reads_threshold = 8  # as for GPUs, where the number is not set
     for shape in SHAPES:
         for name, normalize in (("ours", GroupNorm.per_channel), ("torch", plain)):
             forward, backward = (round(count, 2) for count in passes(normalize, shape))

@@ -10,11 +10,11 @@ anybody can repeat within the hour, `--verdicts-only` keeps the verdicts with th
 """
 
 import argparse
-import itertools
 import json
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from explained_variance import explained, led_to
 
 from gausslens.report.drawings import drawing
 from gausslens.report.figures import NoiseSlider
@@ -22,14 +22,11 @@ from gausslens.report.rendering import anchor
 from gausslens.runs import Record, Run
 from gausslens.studies.catalogue import find_study
 from gausslens.studies.claims import judge
-from gausslens.studies.claims.evidence import Evidence, Number, mean, slope
+from gausslens.studies.claims.evidence import Evidence
 from gausslens.studies.claims.findings import Control, Statistic
-from gausslens.studies.claims.inference import Combined, combine
 from gausslens.studies.claims.verdicts import Verdict
 from gausslens.studies.config import STUDIES
 from gausslens.studies.copying import SHOWN, copy_arrays, copy_finished, is_copy, shorter
-from gausslens.studies.drawing import line
-from gausslens.studies.explaining import QUANTITY as EXPLAINED
 from gausslens.studies.plans import Plan
 from gausslens.studies.running import cells_of, collect, findings_of
 from gausslens.studies.study import Findings
@@ -38,11 +35,6 @@ from gausslens.studies.turning_points import closest, images_needed, memorizing_
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "reproduce.md"
 BEGIN, END = "<!-- tables of {}: begin -->", "<!-- tables of {}: end -->"
-# σ, and the variance of public CIFAR-10 models that the Gaussian and the multi-delta denoiser explain there.
-PUBLISHED_EV = (
-    (0.5, 0.952, 0.929), (1.0, 0.923, 0.838), (2.0, 0.913, 0.603), (5.0, 0.942, 0.535), (10.0, 0.965, 0.969),
-)  # fmt: skip
-PUBLISHED_KIMG = 200_000  # how long those models were trained
 # What the paper has for each claim, and at which scale it drew each figure.
 PAPER = json.loads(Path(__file__).with_name("paper.json").read_text())
 _UNKNOWN = "not measured"
@@ -298,106 +290,6 @@ def located(plan: Plan, evidence: Evidence) -> Iterator[str]:
         what = "thousand images after which 5 % of its samples are copies"
         yield f"| {what} | {timed(onset.starts, onset.low, onset.high)} | {onset.memorizing} of {onset.seeds} |"
     yield ""
-
-
-def explained(plan: Plan, evidence: Evidence) -> Iterator[str]:
-    """How much of the network's variance its Gaussian and the multi-delta denoiser explain, beside published models.
-
-    Yields:
-        Lines.
-    """
-    of_network = evidence.where(study="references", denoiser="network", n=plan.sizes[-1], kimg=plan.kimg)
-    known = [of_network.where(quantity=quantity) for quantity in ("gap_ev", EXPLAINED)]
-    if not plan.name.startswith("cifar10") or not any(map(len, known)):
-        return
-    yield f"### Explained variance on {plan.name}\n"
-    yield (
-        "The published models are at the level named, ours at the nearest measured; G is the Gaussian, M multi-delta. "
-        "Control: what M explains of G itself, on training images.\n"
-    )
-    sets = ("published", "training images", "held-out images")
-    yield f"| published | ours | {' | '.join(f'{whose}, {images}' for whose in 'GM' for images in sets)} | control |"
-    yield "|---|---|---|---|---|---|---|---|---|"
-    curves = []
-    for reference in ("gaussian", "multidelta"):
-        for on in ("train", "held_out"):
-            drawn = [line(reference, part.where(reference=reference, on=on)) for part in known]
-            curves.append({x: rest for one in drawn for x, *rest in zip(one.x, one.y, one.low, one.high, strict=True)})
-    control = evidence.where(study="references", quantity=EXPLAINED, denoiser="gaussian", on="train")
-    without = line("control", control)
-    of_gaussian = {x: rest for x, *rest in zip(without.x, without.y, without.low, without.high, strict=True)}
-    for sigma, *published in PUBLISHED_EV:
-        level = min(curves[0], key=lambda known, sigma=sigma: abs(math.log(known / sigma)))  # type: ignore[misc]
-        ours = ["{:.3f} [{:.3f}, {:.3f}]".format(*curve[level]) for curve in curves]
-        gaussian, memory = (f"{value:.3f}" for value in published)
-        beside = "{:.3f} [{:.3f}, {:.3f}]".format(*of_gaussian[sigma]) if sigma in of_gaussian else "not measured"
-        yield f"| σ = {sigma:g} | σ = {level:.3g} | {' | '.join([gaussian, *ours[:2], memory, *ours[2:], beside])} |"
-    yield ""
-
-
-def led_to(plan: Plan, evidence: Evidence) -> Iterator[str]:
-    """Explained variance after a training as long as that of published models, if distances change on as they do at the end.
-
-    Yields:
-        Lines, for the noise levels near published ones; nothing before there are two trainings that were followed in time.
-    """
-    many = evidence.where(study="time", on="held_out", denoiser="network", reference="gaussian", n=plan.sizes[-1])
-    gaps, shares = many.where(quantity="gap_rmse"), many.where(quantity="gap_ev", kimg=plan.kimg)
-    doublings = [min(plan.times, key=lambda kimg, part=part: abs(kimg * part - plan.kimg)) for part in (8, 4, 2, 1)]  # type: ignore[misc]
-    rows, seeds = [], 0
-    for sigma, at_level in gaps.by("sigma").items() if len(gaps) and plan.name.startswith("cifar10") else ():
-        near = " and ".join(f"{value:.3f} at {at:g}" for at, value, _ in PUBLISHED_EV if 0.6 < at / sigma < 1.7)
-        now = shares.where(sigma=sigma)
-        of_seeds = [(lengths.over("kimg"), now.where(seed=seed)) for seed, lengths in at_level.by("seed").items()]
-        trends = [
-            _trend(rmse, share.one().value, doublings)
-            for rmse, share in of_seeds
-            if len(share) and {*doublings} <= {*rmse}
-        ]
-        if near and len(trends) > 1:
-            seeds = len(trends)
-            share, *steps, end = (combine(values, [0.0] * seeds) for values in zip(*trends, strict=True))
-            told = [f"{sigma:.3g}", f"{share.value:.3f}", *(_with_ends(step, 4) for step in steps)]
-            reached = "no line: it ends below 0" if math.isnan(end.value) else _with_ends(end, 3)
-            rows.append(f"| {' | '.join(told)} | {reached} | {near} |")
-    if rows:
-        yield f"### Where explained variance on {plan.name} is headed\n"
-        yield (
-            "By how much the RMSE between network and Gaussian grows with each doubling of the length of training, and what "
-            f"would be explained after {PUBLISHED_KIMG / 1000:g} million images, the length of published trainings, if it "
-            f"went on along a line through the lengths from {doublings[1]:g} to {doublings[-1]:g} thousand. Held-out "
-            f"images; intervals are over {seeds} trainings, and those of the line hold only if it does: nothing beyond "
-            f"{plan.kimg:g} thousand was measured, and where growth changes from doubling to doubling it does not hold.\n"
-        )
-        between = [f"{low:g} to {high:g}" for low, high in itertools.pairwise(doublings)]
-        yield f"| σ | explained by the Gaussian now | {' | '.join(between)} | along the line | published |"
-        yield "|---|---|---|---|---|---|---|"
-        yield from rows
-        yield ""
-
-
-def _trend(rmse: Mapping[float, Number], share: float, doublings: Sequence[float]) -> tuple[float, ...]:
-    """Of one training: EV now, growth of the RMSE in each of the last three doublings, and EV along the line.
-
-    The line goes through RMSE against the logarithm of the length, over the last two doublings; 1 − EV is taken to grow with
-    RMSE². It is NaN where the line ends below 0.
-
-    Args:
-        rmse: by length of training.
-        share: EV at its end.
-        doublings: the lengths between which growth is told, the last of them the end.
-    """
-    late = {kimg: number for kimg, number in rmse.items() if kimg >= doublings[1]}
-    middle = math.exp(sum(map(math.log, late)) / len(late))
-    reached = mean(late.values()).value + slope(late).value * math.log(PUBLISHED_KIMG / middle)
-    steps = [rmse[high].value - rmse[low].value for low, high in itertools.pairwise(doublings)]
-    end = 1 - (1 - share) * (reached / rmse[doublings[-1]].value) ** 2
-    return share, *steps, end if reached > 0 else math.nan
-
-
-def _with_ends(number: Combined, digits: int) -> str:
-    low, high = number.interval() or (math.nan, math.nan)
-    return f"{number.value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def _linked(plan: Plan, entry: Record, text: str) -> str:

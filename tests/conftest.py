@@ -1,6 +1,5 @@
 """Every test runs seeded, on one thread, with property tests that do not depend on the clock."""
 
-import gc
 import os
 import time
 
@@ -32,9 +31,3 @@ def clock(monkeypatch):
     clock = _Clock()
     monkeypatch.setattr(time, "perf_counter", lambda: clock.now)
     return clock
-
-
-def pytest_collection_finish(session):
-    """Spare the collector of garbage what stays: modules, and thousands of tests."""
-    gc.collect()
-    gc.freeze()

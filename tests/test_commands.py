@@ -25,7 +25,8 @@ from gausslens.studies.distillation_pictures import SHOWN_SIGMA
 from gausslens.studies.outputs import denoised
 from gausslens.studies.running import cells_of, open_study, plan_study
 
-sys.path.append(str(Path(__file__).parent / "studies"))
+sys.path += [str(Path(__file__).parent / "studies"), str(Path(__file__).parents[1] / "commands")]
+from explained_variance import led_to
 from small_studies import findings_in, small_plan
 
 COMMANDS = Path(__file__).resolve().parents[1] / "commands"
@@ -158,7 +159,7 @@ def test_without_a_group_of_models_nothing_is_begun(tmp_path):
 
 def test_a_trend_is_followed_to_the_length_of_published_trainings():
     """RMSE = a + b·log₂ kimg of three trainings, and a level at which it falls below zero on the way."""
-    publish, plan = _load("publish"), replace(small_plan("time", seeds=3), name="cifar10", kimg=512.0)
+    plan = replace(small_plan("time", seeds=3), name="cifar10", kimg=512.0)
     tags = {"study": "time", "on": "held_out", "denoiser": "network", "reference": "gaussian", "n": plan.sizes[-1]}
     growths, records = (0.002, 0.003, 0.004), []
     for seed, growth in enumerate(growths):
@@ -168,7 +169,7 @@ def test_a_trend_is_followed_to_the_length_of_published_trainings():
             for kimg in plan.times:
                 value = 0.09 + sign * growth * math.log2(kimg / 512) + (kimg < 64)  # what is early does not count
                 records.append({**own, "quantity": "gap_rmse", "kimg": kimg, "value": value})
-    *_, growing, falling, end = publish.led_to(plan, Evidence(records))
+    *_, growing, falling, end = led_to(plan, Evidence(records))
     assert end == ""
     ends = [1 - 0.05 * ((0.09 + growth * math.log2(200_000 / 512)) / 0.09) ** 2 for growth in growths]
     step = "0.0030 [0.0005, 0.0055]"
@@ -177,7 +178,7 @@ def test_a_trend_is_followed_to_the_length_of_published_trainings():
     assert "| -0.0180 [" in falling
     assert falling.endswith("| no line: it ends below 0 | 0.942 at 5 |")
     seldom = [record for record in records if record["kimg"] != 256.0]
-    assert not any(list(publish.led_to(plan, Evidence(fewer))) for fewer in (seldom, []))
+    assert not any(list(led_to(plan, Evidence(fewer))) for fewer in (seldom, []))
 
 
 def test_drawings_are_replaced_and_what_they_show_is_kept(tmp_path):

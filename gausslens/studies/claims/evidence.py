@@ -139,14 +139,14 @@ class Evidence:
 
     def __init__(self, records: Iterable[Record], told: tuple[str, ...] = (), undone: tuple[str, ...] = ()) -> None:
         self.records = list(records)
-        self._told, self._undone = told, undone
+        self._told, self.undone = told, undone
 
     def __len__(self) -> int:
         return len(self.records)
 
     def where(self, **tags: Any) -> "Evidence":
         """Those with these tags; None also matches a tag that is not there, and a tuple any of its members."""
-        kept, undone = self.records, self._undone
+        kept, undone = self.records, self.undone
         for tag, wanted in tags.items():
             choices = wanted if isinstance(wanted, tuple) else (wanted,)
             kept = [record for record in kept if record.get(tag) in choices]
@@ -160,7 +160,7 @@ class Evidence:
         """Those at noise levels low ≤ σ ≤ high."""
         told = (f"σ ≥ {low:g}" if high == math.inf else f"{low:g} ≤ σ ≤ {high:g}",)
         kept = [record for record in self.records if record.get("sigma") is not None and low <= record["sigma"] <= high]
-        return Evidence(kept, self._told + told, self._undone)
+        return Evidence(kept, self._told + told, self.undone)
 
     def by(self, tag: str) -> dict[Any, "Evidence"]:
         """Those that have the tag, apart by its values, in ascending order.
@@ -175,7 +175,7 @@ class Evidence:
         if not groups:
             raise self._missing(f" with {tag}")
         return {
-            value: Evidence(groups[value], (*self._told, _words(tag, value)), self._undone) for value in sorted(groups)
+            value: Evidence(groups[value], (*self._told, _words(tag, value)), self.undone) for value in sorted(groups)
         }
 
     def latest(self) -> Record:
@@ -207,8 +207,8 @@ class Evidence:
         return [self.where(seed=(seed, None)) for seed in self.by("seed")]
 
     def _missing(self, also: str = "") -> MissingError:
-        if self._undone:
-            return MissingError(f"no record of study {' or '.join(self._undone)}, which has not been done")
+        if self.undone:
+            return MissingError(f"no record of study {' or '.join(self.undone)}, which has not been done")
         return MissingError(f"no record of {', '.join(self._told) or 'any kind'}{also}")
 
 

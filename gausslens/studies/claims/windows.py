@@ -24,7 +24,7 @@ class InWindow:
         self._controls = gaps_of(evidence, study).where(denoiser="multidelta", reference="gaussian")
         self._network = {"denoiser": "network", "reference": reference}
         found = evidence.where(study=study, quantity=("gap_rmse", "memorised_fraction"), denoiser="network", role=None)
-        self.studied = Evidence(found.records, (f"study {study}",), () if len(found) else (study,))
+        self.studied = Evidence(found.records, (f"study {study}",), found.undone)
 
     @cached_property
     def sigmas(self) -> list[Real]:
