@@ -1,6 +1,7 @@
 """Every test runs seeded, on one thread, with property tests that do not depend on the clock."""
 
 import os
+import sys
 import time
 
 import pytest
@@ -17,6 +18,9 @@ settings.load_profile("house")
 def _deterministic():
     torch.set_num_threads(1)
     torch.manual_seed(0)
+    yield
+    if state := sys.modules.get("accelerate.state"):  # it holds the first device for good: a GPU, or with --cpu none
+        state.AcceleratorState._reset_state(reset_partial_state=True)
 
 
 class _Clock:

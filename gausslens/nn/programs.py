@@ -2,9 +2,12 @@
 
 Activations are in the channels-last layout, so memory is a matrix with a row for each pixel and a column for each channel; a
 program works on a block of ROWS × COLUMNS. Sums are in float32 whatever the activations are.
+
+Triton finds `tl` among the globals of a function, so nothing may stand between the two, such as a check of types.
 """
 
 from types import SimpleNamespace
+from typing import no_type_check
 
 try:
     import triton
@@ -17,6 +20,7 @@ THERE = not isinstance(triton, SimpleNamespace)
 
 
 @triton.jit
+@no_type_check
 def moments(x, mean, variance, pixels, channels, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Mean and variance over the pixels of one image, for a block of its channels, by distances from the first pixel."""
     image = tl.program_id(0).to(tl.int64)
@@ -40,6 +44,7 @@ def moments(x, mean, variance, pixels, channels, ROWS: tl.constexpr, COLUMNS: tl
 
 
 @triton.jit
+@no_type_check
 def affine(
     mean, variance, offset, weight, centre, scale, groups, size, epsilon,
     MOVED: tl.constexpr, GROUPS: tl.constexpr, SIZE: tl.constexpr,
@@ -64,6 +69,7 @@ def affine(
 
 
 @triton.jit
+@no_type_check
 def applied(
     x, centre, scale, bias, y, pixels, channels,
     ACTIVATE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -84,6 +90,7 @@ def applied(
 
 
 @triton.jit
+@no_type_check
 def joined(p, q, bias, z, rows, channels, scale, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """scale·(p + q) + bias of some pixels and channels."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)

@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 from torch.autograd import forward_ad
 
-from gausslens.nn import build_network, kernels
+from gausslens.nn import build_network, kernels, programs
 from gausslens.nn.normalization import GroupNorm
 from gausslens.nn.resampling import blur
 
@@ -13,6 +13,12 @@ SHAPES = [(2, 24, 5, 7, 2), (3, 384, 4, 4, 32), (2, 512, 32, 32, 32), (1, 2, 4, 
 
 def activations(*shape, dtype=torch.float32):
     return (3 * torch.randn(shape, device="cuda") + 2).to(dtype).to(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("name", ["moments", "affine", "applied", "joined"])
+def test_programs_see_the_names_of_their_module(name):
+    program = getattr(programs, name)
+    assert getattr(program, "fn", program).__globals__ is vars(programs)
 
 
 def test_nothing_on_a_cpu_is_for_them():
@@ -77,7 +83,7 @@ def test_a_network_without_derivatives_is_the_network_with_them(name):
         parameter.data += 0.02 * torch.randn_like(parameter)
     x, noise = torch.randn(4, 3, 32, 32, device="cuda"), torch.randn(4, device="cuda")
     with torch.backends.cudnn.flags(allow_tf32=False):
-        expected = network(x, noise)
+        expected = network(x, noise).detach()
         with torch.no_grad():
             found = network(x, noise)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
