@@ -59,7 +59,7 @@ def explained(plan: Plan, evidence: Evidence) -> Iterator[str]:
 def _told(*lines: Series) -> dict[float, str]:
     """The numbers of lines with their intervals, by noise level; of a level that is in several, the last."""
     return {
-        x: f"{y:.3f} [{low:.3f}, {high:.3f}]"
+        x: f"{y:.3f}" + ("" if low is None else f" [{low:.3f}, {high:.3f}]")
         for one in lines
         for x, y, low, high in zip(one.x, one.y, one.low, one.high, strict=True)
     }
@@ -69,7 +69,7 @@ def led_to(plan: Plan, evidence: Evidence) -> Iterator[str]:
     """Explained variance after a training as long as that of published models, if distances change on as they do at the end.
 
     Yields:
-        Lines, for the noise levels near published ones; nothing before there are two trainings that were followed in time.
+        Lines, for the noise levels near published ones; nothing before a training was followed in time.
     """
     many = evidence.where(study="time", on="held_out", denoiser="network", reference="gaussian", n=plan.sizes[-1])
     gaps, shares = many.where(quantity="gap_rmse"), many.where(quantity="gap_ev", kimg=plan.kimg)
@@ -84,7 +84,7 @@ def led_to(plan: Plan, evidence: Evidence) -> Iterator[str]:
             for rmse, share in of_seeds
             if len(share) and {*doublings} <= {*rmse}
         ]
-        if near and len(trends) > 1:
+        if near and trends:
             seeds = len(trends)
             share, *steps, end = (combine(values, [0.0] * seeds) for values in zip(*trends, strict=True))
             told = [f"{sigma:.3g}", f"{share.value:.3f}", *(_with_ends(step, 4) for step in steps)]
@@ -95,11 +95,11 @@ def led_to(plan: Plan, evidence: Evidence) -> Iterator[str]:
         yield (
             "By how much the RMSE between network and Gaussian grows with each doubling of the length of training, and what "
             f"would be explained after {PUBLISHED_KIMG / 1000:g} million images, the length of published trainings, if it "
-            f"went on along a line through the lengths from {doublings[1]:g} to {doublings[-1]:g} thousand. Held-out "
-            f"images; intervals are over {seeds} trainings, and those of the line hold only if it does: nothing beyond "
-            f"{plan.kimg:g} thousand was measured, and where growth changes from doubling to doubling it does not hold.\n"
+            f"went on along a line through the lengths from {doublings[1]:,g} to {doublings[-1]:,g} thousand. Held-out "
+            f"images; {_trainings(seeds)}, and the line is a guess: nothing beyond "
+            f"{plan.kimg:,g} thousand was measured, and where growth changes from doubling to doubling it does not hold.\n"
         )
-        between = [f"{low:g} to {high:g}" for low, high in itertools.pairwise(doublings)]
+        between = [f"{low:,g} to {high:,g}" for low, high in itertools.pairwise(doublings)]
         yield f"| σ | explained by the Gaussian now | {' | '.join(between)} | along the line | published |"
         yield "|---|---|---|---|---|---|---|"
         yield from rows
@@ -125,6 +125,11 @@ def _trend(rmse: Mapping[float, Number], share: float, doublings: Sequence[float
     return share, *steps, end if reached > 0 else math.nan
 
 
+def _trainings(seeds: int) -> str:
+    return "one training, so that there are no intervals" if seeds == 1 else f"intervals are over {seeds} trainings"
+
+
 def _with_ends(number: Combined, digits: int) -> str:
-    low, high = number.interval() or (math.nan, math.nan)
-    return f"{number.value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+    ends = number.interval()
+    told = "" if ends is None else f" [{ends[0]:.{digits}f}, {ends[1]:.{digits}f}]"
+    return f"{number.value:.{digits}f}{told}"

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from explained_variance import explained, led_to
+from sizes import by_size
 
 from gausslens.report.drawings import drawing
 from gausslens.report.figures import NoiseSlider
@@ -70,10 +71,11 @@ def main() -> None:
             plan.name,
             [
                 *claims(plan, judged, drawn),
+                *by_size(plan, evidence),
                 *located(plan, evidence),
                 *explained(plan, evidence),
                 *led_to(plan, evidence),
-                *figures(plan, found, drawn),
+                *figures(plan, found, evidence, drawn),
             ],
         )
     fill("verdicts", verdicts())
@@ -154,7 +156,8 @@ def claims(plan: Plan, judged: list[Verdict], drawn: list[Record]) -> Iterator[s
         of_claim = (entry for entry in drawn if verdict.claim in entry["claims"])
         seen = ", ".join(_linked(plan, entry, str(number)) for number, entry in enumerate(of_claim, 1))
         told = f"**{verdict.claim}** {verdict.text}" + (f" Figures {seen}" if seen else "")
-        yield f"| {told} | {studies} | | | {PAPER['claims'][verdict.claim]} | **{verdict.verdict}** |"
+        why = f": {verdict.reason}" if verdict.reason and _is_measured(verdict) else ""
+        yield f"| {told} | {studies} | | | {PAPER['claims'][verdict.claim]} | **{verdict.verdict}**{why} |"
         for part in verdict.statistics:
             yield f"| {part.name} | {_units(part)} | {_number(part)} | {part.threshold} | | |"
         for beside in verdict.controls:
@@ -162,7 +165,11 @@ def claims(plan: Plan, judged: list[Verdict], drawn: list[Record]) -> Iterator[s
     yield ""
 
 
-def figures(plan: Plan, found: list[Findings], drawn: list[Record]) -> Iterator[str]:
+def _is_measured(verdict: Verdict) -> bool:
+    return any(part.value is not None for part in verdict.statistics)
+
+
+def figures(plan: Plan, found: list[Findings], evidence: Evidence, drawn: list[Record]) -> Iterator[str]:
     """The paper's figures and ours, as Markdown.
 
     Yields:
@@ -174,35 +181,46 @@ def figures(plan: Plan, found: list[Findings], drawn: list[Record]) -> Iterator[
         "the paper EDM-VE (NCSN++) with 128 on FFHQ at 64×64, unless said. Its epoch 921 is read as 921 thousand images.\n"
     )
     parts = {findings.study: f" ({findings.done} of {len(findings.parts)} parts)" for findings in found}
-    yield "| the paper's | there | drawn as | here | by |"
-    yield "|---|---|---|---|---|"
+    yield "| the paper's | there | drawn as | here | by | claims |"
+    yield "|---|---|---|---|---|---|"
     for number in range(1, 31):
         if not _is_about(plan, number):
             continue
         redrawn = [entry for entry in drawn if number in entry["redraws"]]
         links = (_linked(plan, entry, entry["title"]) for entry in redrawn)
         by = list(dict.fromkeys(entry["study"] for entry in redrawn)) or [
-            name for name in STUDIES if number in find_study(name).figures
+            name for name in plan.studies if number in find_study(name).figures
         ]
-        told, here = "; ".join(links) or "not yet", "; ".join(dict.fromkeys(scale(plan, name, number) for name in by))
+        scales = (scale(plan, evidence.where(study=name), name, number) for name in by)
+        told, here = "; ".join(links) or "not yet", "; ".join(dict.fromkeys(scales))
         done = ", ".join(name + parts.get(name, "") for name in by)
-        yield f"| {number} | {PAPER['figures'][str(number)]} | {told} | {here} | {done} |"
+        bearing = {claim for entry in redrawn for claim in entry["claims"]}
+        about = ", ".join(sorted(bearing, key=lambda claim: int(claim[1:])))
+        yield f"| {number} | {PAPER['figures'][str(number)]} | {told} | {here} | {done} | {about} |"
     yield ""
 
 
-def scale(plan: Plan, study: str, figure: int) -> str:
-    """On how many images, and else how, the networks of a figure are trained."""
+def scale(plan: Plan, evidence: Evidence, study: str, figure: int) -> str:
+    """On how many images, and else how, the networks of a figure are trained; of those planned, what there is."""
     least, most, half = (f"{n:,}" for n in (plan.sizes[0], plan.sizes[-1], plan.available // 2))
     if figure in (4, 10, 11, 22):  # of the networks of most images alone, unlike others of their studies
-        return f"N = {most}"
+        epochs = [record["epoch"] for record in evidence.where(method="adam").records]
+        return f"N = {most}" + (f"; Adam, {max(epochs)} epochs" if figure in (4, 22) and epochs else "")
+    sizes = [f"{n:,}" for n in sorted({record["n"] for record in evidence.records if "n" in record})]
+    widths = sorted({record["width"] for record in evidence.where(n=plan.few).records if "width" in record})
+    roles = {
+        "large": f"{half} + {half}",
+        "small": f"{least} + {least}",
+        "early": f"{least} + {least} after {plan.early:,g} thousand images",
+        "narrow": f"{least} + {least} at width {plan.narrow}",
+    }
     return {
         "distillation": f"N = {most} and {least}",
         "linearity": f"N = {least} to {most}",
         "size": f"N = {least} to {most}",
-        "time": f"N = {plan.few:,}, {plan.times[0]:,g} to {plan.kimg:,g} thousand images",
-        "capacity": f"N = {plan.few:,}, widths {plan.widths[0]} to {plan.widths[-1]}",
-        "strong": f"{half} + {half}; {least} + {least}, also after {plan.early:,g} thousand images, "
-        f"and at width {plan.narrow}",
+        "time": f"N = {' and '.join(sizes)}, {plan.times[0]:,g} to {plan.kimg:,g} thousand images",
+        "capacity": f"N = {plan.few:,}, widths {', '.join(map(str, widths))}",
+        "strong": "; ".join(words for role, words in roles.items() if len(evidence.where(role=role, noise="same"))),
         "networks": f"N = {most} and {least}; {half} + {half}",
         "autoencoders": f"N = {most}, one network a level",
     }.get(study, f"N = {most}")
@@ -214,11 +232,8 @@ def verdicts() -> Iterator[str]:
     Yields:
         Lines.
     """
-    judged = {}
-    for path in sorted(RESULTS.glob("*/verdicts.jsonl")):
-        told = [json.loads(line) for line in path.read_text().splitlines()]
-        if sum(_at_a_glance(claim) != _UNKNOWN for claim in told) > len(told) / 2:  # else a study of something special
-            judged[path.parent.name] = told
+    paths = sorted(RESULTS.glob("*/verdicts.jsonl"))
+    judged = {path.parent.name: [json.loads(line) for line in path.read_text().splitlines()] for path in paths}
     yield f"| claim | {' | '.join(judged)} |"
     yield f"|---|{'---|' * len(judged)}"
     for of_data in zip(*judged.values(), strict=True):

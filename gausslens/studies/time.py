@@ -170,6 +170,8 @@ def _lasting(name: str, records: Evidence, plan: Plan) -> Series:
 def _samples(findings: Findings, few: int, many: int) -> ImageGrid | None:
     plan = findings.plan
     end = _samples_key(plan, few, plan.shown, plan.kimg)
+    if all(findings.result(_samples_key(plan, few, plan.shown, kimg)) is None for kimg in _pictured(plan)):
+        return None  # the others alone would not be what the title says
     rows = [("Gaussian", end, "gaussian")]
     for kimg in _pictured(plan):
         key = _samples_key(plan, few, plan.shown, kimg)
