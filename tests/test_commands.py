@@ -27,6 +27,7 @@ from gausslens.studies.running import cells_of, open_study, plan_study
 
 sys.path += [str(Path(__file__).parent / "studies"), str(Path(__file__).parents[1] / "commands")]
 from explained_variance import led_to
+from sizes import by_size
 from small_studies import findings_in, small_plan
 
 COMMANDS = Path(__file__).resolve().parents[1] / "commands"
@@ -177,6 +178,8 @@ def test_a_trend_is_followed_to_the_length_of_published_trainings():
     assert growing.endswith("| 0.923 at 1 and 0.913 at 2 |")
     assert "| -0.0180 [" in falling
     assert falling.endswith("| no line: it ends below 0 | 0.942 at 5 |")
+    *_, alone, _, _ = led_to(plan, Evidence(records).where(seed=1))
+    assert alone.startswith(f"| 1.5 | 0.950 | 0.0030 | 0.0030 | 0.0030 | {ends[1]:.3f} | ")
     seldom = [record for record in records if record["kimg"] != 256.0]
     assert not any(list(led_to(plan, Evidence(fewer))) for fewer in (seldom, []))
 
@@ -252,13 +255,66 @@ def test_few_studies_are_told_with_their_own_claims_and_figures(tmp_path):
     def told(*studies):
         plan = replace(small_plan("time"), studies=studies)
         found = [findings_in(plan, name, tmp_path) for name in studies]
-        lines = [*publish.claims(plan, judge([]), []), *publish.figures(plan, found, [])]
+        lines = [*publish.claims(plan, judge([]), []), *publish.figures(plan, found, Evidence([]), [])]
         return [
             line.split("|")[1].split()[0].strip("*") for line in lines if line.startswith(("| **C", "| 8 ", "| 9 "))
         ]
 
     assert told("time", "capacity") == ["C11", "C12", "C13", "8"]
     assert told(*STUDIES) == [*(f"C{number}" for number in range(1, 22)), "8", "9"]
+
+
+def test_figures_are_said_to_be_of_what_there_is():
+    """Of the widths, sizes and pairs that are planned."""
+    publish, plan = _load("publish"), small_plan("capacity")
+
+    def told(study, *records):
+        return publish.scale(plan, Evidence(records), study, 9)
+
+    widths = [{"n": plan.few, "width": width} for width in (16, 4)]
+    assert told("capacity", *widths, {"n": plan.few + 1, "width": 8}) == f"N = {plan.few}, widths 4, 16"
+    assert told("time", {"n": 300}, {"n": 20}, {"n": 20}).startswith("N = 20 and 300, ")
+    both = f"{plan.sizes[0]} + {plan.sizes[0]}"
+    assert told("strong", {"role": "early", "noise": "same"}) == f"{both} after {plan.early:g} thousand images"
+    assert publish.scale(plan, Evidence([{"method": "adam", "epoch": 7}]), "distillation", 4).endswith(
+        "; Adam, 7 epochs"
+    )
+
+
+def test_numbers_are_told_size_by_size():
+    plan, records = small_plan("size"), []
+    for n, level in ((10, 0.8), (40, 0.9), (160, 0.95)):
+        for seed in (0, 1):
+            tags = {"n": n, "seed": seed, "denoiser": "network", "count": 100}
+            for sigma in (1.0, 4.0):
+                curve = {**tags, "study": "linearity", "quantity": "linearity_cosine", "on": "held_out", "sigma": sigma}
+                for affine in (True, False):
+                    value = level + 0.02 * seed + 0.01 * (sigma > 1) + 0.03 * (not affine)
+                    records.append({**curve, "affine": affine, "value": value})
+                records.append({**curve, "affine": True, "alpha": 0.9, "value": 0.1})  # not of equal weights
+            for quantity, value in (("gl", level / 2), ("gl_relative", level), ("memorised_fraction", 0.01 * seed)):
+                records.append(
+                    {**tags, "study": "size", "quantity": quantity, "value": value + 0.02 * seed * (value < 0.5)}
+                )
+    *_, smallest, _, largest, end = by_size(plan, Evidence(records))
+    assert end == ""
+    assert smallest.startswith("| 10 | 2 | 0.810 [0.683, 0.937] | 0.840 [0.713, 0.967] | 0.410 [")
+    assert largest.startswith("| 160 | 2 | 0.960 [0.833, 1.000] | 0.990 [0.863, 1.000] | 0.485 [")
+    assert not list(by_size(plan, Evidence(records).where(n=(10, 40))))
+
+
+def test_an_open_verdict_says_why():
+    publish = _load("publish")
+    tags = {"study": "time", "n": 20, "seed": 0}
+    (verdict,) = (verdict for verdict in judge([{"quantity": "loss", "value": 1.0, **tags}]) if verdict.claim == "C16")
+    known = replace(verdict, reason="3 seeds needed", statistics=(replace(verdict.statistic, value=1.0),))
+    plan = replace(small_plan("strong"), studies=("strong",))
+    assert any(
+        line.endswith("| **not enough evidence**: 3 seeds needed |") for line in publish.claims(plan, [known], [])
+    )
+    assert not any(
+        "3 seeds" in line for line in publish.claims(plan, [replace(known, statistics=verdict.statistics)], [])
+    )
 
 
 def test_a_cell_knows_the_networks_and_training_sets_that_it_needs():

@@ -110,6 +110,16 @@ def test_samples_of_every_pictured_time_are_shown(findings, figures):
             assert np.array_equal(grid.images[row + offset], findings.array(f"samples of 16, seed 0, {kimg}", name))
 
 
+def test_samples_of_many_images_alone_are_no_study_of_few(findings):
+    several = Findings.__new__(Findings)
+    many = {key: result for key, result in findings._results.items() if "of 16" not in key}
+    several.__dict__.update({**findings.__dict__, "_results": many, "seen": {}})
+    for name in ("records", "evidence"):
+        several.__dict__.pop(name, None)
+    assert several.array("samples of 64, seed 0, 0.4", "network") is not None
+    assert not any(figure.title.startswith("Samples") for figure in STUDY.draw(several))
+
+
 def test_outputs_stand_under_their_inputs(findings, figures):
     high, middle = figures["Outputs at σ = 60 as training goes on"], figures["Outputs at σ = 4 as training goes on"]
     assert high.rows == ("input", "Gaussian", "multi-delta", "0.1 thousand", "0.4 thousand")
