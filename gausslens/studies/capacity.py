@@ -2,7 +2,7 @@
 
 from ..measures.copying import MEMORIZED
 from ..report import Axis, CurveFigure, Figure, ImageGrid, Series, Threshold
-from .claims.evidence import Evidence, MissingError, Number, mean
+from .claims.evidence import Evidence, MissingError, Number, mean, mean_at
 from .claims.thresholds import HIGH_NOISE
 from .claims.windows import InWindow, gaps_of
 from .closeups import HIGH, MIDDLE, close_up_grid, close_ups
@@ -15,6 +15,7 @@ _SHOWN = 10  # samples of each model
 _LOW = 1.0  # the noise levels up to which the paper's Fig. 16 zooms in
 _REFERENCE = {"role": "reference"}
 _WIDTH = Axis("width", "channels", log=True)
+_MEMORY = "control: multi-delta"
 
 
 def parts(plan: Plan) -> list[Part]:
@@ -43,13 +44,18 @@ def draw(findings: Findings) -> list[Figure]:
     on = f"on {plan.count} noisy held-out images, {trainings(evidence)}"
     gaps = evidence.where(quantity="gap_rmse", on="held_out", denoiser="network", reference="gaussian")
     of_few = gaps.where(role=None, kimg=plan.kimg)
+    memory = gaps_of(evidence, "capacity").where(denoiser="multidelta", reference="gaussian")
     beside = drawn(
         line(f"{_channels(plan.width)}, N = {many:,}", gaps.where(**_REFERENCE), dashed=True),
-        line(
-            "control: multi-delta",
-            gaps_of(evidence, "capacity").where(denoiser="multidelta", reference="gaussian"),
-            dashed=True,
-        ),
+        line(_MEMORY, memory, dashed=True),
+    )
+    low_noise = lines(of_few.at(0.0, _LOW), "width", _channels)
+    high_noise = drawn(
+        *(
+            line(f"{kimg:,g} thousand images", records, x="width", number=_mean_over_noise)
+            for kimg in (plan.short, plan.kimg)
+            if len(records := gaps.where(role=None, kimg=kimg).at(HIGH_NOISE))
+        )
     )
     by_width = lines(of_few, "width", _channels)
     linear = evidence.where(quantity="linearity_cosine", on="held_out", affine=True, role=None, kimg=plan.kimg)
@@ -70,19 +76,20 @@ def draw(findings: Findings) -> list[Figure]:
         CurveFigure(
             title="Distance to the Gaussian denoiser at low noise, by width",
             caption="At the least noise a network does nothing, and the Gaussian of fewer images than pixels cannot. "
-            "Look whether what is left between them is the same for all widths.",
+            "Look whether what is left between them is the same for all widths. The dashed control retrieves training "
+            "images.",
             redraws=(16,),
             claims=("C13",),
             command=command,
             x=Axis(NOISE.label, NOISE.unit),
             y=RMSE,
-            series=lines(of_few.at(0.0, _LOW), "width", _channels),
+            series=low_noise + drawn(line(_MEMORY, memory.at(0.0, _LOW), dashed=True)) if low_noise else (),
         ),
         CurveFigure(
             title="Distance in the window, by width",
             caption="Mean RMSE over the window of noise levels where the multi-delta and the Gaussian denoiser differ "
             f"most, {on}: to the Gaussian of the model's {few:,} images, and to that of all images that could have been "
-            "trained on.",
+            "trained on. The dashed control is the multi-delta denoiser of the few images, which no width changes.",
             redraws=(7, 20),
             claims=("C11",),
             command=command,
@@ -94,17 +101,17 @@ def draw(findings: Findings) -> list[Figure]:
             title="Distance at high noise, by width and length of training",
             caption=f"Mean RMSE to the Gaussian over the noise levels σ ≥ {HIGH_NOISE:g}, {on}, after {plan.short:,g} "
             f"and after {plan.kimg:,g} thousand images. Look whether narrow networks are farther off, and whether longer "
-            "training takes that away.",
+            "training takes that away. The dashed control is the multi-delta denoiser, which is near the Gaussian there: "
+            "this distance is not memory.",
             redraws=(7, 20),
             claims=("C12",),
             command=command,
             x=_WIDTH,
             y=MEAN_RMSE,
-            series=tuple(
-                line(f"{kimg:,g} thousand images", records, x="width", number=_mean_over_noise)
-                for kimg in (plan.short, plan.kimg)
-                if len(records := gaps.where(role=None, kimg=kimg).at(HIGH_NOISE))
-            ),
+            series=high_noise
+            + drawn(line(_MEMORY, memory.at(HIGH_NOISE), x="width", dashed=True, number=_mean_over_noise))
+            if high_noise
+            else (),
         ),
         CurveFigure(
             title="Copies among samples, by width",
@@ -175,21 +182,23 @@ def draw(findings: Findings) -> list[Figure]:
 
 
 def _in_window(evidence: Evidence) -> tuple[Series, ...]:
-    gaps = evidence.where(quantity="gap_rmse", on="held_out", denoiser="network")
+    gaps = evidence.where(quantity="gap_rmse", on="held_out")
+    names = {"gaussian": "to the Gaussian of its images", "gaussian_full": "to the Gaussian of all images"}
+    window = {reference: InWindow(evidence, "capacity", reference=reference) for reference in names}
+    network = gaps.where(denoiser="network")
     try:
         return drawn(
             *(
-                line(
-                    name,
-                    gaps.where(reference=reference),
-                    x="width",
-                    number=InWindow(evidence, "capacity", reference=reference).mean,
-                )
-                for name, reference in (
-                    ("to the Gaussian of its images", "gaussian"),
-                    ("to the Gaussian of all images", "gaussian_full"),
-                )
-            )
+                line(name, network.where(reference=reference), x="width", number=window[reference].mean)
+                for reference, name in names.items()
+            ),
+            line(
+                f"{_MEMORY}, to the Gaussian of its images",
+                gaps.where(denoiser="multidelta", reference="gaussian"),
+                x="width",
+                dashed=True,
+                number=lambda records: mean_at(records.curve(), window["gaussian"].sigmas),
+            ),
         )
     except MissingError:  # of what fixes the window
         return ()
@@ -206,7 +215,7 @@ def _copies(copies: Evidence, plan: Plan) -> tuple[Series, ...]:
             line(f"{kimg:,g} thousand images", of_network.where(kimg=kimg), x="width")
             for kimg in (plan.short, plan.kimg)
         ),
-        line("control: multi-delta", copies.where(denoiser="multidelta"), x="width", dashed=True),
+        line(_MEMORY, copies.where(denoiser="multidelta"), x="width", dashed=True),
         line("control: Gaussian", copies.where(denoiser="gaussian"), x="width", dashed=True),
     )
 

@@ -4,13 +4,14 @@ from ..measures.copying import MEMORIZED
 from ..report import Axis, CurveFigure, Figure, ImageGrid, Threshold
 from .claims.thresholds import PAPER_GENERALIZATION
 from .describing import described, told_duplicates
-from .drawing import COPIES, GL, NOISE, RMSE, line, lines, sample_grid, shown
+from .drawing import COPIES, GL, NOISE, RMSE, drawn, line, lines, sample_grid, shown
 from .plans import Plan
 from .study import Findings, Part, Study
 from .turning_points import images_needed, told_needed
 
 _SHOWN = 10  # samples of each model
 _LOW = 1.0  # the noise levels up to which the paper's Fig. 16 zooms in
+_MEMORY = "control: multi-delta, most images"
 
 
 def parts(plan: Plan) -> list[Part]:
@@ -36,7 +37,9 @@ def draw(findings: Findings) -> list[Figure]:
     )
     copies = findings.evidence.where(quantity="memorised_fraction")
     of_subset = lines(gaps.where(reference="gaussian"), "n", _images)
-    memory = (line("control: multi-delta, most images", control, dashed=True),) if len(control) else ()
+    low_noise = lines(gaps.where(reference="gaussian").at(0.0, _LOW), "n", _images)
+    of_all = lines(gaps.where(reference="gaussian_full"), "n", _images)
+    memory = drawn(line(_MEMORY, control, dashed=True))
     figures: list[Figure | None] = [
         CurveFigure(
             title="Distance to the Gaussian denoiser of the training images, by number of images",
@@ -53,24 +56,24 @@ def draw(findings: Findings) -> list[Figure]:
         CurveFigure(
             title="Distance to the Gaussian denoiser at low noise, by number of images",
             caption="At the least noise the network does nothing, and the Gaussian of fewer images than pixels cannot: what "
-            "is left between them depends on the number of images alone.",
+            "is left between them depends on the number of images alone. The dashed control retrieves training images.",
             redraws=(16,),
             claims=("C13",),
             command=command,
             x=Axis("noise level σ", "pixel range [−1, 1]"),
             y=RMSE,
-            series=lines(gaps.where(reference="gaussian").at(0.0, _LOW), "n", _images),
+            series=low_noise + drawn(line(_MEMORY, control.at(0.0, _LOW), dashed=True)) if low_noise else (),
         ),
         CurveFigure(
             title="Distance to the Gaussian denoiser of all images, by number of images",
             caption="The same networks held against one Gaussian for all, that of all images that could have been "
-            "trained on.",
+            "trained on. The dashed control retrieves images from among the most that were trained on.",
             redraws=(6,),
             claims=("C11",),
             command=command,
             x=NOISE,
             y=RMSE,
-            series=lines(gaps.where(reference="gaussian_full"), "n", _images),
+            series=of_all + memory if of_all else (),
         ),
         CurveFigure(
             title="Novelty of samples, by number of images",

@@ -107,15 +107,19 @@ def _of_weights(findings: Findings) -> Iterator[Figure]:
     """
     varied = Evidence(record for record in findings.evidence.records if record.get("alpha") is not None)
     network = varied.where(denoiser="network", affine=False)
+    equal = findings.evidence.where(affine=False, alpha=None, n=findings.plan.sizes[-1], preconditioning=(None, "edm"))
     for metric, word in (("cosine", "Linearity"), ("nmse", "Error of linearity")):
         for on, told in (("held_out", "held-out images"), ("noise", "pure noise")):
             inputs = "noisy held-out images" if on == "held_out" else "inputs of noise alone, x = σ·eps"
             yield _figure(
                 *(findings, f"{word} by weight of the superposition, on {told}"),
                 f"Of the network on {findings.plan.sizes[-1]:,} images, over {findings.plan.count} pairs of {inputs}, with "
-                "weights α and β = √(1 − α²). Look whether equal weights are the hardest test at every noise level.",
+                "weights α and β = √(1 − α²). Look whether equal weights are the hardest test at every noise level."
+                + (
+                    " Controls: the multi-delta and the Gaussian denoiser at equal weights." if on == "held_out" else ""
+                ),
                 *((10,), ("C3",)),
-                lines(network.where(quantity=f"linearity_{metric}", on=on), "alpha", _weight),
+                _by_weight(network, equal, f"linearity_{metric}", on),
                 y=_AXES[metric],
             )
     paired = varied.where(quantity="linearity_difference")
@@ -138,6 +142,16 @@ def _of_weights(findings: Findings) -> Iterator[Figure]:
         x=Axis("weight α"),
         y=Axis("difference of cosines"),
     )
+
+
+def _by_weight(network: Evidence, equal: Evidence, quantity: str, on: str) -> tuple[Series, ...]:
+    """A line for each weight, and controls at equal weights where there are such."""
+    of_network = lines(network.where(quantity=quantity, on=on), "alpha", _weight)
+    controls = (
+        line(f"control: {name}", equal.where(quantity=quantity, on=on, denoiser=denoiser), dashed=True)
+        for name, denoiser in (("multi-delta", "multidelta"), ("Gaussian", "gaussian"))
+    )
+    return of_network + drawn(*controls) if of_network else ()
 
 
 def _of_baseline(findings: Findings) -> Iterator[Figure | None]:

@@ -44,6 +44,37 @@ def test_thirty_of_thirty_figures_have_data_points(done):
     assert redrawn == FIGURES
 
 
+# Curves without a line that is called a control, and why.
+WITHOUT_CONTROL = {
+    "The theorem": "exact",
+    "The theorem, on these images": "exact",
+    "Agreement beyond retrieval": "the control is taken off",
+    "Likeness along the way": "its controls are different noises",
+    "What samples of the pairs are like": "what they are compared with are the controls",
+    "A little more training at one noise level": "the other level is one",
+    "Gaps of autoencoders and of a network of all levels, RMSE": "the linear autoencoder is one",
+    "Gaps of autoencoders and of a network of all levels, NMSE": "the linear autoencoder is one",
+    "Overlap of the Jacobian's leading singular vectors with principal components": "the figure after it has them",
+    "Singular values of the linear map and of the Gaussian": "the Gaussian is one",
+    "Weight error while Adam learns the map": "the figure after it has least squares beside it",
+    "Where Adam ends, and least squares": "least squares is one",
+    "How symmetric the matrix becomes while Adam learns it": "of least squares, in a figure of its own",
+    "Linearity by weight of the superposition, on pure noise": "controls are defined by images",
+    "Error of linearity by weight of the superposition, on pure noise": "controls are defined by images",
+}
+
+
+@pytest.mark.slow
+def test_every_curve_has_controls_beside_it(done):
+    page = make_page(findings_of(done.run)[0].plan, findings_of(done.run), done.verdicts, done.run.provenance)
+    lacking = {
+        figure.title
+        for figure in page.figures
+        if getattr(figure, "series", ()) and not any("control" in series.name for series in figure.series)
+    }
+    assert lacking <= WITHOUT_CONTROL.keys()
+
+
 @pytest.mark.slow
 def test_no_statistic_of_any_claim_lacks_records(done):
     lacking = {
