@@ -97,6 +97,11 @@ def decode_pictures(
         raise unlike
 
 
+def images_a_task(content: Pixels | Pictures) -> int:
+    """How many images a thread holds at a time."""
+    return _CHUNK if isinstance(content, Pixels) else _TASK
+
+
 def fit(image: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     """The centre square of an image (h, w) or (h, w, 3), resized to size × size."""
     from PIL import Image

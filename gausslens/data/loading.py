@@ -19,6 +19,7 @@ from .cache import Entry, EntryWriter, entry_folder, read_entry
 from .decoding import Options, convert_pixels, decode_pictures
 from .pictures import Pictures
 from .pixels import Pixels, channels_first, check_range
+from .room import check_room
 from .sources import Source, find_source
 
 _LISTED = 10
@@ -124,6 +125,8 @@ def load_images(
 def _in_memory(source: Source, options: Options) -> Entry:
     """Embedded images are small, and need no cache."""
     content = source.open()
+    if options.size is not None:
+        check_room(content, options.size, source.address)
     images = np.concatenate(list(_batches(content, options, source.address, {}, workers=1, progress=False)))
     return Entry(images, content.labels, _info(source, options, images, {}))
 
@@ -134,6 +137,8 @@ def _decode(folder: Path, source: Source, options: Options, skip_broken: bool, w
         if isinstance(content, Pixels) and _is_ready(content.images, options, source.address):
             images = channels_first(content.images, source.address)
             return writer.finish(content.labels, _info(source, options, images, {}), mapped=source.address)
+        if options.size is not None:
+            check_room(content, options.size, source.address, folder=folder.parent, workers=workers)
         broken: dict[int, str] = {}
         problems: list[DataError] = []
         try:
