@@ -67,6 +67,12 @@ class Run:
             raise CheckpointError(f"{run.path / 'config.json'} was not written by gausslens; is {path} a run?")
         return run
 
+    @staticmethod
+    def folder(out: str | os.PathLike[str], verb: str, data: str, identity: str) -> Path:
+        """The directory of a run, which may not be there yet; arguments are those of `create`."""
+        name = re.sub(r"[^A-Za-z0-9]+", "-", data).strip("-")[:40] or "images"
+        return Path(out) / f"{verb}-{name}-{identity}"
+
     @classmethod
     def create(
         cls, out: str | os.PathLike[str], verb: str, data: str, identity: str, config: Mapping[str, Any]
@@ -86,8 +92,7 @@ class Run:
         Raises:
             CheckpointError: if the directory belongs to another run or cannot be written.
         """
-        name = re.sub(r"[^A-Za-z0-9]+", "-", data).strip("-")[:40] or "images"
-        run = cls(Path(out) / f"{verb}-{name}-{identity}")
+        run = cls(cls.folder(out, verb, data, identity))
         try:
             run.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:

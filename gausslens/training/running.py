@@ -71,24 +71,8 @@ def train(config: TrainConfig, *, progress: bool = False, report: Callable[[floa
             progress=progress and writes,
         )
     config = resolve(config, images)
+    check(config, images, processes=accelerator.num_processes)  # what it refuses leaves no folder behind
     splits = Splits(len(images), held_out=config.held_out, seed=config.split_seed)
-    batch = config.recipe.batch
-    if batch % accelerator.num_processes:
-        raise ConfigError(
-            f"the batch must divide evenly among {accelerator.num_processes} processes; got {batch} images."
-        )
-    if batch > 1000 * config.recipe.kimg:
-        raise ConfigError(
-            f"a batch of {batch} images is more than the whole run of {config.recipe.kimg:g} kimg; use a smaller batch, or "
-            "train for longer."
-        )
-    if config.split == "held-out":
-        raise ConfigError("the held-out images are what a network is tested on; train on another split, such as all.")
-    if config.labels and images.labels is None:
-        raise DataError(
-            f"labels=True needs labelled images, and {config.data} has none. In a folder, each subfolder is a class; "
-            "an .npz has them under `labels`."
-        )
     data = TrainingData(
         as_tensor(images.images),
         as_tensor(images.labels) if config.labels else None,
@@ -96,11 +80,9 @@ def train(config: TrainConfig, *, progress: bool = False, report: Callable[[floa
         as_tensor(splits.held_out),
     )
     with accelerator.main_process_first():
-        _try_network(config, images.shape)  # what it refuses leaves no folder behind
-        named = config.identity(images.content_hash, images.labels_hash if config.labels else None)
-        run = Run.create(config.out, "train", images.name, named, asdict(config))
+        run = Run.create(config.out, "train", images.name, _identity(config, images), asdict(config))
     gpus = [accelerator.device] if accelerator.device.type == "cuda" else []
-    numbers = batch // accelerator.num_processes * data.images[0].numel()
+    numbers = config.recipe.batch // accelerator.num_processes * data.images[0].numel()
     with (
         run.locked() if writes else nullcontext(),
         torch.random.fork_rng(gpus),
@@ -143,6 +125,68 @@ def resolve(config: TrainConfig, images: ImageSet) -> TrainConfig:
     return replace(config.resolve(images.shape), held_out=len(splits.held_out), **network)
 
 
+def check(config: TrainConfig, images: ImageSet, *, processes: int = 1) -> None:
+    """See that training can begin, without a network in memory or a folder on disk.
+
+    Args:
+        config: a resolved config.
+        images: what it will train on.
+        processes: how many will share a batch.
+
+    Raises:
+        ConfigError: on options that do not fit the data or the network.
+        DataError: if there are no labels to be told.
+    """
+    batch = config.recipe.batch
+    if batch % processes:
+        raise ConfigError(f"the batch must divide evenly among {processes} processes; got {batch} images.")
+    if batch > 1000 * config.recipe.kimg:
+        raise ConfigError(
+            f"a batch of {batch} images is more than the whole run of {config.recipe.kimg:g} kimg; use a smaller batch, or "
+            "train for longer."
+        )
+    if config.split == "held-out":
+        raise ConfigError("the held-out images are what a network is tested on; train on another split, such as all.")
+    if config.labels and images.labels is None:
+        raise DataError(
+            f"labels=True needs labelled images, and {config.data} has none. In a folder, each subfolder is a class; "
+            "an .npz has them under `labels`."
+        )
+    Splits(len(images), held_out=config.held_out, seed=config.split_seed).named(config.split)
+    _try_network(config, images.shape)
+
+
+def check_tracker(config: TrainConfig) -> None:
+    """See that there is the tracker that a config asks for, if it does.
+
+    Args:
+        config: the config.
+
+    Raises:
+        ConfigError: if accelerate has no such tracker.
+        MissingExtraError: if it is not installed.
+    """
+    if config.tracker is None:
+        return
+    from accelerate.tracking import get_available_trackers
+    from accelerate.utils import LoggerType
+
+    names = sorted(str(name) for name in LoggerType.list() if name != "all")
+    if config.tracker not in names:
+        raise ConfigError(f"tracker must be one of {', '.join(names)}; got {config.tracker!r}.")
+    if config.tracker not in {str(name) for name in get_available_trackers()}:
+        raise MissingExtraError(f"the tracker {config.tracker!r} is not installed: pip install {config.tracker}.")
+
+
+def run_folder(config: TrainConfig, images: ImageSet) -> Path:
+    """The folder that the run of a resolved config has, or will have."""
+    return Run.folder(config.out, "train", images.name, _identity(config, images))
+
+
+def _identity(config: TrainConfig, images: ImageSet) -> str:
+    return config.identity(images.content_hash, images.labels_hash if config.labels else None)
+
+
 def _try_network(config: TrainConfig, shape: tuple[int, int, int]) -> None:
     """Build the network without memory: raises what it would raise."""
     layout = {name: getattr(config, name) for name in ("width", "multipliers", "blocks", "attention")}
@@ -173,14 +217,8 @@ def _repeats(run: Run, data: TrainingData, device: torch.device) -> str:
 def _accelerator(config: TrainConfig) -> Any:
     """accelerate's device, processes and trackers; precision and compilation are ours (see `acceleration`)."""
     from accelerate import Accelerator
-    from accelerate.tracking import get_available_trackers
-    from accelerate.utils import LoggerType
 
-    names = sorted(str(name) for name in LoggerType.list() if name != "all")
-    if config.tracker is not None and config.tracker not in names:
-        raise ConfigError(f"tracker must be one of {', '.join(names)}; got {config.tracker!r}.")
-    if config.tracker is not None and config.tracker not in {str(name) for name in get_available_trackers()}:
-        raise MissingExtraError(f"the tracker {config.tracker!r} is not installed: pip install {config.tracker}.")
+    check_tracker(config)
     cpu = best_device(cpu=config.cpu).type == "cpu"  # unless told, accelerate joins no processes on CPUs
     try:
         made = Accelerator(

@@ -39,21 +39,20 @@ _NAMED = 10  # broken files, at most
 def perform(options: Options, how: Manner) -> None:
     """Train."""
     from ..data.loading import load_images
-    from ..data.splits import Splits
     from ..training.collapse import collapse_told
-    from ..training.running import resolve, train
+    from ..training.running import check, check_tracker, resolve, run_folder, train
 
     config = TrainConfig(**{field.name: getattr(options, field.name) for field in fields(TrainConfig)})
     is_main = int(os.environ.get("RANK", "0")) == 0
     if how.dry_run:
+        check_tracker(config)
         images = load_images(
             config.data, size=config.size, value_range=config.value_range, skip_broken=config.skip_broken
         )
         resolved = resolve(config, images)
-        Splits(len(images), held_out=resolved.held_out, seed=resolved.split_seed).named(
-            resolved.split
-        )  # or says why not
+        check(resolved, images, processes=int(os.environ.get("WORLD_SIZE", "1")))
         print(json.dumps(asdict(resolved), indent=2))
+        print(f"The run would be in {run_folder(resolved, images)}", file=sys.stderr)
         return
     run = train(config, progress=sys.stderr.isatty() and not how.quiet)
     if is_main:

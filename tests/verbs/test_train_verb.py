@@ -69,10 +69,32 @@ def test_bad_input_is_one_line_and_exit_code_2(words, message, tmp_path, capsys)
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("split", ["2000", "half"])
-def test_a_dry_run_refuses_a_split_that_training_would(split, capsys):
-    code, out, err = command(capsys, "train", "digits", "--split", split, "--dry-run")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--split", "2000"),
+        ("--split", "half"),
+        ("--split", "held-out"),
+        ("--size", "33", "--network", "ncsnpp"),
+        ("--batch", "5000", "--kimg", "1"),
+        ("--tracker", "paper"),
+    ],
+)
+def test_a_dry_run_refuses_what_training_refuses(words, tmp_path, capsys):
+    words = ("train", "digits", *words, "--out", tmp_path / "runs", "--cpu")
+    code, out, err = command(capsys, *words, "--dry-run")
     assert (code, out, err.count("\n")) == (2, "", 1)
+    assert command(capsys, *words) == (code, out, err)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_dry_run_names_the_folder_that_training_makes(tmp_path, capsys):
+    words = ("train", "digits", "--split", "200", "--labels", *TINY, "--out", tmp_path / "runs", "--cpu")
+    _, _, err = command(capsys, *words, "--dry-run")
+    assert not (tmp_path / "runs").exists()
+    command(capsys, *words)
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert err == f"The run would be in {folder}\n"
 
 
 def test_missing_labels_say_where_labels_come_from(tmp_path, capsys):
