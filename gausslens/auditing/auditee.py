@@ -29,6 +29,7 @@ _LEVELS = 10
 _LEAST, _MOST = 0.002, 80.0
 _SMALL_DIM = 1024
 _FEWEST_TRAIN, _FEWEST_HELD_OUT = 4, 2
+_TRIED = 2  # images, to see whether a model takes them
 _SAMPLES_GPU, _SAMPLES_SMALL, _SAMPLES_LARGE = 10_000, 2_000, 256
 
 
@@ -145,7 +146,7 @@ class Auditee:
             CheckpointError: if it fails on them.
             DataError: if it answers with anything but such images.
         """
-        few = slice(0, 2)
+        few = slice(_TRIED)
         clean, labels = dequantize(as_tensor(self.images.train)[few].cpu()), self.images.train_labels
         sigma = float(self.sigmas[len(self.sigmas) // 2])
         x = clean + sigma * draw_noise(0, torch.arange(len(clean)), self.images.shape, stream="first answers")
@@ -169,6 +170,17 @@ class Auditee:
         if self.device.type != "cpu":
             return _SAMPLES_GPU
         return _SAMPLES_SMALL if self.dim <= _SMALL_DIM else _SAMPLES_LARGE
+
+    @property
+    def resolved(self) -> AuditConfig:
+        """The config with every choice left open made: snapshot, images, noise levels and samples."""
+        config, run = self.config, _training_run(self.config.model)
+        if run is not None and config.kimg is None and Path(config.model).is_dir():
+            config = replace(config, kimg=run.snapshots[-1])
+        if run is not None and config.train is None:
+            how = {name: getattr(run.config, name) for name in ("size", "value_range", "skip_broken")}
+            config = replace(config, train=run.config.data, **how)
+        return replace(config, sigmas=tuple(self.sigmas.tolist()), samples=self.sample_count)
 
     @cached_property
     def identity(self) -> str:
@@ -196,13 +208,14 @@ class _Converted(nn.Module):
         return answer.to(x.dtype)
 
 
-def load_auditee(config: AuditConfig, *, device: torch.device, progress: bool = False) -> Auditee:
+def load_auditee(config: AuditConfig, *, device: torch.device, progress: bool = False, trial: bool = False) -> Auditee:
     """Load the model and its images, and see that they fit each other.
 
     Args:
         config: which.
         device: where to work.
         progress: show progress bars.
+        trial: make latents of a few images alone, to see that all is well.
 
     Returns:
         Both.
@@ -215,18 +228,19 @@ def load_auditee(config: AuditConfig, *, device: torch.device, progress: bool = 
     model = load_model(config.model, kimg=config.kimg, device=device)
     check_levels(config.model)
     if config.train is not None:
-        return fit(model, _named_images(config, model, progress), config)
+        return fit(model, _named_images(config, model, progress), config, trial=trial)
     images, mirrored = _own_images(config, progress=progress)
-    return fit(model, images, replace(config, augment="flip") if mirrored else config)
+    return fit(model, images, replace(config, augment="flip") if mirrored else config, trial=trial)
 
 
-def fit(model: Model, images: RunImages, config: AuditConfig) -> Auditee:
+def fit(model: Model, images: RunImages, config: AuditConfig, *, trial: bool = False) -> Auditee:
     """A model and images that fit each other; pixels become latents for a model of latents.
 
     Args:
         model: the model.
         images: its images, as pixels.
         config: what to measure, and how.
+        trial: make latents of a few images alone, to see that all is well.
 
     Returns:
         The auditee.
@@ -246,7 +260,8 @@ def fit(model: Model, images: RunImages, config: AuditConfig) -> Auditee:
     pictures = None
     if model.encode is not None:
         pictures = images.train, images.held_out
-        train, held_out = (model.encode(part) if len(part) else part for part in pictures)
+        taken = slice(_TRIED if trial else None)
+        train, held_out = (model.encode(part[taken]) if len(part) else part for part in pictures)
         images = RunImages(train, train, held_out, images.train_labels, images.held_out_labels, images.name)
     if model.shape is not None and images.shape != model.shape:
         hint = f" Say --size {model.shape[-1]} if that is how it was trained." if model.encode is None else ""
@@ -270,7 +285,7 @@ def fit(model: Model, images: RunImages, config: AuditConfig) -> Auditee:
     who = Auditee(model, images, config, pictures)
     _ = who.first_answers  # what does not work is said before anything is measured
     if who.features is not None:
-        who.features.embed(as_tensor(images.train)[:2], bounds=None)
+        who.features.embed(as_tensor(images.train)[:_TRIED], bounds=None)
     return who
 
 

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import torch
+
 from ..acceleration import fitting_threads
 from ..errors import ConfigError
 from ..generation import best_device
@@ -21,7 +23,7 @@ from ..runs import Record, Run, load_trained
 from ..storage import save_text
 from .config import MEASURES, MeasureConfig
 from .measurements import TAKE
-from .references import load_run_images
+from .references import RunImages, load_run_images
 from .subject import Subject
 
 VERSION = 5
@@ -47,10 +49,7 @@ def measure(config: MeasureConfig, *, progress: bool = False) -> Run:
         CheckpointError: if a run cannot be read or written.
     """
     trained = Run.open(config.run)
-    config = resolve(config, trained)
-    if trained.config.sigma is not None and config.sigmas not in ((), (trained.config.sigma,)):
-        raise ConfigError(f"{trained.path} was trained for sigma = {trained.config.sigma:g} alone; leave --sigmas out.")
-    images = load_run_images(trained, data=config.data, progress=progress)
+    config, images = _prepare(config, trained, progress=progress)
     run = Run.create(str(config.out), "measure", images.name, identity(config, trained), asdict(config))
     with run.locked():
         done = finished_measures(run.records())
@@ -58,8 +57,7 @@ def measure(config: MeasureConfig, *, progress: bool = False) -> Run:
         _drop_unfinished(run, done)
         if missing:
             device = best_device(cpu=config.cpu)
-            network = load_trained(trained, kimg=config.kimg, ema=config.weights == "ema", device=device)
-            subject = Subject(network, trained.config, images, config, run.path)
+            subject = _subject(config, trained, images, run.path, device)
             run.save_json("provenance.json", {"sessions": [*run.provenance["sessions"], describe_machine(device)]})
             with fitting_threads(device, config.count * subject.dim):
                 for name in track(missing, label="measuring", enabled=progress):
@@ -70,6 +68,24 @@ def measure(config: MeasureConfig, *, progress: bool = False) -> Run:
     return run
 
 
+def rehearse(config: MeasureConfig, *, progress: bool = False) -> tuple[MeasureConfig, Path]:
+    """What `measure` would do, for which it raises the same errors.
+
+    Args:
+        config: the training run and what to measure.
+        progress: show a progress bar while images are read.
+
+    Returns:
+        The config with every choice left open made, noise levels and network calls too; and the folder of the results.
+    """
+    trained = Run.open(config.run)
+    config, images = _prepare(config, trained, progress=progress)
+    folder = Run.folder(str(config.out), "measure", images.name, identity(config, trained))
+    subject = _subject(config, trained, images, folder, best_device(cpu=config.cpu))
+    sigmas, data = tuple(subject.sigmas.tolist()), config.data or trained.config.data
+    return replace(config, sigmas=sigmas, calls=subject.calls, data=data), folder
+
+
 def resolve(config: MeasureConfig, trained: Run) -> MeasureConfig:
     """The config with every choice left open made: measures, snapshot and folder."""
     kimg = trained.snapshots[-1] if config.kimg is None else config.kimg
@@ -78,6 +94,19 @@ def resolve(config: MeasureConfig, trained: Run) -> MeasureConfig:
     only = tuple(name for name in MEASURES if name in (config.only or MEASURES))
     sigmas = tuple(sorted(set(config.sigmas), reverse=True))
     return replace(config, kimg=kimg, out=config.out or str(beside), only=only, sigmas=sigmas)
+
+
+def _prepare(config: MeasureConfig, trained: Run, *, progress: bool) -> tuple[MeasureConfig, RunImages]:
+    """The resolved config, and the images; raises what either raises."""
+    config = resolve(config, trained)
+    if trained.config.sigma is not None and config.sigmas not in ((), (trained.config.sigma,)):
+        raise ConfigError(f"{trained.path} was trained for sigma = {trained.config.sigma:g} alone; leave --sigmas out.")
+    return config, load_run_images(trained, data=config.data, progress=progress)
+
+
+def _subject(config: MeasureConfig, trained: Run, images: RunImages, folder: Path, device: torch.device) -> Subject:
+    network = load_trained(trained, kimg=config.kimg, ema=config.weights == "ema", device=device)
+    return Subject(network, trained.config, images, config, folder)
 
 
 def identity(config: MeasureConfig, trained: Run) -> str:

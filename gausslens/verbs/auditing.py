@@ -43,9 +43,6 @@ class Options(AuditConfig):
 
 def perform(options: Options, how: Manner) -> int:
     """Audit, tell, write the page; returns the exit code."""
-    if how.dry_run:
-        print(json.dumps(asdict(options), indent=2))
-        return 0
     from ..auditing.auditee import load_auditee
     from ..auditing.pages import make_page
     from ..auditing.running import REPORT, audit_in_folder
@@ -55,9 +52,14 @@ def perform(options: Options, how: Manner) -> int:
 
     progress = sys.stderr.isatty() and not how.quiet
     try:
-        who = load_auditee(options, device=best_device(cpu=options.cpu), progress=progress)
+        who = load_auditee(options, device=best_device(cpu=options.cpu), progress=progress, trial=how.dry_run)
     except CheckpointError as error:  # a model that cannot be read is bad input
         raise ConfigError(str(error)) from None
+    if how.dry_run:
+        print(json.dumps(asdict(who.resolved), indent=2))
+        known, unseen = who.pictures or (who.images.train, who.images.held_out)
+        print(f"There are {len(known):,} training and {len(unseen):,} held-out images.", file=sys.stderr)
+        return 0
     run, audit = audit_in_folder(who, progress=progress)
     images: Images = "none" if options.no_images else "blurred" if options.blur else "shown"
     command = typed_command("audit", options.model, typed_options(options, _NO_NUMBERS))

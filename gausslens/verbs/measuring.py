@@ -48,13 +48,16 @@ _ROWS: list[tuple[str, dict[str, Any], Callable[..., Any], str]] = [
 
 def perform(options: Options, how: Manner) -> None:
     """Measure, and show the most telling numbers."""
-    from ..measuring.running import measure, resolve
+    from ..measuring.running import measure, rehearse
 
     trained, _ = open_training_run(options.run, options.kimg)
+    progress = sys.stderr.isatty() and not how.quiet
     if how.dry_run:
-        print(json.dumps(asdict(resolve(options, trained)), indent=2))
+        resolved, folder = rehearse(options, progress=progress)
+        print(json.dumps(asdict(resolved), indent=2))
+        print(f"The records would be in {folder / 'records.jsonl'}", file=sys.stderr)
         return
-    run = measure(options, progress=sys.stderr.isatty() and not how.quiet)
+    run = measure(options, progress=progress)
     records = run.records()
     print(summary(records) or "None of the numbers that are shown here was taken; those that were are in the records.")
     duplicates = [record for record in records if record["quantity"] == "duplicates"]

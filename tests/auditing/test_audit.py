@@ -198,6 +198,22 @@ def test_a_model_of_latents_is_audited_in_its_latents(images):
         gausslens.audit(model, train, held_out, features="efficientnet-lite0", **how)
 
 
+def test_a_trial_makes_few_latents_and_resolves_the_same(images):
+    train, held_out = (quantize(part) for part in images)
+    encoded = []
+
+    def encode(x):
+        encoded.append(len(x))
+        return 5 * dequantize(x)
+
+    model = Model(MultiDeltaDenoiser(5 * images[0], bounds=None), (1, 6, 6), bounds=None, encode=encode)
+    both = RunImages(train, train, held_out, None, None, "images")
+    whole, tried = (fit(model, both, AuditConfig("model"), trial=trial) for trial in (False, True))
+    assert encoded == [40, 120, 2, 2]
+    assert tried.resolved == whole.resolved
+    assert [len(part) for part in tried.pictures] == [40, 120]
+
+
 def test_the_gallery_shows_decoded_latents(images):
     train, held_out = (quantize(part) for part in images)
     ways = {"encode": lambda x: 0.02 * dequantize(x), "decode": lambda z: quantize(z / 0.02)}

@@ -123,6 +123,32 @@ def test_errors_are_one_readable_line(trained, tmp_path, capsys, words, told):
     assert not list(tmp_path.glob("audit-*"))  # said before anything is measured
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("nowhere",),
+        ("{run}", "--train", "nowhere"),
+        ("{run}", "--train", "digits", "--held-out", "nowhere"),
+        ("{run}", "--kimg", "33"),
+        ("{run}", "--sigmas", "1000"),
+    ],
+)
+def test_a_dry_run_refuses_what_is_not_there_as_an_audit_does(words, trained, tmp_path, capsys):
+    words = ("audit", *(word.format(run=trained) for word in words), "--out", tmp_path, "--cpu")
+    told = command(capsys, *words, "--dry-run")
+    assert (told[0], told[1], told[2].count("\n")) == (2, "", 1)
+    assert told == command(capsys, *words)
+
+
+def test_a_dry_run_prints_the_options_with_what_follows_from_the_model(trained, tmp_path, capsys):
+    code, out, err = command(capsys, "audit", trained, "--out", tmp_path, "--cpu", "--dry-run")
+    resolved = json.loads(out)
+    assert (code, err) == (0, "There are 12 training and 359 held-out images.\n")
+    assert (resolved["kimg"], resolved["train"], resolved["samples"]) == (1.0, "digits", 2000)
+    assert (len(resolved["sigmas"]), resolved["sigmas"][0]) == (10, 80)
+    assert not list(tmp_path.iterdir())
+
+
 MODULE = """\
 import pathlib
 import torch

@@ -175,10 +175,26 @@ def test_bad_input_is_one_line_and_exit_code_2(words, message, trained, tmp_path
     assert not list(tmp_path.iterdir())
 
 
-def test_a_dry_run_prints_the_options(trained, capsys):
-    code, out, _ = command(capsys, "measure", trained, "--only", "gap", "--dry-run")
+def test_a_dry_run_prints_the_options_with_what_follows_from_the_run(trained, tmp_path, capsys):
+    words = ("measure", trained, "--only", "identity_gap", "--out", tmp_path, "--cpu")
+    code, out, err = command(capsys, *words, "--dry-run")
     resolved = json.loads(out)
-    assert (code, resolved["only"], resolved["kimg"]) == (0, ["gap"], 1.6)
+    assert (code, resolved["only"], resolved["kimg"], resolved["data"]) == (0, ["identity_gap"], 1.6, "digits")
+    assert (len(resolved["sigmas"]), resolved["sigmas"][0], resolved["calls"]) == (10, 80, 640)
+    assert not list(tmp_path.iterdir())
+    command(capsys, *words)
+    (folder,) = tmp_path.iterdir()
+    assert err == f"The records would be in {folder}/records.jsonl\n"
+    taken = {record["sigma"] for record in Run.open(folder).records() if "sigma" in record}
+    assert sorted(taken, reverse=True) == pytest.approx(resolved["sigmas"])
+
+
+@pytest.mark.parametrize("words", [("--data", "nowhere"), ("--data", "fashion"), ("--kimg", "7")])
+def test_a_dry_run_refuses_what_is_not_there_as_measuring_does(words, trained, tmp_path, capsys):
+    words = ("measure", trained, *words, "--out", tmp_path, "--cpu")
+    told = command(capsys, *words, "--dry-run")
+    assert told[0] == 2
+    assert told == command(capsys, *words)
 
 
 def test_a_run_on_mirror_images_has_no_copy_test_and_all_references(tmp_path, capsys):
