@@ -200,9 +200,8 @@ class Run:
         """
         kept = self.snapshots
         if not kept:
-            raise CheckpointError(
-                f"{self.path} has no snapshot yet. If it is a training run, run its command again to continue it."
-            )
+            _ = self.config  # says so if it is no training run
+            raise CheckpointError(f"{self.path} has no snapshot yet. Run its command again to continue it.")
         if kimg is not None and float(kimg) not in kept:
             listed = ", ".join(f"{value:g}" for value in kept)
             raise CheckpointError(f"{self.path} has no snapshot at {kimg:g} kimg; it has {listed}.")

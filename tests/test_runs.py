@@ -66,9 +66,10 @@ def test_a_denoiser_is_loaded_from_a_run_its_path_or_a_snapshot(run):
     assert not any(parameter.requires_grad for parameter in loaded.parameters())
     assert torch.equal(loaded(x, sigma), ema.eval()(x, sigma))
     assert torch.equal(load_denoiser(str(run.path), kimg=1, ema=False)(x, sigma), raw.eval()(x, sigma))
-    alone = run.path.parent / "moved.safetensors"
-    run.snapshot_path(1).rename(alone)
-    assert torch.equal(load_denoiser(alone)(x, sigma), ema(x, sigma))
+    for name in ("moved.safetensors", "renamed"):
+        alone = run.path.parent / name
+        alone.write_bytes(run.snapshot_path(1).read_bytes())
+        assert torch.equal(load_denoiser(alone)(x, sigma), ema(x, sigma))
 
 
 def test_missing_snapshots_are_named(run):
@@ -77,6 +78,12 @@ def test_missing_snapshots_are_named(run):
     keep(run, 1)
     with pytest.raises(CheckpointError, match="no snapshot at 3 kimg; it has 1"):
         run.weights(3)
+
+
+def test_a_run_of_something_else_has_no_denoiser(tmp_path):
+    studied = Run.create(tmp_path, "study", "digits", "0123abcd", {})
+    with pytest.raises(CheckpointError, match=r"expected a training run at .*; this is a run of 'study'"):
+        load_denoiser(studied.path)
 
 
 def test_records_come_back_in_order(run):
@@ -132,9 +139,10 @@ def test_a_run_of_another_verb_or_version_has_no_train_config(tmp_path, run):
 
 
 def test_a_file_that_is_no_snapshot_is_refused(run, tmp_path):
-    (tmp_path / "file").write_bytes(b"\0" * 100)
-    with pytest.raises(CheckpointError, match="not a readable safetensors file"):
-        load_denoiser(tmp_path / "file")
+    for name, told in (("a.safetensors", "not a readable safetensors file"), ("file", "This file is none of these")):
+        (tmp_path / name).write_bytes(b"\0" * 100)
+        with pytest.raises(CheckpointError, match=told):
+            load_denoiser(tmp_path / name)
     keep(run, 1)
     data = run.snapshot_path(1).read_bytes()
     run.snapshot_path(1).write_bytes(data[:-100])

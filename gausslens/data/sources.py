@@ -123,8 +123,10 @@ def _open_file(path: Path) -> Pixels | Pictures:
             return read_cifar_files([path])
     except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
         raise DataError(f"could not read {path}: {error}. Get the file again.") from None
-    alone = "one image is no data set; pass its folder. " if is_picture(path.name) else ""
-    raise DataError(f"{path}: {alone}its format is not known (it begins with {head[:8]!r}). {SUPPORTED}")
+    wrong = f"its format is not known (it begins with {head[:8]!r})"
+    if is_picture(path.name):
+        wrong = "one image is no data set; pass its folder"
+    raise DataError(f"{path}: {wrong}. {SUPPORTED}")
 
 
 def _stamp(path: Path) -> list[Any]:

@@ -30,6 +30,7 @@ _ADVICE = {
     ".py": "is Python code: name the object in it, {0}:OBJECT, from the folder that holds it.",
     **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin"), _WRAP.format("my_models")),
 }
+_ACCEPTED = "the directory of a run, a .safetensors or .pkl file, a folder of diffusers, or package.module:object"
 _CORRECTIONS = ("shape", "classes", "bounds", "encode")
 
 
@@ -74,6 +75,8 @@ def load_model(
             f"expected a model at {source}: the directory of a run has a config.json, a folder of diffusers a "
             f"model_index.json; this one has neither.{runs_in(Path(source))}"
         )
+    if ours and not isinstance(source, Run) and Path(source).is_file() and not _is_safetensors(Path(source)):
+        raise CheckpointError(f"expected a model at {source}: {_ACCEPTED}. This file is none of these.")
     if ours:
         trained = source if isinstance(source, Run) else Path(source)
         denoiser = load_trained(trained, kimg=kimg, ema=ema, device=device)
@@ -93,8 +96,7 @@ def load_model(
         model = load_object(str(source), device=device)
     else:
         raise CheckpointError(
-            f"expected a model at {source}: the directory of a run, a .safetensors or .pkl file, a folder of diffusers, "
-            "or package.module:object. There is no such file or folder, and nothing is downloaded."
+            f"expected a model at {source}: {_ACCEPTED}. There is no such file or folder, and nothing is downloaded."
         )
     return replace(model, **corrections)
 
@@ -139,3 +141,14 @@ def _is_ours(source: Any) -> bool:
 
 def _is_pickle(path: Path) -> bool:
     return path.suffix.lower() in (".pkl", ".pickle")
+
+
+def _is_safetensors(path: Path) -> bool:
+    """Whether a file is meant to be one, by its name or, whatever its name, by its header of JSON after eight bytes."""
+    if path.suffix == ".safetensors":
+        return True
+    try:
+        with open(path, "rb") as file:
+            return file.read(9)[8:] == b"{"
+    except OSError:
+        return True  # whoever reads it says why it cannot be read

@@ -108,7 +108,7 @@ def test_what_is_not_known_lists_what_is(tmp_path):
         ("folder", "holds no images"),
         ("idx", "such as .*train-images-idx3-ubyte.gz"),
         ("saved", "hf:.*saved"),
-        ("a.png", "pass its folder"),
+        ("a.png", r"one image is no data set; pass its folder\. Sources are"),
     ]:
         with pytest.raises(DataError, match=words) as caught:
             load_images(tmp_path / name)

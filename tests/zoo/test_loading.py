@@ -220,6 +220,7 @@ def test_folders_and_files_of_others_are_refused(tmp_path):
         ("weights.safetensors", "not a readable safetensors file"),
         ("weights.pt", "pickle of PyTorch, which may run anything"),
         ("mine.py", "name the object in it, mine:OBJECT"),
+        ("README.md", r"expected a model at .*README\.md: the directory of a run, .* This file is none of these\.$"),
     ):
         (tmp_path / name).write_bytes(b"PK\x03\x04" + bytes(100))
         with pytest.raises(CheckpointError, match=told):
