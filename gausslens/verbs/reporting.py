@@ -23,6 +23,8 @@ examples:
   gausslens report runs/study-scans-5e6f7a8b --blur --page scans.html
   gausslens report runs --json > verdicts.json"""
 
+_NAMED = 5  # folders that could be meant, at most
+
 
 @dataclass(frozen=True)
 class Options:
@@ -89,15 +91,29 @@ def _studies(path: Path) -> "list[Run]":
     """
     from ..runs import Run
 
-    inside = sorted(path.glob("study-*")) if path.is_dir() else []
+    inside = [folder for folder in sorted(path.glob("study-*")) if folder.is_dir()] if path.is_dir() else []
+    if not inside and not (path / "config.json").exists():
+        near = _reportable(path) or _reportable(path.parent)
+        more = f" and {len(near) - _NAMED} more" if len(near) > _NAMED else ""
+        raise ConfigError(
+            f"expected the folder of a study, or one that holds some, at {path}; "
+            f"{'it is neither' if path.exists() else 'there is no such folder'}. "
+            + (f"There are {', '.join(map(str, near[:_NAMED]))}{more}." if near else "`gausslens study` makes one.")
+        )
     try:
-        found = [Run.open(folder) for folder in inside if folder.is_dir()] or [Run.open(path)]
+        found = [Run.open(folder) for folder in inside] or [Run.open(path)]
         others = [run for run in found if run.verb != "study"]
     except CheckpointError as error:
         raise ConfigError(f"{error} `gausslens study` makes one.") from None
     if others:
         raise ConfigError(f"expected a study at {others[0].path}; this is a run of `gausslens {others[0].verb}`.")
     return found
+
+
+def _reportable(folder: Path) -> list[Path]:
+    """What is in a folder and can be reported: studies, and folders that hold some."""
+    studies = {config.parent for config in folder.glob("study-*/config.json")}
+    return sorted(studies | {config.parent.parent for config in folder.glob("*/study-*/config.json")})
 
 
 def _listed(runs: "list[Run]") -> str:

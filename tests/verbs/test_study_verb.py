@@ -138,6 +138,28 @@ def test_report_on_something_else_says_what_it_is(tmp_path, capsys):
     assert "this is a run of `gausslens audit`" in capsys.readouterr().err
 
 
+def test_report_on_a_folder_without_studies_names_those_near_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("cifar", "faces"):
+        Run.create(f"results/{name}", "study", name, "0a1b2c3d", {})
+    Run.create("results/audits", "audit", "digits", "0a1b2c3d", {})
+
+    def told(path):
+        assert cli.main(["report", path]) == 2
+        return capsys.readouterr().err
+
+    expected = "gausslens: expected the folder of a study, or one that holds some, at"
+    assert told("results") == f"{expected} results; it is neither. There are results/cifar, results/faces.\n"
+    assert told("results/audits").endswith(
+        "at results/audits; it is neither. There are results/cifar, results/faces.\n"
+    )
+    assert told("results/cifar/cells").endswith("no such folder. There are results/cifar/study-cifar-0a1b2c3d.\n")
+    for name in "abcd":
+        Run.create(f"results/{name}", "study", name, "0a1b2c3d", {})
+    assert told("results").endswith("results/cifar, results/d and 1 more.\n")
+    assert told("results/audits/audit-digits-0a1b2c3d/x").endswith("no such folder. `gausslens study` makes one.\n")
+
+
 def test_report_without_cells_still_judges(folder, tmp_path, capsys):
     run = the_run(folder)
     alone = tmp_path / run.path.name
