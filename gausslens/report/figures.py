@@ -288,6 +288,7 @@ class ClaimRow:
         source: where the threshold comes from.
         verdict: one of `VERDICTS`.
         note: what must be said beside the verdict.
+        controls: numbers beside it, each with its name.
     """
 
     claim: str
@@ -300,6 +301,7 @@ class ClaimRow:
     source: str
     verdict: str
     note: str = ""
+    controls: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:

@@ -88,7 +88,7 @@ def _(figure: NoiseSlider) -> Iterator[Iterable[Any]]:
 @_lines.register
 def _(figure: Table) -> Iterator[Iterable[Any]]:
     yield (field.name for field in fields(ClaimRow))
-    yield from (astuple(row) for row in figure.rows)
+    yield from ((*astuple(row)[:-1], "; ".join(row.controls)) for row in figure.rows)
 
 
 def _written(value: float) -> str:

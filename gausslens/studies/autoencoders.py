@@ -7,7 +7,7 @@ from .claims.evidence import Evidence, MissingError
 from .claims.findings import pixel_scale
 from .claims.thresholds import THRESHOLDS
 from .describing import described
-from .drawing import NOISE, OVERLAP, RMSE, drawn, line, shown, trainings
+from .drawing import NOISE, OVERLAP, RMSE, drawn, line, shown, trainings_behind
 from .jacobian_pictures import correlation_maps, vector_grid
 from .levels import stitched
 from .plans import Plan
@@ -47,7 +47,7 @@ def draw(findings: Findings) -> list[Figure]:
     """Figs. 24, 27 and 29 of the paper, and the theorem."""
     plan, evidence, command = findings.plan, findings.evidence, findings.command
     held_out = evidence.where(on="held_out")
-    trained = f"All were trained on {plan.sizes[-1]:,} images, with {trainings(held_out)}."
+    trained = f"All were trained on {plan.sizes[-1]:,} images, with {trainings_behind(held_out)}."
     figures: list[Figure | None] = [
         CurveFigure(
             title="Distance of autoencoders to the Gaussian denoiser",

@@ -6,7 +6,7 @@ from .claims.evidence import Evidence, MissingError, Number, mean, mean_at
 from .claims.thresholds import HIGH_NOISE
 from .claims.windows import InWindow, gaps_of
 from .closeups import HIGH, MIDDLE, close_up_grid, close_ups
-from .drawing import COPIES, MEAN_RMSE, NOISE, RMSE, drawn, line, lines, sample_grid, shown, trainings
+from .drawing import COPIES, MEAN_RMSE, NOISE, RMSE, drawn, line, lines, sample_grid, shown, trainings_behind
 from .plans import Plan
 from .snapshots import sampled_of, seen_at
 from .study import Findings, Part, Study
@@ -41,7 +41,7 @@ def draw(findings: Findings) -> list[Figure]:
     """Figs. 7, 16, 17, 18 and 20 of the paper."""
     plan, command, evidence = findings.plan, findings.command, findings.evidence
     few, many = plan.few, plan.sizes[-1]
-    on = f"on {plan.count} noisy held-out images, {trainings(evidence)}"
+    on = f"on {plan.count} noisy held-out images, {trainings_behind(evidence)}"
     gaps = evidence.where(quantity="gap_rmse", on="held_out", denoiser="network", reference="gaussian")
     of_few = gaps.where(role=None, kimg=plan.kimg)
     memory = gaps_of(evidence, "capacity").where(denoiser="multidelta", reference="gaussian")

@@ -99,7 +99,7 @@ def lines(
 def trainings(evidence: Evidence) -> str:
     """How often models were trained for these records, in words: "3 training seeds", or "1 to 3" where models differ.
 
-    The two of a pair count once. Where some were trained once, it is said that their intervals are the narrower for it.
+    The two of a pair count once.
     """
     seeds: dict[tuple[Any, ...], set[int]] = {}
     for record in evidence.records:
@@ -108,9 +108,13 @@ def trainings(evidence: Evidence) -> str:
             seeds.setdefault(model, set()).add(record["seed"] % OTHER_HALF)
     counts = sorted({len(of_model) for of_model in seeds.values()}) or [0]
     told = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
-    if counts[0] == 1 < counts[-1]:
-        return f"{told} training seeds (with one, intervals are over images alone, and narrow for it)"
     return f"{told} training seed" if counts == [1] else f"{told} training seeds"
+
+
+def trainings_behind(evidence: Evidence) -> str:
+    """The same for captions: where some models were trained once and others more often, intervals do not compare."""
+    told = trainings(evidence)
+    return told + (" (of one, intervals are over images alone, and narrow for it)" if told.startswith("1 to") else "")
 
 
 def drawn(*series: Series) -> tuple[Series, ...]:

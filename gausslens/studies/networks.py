@@ -11,7 +11,7 @@ from .architectures import PUBLISHED, label, model_of, sizes_told
 from .cells import Cell
 from .claims.evidence import Evidence
 from .claims.thresholds import THRESHOLDS
-from .drawing import CORRELATION, NOISE, RMSE, drawn, line, sample_grid, shown, trainings
+from .drawing import CORRELATION, NOISE, RMSE, drawn, line, sample_grid, shown, trainings_behind
 from .layouts import layouts_compared
 from .plans import Plan
 from .study import Findings, Part, Study
@@ -67,8 +67,8 @@ def draw(findings: Findings) -> list[Figure]:
         CurveFigure(
             title="Agreement of architectures that share no training image",
             caption=f"Correlation of the pixels of samples from the same noise, over {plan.samples} noises and "
-            f"{trainings(alike)}. Of each pair, the first was trained on one half of the images and the second on the "
-            f"other, {plan.available // 2:,} each: on the same images, two denoisers that retrieve them would agree "
+            f"{trainings_behind(alike)}. Of each pair, the first was trained on one half of the images and the second on "
+            f"the other, {plan.available // 2:,} each: on the same images, two denoisers that retrieve them would agree "
             "entirely. "
             "Controls: the same models with noises exchanged; the multi-delta denoisers of the two halves, which retrieve "
             f"training images. Agreement that tells something lies above both. The pairs: {_numbered(pairs)}.",

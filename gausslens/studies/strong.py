@@ -8,7 +8,7 @@ from .agreements import samples_compared
 from .cells import Cell
 from .claims.evidence import Evidence
 from .claims.thresholds import THRESHOLDS
-from .drawing import COPIES, CORRELATION, TRAINED, drawn, line, sample_grid, shown, trainings
+from .drawing import COPIES, CORRELATION, TRAINED, drawn, line, sample_grid, shown, trainings, trainings_behind
 from .plans import Plan
 from .stationarity import stationary_compared
 from .study import Findings, Part, Study
@@ -197,8 +197,8 @@ def _in_time(findings: Findings, alike: Evidence) -> CurveFigure:
     return CurveFigure(
         title=f"Agreement as training goes on, N = {n:,}",
         caption=f"Correlation of the pixels of samples from the same noise of two models of {width} channels on disjoint "
-        f"sets of {n:,} images, over {_noises(network)} noises and {trainings(network)}. Controls: the same models with "
-        "noises exchanged; the multi-delta denoisers and the Gaussians of the two sets, which do not depend on training. "
+        f"sets of {n:,} images, over {_noises(network)} noises and {trainings_behind(network)}. Controls: the same models "
+        "with noises exchanged; the multi-delta denoisers and the Gaussians of the two sets, which no training changes. "
         "Models that come to memorise part ways: look when, and whether they come down to the multi-delta denoisers.",
         redraws=(9, 26),
         claims=("C15",),

@@ -9,6 +9,7 @@ from ..report import ClaimRow, Page, Section, Table
 from .catalogue import find_study
 from .claims import Verdict, as_table
 from .claims.evidence import Evidence
+from .claims.findings import Control
 from .claims.verdicts import FAILS, HOLDS
 from .drawing import trainings
 from .plans import Plan
@@ -52,7 +53,7 @@ def make_page(
 
 def spoken(verdicts: Sequence[Verdict]) -> str:
     """Verdicts as a text table, with a line on the claims that nothing was measured for."""
-    silent = [verdict.claim for verdict in verdicts if all(part.value is None for part in verdict.statistics)]
+    silent = [verdict.claim for verdict in verdicts if not _is_measured(verdict)]
     table = as_table([verdict for verdict in verdicts if verdict.claim not in silent])
     return table + (f"Nothing was measured to judge {', '.join(silent)} by.\n" if silent else "")
 
@@ -60,8 +61,8 @@ def spoken(verdicts: Sequence[Verdict]) -> str:
 def claim_row(verdict: Verdict) -> ClaimRow:
     """A verdict as a row of the page's table."""
     statistic = verdict.statistic
-    notes = [note for note in (verdict.reason, verdict.caveat, verdict.note) if note]
-    notes += [f"{control.name}: {control.value:.3g}" for control in verdict.controls]
+    reason = verdict.reason if _is_measured(verdict) else "not measured"
+    notes = [note for note in (reason, verdict.caveat, verdict.note) if note]
     return ClaimRow(
         claim=verdict.claim,
         statement=verdict.text,
@@ -73,13 +74,23 @@ def claim_row(verdict: Verdict) -> ClaimRow:
         source=statistic.threshold.source,
         verdict=verdict.verdict,
         note="; ".join(notes),
+        controls=tuple(map(_with_interval, verdict.controls)),
     )
+
+
+def _is_measured(verdict: Verdict) -> bool:
+    return any(part.value is not None for part in verdict.statistics)
+
+
+def _with_interval(control: Control) -> str:
+    ends = "" if control.low is None else f" [{control.low:.3g}, {control.high:.3g}]"
+    return f"{control.name}: {control.value:.3g}{ends}"
 
 
 def _summary(plan: Plan, found: Sequence[Findings], verdicts: Sequence[Verdict]) -> str:
     held = [verdict.claim for verdict in verdicts if verdict.verdict == HOLDS]
     refuted = [verdict.claim for verdict in verdicts if verdict.verdict == FAILS]
-    unknown = [verdict.claim for verdict in verdicts if all(part.value is None for part in verdict.statistics)]
+    unknown = [verdict.claim for verdict in verdicts if not _is_measured(verdict)]
     sides = "×".join(str(side) for side in plan.shape[1:])
     sizes = ", ".join(f"{n:,}" for n in plan.sizes)
     measured = [record for each in found for record in each.evidence.where(denoiser="network").records]

@@ -6,7 +6,20 @@ from .claims.evidence import Evidence, MissingError
 from .claims.thresholds import PAPER_GENERALIZATION
 from .claims.windows import InWindow
 from .closeups import HIGH, MIDDLE, close_up_grid, close_ups
-from .drawing import COPIES, GL, MEAN_RMSE, NOISE, RMSE, TRAINED, drawn, line, lines, sample_grid, shown, trainings
+from .drawing import (
+    COPIES,
+    GL,
+    MEAN_RMSE,
+    NOISE,
+    RMSE,
+    TRAINED,
+    drawn,
+    line,
+    lines,
+    sample_grid,
+    shown,
+    trainings_behind,
+)
 from .plans import Plan
 from .snapshots import sampled_of, seen_at
 from .study import Findings, Part, Study
@@ -34,7 +47,7 @@ def draw(findings: Findings) -> list[Figure]:
     """Figs. 8, 17, 18 and 21 of the paper."""
     plan, command, evidence = findings.plan, findings.command, findings.evidence
     few, many = _sizes(plan)[0], _sizes(plan)[-1]
-    on = f"on {plan.count} noisy held-out images, {trainings(evidence)}"
+    on = f"on {plan.count} noisy held-out images, {trainings_behind(evidence)}"
     counted = f"{sampled_of(plan)} of a snapshot and {plan.samples} of the end"
     gaps = evidence.where(quantity="gap_rmse", on="held_out", denoiser="network", reference="gaussian")
     of_few = lines(gaps.where(n=few, kimg=_pictured(plan)), "kimg", _time)

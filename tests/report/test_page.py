@@ -194,6 +194,14 @@ def test_the_page_grows_as_studies_finish():
     assert "Linearity over noise levels" in told.text
 
 
+def test_controls_of_a_claim_unfold_below_it():
+    text = render(page())
+    assert text.count('<tr class="explained">') == text.count('<tr class="beside">') == 1
+    assert "<summary>2 controls</summary>" in text
+    assert "<li>of multi-delta: 0.27 [0.25, 0.29]</li>" in text
+    assert "of multi-delta: 0.27 [0.25, 0.29]; on surrogates: 0.02" in as_csv(claims())
+
+
 def test_places_on_the_page_have_names_of_their_own_whatever_the_titles():
     figures = (claims(), curves(), curves())
     read = Reader(render(page(sections=(Section("Summary", "", figures), Section("Summary", "", figures)))))

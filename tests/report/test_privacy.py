@@ -42,7 +42,7 @@ def everywhere(secret):
     """A page that has the text at every place that takes one."""
     common = {"title": secret, "caption": secret, "claims": (secret,), "command": secret}
     images = np.zeros((1, 1, 1, 4, 4), np.uint8)
-    row = ClaimRow(secret, secret, secret, 1.0, 0.0, 2.0, secret, secret, "holds", secret)
+    row = ClaimRow(secret, secret, secret, 1.0, 0.0, 2.0, secret, secret, "holds", secret, (secret,))
     series = (Series(secret, [1.0], [1.0]),)
     figures = (
         CurveFigure(x=Axis(secret, secret), y=Axis(secret), series=series, **common),

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from gausslens.studies.claims.evidence import Evidence
-from gausslens.studies.drawing import line, trainings
+from gausslens.studies.drawing import line, trainings, trainings_behind
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,11 @@ def test_captions_count_the_trainings_that_are_there(seeds, words):
 
 def test_captions_do_not_count_the_trainings_of_one_model_for_another():
     found = [{"quantity": "x", "value": 0.0, "width": width, "seed": seed} for width, seed in ((4, 1), (8, 0), (8, 1))]
-    assert trainings(Evidence(found)).startswith("1 to 2 training seeds (with one, intervals are over images alone")
+    assert trainings(Evidence(found)) == "1 to 2 training seeds"
+    assert trainings_behind(Evidence(found)).startswith(
+        "1 to 2 training seeds (of one, intervals are over images alone"
+    )
+    assert trainings_behind(Evidence(found[:1])) == "1 training seed"
 
 
 def copies(seed, value, low, high):
