@@ -12,6 +12,7 @@ holds the 50,000 training and the 10,000 test images of CIFAR-10, `celeba64.npz`
 
 import argparse
 import json
+import os
 import signal
 import sys
 import tarfile
@@ -102,11 +103,10 @@ def work(config: StudyConfig, args: argparse.Namespace) -> None:
     """Do the cells of one seed after the other until the time is over."""
     start = time.monotonic()
     copy_finished(RESULTS / args.grid, args.out)
-    plan = plan_study(config)
-    run = open_study(plan, args.out)
     if args.commit:
-        sessions = run.provenance["sessions"]
-        run.save_json("provenance.json", {"sessions": [*sessions[:-1], sessions[-1] | {"commit": args.commit}]})
+        os.environ["GAUSSLENS_COMMIT"] = args.commit
+    plan = plan_study(config)
+    open_study(plan, args.out)
 
     def told(cell: Cell) -> None:
         seconds = json.loads((args.out / "cells" / cell.name / "done.json").read_text())["seconds"]

@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from . import __version__
 
 
 def describe_machine(device: torch.device) -> dict[str, Any]:
-    """The time, the software and the hardware, as JSON can hold it; `commit` is None outside a git tree."""
+    """The time, the software and the hardware, as JSON can hold it.
+
+    `commit` is of the git tree that the code lies in; outside of one what the variable GAUSSLENS_COMMIT says, or None.
+    """
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -27,14 +31,15 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
     }
 
 
+@cache
 def _commit() -> str | None:
-    root = Path(__file__).resolve().parents[1]
+    told, root = os.environ.get("GAUSSLENS_COMMIT"), Path(__file__).resolve().parents[1]
     if not (root / ".git").exists():  # installed, perhaps into a tree that is not ours
-        return None
+        return told
     try:
         answer = subprocess.run(
             ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=True
         )
     except (OSError, subprocess.SubprocessError):
-        return None
+        return told
     return answer.stdout.strip()

@@ -78,7 +78,8 @@ class Memorization:
             f"{len(self.nearest)} samples against {self.n_train} training and {self.n_held_out} held-out images",
             f"  GL score: {self.gl}",
             f"  nearer than {self.threshold:.2g} of the next distinct training image: {self.ratio_fraction}",
-            f"  nearest training image identifiable: {int(self.identifiable.sum())} of {len(self.identifiable)}",
+            f"  samples whose nearest training image has no other like it: {int(self.identifiable.sum())} of "
+            f"{len(self.identifiable)}",
             f"  duplicates: {len(self.train_duplicates)} training images repeat others, "
             f"{len(self.shared_duplicates)} held-out images repeat training images",
         ]

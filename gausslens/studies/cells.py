@@ -4,7 +4,7 @@
         …              whatever the work keeps to go on from
         arrays.safetensors
         records.jsonl  tidy records, one number a line
-        done.json      written last: without it, the cell is not finished
+        done.json      what was done, how long it took and on which machine; written last: without it, it is not finished
 
 A cell of which only the records, and perhaps a few images, were brought from elsewhere (`copy_finished`) is finished too,
 but *partial*: what other cells would work with, such as weights, is missing, and if one needs it, it is done again.
@@ -187,16 +187,24 @@ class CellStore:
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder):
             if not self.is_complete(cell):
-                start = time.perf_counter()
+                start, machine = time.perf_counter(), _machine(cell)
                 task = Task(
                     cell.options | cell.circumstances, tuple(self.result(need) for need in cell.needs), folder, report
                 )
                 records = list(cell.function(task) or ())
                 save_text(folder / "records.jsonl", "".join(json.dumps(record) + "\n" for record in records))
                 told = {"work": cell.work, "options": cell.options, "needs": [need.name for need in cell.needs]}
-                done = told | {"seconds": time.perf_counter() - start}
+                done = told | {"seconds": time.perf_counter() - start, "machine": machine}
                 save_text(folder / "done.json", json.dumps(done, indent=1) + "\n")
         return self.result(cell).seconds
+
+
+def _machine(cell: Cell) -> Record:
+    """Where a cell was carried out, by which version of the code."""
+    from ..generation import best_device
+    from ..provenance import describe_machine
+
+    return describe_machine(best_device(cpu=cell.circumstances.get("cpu", False)))
 
 
 def is_partial(folder: Path) -> bool:

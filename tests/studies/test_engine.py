@@ -55,6 +55,8 @@ def test_every_executor_gives_the_same_records_and_runs_each_cell_once(on, tmp_p
     grid = _grid()
     told = []
     outcome = run_cells([grid[-1]], tmp_path, on=on, workers=2, finished=told.append)
+    machine = json.loads((tmp_path / grid[0].name / "done.json").read_text())["machine"]
+    assert {"started", "commit", "torch", "device"} <= machine.keys()
     assert not (outcome.failed)
     assert not (outcome.skipped)
     assert not (outcome.left_out)
