@@ -46,6 +46,15 @@ MEMORIZING, IN_TRANSITION, GENERALIZING = "memorizing", "in transition", "genera
 CANNOT_TELL = "cannot tell"
 VERDICTS = (MEMORIZING, IN_TRANSITION, GENERALIZING, CANNOT_TELL)
 
+_POSITION = (
+    "on a scale from 0 (the baseline: a linear filter to which training and new images are alike) to 1 (the multi-delta "
+    "denoiser: a copier), the gap between its losses on new and on training images"
+)
+_RETRIEVAL = (
+    "on a scale from 0 (none) to 1 (the multi-delta denoiser: a copier), the retrieval of training images in its answers to "
+    "new ones"
+)
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -104,13 +113,13 @@ def judge(evidence: Evidence) -> Verdict:
     beyond = [lean for lean in leans if lean.value.value >= memorizing and lean.beyond_gaussian]
     if beyond:
         top = max(beyond, key=lambda entry: entry.value.value)
-        return conclude(MEMORIZING, f"{top}; {memorizing} and above is memorizing, 1 is perfect copying.", top)
+        return conclude(MEMORIZING, f"{top}; {memorizing} and above is memorizing.", top)
     if copying:
         return conclude(copying, copies)
     if most.value.value <= generalizing and (lost := _lost(evidence, leans)):
         return conclude(CANNOT_TELL, lost)
     if most.value.value <= generalizing:
-        return conclude(GENERALIZING, f"{most}; {generalizing} and below is generalizing, 0 is no copying.")
+        return conclude(GENERALIZING, f"{most}; {generalizing} and below is generalizing.")
     if most.value.value >= memorizing:
         return conclude(IN_TRANSITION, f"{most}, but no more than the Gaussian denoiser of so few images does.")
     return conclude(IN_TRANSITION, f"{most}, between generalizing ({generalizing}) and memorizing ({memorizing}).")
@@ -143,8 +152,8 @@ def _all_leans(evidence: Evidence) -> list[_Lean]:
     return [
         _Lean(value, sigma, name, rho is not None and rho.value >= limit)
         for values, name in (
-            (evidence.position, "the position of the loss gap between baseline and multi-delta"),
-            (evidence.retrieval, "the share of retrieval in the answers to new images"),
+            (evidence.position, _POSITION),
+            (evidence.retrieval, _RETRIEVAL),
         )
         if values is not None
         for value, rho, inside, sigma in zip(values, rhos, evidence.window, evidence.sigmas, strict=True)
@@ -284,8 +293,9 @@ def _context(evidence: Evidence) -> list[str]:
         if resolved:
             rho, sigma = max(resolved, key=lambda entry: entry[0].value)
             said.append(
-                f"the loss gap lies at ρ = {rho} between the Gaussian (0) and the multi-delta denoiser (1) at "
-                f"σ = {sigma:.3g}, where it is greatest of the levels at which a copier would be seen."
+                "with the Gaussian denoiser of the training images at 0, which knows their mean and covariance and so has a "
+                f"loss gap of its own, and the copier at 1, its loss gap is ρ = {rho} at σ = {sigma:.3g}, where it is "
+                "greatest of the levels at which a copier would be seen."
             )
     if evidence.auc is not None and evidence.p_values is not None:
         auc, p = max(zip(evidence.auc, evidence.p_values, strict=True), key=lambda entry: entry[0].value)
@@ -298,8 +308,8 @@ def _context(evidence: Evidence) -> list[str]:
         nearer = sum(multidelta.value < gaussian.value for gaussian, multidelta in pairs)
         images = "held-out" if evidence.held_out_loss is not None else "training"
         said.append(
-            f"on {images} images it is nearer to the multi-delta than to the Gaussian denoiser at {nearer} of "
-            f"{len(pairs)} levels, which good denoisers can be without copying."
+            f"on {images} images its answers are nearer to those of the multi-delta than of the Gaussian denoiser at "
+            f"{nearer} of {len(pairs)} levels, as those of good denoisers can be that copy nothing."
         )
     if evidence.memorized_fraction is not None:
         said.append(

@@ -17,10 +17,10 @@ SCHEMA = "gausslens-audit/1"
 """Name and version of what `as_json` writes; a field that goes or changes its meaning raises the version."""
 
 _WIDTH = 100
+_SIGNIFICANT = 0.05  # of a sentence; no verdict rests on it
 _TITLES = {
     MEMORIZING: "This model memorises its training images.",
     IN_TRANSITION: "This model is on the way from generalising to memorising.",
-    GENERALIZING: "This model generalises: it treats its training images as it treats new ones.",
     CANNOT_TELL: "This audit cannot tell.",
 }
 _ADVICE = {
@@ -33,8 +33,18 @@ _ADVICE = {
 
 
 def title(audit: "Audit") -> str:
-    """The verdict in one sentence."""
-    return _TITLES[audit.verdict.verdict]
+    """The verdict in one sentence, which denies nothing that the numbers show: a model can depend and not copy."""
+    if audit.verdict.verdict != GENERALIZING:
+        return _TITLES[audit.verdict.verdict]
+    if _copies_few(audit) or _resembles_few(audit):
+        return "This model generalises, but look at its samples: some are much like one training image."
+    if _tells_apart(audit):
+        how = "it denoises its training images somewhat better than new ones, but is far from retrieving them"
+    elif audit.verdict.lean is not None and audit.verdict.lean.low > 0:
+        how = "it leans a little toward its training images, but is far from retrieving them"
+    else:
+        how = "nothing shows that it treats its training images otherwise than new ones"
+    return f"This model generalises: {how}."
 
 
 def advice(audit: "Audit") -> str:
@@ -42,6 +52,11 @@ def advice(audit: "Audit") -> str:
     told = _ADVICE[audit.verdict.verdict]
     if audit.verdict.verdict != GENERALIZING:
         return told
+    if _copies_few(audit):
+        return (
+            "Look at the copies that are named: there are more of them than by chance, though fewer than "
+            f"{THRESHOLDS['some copies'].value:.0%} of the samples."
+        )
     if _resembles_few(audit):
         return (
             "Look at the closest pairs: more samples than held-out images are three times nearer to one training image than "
@@ -51,6 +66,18 @@ def advice(audit: "Audit") -> str:
         return f"{told} What this audit could have missed is said by its power, below."
     missed = "no sample was looked at" if audit.samples is None else "how many this audit would have found is not known"
     return f"{told} Copies among its samples may have been missed: {missed}."
+
+
+def _tells_apart(audit: "Audit") -> bool:
+    """Whether the loss is lower on training images at some level, more than by chance at as many levels as there are."""
+    p_values = [record["value"] for record in audit.find("p_values")]
+    return bool(p_values) and min(p_values) * len(p_values) <= _SIGNIFICANT
+
+
+def _copies_few(audit: "Audit") -> bool:
+    """Whether the copy test names copies that chance does not explain, too few for another verdict."""
+    named, p = audit.find("copied_fraction"), audit.find("copy_p")
+    return bool(named and p) and named[0]["value"] > 0 and p[0]["value"] <= THRESHOLDS["p"].value
 
 
 def _resembles_few(audit: "Audit") -> bool:

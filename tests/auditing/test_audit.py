@@ -16,8 +16,9 @@ from gausslens.auditing.pages import make_page
 from gausslens.auditing.rules import VERDICTS, Verdict, judge
 from gausslens.auditing.running import Audit
 from gausslens.auditing.stages import evidence_of
-from gausslens.auditing.telling import SCHEMA, advice, as_json
+from gausslens.auditing.telling import SCHEMA, advice, as_json, title
 from gausslens.images import dequantize, quantize
+from gausslens.measures.intervals import Estimate
 from gausslens.measuring.references import RunImages
 from gausslens.report import ImageGrid
 from gausslens.zoo.model import Model
@@ -306,3 +307,46 @@ def test_samples_like_few_images_are_to_be_looked_at(unseen, told):
     ]
     verdict = Verdict("generalizing", ("nothing shows",))
     assert told in advice(Audit(verdict, records, "model", "images", 400, 800, None))
+
+
+def generalizing(*, lean=0.0, reach=0.02, **values):
+    """An audit with this verdict and these records; an AUC's p-values are of three levels."""
+    p_values = [
+        {"quantity": "p_values", "sigma": sigma, "value": p}
+        for sigma, p in zip((5.0, 1.0, 0.2), values.pop("p_values", (0.5, 0.5, 0.5)), strict=True)
+    ]
+    records = [{"quantity": name, "value": v, "low": v, "high": v} for name, v in values.items()]
+    verdict = Verdict("generalizing", ("a reason",), Estimate(lean, lean - reach, lean + reach, 200), 1.0)
+    return Audit(verdict, [*p_values, *records], "model", "images", 400, 800, None)
+
+
+@pytest.mark.parametrize(
+    ("known", "told"),
+    [
+        ({}, "nothing shows that it treats its training images otherwise than new ones"),
+        ({"p_values": (0.5, 0.02, 0.5)}, "nothing shows"),  # by chance at one of three levels
+        ({"p_values": (0.5, 0.016, 0.5)}, "denoises its training images somewhat better than new ones, but is"),
+        ({"lean": 0.2}, "leans a little toward its training images, but is far from retrieving them"),
+        ({"lean": 0.2, "p_values": (0.5, 1e-4, 0.5)}, "somewhat better than new ones"),
+        ({"lean": -0.2}, "nothing shows"),
+        ({"copied_fraction": 0.004, "copy_p": 1e-4}, "but look at its samples"),
+        ({"copied_fraction": 0.004, "copy_p": 0.01}, "nothing shows"),
+        ({"memorized_fraction": 0.02, "memorized_fraction_held_out": 0.0}, "but look at its samples"),
+        ({"memorized_fraction": 0.02, "memorized_fraction_held_out": 0.03}, "nothing shows"),
+    ],
+)
+def test_the_sentence_denies_nothing_that_the_numbers_show(known, told):
+    audit = generalizing(**known)
+    assert told in title(audit)
+    assert f"GENERALIZING. {title(audit)}" in str(audit)
+    assert ("Look at the" in advice(audit)) == ("look at its samples" in told)
+
+
+def test_a_filter_of_its_training_images_depends_on_them_and_the_law_does_not(images):
+    """Neither copies. But of 40 images the Wiener filter fits these better than others, and the sentence says so."""
+    train, held_out = images
+    own, law = (GaussianDenoiser(Moments.fit(known)) for known in (train, mixture(20_000, 2)))
+    audits = [gausslens.audit(model, train, held_out, **{**HOW, "samples": 0}) for model in (own, law)]
+    assert [audit.verdict.verdict for audit in audits] == ["generalizing", "generalizing"]
+    assert "somewhat better than new ones" in title(audits[0])
+    assert "nothing shows" in title(audits[1])

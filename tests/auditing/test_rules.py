@@ -295,3 +295,14 @@ def test_a_model_whose_samples_mostly_copy_memorises_however_it_denoises():
     found = judge(replace(behind, foreignness=foreign))
     assert found.verdict == "cannot tell"
     assert "Even so, most samples copy" in found.reasons[0]
+
+
+def test_each_reason_explains_its_scale_and_no_two_are_the_same_number():
+    found = judge(evidence(0.1, auc=[near(0.74)] * 4, p_values=(1e-4,) * 4))
+    decisive, rho, auc = found.reasons
+    assert "baseline: a linear filter" in decisive
+    assert "copier" in decisive
+    assert "Gaussian denoiser of the training images" in rho
+    assert "whether it copies or not" in auc
+    retrieved = judge(evidence(-0.1, 0.2)).reasons[0]
+    assert "answers to new ones is 0.200" in retrieved
