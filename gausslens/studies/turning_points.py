@@ -1,6 +1,6 @@
 """Where copying ends as images grow in number, and when it begins as training goes on: N* and τ*, with intervals.
 
-N* is the number of images from which on fewer than 5 % of a network's samples are copies, by the model of
+N* is the number of images from which on fewer than 5 % of a typical network's samples are copies, by the model of
 `transition`; its interval says what is not known for want of samples, trainings or sizes in between. τ* is the
 length of training at which a network of few images is closest to the Gaussian of these images; its interval is over
 trainings, on a logarithmic scale, reaches to the snapshots before and after, and ends at the first and the last: between

@@ -87,7 +87,7 @@ class Answer:
         return (
             f"It stops memorising from about {_rounded(needed.value)} images on (95 % interval "
             f"{_end(needed.low, f'below {fewest:,}')} to {_end(needed.high, f'above {most:,}')}, {len(self.counts)} "
-            f"networks, {times}): fewer than {self.threshold:.0%} of its samples are copies then.{few}"
+            f"networks, {times}): fewer than {self.threshold:.0%} of a typical network's samples are copies then.{few}"
         )
 
     def _how_long(self) -> list[str]:
