@@ -96,6 +96,7 @@ def test_a_training_that_diverges_on_a_gpu_goes_on_once(device, attempts, tmp_pa
 
     monkeypatch.setattr("gausslens.training.running.train", train_and_diverge)
     monkeypatch.setattr("gausslens.generation.best_device", lambda *, cpu: torch.device(device))
+    monkeypatch.setattr("gausslens.provenance.describe_machine", lambda device: {})  # there may be none such
     cell = Cell("gausslens.studies.models:train_model", {"config": CONFIG, "content_hash": "any"}, circumstances=WHERE)
     outcome = run_cells([cell], tmp_path, on="here")
     assert isinstance(outcome.failed[cell], DivergedError)
