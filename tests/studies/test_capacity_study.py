@@ -44,14 +44,13 @@ def test_the_reference_is_marked_as_such(findings):
 
 def test_high_noise_is_drawn_after_both_lengths_of_training(findings, figures):
     figure = figures["Distance at high noise, by width and length of training"]
-    assert [series.name for series in figure.series] == ["0.1 thousand images", "0.4 thousand images"]
-    gaps = findings.evidence.where(
-        quantity="gap_rmse", on="held_out", denoiser="network", reference="gaussian", sigma=80.0, n=16
-    )
-    for series, kimg in zip(figure.series, (0.1, 0.4), strict=True):
+    names = ["0.1 thousand images", "0.4 thousand images", "control: multi-delta"]
+    assert [series.name for series in figure.series] == names
+    gaps = findings.evidence.where(quantity="gap_rmse", on="held_out", reference="gaussian", sigma=80.0, n=16)
+    for series, kimg, who in zip(figure.series, (0.1, 0.4, 0.4), ("network", "network", "multidelta"), strict=True):
         assert tuple(series.x) == (2, 4)
         for width, value in zip(series.x, series.y, strict=True):
-            records = gaps.where(kimg=kimg, width=width).records
+            records = gaps.where(kimg=kimg, width=width, denoiser=who).records
             assert len(records) == 1
             assert value == pytest.approx(fmean(record["value"] for record in records))
 

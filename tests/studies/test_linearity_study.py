@@ -50,7 +50,8 @@ def test_every_figure_is_drawn_and_none_from_nothing(findings, tmp_path):
     ]
     weights = figures["Linearity by weight of the superposition, on held-out images"]
     assert [series.name for series in weights.series] == [
-        f"α² = {square}" for square in ("0.50", "0.62", "0.74", "0.87", "0.99")
+        *(f"α² = {square}" for square in ("0.50", "0.62", "0.74", "0.87", "0.99")),
+        *("control: multi-delta", "control: Gaussian"),
     ]
     assert len(figures["What equal weights cost"].series) == 4
     assert figures["Trajectories of a badly parametrised network"].images.shape == (8, 10, 1, 8, 8)
