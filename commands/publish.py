@@ -156,17 +156,13 @@ def claims(plan: Plan, judged: list[Verdict], drawn: list[Record]) -> Iterator[s
         of_claim = (entry for entry in drawn if verdict.claim in entry["claims"])
         seen = ", ".join(_linked(plan, entry, str(number)) for number, entry in enumerate(of_claim, 1))
         told = f"**{verdict.claim}** {verdict.text}" + (f" Figures {seen}" if seen else "")
-        why = f": {verdict.reason}" if verdict.reason and _is_measured(verdict) else ""
+        why = f": {verdict.reason}" if verdict.reason and verdict.is_measured else ""
         yield f"| {told} | {studies} | | | {PAPER['claims'][verdict.claim]} | **{verdict.verdict}**{why} |"
         for part in verdict.statistics:
             yield f"| {part.name} | {_units(part)} | {_number(part)} | {part.threshold} | | |"
         for beside in verdict.controls:
             yield f"| *control: {beside.name}* | | {_number(beside)} | | | |"
     yield ""
-
-
-def _is_measured(verdict: Verdict) -> bool:
-    return any(part.value is not None for part in verdict.statistics)
 
 
 def figures(plan: Plan, found: list[Findings], evidence: Evidence, drawn: list[Record]) -> Iterator[str]:

@@ -101,8 +101,8 @@ def draw(findings: Findings) -> list[Figure]:
             title="Distance at high noise, by width and length of training",
             caption=f"Mean RMSE to the Gaussian over the noise levels σ ≥ {HIGH_NOISE:g}, {on}, after {plan.short:,g} "
             f"and after {plan.kimg:,g} thousand images. Look whether narrow networks are farther off, and whether longer "
-            "training takes that away. The dashed control is the multi-delta denoiser, which is near the Gaussian there: "
-            "this distance is not memory.",
+            "training takes that away. Where the dashed control, the multi-delta denoiser, is nearer to the Gaussian than "
+            "networks are, their distance is not memory.",
             redraws=(7, 20),
             claims=("C12",),
             command=command,

@@ -53,7 +53,7 @@ def make_page(
 
 def spoken(verdicts: Sequence[Verdict]) -> str:
     """Verdicts as a text table, with a line on the claims that nothing was measured for."""
-    silent = [verdict.claim for verdict in verdicts if not _is_measured(verdict)]
+    silent = [verdict.claim for verdict in verdicts if not verdict.is_measured]
     table = as_table([verdict for verdict in verdicts if verdict.claim not in silent])
     return table + (f"Nothing was measured to judge {', '.join(silent)} by.\n" if silent else "")
 
@@ -61,7 +61,7 @@ def spoken(verdicts: Sequence[Verdict]) -> str:
 def claim_row(verdict: Verdict) -> ClaimRow:
     """A verdict as a row of the page's table."""
     statistic = verdict.statistic
-    reason = verdict.reason if _is_measured(verdict) else "not measured"
+    reason = verdict.reason if verdict.is_measured else "not measured"
     notes = [note for note in (reason, verdict.caveat, verdict.note) if note]
     return ClaimRow(
         claim=verdict.claim,
@@ -78,10 +78,6 @@ def claim_row(verdict: Verdict) -> ClaimRow:
     )
 
 
-def _is_measured(verdict: Verdict) -> bool:
-    return any(part.value is not None for part in verdict.statistics)
-
-
 def _with_interval(control: Control) -> str:
     ends = "" if control.low is None else f" [{control.low:.3g}, {control.high:.3g}]"
     return f"{control.name}: {control.value:.3g}{ends}"
@@ -90,7 +86,7 @@ def _with_interval(control: Control) -> str:
 def _summary(plan: Plan, found: Sequence[Findings], verdicts: Sequence[Verdict]) -> str:
     held = [verdict.claim for verdict in verdicts if verdict.verdict == HOLDS]
     refuted = [verdict.claim for verdict in verdicts if verdict.verdict == FAILS]
-    unknown = [verdict.claim for verdict in verdicts if not _is_measured(verdict)]
+    unknown = [verdict.claim for verdict in verdicts if not verdict.is_measured]
     sides = "×".join(str(side) for side in plan.shape[1:])
     sizes = ", ".join(f"{n:,}" for n in plan.sizes)
     measured = [record for each in found for record in each.evidence.where(denoiser="network").records]

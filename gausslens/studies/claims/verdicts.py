@@ -49,6 +49,11 @@ class Verdict:
     note: str | None = None
     controls: tuple[Control, ...] = ()
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether any of its numbers is there."""
+        return any(part.value is not None for part in self.statistics)
+
 
 def decide(findings: Mapping[tuple[str, str | None], Finding], texts: Mapping[str, str]) -> list[Verdict]:
     """Verdicts on claims that are judged together.
