@@ -13,6 +13,8 @@ from typing import Any
 _HOME = {
     "load_images": "loading",
     "ImageSet": "loading",
+    "image_names": "sources",
+    "load_groups": "groups",
     "Splits": "splits",
     "find_duplicates": "duplicates",
     "DuplicateReport": "duplicates",

@@ -38,6 +38,7 @@ class ImageSet:
         options: the size and range asked for.
         content_hash: SHA-256 of shape, dtype and pixels, as `gausslens.images.content_hash` computes it.
         skipped: names of broken files that were left out.
+        groups: int64 (n,), which images belong together, if that was asked for (see `groups`); or None.
     """
 
     images: NDArray[np.uint8]
@@ -47,6 +48,7 @@ class ImageSet:
     options: dict[str, Any]
     content_hash: str
     skipped: tuple[str, ...] = ()
+    groups: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.images)
@@ -54,7 +56,12 @@ class ImageSet:
     @property
     def labels_hash(self) -> str | None:
         """SHA-256 of the labels, or None."""
-        return None if self.labels is None else hashlib.sha256(self.labels.astype("<i8").tobytes()).hexdigest()
+        return _numbers_hash(self.labels)
+
+    @property
+    def groups_hash(self) -> str | None:
+        """SHA-256 of the groups' numbers, or None."""
+        return _numbers_hash(self.groups)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -120,6 +127,10 @@ def load_images(
         content_hash=entry.info["content_hash"],
         skipped=tuple(skipped),
     )
+
+
+def _numbers_hash(numbers: NDArray[np.int64] | None) -> str | None:
+    return None if numbers is None else hashlib.sha256(numbers.astype("<i8").tobytes()).hexdigest()
 
 
 def _in_memory(source: Source, options: Options) -> Entry:

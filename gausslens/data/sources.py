@@ -15,7 +15,8 @@ import os
 import re
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from ..errors import DataError
 from .arrays import idx_labels, is_idx, read_idx, read_npy, read_npz
 from .cifar import cifar_batches, read_cifar_archive, read_cifar_files
 from .hub import is_saved, load_hub, open_hub
-from .pictures import SUFFIXES, Pictures, is_picture, list_folder, open_folder, open_zip
+from .pictures import LABELS, SUFFIXES, Pictures, is_picture, list_folder, open_folder, open_zip
 from .pixels import Pixels
 
 EMBEDDED = ("digits", "fashion")
@@ -40,13 +41,14 @@ _ENDINGS = re.compile(r"(\.tar|\.gz|\.tgz|\.zip|\.npz|\.npy|[-.]idx\d-ubyte)+$")
 
 @dataclass(frozen=True)
 class Source:
-    """Where images come from: a short name, what their cache depends on, and how to open them."""
+    """Where images come from: a short name, what their cache depends on, how to open them, and how their files are named."""
 
     name: str
     address: str
     identity: Any
     open: Callable[[], Pixels | Pictures]
     embedded: bool = False
+    names: Callable[[], Sequence[str] | None] = lambda: None
 
 
 def find_source(source: str | os.PathLike[str]) -> Source:
@@ -77,8 +79,28 @@ def find_source(source: str | os.PathLike[str]) -> Source:
         return _folder(path)
     if path.is_file():
         stamps = [_stamp(file) for file in (path, idx_labels(path)) if file is not None]
-        return Source(_plain(_ENDINGS.sub("", path.name)), str(path), stamps, partial(_open_file, path))
+        name = _plain(_ENDINGS.sub("", path.name))
+        return Source(name, str(path), stamps, partial(_open_file, path), names=partial(_names_in, path))
     raise DataError(f"no such source: {text!r} is neither a name nor an existing file or folder. {SUPPORTED}")
+
+
+def image_names(source: str | os.PathLike[str]) -> tuple[str, ...] | None:
+    """The files of a source's images, relative to it and in the order of the images; nothing is decoded.
+
+    Args:
+        source: as `find_source` takes it.
+
+    Returns:
+        The names, of files that cannot be decoded too; None if the images have no files of their own, as in an array, in
+        CIFAR-10's archive or on the hub.
+
+    Raises:
+        DataError: if the source is not there or cannot be read.
+    """
+    if os.fspath(source).startswith("hf:"):  # rows have numbers, and to find them may take a download
+        return None
+    names = find_source(source).names()
+    return None if names is None else tuple(names)
 
 
 def _folder(path: Path) -> Source:
@@ -89,7 +111,8 @@ def _folder(path: Path) -> Source:
     names = [entry[0] for entry in listed]
     if not any(map(is_picture, names)):
         raise DataError(f"{path} holds no images. {_hint(path)}{SUPPORTED}")
-    return Source(name, str(path), [str(path), listed], partial(open_folder, path, names))
+    pictures = [entry for entry in names if entry != LABELS]
+    return Source(name, str(path), [str(path), listed], partial(open_folder, path, names), names=lambda: pictures)
 
 
 def _hint(folder: Path) -> str:
@@ -103,30 +126,60 @@ def _hint(folder: Path) -> str:
 
 def _open_file(path: Path) -> Pixels | Pictures:
     """The images of a file, by its first bytes."""
-    try:
-        with open(path, "rb") as file:
-            head = file.read(512)
-        if head.startswith(b"\x1f\x8b"):
-            with gzip.open(path) as file:
-                head = file.read(512)
+    with _readable(path):
+        head = _head(path)
         if head.startswith(b"\x93NUMPY"):
             return read_npy(path)
         if head.startswith(b"PK"):
-            with zipfile.ZipFile(path) as archive:
-                holds_arrays = any(name.endswith(".npy") for name in archive.namelist())
-            return read_npz(path) if holds_arrays else open_zip(path)
+            return read_npz(path) if _holds_arrays(path) else open_zip(path)
         if is_idx(head):
             return read_idx(path)
         if head[257:262] == b"ustar":
             return read_cifar_archive(path)
         if head.startswith(b"\x80"):  # a pickle
             return read_cifar_files([path])
-    except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-        raise DataError(f"could not read {path}: {error}. Get the file again.") from None
     wrong = f"its format is not known (it begins with {head[:8]!r})"
     if is_picture(path.name):
         wrong = "one image is no data set; pass its folder"
     raise DataError(f"{path}: {wrong}. {SUPPORTED}")
+
+
+def _names_in(path: Path) -> Sequence[str] | None:
+    """The names in a zip of images; other files are not read further than that they are none."""
+    with _readable(path):
+        return open_zip(path).names if _head(path).startswith(b"PK") and not _holds_arrays(path) else None
+
+
+def _head(path: Path) -> bytes:
+    """The first bytes of a file, decompressed."""
+    with open(path, "rb") as file:
+        head = file.read(512)
+    if head.startswith(b"\x1f\x8b"):
+        with gzip.open(path) as file:
+            head = file.read(512)
+    return head
+
+
+def _holds_arrays(path: Path) -> bool:
+    """Whether a zip is .npz."""
+    with zipfile.ZipFile(path) as archive:
+        return any(name.endswith(".npy") for name in archive.namelist())
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Inside, a file that cannot be read is a DataError.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        DataError: if it cannot be read.
+    """
+    try:
+        yield
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        raise DataError(f"could not read {path}: {error}. Get the file again.") from None
 
 
 def _stamp(path: Path) -> list[Any]:

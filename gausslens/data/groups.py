@@ -1,0 +1,186 @@
+"""Groups of images that belong together: the slices of a patient, the frames of a video, the pages of a book.
+
+Images of one group are no independent examples: a network that has learned one of them has seen something of the others.
+So splits keep a group on one side (see `splits`). Where groups come from is one text,
+
+    FILE.csv:COLUMN              a column of a table; which row is which image's is told in `tables`
+    FILE.csv:COLUMN:FILECOLUMN   the same, with the column that holds the images' file names
+    anything else                a regular expression, searched in each image's file name (relative to its source)
+
+With an expression, images belong together if its groups in parentheses, or without these the whole match, are the same
+texts. Groups are numbered from 0 by their first image; so two texts that part the images alike give the same numbers.
+"""
+
+import os
+import re
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ConfigError, DataError
+from .loading import ImageSet, load_images
+from .pictures import Pictures
+from .sources import find_source, image_names
+from .tables import parse_column, read_column, some
+
+
+def load_groups(
+    source: str | os.PathLike[str],
+    spec: str,
+    *,
+    size: int | None = None,
+    value_range: Sequence[int | float] | None = None,
+    skip_broken: bool = False,
+    cache: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    progress: bool = False,
+) -> NDArray[np.int64]:
+    """The group of every image that `load_images` gives for the same source and options, in the same order.
+
+    One group for all images, or one for each, is no error; see `count_groups`.
+
+    Args:
+        source: where the images are.
+        spec: `FILE.csv:COLUMN`, `FILE.csv:COLUMN:FILECOLUMN`, or a regular expression on file names; see the module.
+        size: as `load_images` takes it, like all that follow.
+        value_range: the same.
+        skip_broken: the same; files that are left out there have no number here.
+        cache: the same.
+        workers: the same.
+        progress: the same.
+
+    Returns:
+        Numbers from 0 on, (n,), by first appearance.
+
+    Raises:
+        ConfigError: if the spec has no meaning for these images.
+        DataError: if the images cannot be used, or some of them have no group.
+    """
+    images = load_images(
+        source,
+        size=size,
+        value_range=value_range,
+        skip_broken=skip_broken,
+        cache=cache,
+        workers=workers,
+        progress=progress,
+    )
+    groups = with_groups(images, spec).groups
+    assert groups is not None
+    return groups
+
+
+def with_groups(images: ImageSet, spec: str | None) -> ImageSet:
+    """The images with the groups that a spec gives them, or as they are if there is none.
+
+    Args:
+        images: as loaded.
+        spec: as `load_groups` takes it.
+
+    Returns:
+        The images; `groups` is (n,).
+
+    Raises:
+        ConfigError: if the spec has no meaning for these images.
+        DataError: if some of the images have no group.
+    """
+    if spec is None:
+        return images
+    every = image_names(images.source)
+    count, places = _kept(images, every)
+    names = None if every is None else [every[place] for place in places]
+    column = parse_column(spec)
+    if column is not None:
+        values: Sequence[Any] = read_column(column, names, places, count, images.source)
+        lacking = f"have nothing in column {column.name!r} of {column.path.name}"
+    else:
+        values = _searched(spec, names, images.source)
+        lacking = f"have no match of the regular expression {spec!r} in their file names"
+    without = [index for index, value in enumerate(values) if not value]
+    if without:
+        named = [f"number {places[index]}" if names is None else names[index] for index in without]
+        raise DataError(
+            f"{len(without)} of {len(images)} images {lacking}, such as {some(named)}. Give every image a group."
+        )
+    return replace(images, groups=_numbered(values))
+
+
+def as_groups(groups: Any, count: int) -> NDArray[np.int64]:
+    """Any integers, one for each image, as numbers from 0 on by first appearance.
+
+    Args:
+        groups: (n,), integers.
+        count: number of images.
+
+    Returns:
+        The same groups, (n,).
+
+    Raises:
+        ConfigError: if these are no groups of so many images.
+
+    >>> as_groups([7, 7, 3, 7], 4).tolist()
+    [0, 0, 1, 0]
+    """
+    array = np.asarray(groups)
+    if array.shape != (count,) or array.dtype.kind not in "ui":
+        raise ConfigError(
+            f"groups must be {count} integers, one for each image; got shape {array.shape}, dtype {array.dtype}."
+        )
+    return _numbered(array.tolist())
+
+
+def count_groups(groups: Any) -> int:
+    """How many groups there are.
+
+    >>> count_groups([0, 0, 1, 0])
+    2
+    """
+    return len(np.unique(np.asarray(groups)))
+
+
+def _numbered(keys: Iterable[Hashable]) -> NDArray[np.int64]:
+    known: dict[Hashable, int] = {}
+    return np.array([known.setdefault(key, len(known)) for key in keys], np.int64)
+
+
+def _kept(images: ImageSet, names: Sequence[str] | None) -> tuple[int, Sequence[int]]:
+    """How many images the source has, and the places among them of those that were not left out."""
+    listed = names
+    if listed is None and images.skipped:  # rows of the hub can be broken, too
+        content = find_source(images.source).open()
+        assert isinstance(content, Pictures)
+        listed = content.names
+    if listed is None:
+        return len(images), range(len(images))
+    left_out = set(images.skipped)
+    kept = [index for index, name in enumerate(listed) if name not in left_out]
+    if len(kept) != len(images):
+        raise DataError(
+            f"{images.source} holds {len(kept)} images now, and {len(images)} were read; it has changed in between. Run the "
+            "command again."
+        )
+    return len(listed), kept
+
+
+def _searched(pattern: str, names: Sequence[str] | None, source: str) -> list[tuple[str | None, ...] | None]:
+    """What a regular expression finds in each name; None where it finds nothing, or nothing but empty texts."""
+    try:
+        expression = re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ConfigError(
+            f"groups must be FILE.csv:COLUMN or a regular expression; got {pattern!r}, which is neither: {error}."
+        ) from None
+    if names is None:
+        raise ConfigError(
+            f"groups must be FILE.csv:COLUMN for {source}: its images have no file names to search with the regular "
+            f"expression {pattern!r}. A CSV with a header and one row for each image, in their order, works."
+        )
+    found = []
+    for name in names:
+        match = expression.search(name)
+        texts = () if match is None else match.groups() or (match[0],)
+        found.append(texts if any(texts) else None)
+    return found
