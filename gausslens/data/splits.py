@@ -8,16 +8,25 @@ The seed gives one order of all images. From it,
 
 So parts are nested, subset(n) ⊂ subset(m) and pair(n) ⊂ pair(m) part by part for n < m; both sets of a pair are disjoint;
 and a subset does not depend on how many images are held out.
+
+With groups (see `groups`), no group is both held out and trained on, or in both sets of a pair. The seed then also gives an
+order of the groups. The last of them are held out, as few as make up the number asked for. The others are dealt to the two
+sets of a pair, the largest first, each to the set with fewer images so far. All parts list their images in the one order of
+images. Parts are nested as before; but a pair is no longer a subset, and subsets depend on which groups are held out.
+If every group is one image, the parts are those without groups.
 """
 
 import re
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
 from ..noise import draw_order
+from .groups import as_groups, count_groups
 
+_HELD_OUT = 2  # beside 0 and 1, the sets of a pair
 _NAME = re.compile(r"(?:s([12]):)?([0-9]+)")
 _NAMES = "names are a size such as 1400, s1:700 or s2:700 (a disjoint pair), all, and held-out"
 
@@ -28,19 +37,29 @@ class Splits:
     Args:
         count: number of images, at least 1.
         held_out: how many to hold out, 0 … count − 1; None is a fifth of them. With a test set of its own, pass 0.
+            With groups, at least so many, as whole groups.
         seed: fixes the order.
+        groups: which images belong together, (count,), any integers; None if every image stands for itself.
+
+    Attributes:
+        count: number of images.
+        available: how many are not held out.
+        held_out: indices of those that are, (m,).
+        groups: numbers from 0 on by first appearance, (count,), or None.
 
     Raises:
-        ConfigError: if a number is out of its range.
+        ConfigError: if a number is out of its range, or whole groups leave nothing to train on.
 
     >>> splits = Splits(10, seed=0)
     >>> len(splits.held_out), splits.available
     (2, 8)
     >>> set(splits.subset(3)) < set(splits.subset(5))
     True
+    >>> len(Splits(10, groups=[0, 0, 0, 1, 1, 1, 2, 2, 2, 2]).held_out) in (3, 4)
+    True
     """
 
-    def __init__(self, count: int, *, held_out: int | None = None, seed: int = 0) -> None:
+    def __init__(self, count: int, *, held_out: int | None = None, seed: int = 0, groups: Any = None) -> None:
         if count < 1:
             raise ConfigError(f"splits need at least 1 image; got {count}.")
         reserved = count // 5 if held_out is None else held_out
@@ -50,11 +69,20 @@ class Splits:
             )
         self.count = count
         self.seed = seed
-        self.available = count - reserved
+        self.groups = None if groups is None else as_groups(groups, count)
         order: NDArray[np.int64] = draw_order(seed, count, stream="splits").numpy()
-        order.setflags(write=False)
-        self._order = order[: self.available]
-        self.held_out: NDArray[np.int64] = order[self.available :]
+        if self.groups is None:
+            known, unseen = order[: count - reserved], order[count - reserved :]
+            pair = known[::2], known[1::2]
+        else:
+            sides = _deal(self.groups, reserved, seed)[order]
+            known, unseen = order[sides != _HELD_OUT], order[sides == _HELD_OUT]
+            pair = order[sides == 0], order[sides == 1]
+        for part in (known, unseen, *pair):
+            part.setflags(write=False)
+        self.available = len(known)
+        self.held_out: NDArray[np.int64] = unseen
+        self._order, self._pair = known, pair
 
     def subset(self, n: int) -> NDArray[np.int64]:
         """Indices of n images, (n,), the first n of any larger subset."""
@@ -63,8 +91,9 @@ class Splits:
 
     def pair(self, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Indices of two disjoint sets of n images each, (n,) and (n,), the first n of any larger pair's."""
-        self._check(n, self.available // 2, "each set of a disjoint pair")
-        return self._order[: 2 * n : 2], self._order[1 : 2 * n : 2]
+        one, other = self._pair
+        self._check(n, min(len(one), len(other)), "each set of a disjoint pair")
+        return one[:n], other[:n]
 
     def named(self, text: str) -> NDArray[np.int64]:
         """Indices of the part with this name.
@@ -91,6 +120,28 @@ class Splits:
 
     def _check(self, n: int, most: int, what: str) -> None:
         if not 1 <= n <= most:
+            whole = "" if self.groups is None else f" in {count_groups(self.groups)} groups"
             raise ConfigError(
-                f"{what} can have 1 … {most} images here ({self.count} in all, {len(self.held_out)} held out); got {n}."
+                f"{what} can have 1 … {most} images here ({self.count} in all{whole}, {len(self.held_out)} held out); "
+                f"got {n}."
             )
+
+
+def _deal(groups: NDArray[np.int64], reserved: int, seed: int) -> NDArray[np.int64]:
+    """The part of each image, the same for all of a group: one set of a pair, the other, or the held-out."""
+    sizes = np.bincount(groups)
+    order = draw_order(seed, len(sizes), stream="splits").numpy()
+    from_the_end = np.cumsum(sizes[order[::-1]])
+    n_held_out = int(np.searchsorted(from_the_end, reserved)) + 1 if reserved else 0
+    if n_held_out == len(sizes):
+        raise ConfigError(
+            f"held_out must leave something to train on: groups are held out whole, and {reserved} of {len(groups)} images "
+            f"take all {len(sizes)} groups (of up to {sizes.max()} images). Hold out fewer or none (0), or use another seed."
+        )
+    parts = np.full(len(sizes), _HELD_OUT)
+    known = order[: len(sizes) - n_held_out]
+    so_far = [0, 0]
+    for group in known[np.argsort(-sizes[known], kind="stable")]:
+        parts[group] = part = int(so_far[1] < so_far[0])
+        so_far[part] += int(sizes[group])
+    return parts[groups]
