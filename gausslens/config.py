@@ -28,7 +28,7 @@ VERSION = 1
 AUGMENT_INPUTS = 9
 
 _CIRCUMSTANCES = {
-    *("data", "size", "value_range", "skip_broken"),  # the hash of the images' content stands for these
+    *("data", "size", "value_range", "skip_broken", "groups"),  # hashes of the images and groups stand for these
     *("kimg", "snapshots", "monitor", "stop_when_memorizing", "compile", "cpu", "tracker", "out"),
 }
 _TUPLES = ("value_range", "multipliers", "attention", "snapshots")
@@ -86,6 +86,9 @@ class TrainConfig:
     """How many images no training set touches; by default a fifth."""
     split_seed: int = 0
     """Which images fall in which split."""
+    groups: str | None = None
+    """Which images belong together, such as those of one patient: "FILE.csv:COLUMN", or a regular expression on file names.
+    No group is both trained on and held out."""
     network: NetworkName = "unet"
     """The architecture."""
     width: int | None = None
@@ -152,6 +155,10 @@ class TrainConfig:
         _check(self.preconditioning in (None, *known), "preconditioning", f"one of {', '.join(known)}, or None", self)
         for name in ("data", "split", "out"):
             _check(isinstance(getattr(self, name), str) and getattr(self, name), name, "a text that is not empty", self)
+        groups = self.groups
+        _check(
+            groups is None or (isinstance(groups, str) and groups), "groups", "a text that is not empty, or None", self
+        )
         for name, least in _WHOLE.items():
             value = getattr(self, name)
             _check(value is None or (_is_whole(value) and value >= least), name, f"an integer from {least} on", self)
@@ -191,18 +198,21 @@ class TrainConfig:
             chosen["preconditioning"] = "edm" if self.sigma is None else "none"
         return replace(self, **chosen)
 
-    def identity(self, content_hash: str, labels_hash: str | None = None) -> str:
+    def identity(self, content_hash: str, labels_hash: str | None = None, groups_hash: str | None = None) -> str:
         """Eight hexadecimal digits that name what is learned: the semantic fields, the images and `VERSION`.
 
         Args:
             content_hash: of the images.
             labels_hash: of their labels, if the network is told them.
+            groups_hash: of their groups, if splits keep these together.
 
         Returns:
             The digits; equal for two resolved configs exactly when one run can serve both.
         """
         semantic = {name: value for name, value in asdict(self).items() if name not in _CIRCUMSTANCES}
-        learned = content_hash if labels_hash is None else [content_hash, labels_hash]
+        learned: Any = content_hash if labels_hash is None else [content_hash, labels_hash]
+        if groups_hash is not None:
+            learned = [content_hash, labels_hash, groups_hash]
         text = json.dumps([VERSION, learned, semantic], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 

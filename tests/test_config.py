@@ -14,6 +14,7 @@ CIRCUMSTANCES = {
     "size": 8,
     "value_range": (0.0, 1.0),
     "skip_broken": True,
+    "groups": "images.csv:patient",
     "kimg": 7.0,
     "snapshots": (1.0,),
     "monitor": True,
@@ -73,6 +74,9 @@ def test_the_identity_knows_the_images_and_not_who_chose():
     assert chosen.identity("ab") == config.identity("ab")
     one, same = (TrainConfig("digits", learning_rate=rate).resolve((1, 8, 8)) for rate in (1, 1.0))
     assert one.identity("ab") == same.identity("ab")
+    assert (
+        len({config.identity("ab", *hashes) for hashes in [(), ("cd",), (None, "cd"), ("cd", "ef"), (None, "ef")]}) == 5
+    )
     assert len(config.identity("ab")) == 8
     int(config.identity("ab"), 16)
 
@@ -128,6 +132,8 @@ def test_steps_are_whole_batches():
         ("value_range", (1.0, 0.0)),
         ("value_range", (1.0,)),
         ("seed", -1),
+        ("groups", ""),
+        ("groups", 3),
     ],
 )
 def test_what_cannot_be_meant_is_refused_by_name_and_value(field, value):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from ..images import as_tensor, content_hash
+from .groups import count_groups
 from .loading import ImageSet
 from .splits import Splits
 
@@ -30,8 +31,9 @@ def manifest(images: ImageSet, splits: Splits, names: Iterable[str] = ()) -> dic
 
     Returns:
         A dict that JSON can hold: kind, version, source (of a path its last part), name, options, count, shape, labelled,
-        content_hash, skipped, seed, and by name for each split its count, indices_hash (of the indices in order) and
-        content_hash (of the images in that order).
+        labels_hash, groups_hash, content_hash, skipped, seed, and by name for each split its count, indices_hash (of the
+        indices in order), content_hash (of the images in that order); if images have groups, also how many
+        groups are in the split.
 
     Raises:
         DataError: if the splits are of another number of images.
@@ -52,16 +54,18 @@ def manifest(images: ImageSet, splits: Splits, names: Iterable[str] = ()) -> dic
         "shape": list(images.shape),
         "labelled": images.labels is not None,
         "labels_hash": images.labels_hash,
+        "groups_hash": images.groups_hash,
         "content_hash": images.content_hash,
         "skipped": list(images.skipped),
         "seed": splits.seed,
-        "splits": {name: _part(images.images, splits.named(name)) for name in used},
+        "splits": {name: _part(images, splits.named(name)) for name in used},
     }
 
 
-def _part(images: NDArray[np.uint8], indices: NDArray[np.int64]) -> dict[str, Any]:
-    return {
+def _part(images: ImageSet, indices: NDArray[np.int64]) -> dict[str, Any]:
+    part = {
         "count": len(indices),
         "indices_hash": hashlib.sha256(indices.astype("<i8").tobytes()).hexdigest(),
-        "content_hash": content_hash(as_tensor(images[indices])),
+        "content_hash": content_hash(as_tensor(images.images[indices])),
     }
+    return part if images.groups is None else part | {"groups": count_groups(images.groups[indices])}

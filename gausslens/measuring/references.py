@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ..data.groups import with_groups
 from ..data.loading import load_images
 from ..data.splits import Splits
 from ..denoisers.conditional import PerClassDenoiser
@@ -42,6 +43,8 @@ class RunImages:
         train_labels: integers (n,) for a network with labels, else None.
         held_out_labels: integers (m,) for a network with labels, else None.
         name: of the source.
+        train_groups: which of `train` belong together, (n,), numbers shared with `held_out_groups`, if the run has groups.
+        held_out_groups: which of `held_out` do, (m,).
     """
 
     train: Tensor
@@ -50,6 +53,8 @@ class RunImages:
     train_labels: Tensor | None
     held_out_labels: Tensor | None
     name: str
+    train_groups: Tensor | None = None
+    held_out_groups: Tensor | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -69,7 +74,7 @@ def load_run_images(run: Run, *, data: str | os.PathLike[str] | None = None, pro
         The images.
 
     Raises:
-        DataError: if they are not there, or not what they were.
+        DataError: if they or their groups are not there, or not what they were.
     """
     config, manifest = run.config, run.manifest
     images = load_images(
@@ -89,7 +94,16 @@ def load_run_images(run: Run, *, data: str | os.PathLike[str] | None = None, pro
             f"expected the labels that {run.path} was trained with; those of {images.source} are others. Restore them, or "
             "say where they are now with --data."
         )
-    splits = Splits(len(images), held_out=config.held_out, seed=config.split_seed)
+    try:
+        images = with_groups(images, config.groups)
+    except (ConfigError, DataError) as error:
+        raise DataError(f"the groups that {run.path} was trained with cannot be read again: {error}") from None
+    if images.groups_hash != manifest.get("groups_hash"):
+        raise DataError(
+            f"expected the groups that {run.path} was trained with; {config.groups} now gives other groups, with "
+            "which other images would be held out. Restore what it was, or train anew."
+        )
+    splits = Splits(len(images), held_out=config.held_out, seed=config.split_seed, groups=images.groups)
     chosen, rest = as_tensor(splits.named(config.split)), as_tensor(splits.held_out)
     pixels = as_tensor(images.images)
     labels = None if not config.labels or images.labels is None else as_tensor(images.labels)
@@ -99,10 +113,20 @@ def load_run_images(run: Run, *, data: str | os.PathLike[str] | None = None, pro
     if config.flip:
         train, available = (torch.cat([part, part.flip(3)]) for part in (train, available))
         train_labels = None if train_labels is None else train_labels.repeat(2)
-    held_out, held_out_labels = pixels[rest], None
+    held_out_labels = None
     if labels is not None and train_labels is not None:
-        held_out, held_out_labels = of_known_classes(held_out, labels[rest], train_labels)
-    return RunImages(train, available, held_out, train_labels, held_out_labels, images.name)
+        rest, held_out_labels = of_known_classes(rest, labels[rest], train_labels)
+    groups = None if images.groups is None else as_tensor(images.groups)
+    return RunImages(
+        train,
+        available,
+        pixels[rest],
+        train_labels,
+        held_out_labels,
+        images.name,
+        train_groups=None if groups is None else groups[chosen].repeat(2 if config.flip else 1),
+        held_out_groups=None if groups is None else groups[rest],
+    )
 
 
 def moments_of(images: Tensor, *, device: torch.device | None = None, bounds: Bounds = (-1.0, 1.0)) -> Moments:

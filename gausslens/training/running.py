@@ -19,6 +19,7 @@ import torch.distributed as dist
 from ..acceleration import fitting_threads
 from ..config import TrainConfig
 from ..data.duplicates import find_duplicates
+from ..data.groups import with_groups
 from ..data.loading import ImageSet, load_images
 from ..data.manifests import manifest
 from ..data.splits import Splits
@@ -70,9 +71,10 @@ def train(config: TrainConfig, *, progress: bool = False, report: Callable[[floa
             skip_broken=config.skip_broken,
             progress=progress and writes,
         )
+    images = with_groups(images, config.groups)
     config = resolve(config, images)
     check(config, images, processes=accelerator.num_processes)  # what it refuses leaves no folder behind
-    splits = Splits(len(images), held_out=config.held_out, seed=config.split_seed)
+    splits = Splits(len(images), held_out=config.held_out, seed=config.split_seed, groups=images.groups)
     data = TrainingData(
         as_tensor(images.images),
         as_tensor(images.labels) if config.labels else None,
@@ -98,7 +100,7 @@ def train(config: TrainConfig, *, progress: bool = False, report: Callable[[floa
                 also["classes"] = data.labels[data.train].unique().tolist()
             run.save_json("manifest.json", manifest(images, splits, [config.split]) | also)
             if finished:  # its images may have been moved
-                run.save_config(asdict(replace(run.config, data=config.data)))
+                run.save_config(asdict(replace(run.config, data=config.data, groups=config.groups)))
         accelerator.wait_for_everyone()
         if not finished:
             Session(config, data, run, accelerator).advance(progress=progress and writes, report=report)
@@ -113,7 +115,7 @@ def resolve(config: TrainConfig, images: ImageSet) -> TrainConfig:
 
     Args:
         config: the config.
-        images: what it will train on.
+        images: what it will train on, with the groups that the config asks for.
 
     Returns:
         The config that a run writes down.
@@ -121,7 +123,7 @@ def resolve(config: TrainConfig, images: ImageSet) -> TrainConfig:
     options = default_options(config.network, images.shape)
     open_ones = [name for name in ("width", "multipliers", "blocks", "attention") if getattr(config, name) is None]
     network = {name: options[name] for name in open_ones if name in options}
-    splits = Splits(len(images), held_out=config.held_out, seed=config.split_seed)
+    splits = Splits(len(images), held_out=config.held_out, seed=config.split_seed, groups=images.groups)
     return replace(config.resolve(images.shape), held_out=len(splits.held_out), **network)
 
 
@@ -152,7 +154,7 @@ def check(config: TrainConfig, images: ImageSet, *, processes: int = 1) -> None:
             f"labels=True needs labelled images, and {config.data} has none. In a folder, each subfolder is a class; "
             "an .npz has them under `labels`."
         )
-    Splits(len(images), held_out=config.held_out, seed=config.split_seed).named(config.split)
+    Splits(len(images), held_out=config.held_out, seed=config.split_seed, groups=images.groups).named(config.split)
     _try_network(config, images.shape)
 
 
@@ -179,12 +181,12 @@ def check_tracker(config: TrainConfig) -> None:
 
 
 def run_folder(config: TrainConfig, images: ImageSet) -> Path:
-    """The folder that the run of a resolved config has, or will have."""
+    """The folder that the run of a resolved config has, or will have; the images have the groups it asks for."""
     return Run.folder(config.out, "train", images.name, _identity(config, images))
 
 
 def _identity(config: TrainConfig, images: ImageSet) -> str:
-    return config.identity(images.content_hash, images.labels_hash if config.labels else None)
+    return config.identity(images.content_hash, images.labels_hash if config.labels else None, images.groups_hash)
 
 
 def _try_network(config: TrainConfig, shape: tuple[int, int, int]) -> None:

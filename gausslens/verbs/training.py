@@ -21,6 +21,7 @@ examples:
   gausslens train fashion --snapshots 50,100 --kimg 200
   gausslens train digits --split 64 --monitor
   gausslens train my-images/ --stop-when-memorizing
+  gausslens train scans/ --groups scans.csv:patient
   gausslens train my-images/ --size 64 --network ncsnpp --width 64
   torchrun --nproc-per-node 8 -m -- gausslens train images.zip --network ncsnpp"""
 
@@ -38,6 +39,7 @@ _NAMED = 10  # broken files, at most
 
 def perform(options: Options, how: Manner) -> None:
     """Train."""
+    from ..data.groups import with_groups
     from ..data.loading import load_images
     from ..training.collapse import collapse_told
     from ..training.running import check, check_tracker, resolve, run_folder, train
@@ -49,6 +51,7 @@ def perform(options: Options, how: Manner) -> None:
         images = load_images(
             config.data, size=config.size, value_range=config.value_range, skip_broken=config.skip_broken
         )
+        images = with_groups(images, config.groups)
         resolved = resolve(config, images)
         check(resolved, images, processes=int(os.environ.get("WORLD_SIZE", "1")))
         print(json.dumps(asdict(resolved), indent=2))
@@ -60,6 +63,9 @@ def perform(options: Options, how: Manner) -> None:
         if skipped:
             more = ", …" if len(skipped) > _NAMED else ""
             print(f"Left out {len(skipped)} broken: {', '.join(skipped[:_NAMED])}{more}.", file=sys.stderr)
+        if config.groups is not None:
+            parts = {name: part["groups"] for name, part in run.manifest["splits"].items()}
+            print(f"Groups: {parts[config.split]} to train on, {parts.get('held-out', 0)} held out.", file=sys.stderr)
         print(f"Duplicates: {run.manifest['duplicates']}.", file=sys.stderr)
         if told := collapse_told(run.records()):
             print(f"gausslens: {told}", file=sys.stderr)

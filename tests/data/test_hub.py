@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
-from gausslens.data import load_images
-from gausslens.errors import DataError, MissingExtraError
+from gausslens.data import load_groups, load_images
+from gausslens.errors import ConfigError, DataError, MissingExtraError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (4, 6, 5, 3), dtype=np.uint8)
 
@@ -123,6 +123,15 @@ def test_an_image_that_cannot_be_decoded_is_broken(calls, monkeypatch):
     loaded = load_images("hf:broken", skip_broken=True)
     assert loaded.skipped == ("img[2]",)
     assert loaded.labels.tolist() == [0, 1, 1]
+
+
+def test_groups_are_one_row_for_each_image_and_none_for_broken_ones(calls, monkeypatch, tmp_path):
+    rows = [*ROWS[:2], {"img": OSError("cannot identify image file"), "label": 1, "coarse": 0}, ROWS[3]]
+    monkeypatch.setitem(sys.modules["datasets"].__dict__, "load_dataset", lambda name, split: Dataset(rows, FEATURES))
+    (tmp_path / "a.csv").write_text("image,who\n0,x\n1,y\n2,z\n3,x\n")
+    assert load_groups("hf:broken", f"{tmp_path / 'a.csv'}:who", skip_broken=True).tolist() == [0, 1, 0]
+    with pytest.raises(ConfigError, match="no file names"):
+        load_groups("hf:broken", "img", skip_broken=True)
 
 
 def test_failures_of_the_hub_are_explained(calls, monkeypatch):

@@ -9,7 +9,9 @@ from gausslens.data import Splits
 from gausslens.errors import ConfigError
 
 COUNTS = st.integers(5, 300)
+GROUPS = st.lists(st.integers(0, 12), min_size=5, max_size=120).filter(lambda groups: len(set(groups)) > 2)
 RECORDED = [7, 8, 5, 0, 10, 9, 11, 6, 1, 4, 2, 3]
+RECORDED_IN_GROUPS = [10, 9, 11]
 
 
 @given(COUNTS, st.integers(0, 9), st.data())
@@ -83,3 +85,81 @@ def test_sizes_that_do_not_exist_name_the_largest_that_does(ask, most):
 def test_impossible_numbers_are_refused(count, held_out):
     with pytest.raises(ConfigError):
         Splits(count, held_out=held_out)
+
+
+@given(GROUPS, st.integers(0, 9), st.data())
+def test_groups_stay_on_one_side(groups, seed, data):
+    groups, count = np.array(groups), len(groups)
+    sizes = np.bincount(groups)
+    asked = data.draw(st.integers(0, count - 2 * sizes.max()) if count > 2 * sizes.max() else st.just(0))
+    splits = Splits(count, held_out=asked, seed=seed, groups=groups)
+    known, unseen = splits.named("all"), splits.held_out
+    assert sorted([*known, *unseen]) == list(range(count))
+    assert set(groups[known]).isdisjoint(groups[unseen])
+    assert splits.available == len(known)
+    # No group more than it takes.
+    assert asked <= len(unseen) < asked + sizes.max() or asked == len(unseen) == 0
+    # What a run writes down is what it is asked for the next time.
+    again = Splits(count, held_out=len(unseen), seed=seed, groups=groups)
+    assert np.array_equal(again.held_out, unseen)
+    small = data.draw(st.integers(1, len(known)))
+    assert known[:small].tolist() == splits.subset(small).tolist() == again.subset(small).tolist()
+
+
+@given(GROUPS, st.integers(0, 9), st.data())
+def test_pairs_share_no_group(groups, seed, data):
+    groups, count = np.array(groups), len(groups)
+    splits = Splits(count, held_out=0, seed=seed, groups=groups)
+    with pytest.raises(ConfigError, match="each set of a disjoint pair") as caught:
+        splits.pair(count)
+    most = int(str(caught.value).partition("… ")[2].partition(" ")[0])
+    # The smaller set lacks at most the largest group.
+    assert most >= (count - np.bincount(groups).max()) / 2
+    large = splits.pair(most)
+    small = splits.pair(data.draw(st.integers(1, most)))
+    assert set(groups[large[0]]).isdisjoint(groups[large[1]])
+    for few, many in zip(small, large, strict=True):
+        assert len(set(few)) == len(small[0])
+        assert many[: len(few)].tolist() == few.tolist()
+
+
+@given(COUNTS, st.integers(0, 9), st.data())
+def test_groups_of_one_image_each_change_nothing(count, seed, data):
+    held_out = data.draw(st.integers(0, count - 3))
+    plain, grouped = (Splits(count, held_out=held_out, seed=seed, groups=g) for g in (None, np.arange(count) + 5))
+    for name in ("all", "held-out", "1", f"s1:{plain.available // 2}", f"s2:{plain.available // 2}"):
+        assert np.array_equal(plain.named(name), grouped.named(name))
+
+
+def test_only_who_belongs_together_matters():
+    groups = np.random.default_rng(0).integers(0, 9, 60)
+    renamed = np.array([31, 4, 15, 92, 65, 35, 89, 79, 3])[groups]
+    one, other = Splits(60, groups=groups), Splits(60, groups=renamed)
+    assert np.array_equal(one.held_out, other.held_out)
+    assert np.array_equal(one.pair(20)[1], other.pair(20)[1])
+    # Recorded, as above.
+    assert Splits(12, groups=np.arange(12) // 3).held_out.tolist() == RECORDED_IN_GROUPS
+
+
+def test_any_group_can_be_held_out_and_large_ones_no_more_often():
+    """Groups of one image and of ten, held out one at a time."""
+    groups = np.repeat(np.arange(8), [1, 1, 1, 1, 10, 10, 10, 10])
+    held_out = [groups[Splits(44, held_out=1, seed=seed, groups=groups).held_out[0]] for seed in range(400)]
+    counts = np.bincount(held_out, minlength=8)
+    assert counts.min() > 25
+    assert counts.max() < 80
+
+
+@pytest.mark.parametrize(
+    ("groups", "held_out", "message"),
+    [
+        ([0] * 10, None, "held_out must leave something to train on: .* 2 of 10 images take all 1 groups"),
+        ([0] * 5 + [1] * 5, 6, "6 of 10 images take all 2 groups"),
+        ([0] * 9, None, r"10 integers, one for each image; got shape \(9,\)"),
+        ([0.5] * 10, None, "dtype float64"),
+    ],
+)
+def test_groups_that_cannot_be_split_are_refused(groups, held_out, message):
+    with pytest.raises(ConfigError, match=message):
+        Splits(10, held_out=held_out, groups=groups)
+    assert len(Splits(10, held_out=0, groups=[0] * 10).named("all")) == 10

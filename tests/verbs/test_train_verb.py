@@ -15,6 +15,8 @@ from tiny_command import TINY, command
 
 from gausslens import Run, train
 from gausslens.config import TrainConfig
+from gausslens.errors import DataError
+from gausslens.measuring.references import load_run_images
 
 
 @pytest.fixture(autouse=True)
@@ -171,3 +173,110 @@ def test_stopped_and_started_again_it_ends_with_the_same_weights(number, code, t
     assert (len(sessions), sessions[-1]["last_step"]) == (2, 469)
     assert sessions[-1]["first_step"] >= 94  # the state of the first snapshot, or a later one
     assert all(torch.equal(never_stopped[name], tensor) for name, tensor in stopped.weights().items())
+
+
+@pytest.fixture(name="video")
+def make_video(tmp_path):
+    """Sixty frames of twelve scenes, of three classes, and a table of them; the source, and its groups."""
+    scenes = np.repeat(np.arange(12), 5)
+    frames = np.random.default_rng(0).integers(0, 256, (60, 1, 8, 8), np.uint8)
+    np.savez(tmp_path / "video.npz", images=frames, labels=scenes % 3)
+    (tmp_path / "scenes.csv").write_text("scene\n" + "".join(f"scene {scene}\n" for scene in scenes))
+    return tmp_path / "video.npz", f"{tmp_path / 'scenes.csv'}:scene"
+
+
+def test_groups_are_trained_on_or_held_out(video, tmp_path, capsys):
+    source, spec = video
+    words = ("train", source, "--groups", spec, *TINY, "--out", tmp_path / "runs", "--cpu", "--flip", "--labels")
+    _, resolved, announced = command(capsys, *words, "--dry-run")
+    code, _, err = command(capsys, *words)
+    (folder,) = (tmp_path / "runs").glob("train-*")
+    assert announced == f"The run would be in {folder}\n"
+    assert (code, err.splitlines()[0]) == (0, "Groups: 9 to train on, 3 held out.")
+    assert json.loads(resolved)["held_out"] == 15
+    run = Run.open(folder)
+    images, frames = load_run_images(run), np.load(source)["images"]
+    assert (images.train_groups.dtype, len(images.train_groups)) == (torch.int64, 2 * 45)
+    for group in range(12):
+        chosen = images.train_groups == group, images.held_out_groups == group
+        assert (chosen[0].sum(), chosen[1].sum()) in ((10, 0), (0, 5))
+        parts = torch.cat([images.train[chosen[0]], images.held_out[chosen[1]]])
+        expected = {frame.tobytes() for frame in frames[5 * group : 5 * group + 5]}
+        assert expected <= {part.numpy().tobytes() for part in parts}
+    assert run.manifest["splits"]["all"]["groups"] == 9
+
+
+def test_held_out_groups_are_those_of_the_classes_that_are_known(tmp_path):
+    labels = np.repeat([0, 1, 2, 3], 10)
+    images = np.random.default_rng(0).integers(0, 256, (40, 1, 8, 8), np.uint8)
+    np.savez(tmp_path / "classes.npz", images=images, labels=labels)
+    (tmp_path / "classes.csv").write_text("group\n" + "".join(f"{label}\n" for label in labels))
+    options = {"cpu": True, "width": 8, "batch": 32, "kimg": 0.1, "held_out": 10, "out": str(tmp_path / "runs")}
+    config = TrainConfig(str(tmp_path / "classes.npz"), groups=f"{tmp_path}/classes.csv:group", labels=True, **options)
+    with pytest.warns(UserWarning, match="10 of 10 held-out images are of classes without a training image"):
+        loaded = load_run_images(train(config))
+    assert len(loaded.held_out) == len(loaded.held_out_groups) == 0
+    assert set(loaded.train_groups.tolist()) == set(loaded.train_labels.tolist())
+
+
+def test_a_run_is_known_by_its_groups_and_not_by_where_they_are_written(video, tmp_path, capsys):
+    source, spec = video
+    words = ("train", source, *TINY, "--out", tmp_path / "runs", "--cpu")
+    assert command(capsys, *words, "--groups", spec)[0] == 0
+    (folder,) = (tmp_path / "runs").glob("train-*")
+    elsewhere = (tmp_path / "scenes.csv").rename(tmp_path / "moved.csv")
+    with pytest.raises(DataError, match=r"cannot be read again: there is no file .*scenes\.csv"):
+        load_run_images(Run.open(folder))
+    # The same parts by another name, of the table and of the groups.
+    elsewhere.write_text(elsewhere.read_text().replace("scene ", "take ").replace("scene", "take"))
+    assert command(capsys, *words, "--groups", f"{elsewhere}:take")[0] == 0
+    assert list((tmp_path / "runs").glob("train-*")) == [folder]
+    assert len(load_run_images(Run.open(folder)).held_out) == 15
+    # Other parts are another run, and those of the first are missed.
+    elsewhere.write_text(elsewhere.read_text().replace("take 7\n", "take 8\n"))
+    with pytest.raises(
+        DataError,
+        match=r"expected the groups that .*train-video-.* was trained with; .*moved\.csv:take now gives other groups",
+    ):
+        load_run_images(Run.open(folder))
+    _, _, err = command(capsys, *words, "--groups", f"{elsewhere}:take", "--dry-run")
+    assert str(folder) not in err
+    _, _, err = command(capsys, *words, "--dry-run")
+    assert str(folder) not in err
+
+
+def test_runs_from_before_groups_are_read(tmp_path, capsys):
+    command(capsys, "train", "digits", "--split", "200", *TINY, "--out", tmp_path / "runs", "--cpu")
+    (folder,) = (tmp_path / "runs").glob("train-*")
+    run = Run.open(folder)
+    settings, record = run.settings, run.manifest
+    assert settings.pop("groups") is record.pop("groups_hash") is None
+    run.save_config(settings)
+    run.save_json("manifest.json", record)
+    images = load_run_images(Run.open(folder))
+    assert (len(images.train), images.train_groups, images.held_out_groups) == (200, None, None)
+    assert run.config.groups is None
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ("(p1", "--groups must be FILE.csv:COLUMN or a regular expression"),
+        (r"(\d)", "one row for each image, in their order, works"),
+        ("nowhere.csv:scene", "there is no file nowhere.csv"),
+        ("", "--groups must be a text that is not empty"),
+    ],
+)
+@pytest.mark.parametrize("dry", [["--dry-run"], []])
+def test_groups_that_cannot_be_read_are_one_line(groups, message, dry, tmp_path, capsys):
+    words = ("train", "digits", "--groups", groups, "--out", tmp_path / "runs", "--cpu", *dry)
+    code, out, err = command(capsys, *words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_help_tells_what_groups_are(capsys):
+    _, out, _ = command(capsys, "train", "--help")
+    assert "--groups" in out
+    assert "FILE.csv:COLUMN" in out
