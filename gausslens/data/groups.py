@@ -1,14 +1,14 @@
 """Groups of images that belong together: the slices of a patient, the frames of a video, the pages of a book.
 
-Images of one group are no independent examples: a network that has learned one of them has seen something of the others.
-So splits keep a group on one side (see `splits`). Where groups come from is one text,
+Images of one group are not independent: a network trained on one of them has seen something of the others. Splits therefore
+keep a group on one side (see `splits`). A spec, one text, says which images form a group:
 
-    FILE.csv:COLUMN              a column of a table; which row is which image's is told in `tables`
-    FILE.csv:COLUMN:FILECOLUMN   the same, with the column that holds the images' file names
+    FILE.csv:COLUMN              a column of a CSV; `tables` describes how rows are matched to images
+    FILE.csv:COLUMN:FILECOLUMN   the same, with the column that holds the file names
     anything else                a regular expression, searched in each image's file name (relative to its source)
 
-With an expression, images belong together if its groups in parentheses, or without these the whole match, are the same
-texts. Groups are numbered from 0 by their first image; so two texts that part the images alike give the same numbers.
+The group of an expression is what its parentheses capture (all of them together), or the whole match if there are none.
+Groups are numbered from 0 by their first image, so the numbers depend on which images belong together and not on any names.
 """
 
 import os
@@ -40,7 +40,7 @@ def load_groups(
 ) -> NDArray[np.int64]:
     """The group of every image that `load_images` gives for the same source and options, in the same order.
 
-    One group for all images, or one for each, is no error; see `count_groups`.
+    A single group for all images, or one for each image, is allowed; `count_groups` counts them.
 
     Args:
         source: where the images are.
@@ -74,7 +74,7 @@ def load_groups(
 
 
 def with_groups(images: ImageSet, spec: str | None) -> ImageSet:
-    """The images with the groups that a spec gives them, or as they are if there is none.
+    """The images with their groups; unchanged if the spec is None.
 
     Args:
         images: as loaded.
@@ -147,7 +147,7 @@ def _numbered(keys: Iterable[Hashable]) -> NDArray[np.int64]:
 
 
 def _kept(images: ImageSet, names: Sequence[str] | None) -> tuple[int, Sequence[int]]:
-    """How many images the source has, and the places among them of those that were not left out."""
+    """How many images the source has, and the positions of those that were not left out."""
     listed = names
     if listed is None and images.skipped:  # rows of the hub can be broken, too
         content = find_source(images.source).open()

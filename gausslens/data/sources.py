@@ -41,7 +41,7 @@ _ENDINGS = re.compile(r"(\.tar|\.gz|\.tgz|\.zip|\.npz|\.npy|[-.]idx\d-ubyte)+$")
 
 @dataclass(frozen=True)
 class Source:
-    """Where images come from: a short name, what their cache depends on, how to open them, and how their files are named."""
+    """Where images come from: a short name, what their cache depends on, how to open them, and their files' names."""
 
     name: str
     address: str
@@ -97,7 +97,7 @@ def image_names(source: str | os.PathLike[str]) -> tuple[str, ...] | None:
     Raises:
         DataError: if the source is not there or cannot be read.
     """
-    if os.fspath(source).startswith("hf:"):  # rows have numbers, and to find them may take a download
+    if os.fspath(source).startswith("hf:"):  # rows have no file names, and finding the data set may download it
         return None
     names = find_source(source).names()
     return None if names is None else tuple(names)
@@ -145,7 +145,7 @@ def _open_file(path: Path) -> Pixels | Pictures:
 
 
 def _names_in(path: Path) -> Sequence[str] | None:
-    """The names in a zip of images; other files are not read further than that they are none."""
+    """The names of the images in a zip; None for any other file, of which only the first bytes are read."""
     with _readable(path):
         return open_zip(path).names if _head(path).startswith(b"PK") and not _holds_arrays(path) else None
 

@@ -13,7 +13,7 @@ With groups (see `groups`), no group is both held out and trained on, or in both
 order of the groups. The last of them are held out, as few as make up the number asked for. The others are dealt to the two
 sets of a pair, the largest first, each to the set with fewer images so far. All parts list their images in the one order of
 images. Parts are nested as before; but a pair is no longer a subset, and subsets depend on which groups are held out.
-If every group is one image, the parts are those without groups.
+If every image is its own group, the parts are the same as without groups.
 """
 
 import re

@@ -1,13 +1,14 @@
-"""A column of a CSV with one text for each image.
+"""One column of a CSV, with a text for each image.
 
-The table has a header; it is comma-separated, or tab-separated if it is called .tsv. If one of its columns holds file names,
-every image has exactly one row, found by
+The CSV has a header; a .tsv is separated by tabs. If it has a column of file names, every image needs exactly one row,
+which is looked for in this order:
 
-    1. the whole name, relative to the source: p1/007.png
-    2. a longer end of the image's path: data/p1/007.png for the image p1/007.png of the folder data
-    3. the name without folders, 007.png, where no other image and no other row has it
+    1. the image's whole name, relative to the source: p1/007.png
+    2. a longer end of its path: data/p1/007.png for the image p1/007.png of the folder data
+    3. its name without folders, 007.png, if no other image and no other row has it
 
-where the ending, .png, may be left out; and there may be more rows. Otherwise there is one row for each image, in order.
+The ending (.png) may be missing, and rows that fit no image are ignored. Without a column of file names, the CSV needs one
+row for each image, in their order.
 """
 
 import csv
@@ -23,7 +24,7 @@ from ..errors import ConfigError, DataError
 from .pictures import is_picture
 
 FILE_COLUMNS = ("file", "filename", "file_name", "path", "image", "name")
-"""Columns that hold file names, in any case, if none is given; the first that is there."""
+"""Names of the column of file names, in upper or lower case; the first one present is used if none is given."""
 
 _MOST_BYTES = 100_000_000
 _LONGEST_FIELD = 1 << 17
@@ -33,7 +34,7 @@ _TABLE = re.compile(r"(.+?\.(?:csv|tsv))(?::(.*))?", re.IGNORECASE | re.DOTALL)
 
 
 class Column(NamedTuple):
-    """Where a text for each image is: a file, one of its columns, and the column of file names if that was given."""
+    """A CSV, one of its columns, and its column of file names if that was given."""
 
     path: Path
     name: str
@@ -61,11 +62,11 @@ def read_column(
     """The text of each image.
 
     Args:
-        column: where it is.
+        column: which column of which CSV.
         names: the images' files, relative to the source, (n,); None if they have none.
         places: where the images are among all of the source, (n,).
         count: how many images the source has, with those that were left out.
-        folder: the source's path, for tables that call files by longer names.
+        folder: the source's path, with which a row's file name may begin.
 
     Returns:
         A text for each image, (n,), which is empty where the cell is.
@@ -190,7 +191,7 @@ def _match(files: Sequence[str], names: Sequence[str], folder: str, table: str) 
 
 
 def _plain(name: str) -> str:
-    """A name as any system would write it."""
+    """A name with forward slashes and composed characters, whichever system wrote it."""
     return unicodedata.normalize("NFC", name.strip().replace("\\", "/")).removeprefix("./")
 
 

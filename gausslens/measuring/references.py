@@ -100,8 +100,8 @@ def load_run_images(run: Run, *, data: str | os.PathLike[str] | None = None, pro
         raise DataError(f"the groups that {run.path} was trained with cannot be read again: {error}") from None
     if images.groups_hash != manifest.get("groups_hash"):
         raise DataError(
-            f"expected the groups that {run.path} was trained with; {config.groups} now gives other groups, with "
-            "which other images would be held out. Restore what it was, or train anew."
+            f"expected the groups that {run.path} was trained with; {config.groups} now gives other groups, and "
+            "would hold out other images. Restore the earlier groups, or train again."
         )
     splits = Splits(len(images), held_out=config.held_out, seed=config.split_seed, groups=images.groups)
     chosen, rest = as_tensor(splits.named(config.split)), as_tensor(splits.held_out)
