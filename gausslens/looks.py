@@ -13,27 +13,25 @@ the samples, which are others at every look, so that copies of several looks may
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ._typing import Float, Sigmas
-from .auditing.twosample import quotient_estimate
 from .denoisers.gaussian import GaussianDenoiser
 from .denoisers.moments import Moments
 from .denoisers.multidelta import MultiDeltaDenoiser
 from .denoisers.protocol import Denoiser, call, evaluating, in_batches, placement
 from .errors import DataError
 from .images import Bounds, dequantize
-from .measures.copying import DUPLICATE_RMSE, distinct_neighbors
 from .measures.evaluation import NoisyInputs
 from .measures.intervals import Estimate, mean_estimate, ratio_interval
+from .measures.originals import DUPLICATE_RMSE, Originals
+from .measures.two_sample import quotient_estimate
 from .noise import as_sigmas, draw_noise, draw_order
 from .sampling import sample
-
-COPY_RATIO = 1 / 3
-"""A sample is a copy if its nearest training image is less than this times as far as the nearest other one."""
 
 _SEARCHED = (20.0, 0.05, 12)  # noise levels, from and to and how many, among which those that tell most are chosen
 _LEVELS = 3
@@ -286,13 +284,17 @@ class Vantage:
         bounds = self.watched.bounds
         return made.float() if bounds is None else made.float().clamp(*bounds)
 
+    @cached_property
+    def _originals(self) -> Originals:
+        rmse = 0.0 if self.watched.bounds is None else DUPLICATE_RMSE
+        return Originals.of(self.watched.train, rmse=rmse, device=self.device)
+
     def _copies(self, images: Tensor, *, known: bool = True) -> tuple[int, int]:
         """How many images are copies of training images, and of how many; repetitions are left out unless `known`."""
-        bounds, train = self.watched.bounds, self.watched.train
-        tolerance = 0.0 if bounds is None else DUPLICATE_RMSE * math.sqrt(train[0].numel())
-        _, first, second = distinct_neighbors(images, train, tolerance, {"device": self.device})
-        new = torch.full_like(first, known, dtype=torch.bool) | (first > tolerance)
-        return int((first < COPY_RATIO * second)[new].sum()), max(int(new.sum()), 1)
+        found = self._originals.nearest(images)
+        tolerance = 0.0 if self.watched.bounds is None else DUPLICATE_RMSE * math.sqrt(images[0].numel())
+        counted = torch.full_like(found.first, known, dtype=torch.bool) | (found.first > tolerance)
+        return int(found.copied[counted].sum()), max(int(counted.sum()), 1)
 
 
 def position(network: list[Tensor], gaussian: list[Tensor], multidelta: list[Tensor]) -> Estimate | None:

@@ -1,51 +1,56 @@
-"""Samples against the training set: which are copies, be they mirrored or shifted, and can chance explain it?
+"""Copying, what comes out: which samples are copies of training images, of which ones, and how often.
 
-Everything rests on each sample's nearest neighbours among the training images T and the held-out images H, under each
-family of transformations: "plain" (as they are), "mirrored" and "shifted". Each family has its two-set copy test (see
-`measures.twoset`), in all of T against all of H; the p-value of all is the smallest one times their number. Samples
-are named as copies in those families alone whose test gives the alarm: elsewhere a list is chance likeness. The
-description beside it (GL score, share of samples much nearer to one training image than to any other) is about plain
-copies. For a model trained on mirrored images as well (`augment="flip"`) "plain" is either orientation.
-
-Repeats within T and within H are dropped first. A training image that occurs twice is one image, not two that fell to
-one side; and it must not hide its own copies.
+The rule for a copy is that of `measures.originals`; `controls` says when copies exist. The families (`families`) are tested
+side by side and share the audit's level in fixed parts. In those that convict, copies are named at a false-discovery rate of
+.1 with real images as decoys: a ratio below u names a sample if by chance at most a tenth as many samples would lie below u.
+A whole copy is not named again for its parts.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from .._typing import Images
-from ..images import Bounds
-from ..measures.copying import DUPLICATE_RMSE, compared_sets, estimate_ratio, gl_score, identifiable_images
+from .._typing import Bool, Float, Images, Int
+from ..images import Bounds, gather
+from ..measures.copying import compared_sets, estimate_ratio, gl_score
 from ..measures.intervals import Estimate, proportion_estimate
-from ..measures.neighbors import duplicates, resident
-from ..measures.twoset import CopyTest, Neighborhood, fewest_copies, judge_neighborhood
+from ..measures.neighbors import duplicates, nearest, resident
+from ..measures.originals import COPY_RATIO, DUPLICATE_RMSE, Match, Originals
+from ..measures.transformations import Transformation
+from ..measures.twoset import NEIGHBORS, CopyTest, judge_neighborhood, pool_neighborhood
+from ..noise import draw_order
 from ..progress import track
-from .pool import Pool, families_of, without_repeats
+from .controls import ONCE, Comparison, FamilyMatches
+from .families import PLAIN, Family, families_of
 from .thresholds import THRESHOLDS
-from .transformations import Transformation
 
-ALARM_LEVEL = THRESHOLDS["p"].value
+FEWEST_ORIGINALS = 3
+_LEVEL, _FALSE_DISCOVERY = THRESHOLDS["p"].value, THRESHOLDS["false discovery"].value
+_LEAST_CONTROLS = 500
 
 
-class Pair(NamedTuple):
+class Copy(NamedTuple):
     """A sample named as a copy.
 
     Attributes:
         sample: its index.
         image: the index of the training image it is a copy of.
-        transformation: what was done to that image.
-        rmse: root mean square difference of the two.
-        ratio: how much nearer it lies to this image than to the nearest held-out one, r = d_T/d_H.
+        original: the original which that image belongs to.
+        family: what the copy looks like.
+        transformation: what was done to the image.
+        rmse: root mean square difference of the two, in the family's window.
+        ratio: d₁/d₂.
     """
 
     sample: int
     image: int
+    original: int
+    family: str
     transformation: Transformation
     rmse: float
     ratio: float
@@ -56,131 +61,111 @@ class Copies:
     """How near samples lie to training images, and which are copies; tensors are on the CPU.
 
     Attributes:
-        nearest: the training image nearest to each sample under any transformation, (m,).
-        distances: d₁, the distance to it, (m,).
-        ratios: d₁/d₂, d₂ the distance to the next distinct training image under that family of transformations, (m,);
-            NaN where there is none.
-        matched: that transformation, for each sample.
-        gl: the GL score, the mean of ‖x − NN(x)‖/‖x‖ over samples x ≠ 0; plain.
+        matches: nearest originals of samples and controls, by family.
+        comparisons: samples beside their controls, for each family and kind of original.
+        overlap_decides: whether copies exist only if held-out images that repeat training images are left out.
+        copies: the samples named as whole copies, by ascending ratio.
+        part_copies: the samples named for a copied part; a sample may stand here several times.
+        share: the share of samples that are whole copies by the rule, plain ones or in a family that convicts.
+        gl: the GL score, the mean of ‖x − NN(x)‖/‖x‖ over samples x ≠ 0.
         gl_held_out: the same of the held-out images; None without them.
-        gl_relative: `gl`/`gl_held_out`, about 1 for samples as new as real images.
-        ratio_fraction: the share of samples with plain d₁/d₂ < threshold.
-        ratio_fraction_held_out: the same of the held-out images; None without them.
-        identifiable: the share of samples whose nearest training image is no nearer to another one than the flattest
-            tenth is, so that a copy could be told from a likeness.
-        tests: the two-set copy test of each family; none without held-out images.
-        pairs: the samples named as copies in families whose test gives the alarm, by ascending r.
-        train_duplicates: pairs (i, j) of training images of which j repeats i, (p, 2).
-        shared_duplicates: pairs (i, j) of a training image i and a held-out image j that repeats it, (p, 2).
-        neighborhoods: what the tests were made of.
-        pool: the images compared with.
-        threshold: of d₁/d₂ and of the tests.
-        level: of the p-value, at which there is an alarm.
-        permutations: behind each p-value.
+        two_set: the two-set copy test; None without held-out images that are exchangeable with training images.
     """
 
-    nearest: Tensor = field(repr=False)
-    distances: Tensor = field(repr=False)
-    ratios: Tensor = field(repr=False)
-    matched: tuple[Transformation, ...] = field(repr=False)
+    matches: dict[str, FamilyMatches] = field(repr=False)
+    comparisons: list[Comparison]
+    overlap_decides: bool
+    copies: list[Copy] = field(repr=False)
+    part_copies: list[Copy] = field(repr=False)
+    share: Estimate
     gl: Estimate
     gl_held_out: Estimate | None
-    gl_relative: Estimate | None
-    ratio_fraction: Estimate
-    ratio_fraction_held_out: Estimate | None
-    identifiable: Estimate
-    tests: dict[str, CopyTest]
-    pairs: list[Pair] = field(repr=False)
-    train_duplicates: Tensor = field(repr=False)
-    shared_duplicates: Tensor = field(repr=False)
-    neighborhoods: dict[str, Neighborhood] = field(repr=False)
-    pool: Pool = field(repr=False)
-    threshold: float
-    level: float
-    permutations: int
+    two_set: CopyTest | None
 
     @property
-    def p_value(self) -> float | None:
-        """The smallest p-value of the tests times their number; None without held-out images."""
-        if not self.tests:
-            return None
-        return min(1.0, len(self.tests) * min(test.p_value for test in self.tests.values()))
+    def exist(self) -> bool:
+        """Whether copies of whole training images exist among the samples."""
+        return any(found.convicts and not self._is_part(found.family) for found in self.comparisons)
 
     @property
-    def could_alarm(self) -> bool:
-        """Whether the tests would find copies if all samples were copies; few held-out images cannot rule chance out."""
-        level = self.level / max(len(self.tests), 1)
-        needed = (fewest_copies(test.n_train, test.n_held_out, level) for test in self.tests.values())
-        return min(needed, default=math.inf) <= len(self.nearest)
+    def parts(self) -> list[str]:
+        """The families of copied parts that exist among the samples."""
+        return list(dict.fromkeys(f.family for f in self.comparisons if f.convicts and self._is_part(f.family)))
 
     @property
-    def alarm(self) -> bool:
-        """Whether chance is ruled out: the p-value is at most the level."""
-        return self.p_value is not None and self.p_value <= self.level
+    def gl_relative(self) -> Estimate | None:
+        """`gl`/`gl_held_out`, about 1 for samples as new as real images."""
+        return None if self.gl_held_out is None else estimate_ratio(self.gl, self.gl_held_out)
 
     @property
-    def copied_fraction(self) -> Estimate | None:
-        """The share of samples named as copies; None without held-out images, where none can be named."""
-        return proportion_estimate(len(self.pairs), len(self.nearest)) if self.tests else None
+    def closest(self) -> Match:
+        """The nearest original of each sample, as it is."""
+        return self.matches[PLAIN].samples
+
+    @property
+    def counts(self) -> dict[int, int]:
+        """How many samples are named as copies of each original, the most copied first."""
+        return dict(Counter(copy.original for copy in self.copies).most_common())
+
+    def find(self, family: str = PLAIN, kind: str = ONCE) -> Comparison | None:
+        """The comparison of a family and a kind of original, if there is one."""
+        return next((found for found in self.comparisons if (found.family, found.kind) == (family, kind)), None)
+
+    def _is_part(self, family: str) -> bool:
+        return self.matches[family].family.is_part
 
     def __str__(self) -> str:
-        n_held_out = 0 if self.pool.held_out is None else len(self.pool.held_out)
-        lines = [
-            f"{len(self.nearest)} samples against {len(self.pool.train)} training and {n_held_out} held-out images",
-            f"  GL score: {self.gl}; of held-out images: {self.gl_held_out}; relative to it: {self.gl_relative}",
-            f"  nearer than {self.threshold:.2g} of the next distinct training image: {self.ratio_fraction}",
+        lines = [f"{self.share.count} samples: a share of {self.share} are copies of training images by the rule"]
+        lines += [
+            f"  of originals that stand {found.kind}: {found.samples.copies} of {found.samples.count} samples, "
+            f"{found.real.copies} of {found.real.count} real images, p = {found.p_value:.2g}"
+            for found in self.comparisons
+            if found.family == PLAIN
         ]
-        lines += [f"  {family}: {test}" for family, test in self.tests.items()]
-        if self.tests:
-            found = "copies found" if self.alarm else "no more copies than by chance"
-            lines.append(f"  {found}: p = {self.p_value:.2g}; {len(self.pairs)} samples named as copies")
-        return "\n".join(lines)
+        return "\n".join([*lines, f"  {len(self.copies)} samples are named, of {len(self.counts)} originals"])
 
 
 def find_copies(
     samples: Images,
     train: Images,
     held_out: Images | None = None,
+    gaussian: Images | None = None,
     *,
+    groups: Int[Tensor, "n"] | None = None,
+    held_out_groups: Int[Tensor, "m"] | None = None,
+    exchangeable: bool = True,
     mirrored: bool = True,
     shifts: Sequence[int] = (1, 2),
-    augment: str | None = None,
-    threshold: float = 1 / 3,
-    false_discovery: float = 0.1,
-    level: float = ALARM_LEVEL,
-    permutations: int = 9999,
+    parts: bool = True,
+    flip: bool = False,
     duplicate_rmse: float = DUPLICATE_RMSE,
     seed: int = 0,
     bounds: Bounds = (-1.0, 1.0),
     device: torch.device | str | None = None,
     progress: bool = False,
 ) -> Copies:
-    """Which samples are copies of training images, and whether chance can explain it.
-
-    p = #families · min p of the two-set copy tests; pairs are named at a false-discovery rate in each family.
-
-    The held-out images must be drawn at random from the source of the training images and not have been trained on. The
-    more there are beside the training images, the better: each copy found multiplies the p-value by |T|/(|T| + |H|).
+    """Which samples are copies of training images, beside real images and samples of the Gaussian denoiser.
 
     Args:
         samples: generated images, (m, *shape); only checked to be finite.
         train: the images the model was trained on, (n, *shape).
-        held_out: images of the same source it has not seen, (n', *shape); without them there is description alone.
+        held_out: images of the same source it has not seen, (n', *shape), those that repeat training images included.
+        gaussian: samples of the training images' own Gaussian denoiser, from the same latents by the same sampler.
+        groups: the group of each training image, (n,), if they come in groups.
+        held_out_groups: the same of held-out images, (n',).
+        exchangeable: whether held-out images may stand for new training images; else they are no control.
         mirrored: whether to look for mirrored copies.
         shifts: pixels by which copies may be shifted, in either direction along each axis; () for none.
-        augment: "flip" for a model that was trained on mirrored images, too.
-        threshold: of d₁/d₂ and of the copy tests, above 0 and below 1.
-        false_discovery: the admissible share of wrong pairs, above 0 and below 1.
-        level: the p-value up to which there is an alarm.
-        permutations: random labellings behind each p-value.
+        parts: whether to look for copied halves, quarters and centres.
+        flip: whether the model was trained on mirror images, too.
         duplicate_rmse: root mean square difference up to which two images are the same.
-        seed: fixes everything random.
+        seed: decides which images are controls where there are more than enough.
         bounds: admissible values of float `train` and `held_out`, or None.
         device: where to look for neighbours; None is where `train` is.
-        progress: show progress bars.
+        progress: show a progress bar.
 
     Returns:
-        Neighbours, scores, tests and pairs.
+        Comparisons, named copies and scores.
 
     Raises:
         ConfigError: if an option is out of its range.
@@ -189,105 +174,193 @@ def find_copies(
     >>> images = torch.rand(300, 1, 6, 6, generator=torch.Generator().manual_seed(0))
     >>> samples = torch.cat([images[:30].flip(-1), images[200:]])
     >>> copies = find_copies(samples, images[:100], images[100:200])
-    >>> copies.alarm, len(copies.pairs), str(copies.pairs[0].transformation)
+    >>> copies.exist, len(copies.counts), str(copies.copies[0].transformation)
     (True, 30, 'mirrored')
     """
     generated, known, unseen = compared_sets(
-        samples, train, held_out, threshold=threshold, duplicate_rmse=duplicate_rmse, bounds=bounds
+        samples, train, held_out, threshold=COPY_RATIO, duplicate_rmse=duplicate_rmse, bounds=bounds
     )
     generated, known = resident(generated, device), resident(known, device)
     unseen = None if unseen is None else resident(unseen, device)
-    tolerance = duplicate_rmse * math.sqrt(known[0].numel())
-    families = families_of(known.ndim == 4, mirrored=mirrored, shifts=shifts, augment=augment)
-    where: dict[str, Any] = {"device": device, "progress": progress}
-    repeats = duplicates(known, tolerance=tolerance, **where)
-    shared = torch.empty(0, 2, dtype=torch.long)
+    where: dict[str, Any] = {"rmse": duplicate_rmse, "device": device}
+    overlap = torch.zeros(0, dtype=torch.bool)
     if unseen is not None:
-        shared = duplicates(known, unseen, tolerance=tolerance, **where)
-        unseen, _ = without_repeats(unseen, duplicates(unseen, tolerance=tolerance, **where))
-    pool = Pool(*without_repeats(known, repeats), unseen, families, device)
-
-    found = {family: pool.in_train(generated, family) for family in track(pool.families, enabled=progress)}
-    neighborhoods = {}
-    if unseen is not None:
-        neighborhoods = {family: pool.neighborhood(generated, family, near) for family, near in found.items()}
-    options = {"threshold": threshold, "false_discovery": false_discovery}
-    tests = {
-        family: judge_neighborhood(near, **options, permutations=permutations, seed=seed)
-        for family, near in neighborhoods.items()
-    }
-    first, indices, _ = found["plain"]
-    gl, gl_held_out, close_held_out = gl_score(generated, first[:, 0]), None, None
-    if unseen is not None:
-        from_unseen = pool.in_train(unseen, "plain", 2)[0]
-        gl_held_out, close_held_out = gl_score(unseen, from_unseen[:, 0]), _share_close(from_unseen, threshold)
-    told_apart = identifiable_images(indices[:, 0], pool.train, tolerance, seed, where)
+        overlap = overlapping(known, unseen, groups, held_out_groups, **where)
+    families = families_of(known.shape[1:], mirrored=mirrored, shifts=shifts, parts=parts, flip=flip)
+    search = _Search(
+        samples=generated,
+        train=known,
+        held_out=unseen if exchangeable else None,
+        gaussian=None if gaussian is None else gather(gaussian, bounds=None, name="gaussian"),
+        groups=groups,
+        overlap=overlap,
+        n_families=len(families),
+        where=where,
+        seed=seed,
+    )
+    everyone = torch.arange(len(generated))
+    whole = [family for family in families if not family.is_part]
+    matches = {family.name: search.match(family, everyone) for family in track(whole, label="copies", enabled=progress)}
+    named = _whole_copies(matches.values())
+    rest = torch.tensor([index for index in everyone.tolist() if index not in named], dtype=torch.long)
+    if len(rest):
+        looked_for = track([family for family in families if family.is_part], label="parts", enabled=progress)
+        matches |= {family.name: search.match(family, rest) for family in looked_for}
+    comparisons = [one for found in matches.values() for one in found.comparisons()]
+    without_overlap = [one for found in matches.values() for one in found.comparisons(with_overlap=False)]
+    plain, two_set = matches[PLAIN], None
+    if unseen is not None and exchangeable and not bool(overlap.all()):
+        two_set = _two_set(plain.originals, generated, unseen, held_out_groups, overlap, where, seed)
     return Copies(
-        **_nearest_of_all(pool, found),
-        gl=gl,
-        gl_held_out=gl_held_out,
-        gl_relative=None if gl_held_out is None else estimate_ratio(gl, gl_held_out),
-        ratio_fraction=_share_close(first, threshold),
-        ratio_fraction_held_out=close_held_out,
-        identifiable=proportion_estimate(int(told_apart.sum()), len(told_apart)),
-        tests={family: replace(test, copied=pool.kept[test.copied]) for family, test in tests.items()},
-        pairs=_pairs(pool, found, tests, level),
-        train_duplicates=repeats,
-        shared_duplicates=shared,
-        neighborhoods=neighborhoods,
-        pool=pool,
-        threshold=threshold,
-        level=level,
-        permutations=permutations,
+        matches=matches,
+        comparisons=comparisons,
+        overlap_decides=not any(one.convicts for one in comparisons) and any(one.convicts for one in without_overlap),
+        copies=sorted(named.values(), key=lambda copy: (copy.ratio, copy.sample)),
+        part_copies=[copy for found in matches.values() if found.family.is_part for copy in _named(found)],
+        share=_share(matches.values()),
+        gl=gl_score(generated, plain.samples.first),
+        gl_held_out=None if unseen is None else gl_score(unseen, plain.originals.nearest(unseen).first),
+        two_set=two_set,
     )
 
 
-def _ratios(distances: Tensor) -> Tensor:
-    """d₁/d₂, NaN where there is no second image; d₁ = d₂ = 0 has ratio 1."""
-    if distances.shape[1] < 2:
-        return torch.full((len(distances),), math.nan, dtype=torch.float64)
-    first, second = distances[:, 0], distances[:, 1]
-    return torch.where(second > 0, first / second, 1.0)
+def overlapping(
+    train: Tensor,
+    held_out: Tensor,
+    groups: Int[Tensor, "n"] | None = None,
+    held_out_groups: Int[Tensor, "m"] | None = None,
+    *,
+    rmse: float = DUPLICATE_RMSE,
+    device: torch.device | str | None = None,
+) -> Bool[Tensor, "m"]:
+    """Which held-out images repeat a training image, or are of a group with training images, (m,)."""
+    overlap = torch.zeros(len(held_out), dtype=torch.bool)
+    tolerance = rmse * math.sqrt(train[0].numel())
+    overlap[duplicates(train, held_out, tolerance=tolerance, device=device)[:, 1]] = True
+    if groups is not None and held_out_groups is not None:
+        overlap |= torch.isin(held_out_groups.cpu(), groups.cpu())
+    return overlap
 
 
-def _share_close(distances: Tensor, threshold: float) -> Estimate:
-    close = _ratios(distances) < threshold
-    return proportion_estimate(int(close.sum()), len(close))
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """What is held up against the originals, in any family."""
+
+    samples: Tensor
+    train: Tensor
+    held_out: Tensor | None
+    gaussian: Tensor | None
+    groups: Tensor | None
+    overlap: Tensor
+    n_families: int
+    where: dict[str, Any]
+    seed: int
+
+    def match(self, family: Family, rows: Int[Tensor, "s"]) -> FamilyMatches:
+        """Samples in `rows`, and all controls, held up against the originals in a family."""
+        known = family.crop(self.train)
+        originals = Originals.of(known, self.groups, **self.where)
+        how: dict[str, Any] = {"transformations": family.transformations}
+        most = max(_LEAST_CONTROLS, 2 * len(self.samples))
+        once = originals.unique[originals.of_image[originals.kept]].nonzero()[:, 0]
+        once = once[draw_order(self.seed, len(once), stream="original controls")[:most]] if len(once) else once
+        held_out, new = None, torch.empty(0, dtype=torch.long)
+        if self.held_out is not None:
+            new = draw_order(self.seed, len(self.held_out), stream="held-out controls")[:most]
+            held_out = originals.nearest(family.crop(self.held_out[new.to(self.held_out.device)]), **how)
+        return FamilyMatches(
+            family=family,
+            originals=originals,
+            rows=rows,
+            samples=originals.nearest(family.crop(self.samples[rows.to(self.samples.device)]), **how),
+            held_out=held_out,
+            overlap=self.overlap[new],
+            others=originals.without_themselves(once, **how),
+            gaussian=None if self.gaussian is None else originals.nearest(family.crop(self.gaussian), **how),
+            level=_LEVEL,
+            n_families=self.n_families,
+            tolerance=self.where["rmse"] * math.sqrt(known[0].numel()),
+        )
 
 
-def _nearest_of_all(pool: Pool, found: dict[str, tuple[Tensor, Tensor, Tensor]]) -> dict[str, Any]:
-    """Of each sample, the nearest training image under any transformation; of equally near ones, the plain one."""
-    families = list(found)
-    distances = torch.stack([found[family][0][:, 0] for family in families])
-    best = distances.argmin(0)
-    rows = torch.arange(len(best))
-    which = torch.stack([found[family][2][:, 0] for family in families])[best, rows].tolist()
-    return {
-        "nearest": pool.kept[torch.stack([found[family][1][:, 0] for family in families])[best, rows]],
-        "distances": distances[best, rows],
-        "ratios": torch.stack([_ratios(found[family][0]) for family in families])[best, rows],
-        "matched": tuple(pool.families[families[f]][w] for f, w in zip(best.tolist(), which, strict=True)),
-    }
-
-
-def _pairs(
-    pool: Pool, found: dict[str, tuple[Tensor, Tensor, Tensor]], tests: dict[str, CopyTest], level: float
-) -> list[Pair]:
-    """The samples named, each in the family in which it lies nearest to its image."""
-    pixels = math.sqrt(pool.train[0].numel())
-    named: dict[int, Pair] = {}
-    for family, test in tests.items():
-        if len(tests) * test.p_value > level:
+def _named(found: FamilyMatches) -> list[Copy]:
+    """The samples named in a family, for each kind of original that convicts there."""
+    copies = []
+    for comparison in found.comparisons():
+        if not comparison.convicts:
             continue
-        distances, _, which = found[family]
-        for sample, image in zip(test.copies.tolist(), test.copied.tolist(), strict=True):
-            pair = Pair(
-                sample,
-                int(pool.kept[image]),
-                pool.families[family][int(which[sample, 0])],
-                float(distances[sample, 0]) / pixels,
-                float(test.ratios[sample]),
+        ratios = found.samples.ratio.masked_fill(~found.of_kind(found.samples, comparison.kind), math.inf)
+        decoys = found.real_ratios(comparison.kind)
+        limit = _admissible_ratio(ratios, decoys, comparison)
+        pixels = math.sqrt(found.originals.images[0].numel())
+        for row in (ratios < limit).nonzero()[:, 0].tolist():
+            one = found.samples
+            copies.append(
+                Copy(
+                    sample=int(found.rows[row]),
+                    image=int(one.image[row]),
+                    original=int(one.original[row]),
+                    family=found.family.name,
+                    transformation=found.family.transformations[int(one.transformation[row])],
+                    rmse=float(one.first[row]) / pixels,
+                    ratio=float(ratios[row]),
+                )
             )
-            if sample not in named or pair.rmse < named[sample].rmse:
-                named[sample] = pair
-    return sorted(named.values(), key=lambda pair: (pair.ratio, pair.sample))
+    return copies
+
+
+def _admissible_ratio(ratios: Float[Tensor, "s"], decoys: Float[Tensor, "c"], comparison: Comparison) -> float:
+    """The largest u ≤ 1/3 with (copies expected by chance below u)/#{ratios < u} ≤ .1.
+
+    By chance the samples would have as large a share below u as real images have, decoys and coincident repeats alike.
+    """
+    count, n = len(ratios), max(comparison.real.count, 1)
+    repeats = comparison.real.copies - int((decoys < COPY_RATIO).sum())  # coincidences that no ratio is known of
+    targets, decoys = ratios[ratios < COPY_RATIO].sort().values, decoys.sort().values
+    below = torch.arange(1, len(targets) + 1)
+    expected = count * (torch.searchsorted(decoys, targets, right=True) + repeats) / n
+    admissible = (expected <= _FALSE_DISCOVERY * below).nonzero()
+    if not len(admissible):
+        return 0.0
+    last = int(admissible.max())
+    return COPY_RATIO if last + 1 == len(targets) else float(targets[last + 1])
+
+
+def _whole_copies(found: Iterable[FamilyMatches]) -> dict[int, Copy]:
+    """The samples named as whole copies, each in the family in which it lies nearest to its original."""
+    named: dict[int, Copy] = {}
+    for copy in (copy for family in found if not family.family.is_part for copy in _named(family)):
+        if copy.sample not in named or copy.rmse < named[copy.sample].rmse:
+            named[copy.sample] = copy
+    return named
+
+
+def _share(matches: Iterable[FamilyMatches]) -> Estimate:
+    """The share of samples that are whole copies by the rule: plain ones, or in a family that convicts."""
+    counted = [
+        found.samples.copied
+        for found in matches
+        if not found.family.is_part and (found.family.name == PLAIN or any(one.convicts for one in found.comparisons()))
+    ]
+    copied = torch.stack(counted).any(0)
+    return proportion_estimate(int(copied.sum()), len(copied))
+
+
+def _two_set(
+    originals: Originals,
+    samples: Tensor,
+    held_out: Tensor,
+    groups: Int[Tensor, "m"] | None,
+    overlap: Bool[Tensor, "m"],
+    where: dict[str, Any],
+    seed: int,
+) -> CopyTest:
+    """The two-set copy test of originals against held-out images without repeats; what is permuted are originals."""
+    new = (~overlap).nonzero()[:, 0]
+    others = Originals.of(held_out[new.to(held_out.device)], None if groups is None else groups[new], **where)
+    found = []
+    for pool in (originals, others):
+        distances, indices = nearest(samples, pool.images, min(NEIGHBORS, len(pool.images)), device=where["device"])
+        found.append((distances, pool.of_image[pool.kept[indices]]))
+    neighborhood = pool_neighborhood(found[0], found[1], originals.count, others.count)
+    return judge_neighborhood(neighborhood, false_discovery=_FALSE_DISCOVERY, seed=seed)

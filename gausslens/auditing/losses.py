@@ -33,7 +33,7 @@ from ..measures.intervals import Estimate, mean_estimate, mean_interval, ratio_i
 from ..noise import as_sigmas, draw_noise, draw_order
 from ..progress import track
 from .baseline import Baseline, images_used
-from .twosample import auc_estimate, difference_estimate, permutation_p_values, quotient_estimate
+from ..measures.two_sample import auc_estimate, difference_estimate, permutation_p_values, quotient_estimate
 
 GAUSSIAN, MULTIDELTA, BASELINE = "gaussian", "multidelta", "baseline"
 DEFAULT_NOISES, DEFAULT_IMAGES = 16, 200

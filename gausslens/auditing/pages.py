@@ -17,7 +17,7 @@ from .auditee import Auditee
 from .rules import THRESHOLDS
 from .running import Audit
 from .telling import advice, detectable, sentence, summary, title
-from .transformations import Transformation
+from ..measures.transformations import Transformation
 
 _NOISE = Axis("noise level σ", log=True)
 _NAMES = {"network": "the model", "gaussian": "Gaussian", "multidelta": "multi-delta", "baseline": "baseline"}

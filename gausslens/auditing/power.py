@@ -19,7 +19,7 @@ from ..measures.copying import identifiable_images
 from ..measures.twoset import Neighborhood, fewest_copies, judge_neighborhood, may_count
 from ..noise import draw_noise, draw_order, generator
 from .copies import Copies
-from .transformations import MIRRORED, Transformation
+from ..measures.transformations import MIRRORED, Transformation
 
 _MOST_PLANTED = 512
 _LARGEST_SHARE = 0.2

@@ -41,7 +41,14 @@ THRESHOLDS = {
     ),
     "noisy": Threshold(0.9, "intermediate levels: the baseline leaves less of the noise, and of the images' variance"),
     "copies": Threshold(0.5, "most samples: our choice"),
-    "some copies": Threshold(0.01, "the smallest share that 2,000 samples show reliably (two-set copy test)"),
-    "p": Threshold(0.001, "level of the copy test: at most one false alarm in a thousand audits"),
+    "p": Threshold(0.001, "level at which copies exist: at most one false alarm in a thousand audits"),
+    "few originals": Threshold(5, "copied originals below which a collapsed generator may be at work: our choice"),
+    "rare": Threshold(0.01, "share of real images that are copies by chance, below which few originals convict, too"),
+    "false discovery": Threshold(0.1, "admissible share of wrong names among those named"),
+    "exchangeable": Threshold(0.0005, "p-value at which training and held-out images are no draws of one law"),
+    "auc": Threshold(
+        0.6, "AUC of the loss above which it leaks membership: a filter of few images stays below or is named"
+    ),
+    "tpr": Threshold(0.02, "share of training images recognised at 1 % of false alarms, twice what chance gives"),
 }
 """All numbers that decide, tuned on the tuning part of the ladder and not on what it is scored on (benchmarks/ladder.py)."""

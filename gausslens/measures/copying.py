@@ -21,13 +21,11 @@ from ..images import Bounds, gather
 from ..noise import draw_order
 from .intervals import Estimate, mean_estimate, proportion_estimate
 from .neighbors import duplicates, nearest, paired_distances
+from .originals import DUPLICATE_RMSE, Originals
 from .twoset import CopyTest, copy_test
 
 MEMORIZED = 0.05
 """Share of copies among a network's samples above which it memorises."""
-
-DUPLICATE_RMSE = 2 / 255
-"""Root mean square difference up to which two images are the same: one grey level of 8 bits."""
 
 # How many training images say what a usual distance between neighbours is.
 _REFERENCE_IMAGES = 1000
@@ -177,8 +175,10 @@ def memorization(
     )
     where: dict[str, Any] = {"device": device, "progress": progress}
     tolerance = duplicate_rmse * math.sqrt(known[0].numel())
-    indices, first, second = distinct_neighbors(generated, known, tolerance, where)
-    gl = gl_score(generated, first)
+    repeats = duplicates(known, tolerance=tolerance, **where)
+    originals = Originals.of(known, repeats=repeats, device=device)
+    match = originals.nearest(generated, progress=progress)
+    gl = gl_score(generated, match.first)
     gl_held_out = gl_relative = tested = None
     shared = torch.empty(0, 2, dtype=torch.long)
     if unseen is not None:
@@ -197,54 +197,21 @@ def memorization(
             **where,
         )
     return Memorization(
-        nearest=indices,
-        distances=first,
-        second_distances=second,
+        nearest=match.image,
+        distances=match.first,
+        second_distances=match.second,
         gl=gl,
         gl_held_out=gl_held_out,
         gl_relative=gl_relative,
-        ratio_fraction=proportion_estimate(int((first < threshold * second).sum()), len(first)),
-        identifiable=identifiable_images(indices, known, tolerance, seed, where),
+        ratio_fraction=proportion_estimate(int((match.ratio < threshold).sum()), len(match.ratio)),
+        identifiable=identifiable_images(match.image, originals, seed),
         copy_test=tested,
-        train_duplicates=duplicates(known, tolerance=tolerance, **where),
+        train_duplicates=repeats,
         shared_duplicates=shared,
         n_train=len(known),
         n_held_out=0 if unseen is None else len(unseen),
         threshold=threshold,
     )
-
-
-def distinct_neighbors(
-    queries: Tensor, images: Tensor, tolerance: float, where: dict[str, Any]
-) -> tuple[Int[Tensor, "m"], Float[Tensor, "m"], Float[Tensor, "m"]]:
-    """The nearest image to each query, and the nearest that is another one.
-
-    Args:
-        queries: (m, *shape).
-        images: where to look, (n, *shape).
-        tolerance: distance up to which two images are the same.
-        where: options of `nearest`: device and progress.
-
-    Returns:
-        The index of the nearest image, its distance, and the distance of the nearest image further than `tolerance` from
-        that one, NaN where there is none; each (m,).
-    """
-    second = torch.full((len(queries),), math.nan, dtype=torch.float64)
-    open_queries = torch.arange(len(queries))
-    k = min(2, len(images))
-    distances, indices = nearest(queries, images, k, **where)
-    nearest_indices, first = indices[:, 0], distances[:, 0]
-    while True:
-        for column in range(1, k):
-            apart = paired_distances(images[indices[:, column]], images[indices[:, 0]]) > tolerance
-            second[open_queries[apart]] = distances[apart, column]
-            open_queries, distances, indices = open_queries[~apart], distances[~apart], indices[~apart]
-            if len(open_queries) == 0:
-                break
-        if len(open_queries) == 0 or k == len(images):
-            return nearest_indices, first, second
-        k = min(8 * k, len(images))
-        distances, indices = nearest(queries[open_queries], images, k, **where)
 
 
 def gl_score(images: Tensor, distances: Float[Tensor, "m"]) -> Estimate:
@@ -277,13 +244,12 @@ def estimate_ratio(numerator: Estimate, denominator: Estimate) -> Estimate:
     return Estimate(x / y, low, high, numerator.count)
 
 
-def identifiable_images(
-    indices: Int[Tensor, "m"], images: Tensor, tolerance: float, seed: int, where: dict[str, Any]
-) -> Bool[Tensor, "m"]:
-    """Whether images[indices] are further from their nearest distinct neighbour than a tenth of all images are."""
-    usual = draw_order(seed, len(images), stream="identifiable")[:_REFERENCE_IMAGES]
+def identifiable_images(indices: Int[Tensor, "m"], originals: Originals, seed: int) -> Bool[Tensor, "m"]:
+    """Whether images of a set are further from the nearest other original than a tenth of its originals are."""
+    usual = originals.kept[draw_order(seed, len(originals.kept), stream="identifiable")[:_REFERENCE_IMAGES]]
+    place = torch.zeros(len(originals.of_image), dtype=torch.long)
+    place[originals.kept] = torch.arange(len(originals.kept))
     asked, places = torch.cat([usual, indices]).unique(return_inverse=True)
-    _, _, own = distinct_neighbors(images[asked], images, tolerance, where)
-    own = own[places]
+    own = originals.without_themselves(place[asked]).first[places]
     flat = own[: len(usual)].nanquantile(_FLAT_SHARE)
     return own[len(usual) :] > flat

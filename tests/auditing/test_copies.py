@@ -7,7 +7,7 @@ import torch
 
 from gausslens import memorization
 from gausslens.auditing.copies import find_copies
-from gausslens.auditing.transformations import MIRRORED, Transformation
+from gausslens.measures.transformations import MIRRORED, Transformation
 from gausslens.errors import ConfigError, DataError
 from gausslens.images import quantize
 

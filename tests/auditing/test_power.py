@@ -7,7 +7,7 @@ import torch
 
 from gausslens.auditing.copies import find_copies
 from gausslens.auditing.power import PLANTINGS, Planting, PowerCurve, copy_power, identifiable, plant, with_planted
-from gausslens.auditing.transformations import Transformation
+from gausslens.measures.transformations import Transformation
 from gausslens.errors import ConfigError, DataError
 from gausslens.measures.twoset import judge_neighborhood, may_count
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from gausslens.auditing.transformations import Transformation, shifts_by, transformed_neighbors
+from gausslens.measures.transformations import Transformation, shifts_by, transformed_neighbors
 from gausslens.errors import ConfigError
 from gausslens.measures.neighbors import nearest
 

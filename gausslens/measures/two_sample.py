@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from .._typing import Float
-from ..measures.intervals import Estimate, proportion_estimate, student_quantile
 from ..noise import generator
+from .intervals import Estimate, proportion_estimate, student_quantile
 
 _CHUNK_LABELS = 1 << 22
 

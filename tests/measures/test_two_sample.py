@@ -4,7 +4,7 @@ import pytest
 import torch
 from scipy import stats
 
-from gausslens.auditing.twosample import auc_estimate, difference_estimate, permutation_p_values, quotient_estimate
+from gausslens.measures.two_sample import auc_estimate, difference_estimate, permutation_p_values, quotient_estimate
 
 
 def _normal(n, seed, shift=0.0):

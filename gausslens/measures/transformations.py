@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ConfigError
-from ..measures.neighbors import nearest
+from .neighbors import nearest
 
 _ROUNDED_UP = 1 + 1e-12
 

@@ -1,0 +1,236 @@
+"""Can it be judged? Whether training and held-out images are draws of one law, tested without the model.
+
+Everything that compares a model's losses on both sets assumes that membership is a fair label: that any of the images might
+as well have been in the other set. If held-out images are of other classes, another source, or prepared otherwise, a model
+that copies nothing has different losses on them, too. Two statistics see such a difference, each with a permutation
+p-value that is exact if the label is fair:
+
+    neighbours   in the leading principal components, how often the three nearest images of an image are of its own set.
+                 Sees other contents: classes, sources, and images that come in groups which nobody named.
+    detail       b_σ(x) = ‖x − D(x; σ)‖²/d, what a Wiener filter of other images takes away from an image without noise, at
+                 eight σ: the variance that it has in excess of the components that survive. The largest rank-sum |z| over σ.
+                 Sees contrast (large σ) and blur, noise, compression or another resizing (small σ).
+
+The unit is an original: images that repeat one another count once, as an image of the set that a fair draw among them names,
+and so does a group. The filters are fitted to halves that do not know the sets, and each image is filtered by the other
+half's.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .._typing import Bool, Float, Int
+from ..denoisers.gaussian import GaussianDenoiser
+from ..images import dequantize
+from ..measures.neighbors import resident
+from ..measures.originals import DUPLICATE_RMSE, Originals
+from ..noise import draw_order, generator
+from .baseline import shrunk_filter
+from .thresholds import THRESHOLDS
+
+PERMUTATIONS = 9999
+_LEVEL = THRESHOLDS["exchangeable"].value
+_NEIGHBORS, _COMPONENTS = 3, 32
+_MOST_UNITS, _MOST_NUMBERS, _FEWEST_UNITS = 2000, 1 << 22, 10
+_LEVELS = 8
+_CHUNK_LABELS = 1 << 23
+
+
+@dataclass(frozen=True)
+class Exchangeability:
+    """Whether two sets of images may be draws of one law.
+
+    Attributes:
+        neighbors_p: p-value of the share of neighbours of the own set.
+        neighbors_share: that share, in units of what chance gives.
+        detail_p: p-value of the largest difference in detail.
+        detail_ratio: held-out images' median b_σ in units of training images', where they differ most.
+        detail_sigma: that σ, in units of the images' standard deviation.
+        n_train: originals of the training set that were compared.
+        n_held_out: the same of the held-out set.
+    """
+
+    neighbors_p: float
+    neighbors_share: float
+    detail_p: float
+    detail_ratio: float
+    detail_sigma: float
+    n_train: int
+    n_held_out: int
+
+    @property
+    def refused(self) -> str | None:
+        """What differs, in a sentence; None if nothing is seen to."""
+        found = []
+        if self.detail_p <= _LEVEL:
+            fewer = self.detail_ratio < 1
+            if self.detail_sigma >= 1:
+                what = "less contrast" if fewer else "more contrast"
+            else:
+                what = "less fine detail (blurred, compressed or resized?)" if fewer else "more fine detail or noise"
+            found.append(f"held-out images have {what} than training images, {self.detail_ratio:.2g} times (p = {self.detail_p:.2g})")
+        if self.neighbors_p <= _LEVEL:
+            found.append(
+                "they differ in content: an image's nearest images are of its own set "
+                f"{self.neighbors_share:.2g} times as often as by chance (p = {self.neighbors_p:.2g}); other classes, another "
+                "source, or images of one group (--groups)?"
+            )
+        if not found:
+            return None
+        return f"training and held-out images are no draws of one law: {'; and '.join(found)}."
+
+
+def check_exchangeability(
+    train: Tensor,
+    held_out: Tensor,
+    groups: Int[Tensor, "n"] | None = None,
+    held_out_groups: Int[Tensor, "m"] | None = None,
+    *,
+    rmse: float = DUPLICATE_RMSE,
+    permutations: int = PERMUTATIONS,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    progress: bool = False,
+) -> Exchangeability | None:
+    """Whether training and held-out images may be draws of one law.
+
+    Args:
+        train: (n, *shape), uint8 or finite floats.
+        held_out: (m, *shape).
+        groups: the group of each training image, (n,), if they come in groups.
+        held_out_groups: the same of held-out images, (m,); one number is one group in both sets.
+        rmse: root mean square difference up to which two images are the same.
+        permutations: labellings behind either p-value.
+        seed: fixes everything random.
+        device: where to compute; None is where `train` is.
+        progress: show a progress bar.
+
+    Returns:
+        What was found; None if one of the sets has fewer than ten originals, of which nobody could tell.
+
+    >>> images = torch.rand(400, 1, 6, 6, generator=torch.Generator().manual_seed(0))
+    >>> check_exchangeability(images[:200], images[200:]).refused is None
+    True
+    >>> "contrast" in check_exchangeability(images[:200], 0.5 * images[200:]).refused
+    True
+    """
+    pool = torch.cat([train.cpu(), held_out.cpu()])
+    labels = torch.arange(len(pool)) < len(train)
+    units = None
+    if groups is not None and held_out_groups is not None:
+        units = torch.cat([groups.cpu(), held_out_groups.cpu()])
+    originals = Originals.of(pool, units, rmse=rmse, device=device, progress=progress)
+    chosen = _representatives(originals, labels, pool[0].numel(), seed)
+    own = labels[chosen]
+    if min(int(own.sum()), int((~own).sum())) < _FEWEST_UNITS:
+        return None
+    images = dequantize(resident(pool[chosen], device)).flatten(1)
+    if device is not None:
+        images = images.to(device)
+    shuffled = _labels(own, permutations, seed)
+    share, neighbors_p = _compare_neighbors(images, own, shuffled, seed)
+    detail_p, ratio, sigma = _compare_detail(images, own, shuffled, seed)
+    return Exchangeability(neighbors_p, share, detail_p, ratio, sigma, int(own.sum()), int((~own).sum()))
+
+
+def _representatives(originals: Originals, labels: Bool[Tensor, "N"], dim: int, seed: int) -> Int[Tensor, "k"]:
+    """One image of each original, by a draw that knows no labels; at most so many of either set."""
+    order = draw_order(seed, len(labels), stream="exchangeability")
+    first = torch.full((originals.count,), len(order))
+    first.scatter_reduce_(0, originals.of_image[order], torch.arange(len(order)), "amin")
+    drawn = order[first[first < len(order)].sort().values]
+    most = max(500, min(_MOST_UNITS, _MOST_NUMBERS // dim))
+    return torch.cat([drawn[labels[drawn]][:most], drawn[~labels[drawn]][:most]])
+
+
+def _labels(own: Bool[Tensor, "k"], permutations: int, seed: int) -> Bool[Tensor, "p k"]:
+    """Random labellings with as many members."""
+    count, members = len(own), int(own.sum())
+    parts, step = [], max(1, _CHUNK_LABELS // count)
+    for start in range(0, permutations, step):
+        draws = min(step, permutations - start)
+        keys = torch.rand(draws, count, generator=generator(seed, "exchangeability labels", start))
+        chosen = keys.argsort(1)[:, :members]
+        parts.append(torch.zeros(draws, count, dtype=torch.bool).scatter_(1, chosen, True))
+    return torch.cat(parts)
+
+
+def _compare_neighbors(
+    images: Float[Tensor, "k d"], own: Bool[Tensor, "k"], shuffled: Bool[Tensor, "p k"], seed: int
+) -> tuple[float, float]:
+    """The share of neighbours of the own set in units of chance, and its p-value."""
+    count = len(images)
+    components = _leading_components(images, seed)
+    distances = torch.cdist(components, components).fill_diagonal_(math.inf)
+    near = distances.topk(min(_NEIGHBORS, count - 1), largest=False).indices.cpu()
+    observed = int((own[near] == own[:, None]).sum())
+    # Matches of the labels l and of their complements: Σ l_i l_j + (1 − l_i)(1 − l_j) over pairs (i, j) of neighbours.
+    pointed = torch.zeros(count).index_add_(0, near.flatten(), torch.ones(near.numel()))
+    null = []
+    for labels in shuffled.split(max(1, _CHUNK_LABELS // (8 * count))):
+        members = labels.float()
+        both = sum((members * members[:, near[:, column]]).sum(1) for column in range(near.shape[1]))
+        null.append(near.numel() - near.shape[1] * members.sum(1) - members @ pointed + 2 * both)
+    matches = torch.cat(null)
+    p_value = (1 + int((matches >= observed - 0.5).sum())) / (1 + len(matches))
+    return observed / float(matches.mean()), p_value
+
+
+def _leading_components(images: Float[Tensor, "k d"], seed: int) -> Float[Tensor, "k c"]:
+    """Coordinates in the leading principal components of the pool, which does not know the labels."""
+    centred = (images - images.mean(0)).double()
+    if min(centred.shape) <= 4 * _COMPONENTS:
+        _, _, vectors = torch.linalg.svd(centred, full_matrices=False)
+        return centred @ vectors[:_COMPONENTS].T
+    # Subspace iteration: the leading components are all that is wanted of thousands.
+    start = torch.randn(centred.shape[1], 2 * _COMPONENTS, generator=generator(seed, "leading components")).double()
+    basis = torch.linalg.qr(start.to(centred.device))[0]
+    for _ in range(4):
+        basis = torch.linalg.qr(centred.T @ (centred @ basis))[0]
+    _, _, vectors = torch.linalg.svd(centred @ basis, full_matrices=False)
+    return centred @ (basis @ vectors[:_COMPONENTS].T)
+
+
+def _compare_detail(
+    images: Float[Tensor, "k d"], own: Bool[Tensor, "k"], shuffled: Bool[Tensor, "p k"], seed: int
+) -> tuple[float, float, float]:
+    """The p-value of the largest difference in detail, the ratio there, and σ in units of the standard deviation."""
+    count = len(images)
+    order = draw_order(seed, count, stream="exchangeability halves")
+    halves = order[: count // 2], order[count // 2 :]
+    spread = float((images - images.mean(0)).square().mean().sqrt())
+    sigmas = spread * torch.logspace(-2, 1, _LEVELS, dtype=torch.float64)
+    removed = torch.zeros(2 * _LEVELS, count, dtype=torch.float64)
+    for fitted, filtered in (halves, halves[::-1]):
+        wiener = shrunk_filter(images[fitted.to(images.device)])
+        removed[:, filtered] = _removed(wiener, images[filtered.to(images.device)], sigmas)
+    ranks = torch.stack([_midranks(row) for row in removed])
+    scale = ranks.std(1).clamp_min(1e-12)
+    standard = ((ranks - ranks.mean(1, keepdim=True)) / scale[:, None]).float()
+    observed = (standard @ own.float()).abs()
+    null = torch.cat([(labels.float() @ standard.T).abs().amax(1) for labels in shuffled.split(1024)])
+    p_value = (1 + int((null >= float(observed.max()) - 1e-4).sum())) / (1 + len(null))
+    level = int(observed.argmax())
+    known, new = removed[level][own].median(), removed[level][~own].median()
+    return p_value, float(new / known.clamp_min(1e-300)), float(sigmas[level % _LEVELS]) / max(spread, 1e-300)
+
+
+def _removed(wiener: GaussianDenoiser, images: Float[Tensor, "k d"], sigmas: Float[Tensor, "s"]) -> Float[Tensor, "2s k"]:
+    """What the filter takes away from images without noise: b_σ(x) at each σ, then the square of its lower quartile."""
+
+    def of_part(part: Tensor) -> Tensor:
+        away = [(wiener(part, float(sigma)) - part).abs().cpu() for sigma in sigmas]
+        energies = [one.double().square().mean(1) for one in away]
+        quartiles = [one.kthvalue(max(1, one.shape[1] // 4), 1).values.double().square() for one in away]
+        return torch.stack(energies + quartiles)
+
+    with torch.no_grad():
+        return torch.cat([of_part(part) for part in images.split(1024)], 1)
+
+
+def _midranks(values: Float[Tensor, "k"]) -> Float[Tensor, "k"]:
+    ordered = values.sort().values
+    return (torch.searchsorted(ordered, values) + torch.searchsorted(ordered, values, right=True) + 1).double() / 2

@@ -1,0 +1,232 @@
+"""The copy rule: what one original is, and which images are copies of one.
+
+Images within 2/255 RMSE of one another are one original, and so are images of one group (the slices of a patient, the
+frames of a video). An image x is a copy of its nearest original if
+
+    d₁ < d₂/3,     d₁ its distance to that original, d₂ to the next one.
+
+Both distances may be taken under transformations of the originals (see `transformations`). Real new images satisfy the rule
+now and then, and images of few degrees of freedom do so often: a share of copies means something beside that of real images
+by the same rule alone.
+
+Reference for the ratio: Gu, Du, Pang, Li, Lin, Wang (2023), arXiv:2310.02664; near-duplicates and groups are ours.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._typing import Bool, Float, Int
+from .neighbors import duplicates, nearest
+from .transformations import Transformation, transformed_neighbors
+
+COPY_RATIO = 1 / 3
+"""The ratio d₁/d₂ below which an image is a copy."""
+
+DUPLICATE_RMSE = 2 / 255
+"""Root mean square difference up to which two images are the same: one grey level of 8 bits."""
+
+_NO_ORIGINAL = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """The original nearest to each of m images; tensors are on the CPU.
+
+    Attributes:
+        image: index of the nearest image, in the set as it was given, (m,).
+        original: the original it belongs to, (m,).
+        first: d₁, the distance to it, (m,).
+        second: d₂, the distance to the next original, (m,); NaN where there is none.
+        transformation: which of the transformations brings that image nearest, (m,).
+    """
+
+    image: Int[Tensor, "m"] = field(repr=False)
+    original: Int[Tensor, "m"] = field(repr=False)
+    first: Float[Tensor, "m"] = field(repr=False)
+    second: Float[Tensor, "m"] = field(repr=False)
+    transformation: Int[Tensor, "m"] = field(repr=False)
+
+    @property
+    def ratio(self) -> Float[Tensor, "m"]:
+        """d₁/d₂; 1 where both are 0, NaN where there is no second original."""
+        ratio = self.first / self.second
+        return torch.where((self.first == 0) & (self.second == 0), 1.0, ratio)
+
+    @property
+    def copied(self) -> Bool[Tensor, "m"]:
+        """Which are copies by the rule."""
+        return self.ratio < COPY_RATIO
+
+    def __getitem__(self, rows: Tensor) -> "Match":
+        return Match(
+            *(getattr(self, name)[rows] for name in ("image", "original", "first", "second", "transformation"))
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Originals:
+    """A set of images as originals, each with the images that repeat it.
+
+    Attributes:
+        images: one image of each run of near-duplicates, (n, *shape).
+        kept: their indices in the set as it was given, (n,).
+        of_image: the original of each image of the set as it was given, (N,).
+        standing: how often each original stands in the set, (o,): its near-duplicates are counted, but a group once.
+        device: where to look for neighbours; None is where the images are.
+    """
+
+    images: Tensor = field(repr=False)
+    kept: Int[Tensor, "n"] = field(repr=False)
+    of_image: Int[Tensor, "N"] = field(repr=False)
+    standing: Int[Tensor, "o"] = field(repr=False)
+    device: torch.device | str | None
+
+    @classmethod
+    def of(
+        cls,
+        images: Tensor,
+        groups: Int[Tensor, "N"] | None = None,
+        *,
+        repeats: Int[Tensor, "p 2"] | None = None,
+        rmse: float = DUPLICATE_RMSE,
+        device: torch.device | str | None = None,
+        progress: bool = False,
+    ) -> "Originals":
+        """The originals of a set of images.
+
+        Args:
+            images: (N, *shape), uint8 or finite floats.
+            groups: the group of each image, (N,); None puts each into one of its own.
+            repeats: pairs of near-duplicates, as `duplicates` finds them; None looks for them.
+            rmse: root mean square difference up to which two images are the same.
+            device: where to look for neighbours; None is where the images are.
+            progress: show a progress bar.
+
+        Returns:
+            The originals.
+
+        >>> images = torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.0, 0.001], [3.0, 3.0]])
+        >>> Originals.of(images).standing.tolist()
+        [2, 1, 1]
+        """
+        tolerance = rmse * math.sqrt(images[0].numel())
+        if repeats is None:
+            repeats = duplicates(images, tolerance=tolerance, device=device, progress=progress)
+        count = len(images)
+        units = torch.arange(count) if groups is None else torch.unique(groups.cpu(), return_inverse=True)[1]
+        of_unit = _components(units[repeats], int(units.max()) + 1)
+        of_image = of_unit[units]
+        # A group stands once however many images it has, so what is counted are units.
+        standing = torch.bincount(of_unit)
+        first = torch.ones(count, dtype=torch.bool)
+        first[repeats[:, 1]] = False
+        kept = first.nonzero()[:, 0]
+        distinct = images if len(kept) == count else images[kept.to(images.device)]
+        return cls(distinct, kept, of_image, standing, device)
+
+    @property
+    def count(self) -> int:
+        """How many originals there are."""
+        return len(self.standing)
+
+    @property
+    def unique(self) -> Bool[Tensor, "o"]:
+        """Which originals stand in the set once."""
+        return self.standing == 1
+
+    def nearest(
+        self,
+        queries: Tensor,
+        *,
+        own: Int[Tensor, "m"] | None = None,
+        transformations: Sequence[Transformation] = (Transformation(),),
+        progress: bool = False,
+    ) -> Match:
+        """The nearest original of each image, and how far the next one is.
+
+        Args:
+            queries: images, (m, *shape).
+            own: an original of each that does not count, such as the image's own, (m,); None leaves none out.
+            transformations: what may have been done to the originals.
+            progress: show a progress bar.
+
+        Returns:
+            The matches.
+        """
+        m, n = len(queries), len(self.kept)
+        left_out = torch.full((m,), _NO_ORIGINAL) if own is None else own.cpu()
+        groups = self.of_image[self.kept]
+        found = Match(
+            image=torch.full((m,), _NO_ORIGINAL),
+            original=torch.full((m,), _NO_ORIGINAL),
+            first=torch.full((m,), math.nan, dtype=torch.float64),
+            second=torch.full((m,), math.nan, dtype=torch.float64),
+            transformation=torch.zeros(m, dtype=torch.long),
+        )
+        rows, k = torch.arange(m), min(n, 2 if own is None else 3)
+        while len(rows):
+            asked = queries if len(rows) == m else queries[rows.to(queries.device)]
+            distances, indices, which = self._search(asked, k, transformations, progress)
+            originals = groups[indices]
+            others = originals != left_out[rows, None]
+            column = others.byte().argmax(1, keepdim=True)
+            here = originals.gather(1, column)
+            beyond = others & (originals != here)
+            known, settled = others.any(1), beyond.any(1)
+            next_column = beyond.byte().argmax(1, keepdim=True)
+            done = rows[known]
+            found.image[done] = self.kept[indices.gather(1, column)[known, 0]]
+            found.original[done] = here[known, 0]
+            found.first[done] = distances.gather(1, column)[known, 0]
+            found.transformation[done] = which.gather(1, column)[known, 0]
+            found.second[rows[settled]] = distances.gather(1, next_column)[settled, 0]
+            if k == n:
+                break
+            rows, k = rows[~settled], min(8 * k, n)  # the nearest were all of one group
+        return found
+
+    def without_themselves(
+        self, chosen: Int[Tensor, "m"], *, transformations: Sequence[Transformation] = (Transformation(),)
+    ) -> Match:
+        """The nearest other original of some of the set's own distinct images.
+
+        Args:
+            chosen: indices into `images`, (m,).
+            transformations: what may have been done to the originals.
+
+        Returns:
+            The matches.
+        """
+        own = self.of_image[self.kept[chosen]]
+        return self.nearest(self.images[chosen.to(self.images.device)], own=own, transformations=transformations)
+
+    def _search(
+        self, queries: Tensor, k: int, transformations: Sequence[Transformation], progress: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        if list(transformations) == [Transformation()]:
+            distances, indices = nearest(queries, self.images, k, device=self.device, progress=progress)
+            return distances, indices, torch.zeros_like(indices)
+        how: dict[str, Any] = {"device": self.device}
+        return transformed_neighbors(queries, self.images, k, transformations, **how)
+
+
+def _components(pairs: Int[Tensor, "p 2"], count: int) -> Int[Tensor, "count"]:
+    """The connected component of each of `count` units that pairs join, numbered by their first unit."""
+    root = list(range(count))
+
+    def find(unit: int) -> int:
+        while root[unit] != unit:
+            root[unit] = root[root[unit]]
+            unit = root[unit]
+        return unit
+
+    for a, b in pairs.tolist():
+        first, second = sorted((find(a), find(b)))
+        root[second] = first
+    roots = torch.tensor([find(unit) for unit in range(count)])
+    return torch.unique(roots, return_inverse=True)[1]
