@@ -24,16 +24,19 @@ from .denoisers.gaussian import GaussianDenoiser
 from .denoisers.moments import Moments
 from .denoisers.multidelta import MultiDeltaDenoiser
 from .denoisers.protocol import Denoiser, call, evaluating, in_batches, placement
-from .errors import DataError
-from .images import Bounds, dequantize
+from .errors import ConfigError, DataError
+from .images import dequantize
 from .measures.evaluation import NoisyInputs
 from .measures.intervals import Estimate, mean_estimate, ratio_interval
 from .measures.originals import DUPLICATE_RMSE, Originals
 from .measures.two_sample import quotient_estimate
-from .noise import as_sigmas, draw_noise, draw_order
+from .noise import as_sigmas, draw_noise, draw_order, karras_sigmas
 from .sampling import sample
+from .watched import Watched
 
 _SEARCHED = (20.0, 0.05, 12)  # noise levels, from and to and how many, among which those that tell most are chosen
+_SAMPLED = (80.0, 0.002)  # noise levels that are sampled through, from and to
+_ROUNDING = 1e-6  # of the ends of a denoiser's range, which may have been float32
 _LEVELS = 3
 _SEARCH_INPUTS = 16
 _WINDOW = 0.5  # of the largest distance between the references
@@ -79,25 +82,6 @@ class Look:
         return cls(**{**value, **found, "gaussian_by_image": tuple(value["gaussian_by_image"])})
 
 
-@dataclass(frozen=True)
-class Watched:
-    """The images that a network is looked at with.
-
-    Attributes:
-        train: what it is trained on, (n, *shape).
-        held_out: what it never sees, (m, *shape); None if there is nothing.
-        labels: of the training images, (n,), for a conditional denoiser.
-        held_out_labels: of the held-out images, (m,).
-        bounds: admissible values of float images, or None.
-    """
-
-    train: Tensor
-    held_out: Tensor | None
-    labels: Tensor | None
-    held_out_labels: Tensor | None
-    bounds: Bounds
-
-
 class _Inputs:
     """Some images under fixed noise at some levels, with the references' answers."""
 
@@ -128,8 +112,10 @@ class Vantage:
         steps: noise levels to sample through.
         seed: of everything random.
         device: where the denoiser is.
+        sigma_range: the least and the greatest noise level that the denoiser can be called with. No other is used.
 
     Raises:
+        ConfigError: if a noise level of `sigmas` is outside of that range, or the range leaves nothing to sample through.
         DataError: if there are fewer than two training images.
     """
 
@@ -144,17 +130,21 @@ class Vantage:
         steps: int,
         seed: int,
         device: torch.device,
+        sigma_range: tuple[float, float] = (0.0, math.inf),
     ) -> None:
         if len(watched.train) < 2:
             raise DataError(f"a monitor needs two training images or more; got {len(watched.train)}.")
         self.watched, self.samples, self.steps, self.seed, self.device = watched, samples, steps, seed, device
+        self.sigma_range = sigma_range
+        asked = None if sigmas is None else _within(sigmas, sigma_range)
+        self._grid = self._sampled_through() if samples else None
         self.train = _Inputs(watched.train, watched.labels, count, noises, seed, "train")
         self.held_out = None
         if watched.held_out is not None and len(watched.held_out) > 1:
             self.held_out = _Inputs(watched.held_out, watched.held_out_labels, count, noises, seed, "held out")
         references = _references(watched, device)
         with evaluating(*references):
-            self.sigmas = self._window(references) if sigmas is None else as_sigmas(sigmas)
+            self.sigmas = self._window(references) if asked is None else asked
             self.inputs = [self.train] if self.held_out is None else [self.train, self.held_out]
             self._noisy = [[each.at(sigma).to(device) for sigma in self.sigmas.tolist()] for each in self.inputs]
             answers = [self._answers(reference) for reference in references]
@@ -251,8 +241,11 @@ class Vantage:
         With little noise they do not, unlike on held-out images: there is nothing to recover, and no network to be told
         apart from another.
         """
-        high, low, n = _SEARCHED
-        levels, inputs = torch.logspace(math.log10(high), math.log10(low), n, dtype=torch.float64), self.train
+        least, most = self.sigma_range
+        high, low = (min(max(level, least), most) for level in _SEARCHED[:2])
+        n = _SEARCHED[2] if low < high else 1
+        levels = torch.logspace(math.log10(high), math.log10(low), n, dtype=torch.float64).clamp(least, most)
+        inputs = self.train
         count = min(_SEARCH_INPUTS, inputs.noisy.count)
         x = torch.cat([inputs.at(sigma, count) for sigma in levels.tolist()]).to(self.device)
         sigma = levels.repeat_interleave(count).to(x)
@@ -263,6 +256,17 @@ class Vantage:
         if len(within) <= _LEVELS:
             return within
         return within[torch.linspace(0, len(within) - 1, _LEVELS).round().long()]
+
+    def _sampled_through(self) -> Float[Tensor, "s"]:
+        """The sampler's noise levels, within the denoiser's range."""
+        least, most = self.sigma_range
+        high, low = min(_SAMPLED[0], most), max(_SAMPLED[1], least)
+        if not low < high:
+            raise ConfigError(
+                f"samples are made at noise levels from {_SAMPLED[0]:g} to {_SAMPLED[1]:g}; the denoiser's range, "
+                f"{least:.4g} to {most:.4g}, has none of them. Say samples=0."
+            )
+        return karras_sigmas(self.steps, low, high)
 
     def sampled(self, denoiser: Denoiser, number: int) -> Tensor:
         """The samples of one look, (samples, *shape), within the bounds of the images."""
@@ -276,7 +280,7 @@ class Vantage:
         made = sample(
             denoiser,
             latents,
-            steps=self.steps,
+            sigmas=self._grid,
             solver="dpmpp_2m",
             labels=labels,
             device=self.device,
@@ -295,6 +299,18 @@ class Vantage:
         tolerance = 0.0 if self.watched.bounds is None else DUPLICATE_RMSE * math.sqrt(images[0].numel())
         counted = torch.full_like(found.first, known, dtype=torch.bool) | (found.first > tolerance)
         return int(found.copied[counted].sum()), max(int(counted.sum()), 1)
+
+
+def _within(sigmas: Sigmas, sigma_range: tuple[float, float]) -> Float[Tensor, "s"]:
+    """Noise levels that were asked for; raises unless the denoiser can be called with all of them."""
+    levels, (low, high) = as_sigmas(sigmas), sigma_range
+    outside = levels[(levels < low * (1 - _ROUNDING)) | (levels > high * (1 + _ROUNDING))]
+    if len(outside):
+        raise ConfigError(
+            f"sigmas must lie in the denoiser's range of noise levels, {low:.4g} to {high:.4g}; got {outside[0]:.4g}. "
+            "Leave sigmas out, and the monitor chooses levels within it."
+        )
+    return levels
 
 
 def position(network: list[Tensor], gaussian: list[Tensor], multidelta: list[Tensor]) -> Estimate | None:

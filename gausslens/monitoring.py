@@ -8,13 +8,16 @@
             save(step)
         if monitor.should_stop:
             break
+    monitor.finish(denoiser, step)               # a last look
     monitor.recommended                          # the step to keep
 
 A look is only taken when it can be afforded: when all looks so far, what they needed first and this one together take less
 than `share` of the time spent between the calls of `update`, which is taken for training (of a training whose length is
-known, some of what it will allow is spent in advance). Looks are also at least a fiftieth
-of the training so far apart, so that they never become many. The training itself is not touched: nothing global is drawn
-from, and the denoiser is put back as it was.
+known, some of what it will allow is spent in advance). Looks are also at least a fiftieth of the training so far apart, so
+that they never become many. Only the look at the end is taken whatever it costs.
+
+The training itself is not touched: nothing global is drawn from, and the denoiser is put back as it was. A look that fails
+does not end it. The failure is remembered and logged. The monitor tries again, the more rarely the more looks have failed.
 """
 
 import math
@@ -27,17 +30,18 @@ from typing import Any
 import torch
 
 from ._typing import Images, Sigmas
-from .denoisers.protocol import Denoiser, placement
-from .errors import CheckpointError, ConfigError, DataError
-from .images import Bounds, check_labels, content_hash, gather, of_known_classes
-from .looks import Look, Vantage, Watched
-from .marks import NEARER_MULTIDELTA, Mark, closest_to_gaussian, recommended, start_of_memorizing, wanted
-from .measures.copying import MEMORIZED
+from .denoisers.protocol import Denoiser, placement, range_of
+from .errors import CheckpointError, ConfigError, is_short_of_memory
+from .failures import Failure, Failures
+from .images import Bounds, content_hash
+from .looks import Look, Vantage
+from .marks import Mark, closest_to_gaussian, recommended, start_of_memorizing
 from .measures.intervals import Estimate, proportion_estimate
+from .monitoring_summary import describe, explain_no_look, summarize
 from .noise import as_sigmas
 from .pacing import TimeShare
+from .watched import Watched
 
-_SPEED = {"cpu": 1e10, "cuda": 1e12}  # arithmetic per second, to guess what preparing takes
 _STATE = 1
 
 
@@ -51,7 +55,7 @@ class GeneralizationMonitor:
         labels: of the training images, integers (n,), for a conditional denoiser D(x, sigma, labels).
         held_out_labels: of the held-out images.
         sigmas: the noise levels to look at; None is three of those at which the Gaussian and the multi-delta denoiser of the
-            training images differ most.
+            training images differ most. All lie within the denoiser's `sigma_range`, if it has one.
         count: training images, and held-out images, of a look; at least 2.
         noises: noises for each of them, at least 1.
         samples: images that are generated at each look to count copies, from new noises every time; 0 for a denoiser that
@@ -102,26 +106,8 @@ class GeneralizationMonitor:
                 raise ConfigError(f"{name} must be at least {least}; got {value}.")
         if not 0 < share <= 1:
             raise ConfigError(f"share must lie above 0 and be at most 1; got {share}.")
-        known = gather(train, bounds=bounds, name="train")
-        unseen = None if held_out is None else gather(held_out, bounds=bounds, name="held_out")
-        if unseen is not None and unseen.shape[1:] != known.shape[1:]:
-            raise DataError(
-                f"held_out must have the shape of the training images, {tuple(known.shape[1:])}; "
-                f"got {tuple(unseen.shape[1:])}."
-            )
-        if labels is not None and unseen is not None and held_out_labels is None:
-            raise DataError(
-                "held_out_labels must be given with labels: the denoiser is told those of held-out images too."
-            )
         self.device = device
-        of_known = None if labels is None else check_labels(labels, len(known))
-        of_unseen = None
-        if of_known is not None and unseen is not None:
-            of_unseen = check_labels(held_out_labels, len(unseen), "held_out_labels")
-            unseen, of_unseen = of_known_classes(unseen, of_unseen, of_known)
-            if not len(unseen):
-                unseen, of_unseen = None, None
-        self._watched = Watched(known, unseen, of_known, of_unseen, bounds)
+        self._watched = Watched.gathered(train, held_out, labels, held_out_labels, bounds)
         self._options: dict[str, Any] = {
             "count": count,
             "noises": noises,
@@ -137,34 +123,61 @@ class GeneralizationMonitor:
         self._to_try = [8, 64]  # images at a time, which cost less each than one alone
         self._memorization: Mark | None = None
         self._time = TimeShare(share)
+        self._failures = Failures()
+        self._final: float | int | None = None  # the step of the look at the end, which is taken whatever it costs
+        self._ended: float | int | None = None  # the total at which that look was due
 
     def update(self, denoiser: Denoiser, step: float | int, total: float | int | None = None) -> dict[str, Any] | None:
         """Look at the denoiser, if it is time to; to be called after every step, or as often as convenient.
+
+        Nothing that goes wrong is raised: it becomes `failure`.
 
         Args:
             denoiser: D(x, sigma) as it is now, best with averaged weights; a conditional one if there are labels.
             step: a count that grows: steps, images or epochs. Until it has, no further look is taken.
             total: the step at which training will end, if that is known. Looks then begin earlier, which may take up to four
-                times the share for a while, but no more than the share at the end.
+                times the share for a while. When `step` reaches it, a last look is taken whatever it costs.
 
         Returns:
             What was seen (see `look`), or None.
         """
-        done = step / total if total else None
-        if self._time.resting and (done is None or done < 1):
-            return None
-        self._time.arrive()
-        try:
-            has_grown = not self._looks or step > self._looks[-1].step
-            if has_grown and self._can_afford_look(denoiser, done):
-                return self.look(denoiser, step)
-            self._time.rest(self._least_cost, done)
-            return None
-        finally:
-            self._time.leave()
+        with self.guarded("The look", step):
+            now, ends, done = self._position(step, total)
+            if self._time.resting and not ends:
+                return None
+            self._time.arrive()
+            try:
+                has_grown = not self._looks or now > self._looks[-1].step
+                if ends:
+                    self._final = now
+                if has_grown and (ends or self._can_afford_look(denoiser, done)):
+                    return self.look(denoiser, now)
+                self._time.rest(self._least_cost, done)
+            finally:
+                self._time.leave()
+        return None
+
+    def finish(self, denoiser: Denoiser, step: float | int) -> dict[str, Any] | None:
+        """Look once more when training ends, whatever it costs, so that `recommended` covers its end.
+
+        Nothing is done if the last look was at this step. Nothing that goes wrong is raised: it becomes `failure`.
+
+        Args:
+            denoiser: as for `update`.
+            step: likewise.
+
+        Returns:
+            What was seen (see `look`), or None.
+        """
+        with self.guarded("The look", step):
+            now = _number(step)
+            if not self._looks or now > self._looks[-1].step:
+                self._final = now
+                return self.look(denoiser, now)
+        return None
 
     def look(self, denoiser: Denoiser, step: float | int) -> dict[str, Any]:
-        """Look at the denoiser now, whatever it costs.
+        """Look at the denoiser now, whatever it costs. Unlike `update` and `finish` this raises what goes wrong.
 
         Args:
             denoiser: as for `update`.
@@ -177,9 +190,12 @@ class GeneralizationMonitor:
             steps whose weights are still `wanted`.
 
         Raises:
-            ConfigError: if `step` does not grow.
-            DataError: if the denoiser or its samples are not finite; what was seen before stays.
+            ConfigError: if `step` is no number or does not grow, or `sigmas` are outside of the denoiser's range.
+            DataError: if the denoiser answers with anything but images, or these or its samples are not finite.
+
+        It also raises whatever the denoiser raises. What was seen before stays.
         """
+        step = _number(step)
         if self._looks and step <= self._looks[-1].step:
             raise ConfigError(f"step must grow from look to look; got {step} after {self._looks[-1].step}.")
         with self._spending(denoiser) as vantage:
@@ -188,11 +204,39 @@ class GeneralizationMonitor:
         self._expected = max(look.seconds for look in self._looks[-2:])
         self._memorization = start_of_memorizing(self._looks, self._by_chance)
         self._time.mark()
+        self._failures.latest = None
         return self._described(self._looks[-1])
 
     def at_its_cost(self) -> AbstractContextManager[None]:
         """Inside, time counts as the monitor's own: for what is done on its account, such as keeping weights."""
         return self._time.spending()
+
+    @contextmanager
+    def guarded(self, what: str, step: Any = None) -> Iterator[None]:
+        """Inside, an error ends nothing: it becomes `failure` and is logged, once for errors that differ only in numbers.
+
+        Args:
+            what: what is done inside, as the beginning of a sentence, such as "Keeping weights".
+            step: when.
+
+        Yields:
+            Nothing.
+        """
+        short = False
+        try:
+            yield
+        except Exception as error:
+            self._failures.remember(what, step, error)
+            self._time.fail()
+            short = is_short_of_memory(error)
+        if short:  # what was prepared can be made again; training may need its memory now
+            self._vantage, self._expected = None, None
+            torch.cuda.empty_cache()
+
+    @property
+    def failure(self) -> str | None:
+        """What went wrong at the latest attempt to look, as a sentence; None if nothing did."""
+        return None if self._failures.latest is None else self._failures.latest.sentence()
 
     @property
     def looks(self) -> list[dict[str, Any]]:
@@ -238,46 +282,19 @@ class GeneralizationMonitor:
         Returns:
             A few sentences.
         """
+        failure = self._failures.latest
         if not self._looks:
-            return f"No look was taken: {self._why_none}"
-        closest, memorizing, last = self.closest_to_gaussian, self.memorization, self._looks[-1]
-        assert closest is not None
-        sure = "" if closest.settled else ", so far"
-        cost = f", {self.cost:.1%} of the training time" if self.cost < 1 else ""
-        words = [
-            f"{len(self._looks)} look{'s' if len(self._looks) > 1 else ''}{cost}.",
-            f"Closest to the Gaussian denoiser at {unit} {closest.step:g} ({_between(closest)}{sure}).",
-        ]
-        if memorizing is not None:
-            words.append(f"Memorising starts at {unit} {memorizing.step:g} ({_between(memorizing)}).")
-        else:
-            share = proportion_estimate(last.copies, last.samples) if last.samples else None
-            copies = "" if share is None else f" ({last.copies} of {last.samples} samples are copies)"
-            seen = (
-                "certain" if share is not None and share.low > MEMORIZED else "seen"
-            )  # one look with copies is no proof
-            words.append(f"No memorising is {seen} up to {unit} {last.step:g}{copies}.")
-            if last.rho is not None and last.rho.low > NEARER_MULTIDELTA:
-                words.append(f"But losses lean to it (ρ = {last.rho}): look more often, or audit those weights.")
-        words.append(f"Keep the weights of {unit} {self.recommended:g}.")
-        return " ".join(words)
-
-    @property
-    def _why_none(self) -> str:
-        seconds = self._guess + (self._expected or 0.0)
-        longer = seconds / (self._time.share * self._time.main) if self._time.main else math.inf
-        if not 1 < longer < math.inf:
-            return "the training was too short to afford one."
-        return (
-            f"one may take {self._time.share:.0%} of the training's time, and would have taken about {seconds:.2g} s. Train "
-            f"about {math.ceil(longer)} times as long."
-        )
+            return explain_no_look(self._time, self._guess + (self._expected or 0.0), failure, unit)
+        is_last = self._looks[-1].step == self._final
+        return summarize(self._looks, self.memorization, self._time, is_last=is_last, failure=failure, unit=unit)
 
     def state_dict(self) -> dict[str, Any]:
         """All that was seen and spent, as JSON can hold it, for `load_state_dict`."""
         by_chance = None if self._by_chance is None else asdict(self._by_chance)
         looks = [asdict(look) for look in self._looks]
-        return {"version": _STATE, **self._identity, "time": self._time.state(), "by_chance": by_chance, "looks": looks}
+        failure = None if self._failures.latest is None else asdict(self._failures.latest)
+        seen = {"by_chance": by_chance, "looks": looks, "final": self._final, "failure": failure}
+        return {"version": _STATE, **self._identity, "time": self._time.state(), **seen}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what another monitor of the same images and options had seen.
@@ -293,9 +310,12 @@ class GeneralizationMonitor:
                 "the monitor's state is of other images, other options or another version; make the monitor as it was, or "
                 "start without the state."
             )
+        by_chance = None if state["by_chance"] is None else Estimate(**state["by_chance"])
+        failure = None if state.get("failure") is None else Failure(**state["failure"])
+        looks = [Look.from_json(value) for value in state["looks"]]
         self._time.restore(state["time"])
-        self._by_chance = None if state["by_chance"] is None else Estimate(**state["by_chance"])
-        self._looks = [Look.from_json(value) for value in state["looks"]]
+        self._by_chance, self._looks, self._final = by_chance, looks, state.get("final")
+        self._failures.latest = failure
         self._memorization = start_of_memorizing(self._looks, self._by_chance)
 
     @cached_property
@@ -308,8 +328,19 @@ class GeneralizationMonitor:
             "options": self._options,
         }
 
+    def _position(self, step: Any, total: Any) -> tuple[float | int, bool, float | None]:
+        """The step, whether a last look is due, and which part of the training is done, if that is known."""
+        now = _number(step)
+        if not total or not 0 < total < math.inf:
+            return now, False, None
+        if now < total:
+            return now, False, now / total
+        ends, self._ended = total != self._ended, total
+        return now, ends, None  # who trains on after the end has not said for how long
+
     def _can_afford_look(self, denoiser: Denoiser, done: float | None) -> bool:
-        if self._vantage is None and not self._time.affords(self._guess, done):
+        is_new = self._vantage is None or self._expected is None
+        if is_new and not self._time.affords(self._guess, done):
             return False
         if self._expected is None:
             self._try_out(denoiser, 1)  # what comes first of all takes longer, and is no measure
@@ -338,12 +369,8 @@ class GeneralizationMonitor:
 
     @cached_property
     def _guess(self) -> float:
-        """Seconds that preparing may take, from the arithmetic of moments and distances."""
-        n, dim = len(self._watched.train), self._watched.train[0].numel()
-        arithmetic = (
-            2 * n * dim * (min(n, dim) + 6 * self._options["count"] * self._options["noises"]) + 10 * min(n, dim) ** 3
-        )
-        return 0.05 + float(arithmetic) / _SPEED["cuda" if torch.cuda.is_available() else "cpu"]
+        """Seconds that preparing may take."""
+        return self._watched.seconds_to_prepare(self._options["count"] * self._options["noises"])
 
     @contextmanager
     def _spending(self, denoiser: Denoiser) -> Iterator[Vantage]:
@@ -356,7 +383,10 @@ class GeneralizationMonitor:
         _finish(device)  # what a GPU still has to train is not ours
         with self._time.spending():
             if self._vantage is None:
-                self._vantage = Vantage(self._watched, sigmas=self._sigmas, device=device, **self._options)
+                within = range_of(denoiser)
+                self._vantage = Vantage(
+                    self._watched, sigmas=self._sigmas, device=device, sigma_range=within, **self._options
+                )
                 chance = self._vantage.copies_by_chance
                 self._by_chance = None if chance is None else proportion_estimate(*chance)
             yield self._vantage
@@ -365,28 +395,17 @@ class GeneralizationMonitor:
     def _described(self, look: Look) -> dict[str, Any]:
         """A look, judged by it and by those before."""
         until = [each for each in self._looks if each.step <= look.step]
-        mark = start_of_memorizing(until, self._by_chance)
-        steps = wanted(until, mark)
-        estimates = {
-            "rho": look.rho,
-            "gaussian_rmse": look.gaussian,
-            "multidelta_rmse": look.multidelta,
-            "loss_train": look.loss_train,
-            "loss_held_out": look.loss_held_out,
-            "memorised_fraction": proportion_estimate(look.copies, look.samples) if look.samples else None,
-        }
-        numbers: dict[str, Any] = {"step": look.step}
-        for name, estimate in estimates.items():
-            ends = (None, None, None) if estimate is None else (estimate.value, estimate.low, estimate.high)
-            numbers |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
-        counts = {"count": look.gaussian.count, "samples": look.samples, "seconds": look.seconds}
-        return {**numbers, **counts, "memorizing": mark is not None, "keep": look.step in steps, "wanted": steps}
+        return describe(until, start_of_memorizing(until, self._by_chance))
+
+
+def _number(step: Any) -> float | int:
+    """A step as Python's number, of whatever kind it is."""
+    found = step.item() if hasattr(step, "item") else step
+    if not isinstance(found, int | float) or not math.isfinite(found):
+        raise ConfigError(f"step must be a number that grows, such as a count of steps; got {step!r:.80}.")
+    return found
 
 
 def _finish(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def _between(mark: Mark) -> str:
-    return f"between {mark.earliest:g} and {mark.latest:g}"

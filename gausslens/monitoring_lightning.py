@@ -6,6 +6,7 @@ Lightning is only imported when the callback is made.
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from importlib import import_module
 from math import isfinite
 from pathlib import Path
@@ -26,7 +27,9 @@ def monitoring_callback(
     """A Lightning callback that lets a monitor look at a module after every training batch.
 
     What it sees is logged with the prefix "monitor/", by the module's global step; its state is part of Lightning's
-    checkpoints. Only the first process looks; the others wait for it.
+    checkpoints. Only the first process looks; the others wait for it. When training ends it looks once more. Nothing that
+    goes wrong here ends the training: it becomes the monitor's `failure`. Only where several processes save a checkpoint
+    together an error is raised, since the others would wait for ever.
 
     Args:
         monitor: the monitor.
@@ -43,13 +46,18 @@ def monitoring_callback(
     base = _callback_class()
 
     class MonitoringCallback(base):  # type: ignore[misc, valid-type]
-        """Looks after every training batch, if it is time to."""
+        """Looks after every training batch, if it is time to, and when training ends."""
 
         def __init__(self) -> None:
             self.kept: list[float | int] = []
 
         def on_train_batch_end(self, trainer: Any, module: Any, *unused: Any, **unused_too: Any) -> None:
-            seen = self._look(trainer, module) if trainer.is_global_zero else None
+            self._act(trainer, self._look(trainer, module) if trainer.is_global_zero else None)
+
+        def on_train_end(self, trainer: Any, module: Any) -> None:
+            self._act(trainer, self._look(trainer, module, ends=True) if trainer.is_global_zero else None)
+
+        def _act(self, trainer: Any, seen: dict[str, Any] | None) -> None:
             if keep is None and not stop:
                 return
             # Lightning saves a checkpoint on all processes together, and stops all of them.
@@ -57,24 +65,32 @@ def monitoring_callback(
                 (seen and (seen["step"], seen["keep"], seen["wanted"]), monitor.should_stop)
             )
             if keep is not None and kept is not None:
-                with monitor.at_its_cost():
+                alone = trainer.world_size == 1
+                guarded = monitor.guarded("Keeping the weights", kept[0]) if alone else nullcontext()
+                with guarded, monitor.at_its_cost():
                     self._keep(trainer, *kept)
             if stop and ends:
                 trainer.should_stop = True
 
-        def _look(self, trainer: Any, module: Any) -> dict[str, Any] | None:
-            total = trainer.estimated_stepping_batches  # infinite where nobody has said when to end
-            seen = monitor.update(
-                module if denoiser is None else denoiser(module),
-                trainer.global_step,
-                total if isfinite(total) else None,
-            )
-            if seen is not None:
-                with monitor.at_its_cost():
-                    numbers = {f"monitor/{name}": value for name, value in seen.items() if isinstance(value, float)}
-                    for logger in trainer.loggers:
-                        logger.log_metrics(numbers, step=trainer.global_step)
-            return seen
+        def _look(self, trainer: Any, module: Any, *, ends: bool = False) -> dict[str, Any] | None:
+            step = trainer.global_step
+            with monitor.guarded("The look", step):
+                made = module if denoiser is None else denoiser(module)
+                if ends:
+                    seen = monitor.finish(made, step)
+                else:
+                    total = trainer.estimated_stepping_batches  # infinite where nobody has said when to end
+                    seen = monitor.update(made, step, total if isfinite(total) else None)
+                if seen is not None:
+                    self._log(trainer, seen)
+                return seen
+            return None
+
+        def _log(self, trainer: Any, seen: dict[str, Any]) -> None:
+            with monitor.guarded("Logging what was seen", seen["step"]), monitor.at_its_cost():
+                numbers = {f"monitor/{name}": value for name, value in seen.items() if isinstance(value, float)}
+                for logger in trainer.loggers:
+                    logger.log_metrics(numbers, step=seen["step"])
 
         def _keep(self, trainer: Any, step: float | int, wanted_now: bool, wanted: list[float | int]) -> None:
             if wanted_now:
@@ -89,8 +105,9 @@ def monitoring_callback(
             return {**monitor.state_dict(), "kept": list(self.kept)}
 
         def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-            monitor.load_state_dict(state_dict)
-            self.kept = list(state_dict.get("kept", []))
+            with monitor.guarded("Going on from what was seen before"):
+                monitor.load_state_dict(state_dict)
+                self.kept = list(state_dict.get("kept", []))
 
     def _checkpoint(step: float | int) -> Path:
         return Path(keep or "") / f"step-{step}.ckpt"

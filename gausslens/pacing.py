@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _SPACING = 0.02  # of the main work so far, at least, between two pieces of side work: so they never become many
+_RAREST = 0.5  # likewise after many failures in a row: only once the main work has taken twice as long
 _CAUTION = 1.5  # times what is expected must be affordable
 _LITTLE_CAUTION = 1.2  # likewise at the end, when nothing comes after
 _PLANNED = 0.8  # of the share: what takes longer than it did before must fit in, too
@@ -30,15 +31,17 @@ class TimeShare:
         self._left: float | None = None
         self._arrived: tuple[float, float] | None = None  # when, and what `own` was then
         self._until = 0.0  # when to ask again
+        self._spacing = _SPACING
 
     @property
     def cost(self) -> float:
         """Side work over main work."""
-        main = self._main_until_now
+        main = self.main_until_now
         return self.own / main if main else 0.0
 
     @property
-    def _main_until_now(self) -> float:
+    def main_until_now(self) -> float:
+        """Seconds of main work, also of that which goes on."""
         return self.main + (0.0 if self._left is None else time.perf_counter() - self._left)
 
     def arrive(self) -> None:
@@ -77,7 +80,11 @@ class TimeShare:
 
     def mark(self) -> None:
         """A piece of side work has been done; the next must wait a little."""
-        self.last = self.main
+        self.last, self._spacing = self.main, _SPACING
+
+    def fail(self) -> None:
+        """A piece of side work has failed; the more have in a row, the longer the next must wait."""
+        self.last, self._spacing = self.main, min(2 * self._spacing, _RAREST)
 
     @property
     def resting(self) -> bool:
@@ -92,7 +99,7 @@ class TimeShare:
             done: the part of the main work that is done, if that is known (see `affords`).
         """
         most = _PLANNED * self.share * _advance(done)
-        needed = max((self.own + _CAUTION * seconds) / most, self.last / (1 - _SPACING))
+        needed = max((self.own + _CAUTION * seconds) / most, self.last / (1 - self._spacing))
         self._until = time.perf_counter() + max(needed - self.main, 0.0)
 
     def affords(self, seconds: float, done: float | None = None) -> bool:
@@ -109,7 +116,7 @@ class TimeShare:
         allowed = self.share * self.main
         if done is not None and done >= 1:
             return self.own + _LITTLE_CAUTION * seconds <= allowed
-        if self.last and self.main - self.last < _SPACING * self.main:
+        if self.last and self.main - self.last < self._spacing * self.main:
             return False
         if done is None:
             return self.own + _CAUTION * seconds <= _PLANNED * allowed
@@ -118,12 +125,12 @@ class TimeShare:
 
     def state(self) -> dict[str, float]:
         """The times, for `restore`."""
-        return {"own": self.own, "main": self._main_until_now, "last": self.last}
+        return {"own": self.own, "main": self.main_until_now, "last": self.last}
 
     def restore(self, state: dict[str, float]) -> None:
         """Go on from the times of an earlier session."""
         self.own, self.main, self.last = state["own"], state["main"], state["last"]
-        self._left, self._arrived, self._until = None, None, 0.0
+        self._left, self._arrived, self._until, self._spacing = None, None, 0.0, _SPACING
 
 
 def _advance(done: float | None) -> float:

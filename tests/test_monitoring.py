@@ -246,9 +246,14 @@ def test_the_interval_of_rho_covers():
 
 def test_the_example_of_the_documentation_runs(capsys):
     text = (Path(__file__).parents[1] / "docs" / "monitor.md").read_text()
-    code = re.search(r"```python\n(.*?)```", text, re.DOTALL)[1]
-    exec(compile(code, "monitor.md", "exec"), {})
+    turning, training = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(turning, "monitor.md", "exec"), {})
     assert "Memorising starts" in capsys.readouterr().out
+    names = {}
+    exec(compile(training, "monitor.md", "exec"), names)
+    assert "Keep the weights of step" in capsys.readouterr().out
+    assert names["monitor"].failure is None
+    assert names["monitor"].looks[-1]["step"] == 30
 
 
 def test_rho_needs_references_that_differ():

@@ -1,7 +1,9 @@
 """The monitor as a Lightning callback."""
 
+import math
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -78,6 +80,100 @@ def test_a_trainer_is_watched_and_stopped(tmp_path):
     resumed.load_state_dict(callback.state_dict())
     assert again.recommended == monitor.recommended
     assert set(resumed.kept) == kept
+
+
+class Trainer:
+    """As much of Lightning's as a callback sees, so that it is tested without Lightning, too."""
+
+    def __init__(self, total=math.inf, world_size=1):
+        self.is_global_zero, self.world_size, self.should_stop = True, world_size, False
+        self.estimated_stepping_batches, self.global_step = total, 0
+        self.strategy = SimpleNamespace(broadcast=lambda values: values)
+        self.logged, self.saved = {}, []
+        self.loggers = [SimpleNamespace(log_metrics=lambda numbers, step: self.logged.update({step: numbers}))]
+
+    def save_checkpoint(self, path):
+        self.saved.append(path.name)
+
+    def fit(self, callback, module, steps):
+        for self.global_step in range(1, steps + 1):
+            callback.on_train_batch_end(self, module, None, None, 0)
+            if self.should_stop:
+                break
+        callback.on_train_end(self, module)
+        return self
+
+
+@pytest.fixture
+def no_lightning(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lightning.pytorch", SimpleNamespace(Callback=object))
+
+
+@pytest.mark.usefixtures("no_lightning")
+@pytest.mark.parametrize("total", [math.inf, 5])
+def test_the_end_of_training_is_looked_at_and_kept(tmp_path, total):
+    monitor = GeneralizationMonitor(TRAIN, HELD_OUT, count=4, samples=4)
+    trainer = Trainer(total).fit(monitoring_callback(monitor, keep=tmp_path), mixture(0.0), 5)
+    assert [look["step"] for look in monitor.looks] == [5]
+    assert trainer.saved == ["step-5.ckpt"]
+    assert trainer.logged[5]["monitor/gaussian_rmse"] == pytest.approx(0, abs=1e-4)
+
+
+@pytest.mark.usefixtures("no_lightning")
+def test_the_others_are_told_what_the_first_process_saw_at_the_end(tmp_path):
+    monitor, trainer = GeneralizationMonitor(TRAIN, HELD_OUT, count=4, samples=4), Trainer(world_size=2)
+    trainer.is_global_zero = False
+    trainer.strategy.broadcast = lambda values: ((5, True, [5]), False)
+    monitoring_callback(monitor, keep=tmp_path).on_train_end(trainer, mixture(0.0))
+    assert monitor.looks == []
+    assert trainer.saved == ["step-5.ckpt"]
+
+
+def broken(*unused, **unused_too):
+    raise OSError("boom")
+
+
+@pytest.mark.usefixtures("no_lightning")
+@pytest.mark.parametrize("part", ["denoiser", "factory", "logger", "checkpoint", "total"])
+def test_nothing_that_fails_ends_a_training(tmp_path, caplog, part):
+    class Unclear(Trainer):
+        @property
+        def estimated_stepping_batches(self):
+            return broken() if part == "total" else 3
+
+        @estimated_stepping_batches.setter
+        def estimated_stepping_batches(self, value):
+            pass
+
+    monitor, trainer = GeneralizationMonitor(TRAIN, HELD_OUT, count=4, samples=4), Unclear()
+    if part == "logger":
+        trainer.loggers[0].log_metrics = broken
+    if part == "checkpoint":
+        trainer.save_checkpoint = broken
+    callback = monitoring_callback(
+        monitor, keep=tmp_path, denoiser=broken if part == "factory" else lambda module: module
+    )
+    trainer.fit(callback, broken if part == "denoiser" else mixture(0.0), 3)
+    assert trainer.global_step == 3
+    assert len(monitor.looks) == (part not in ("denoiser", "factory"))
+    assert [record.message.count("OSError: boom") for record in caplog.records] == [1]
+
+
+@pytest.mark.usefixtures("no_lightning")
+def test_with_several_processes_a_checkpoint_that_fails_lets_nobody_wait(tmp_path):
+    trainer = Trainer(world_size=2)
+    trainer.save_checkpoint = broken
+    callback = monitoring_callback(GeneralizationMonitor(TRAIN, HELD_OUT, count=4, samples=4), keep=tmp_path)
+    with pytest.raises(OSError, match="boom"):
+        trainer.fit(callback, mixture(0.0), 3)
+
+
+@pytest.mark.usefixtures("no_lightning")
+def test_a_checkpoint_of_another_monitor_ends_no_training(caplog):
+    state = monitoring_callback(GeneralizationMonitor(TRAIN, HELD_OUT, count=5)).state_dict()
+    monitor = GeneralizationMonitor(TRAIN, HELD_OUT, count=4)
+    monitoring_callback(monitor).load_state_dict(state)
+    assert "other options" in monitor.failure
 
 
 @pytest.mark.slow

@@ -100,3 +100,21 @@ def test_looks_move_apart_as_training_goes_on(clock):
             pace.mark()
             count += 1
     assert 100 < count < 400
+
+
+def test_after_failures_looks_are_tried_ever_more_rarely(clock):
+    pace, tried = TimeShare(0.03), []
+    for step in range(1, 20001):
+        pace.leave()
+        clock.now += 1.0
+        pace.arrive()
+        if pace.affords(1e-4):
+            pace.fail()
+            tried.append(step)
+    assert 5 < len(tried) < 25
+    assert tried[-1] >= 2 * tried[-2] - 1
+    pace.mark()
+    pace.leave()
+    clock.now += 0.03 * pace.main
+    pace.arrive()
+    assert pace.affords(1e-4), "one that succeeds ends it"

@@ -1,5 +1,6 @@
 """Denoisers are called by one set of rules and left as they were found."""
 
+import math
 from itertools import pairwise
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from torch import nn
 
 from gausslens import Denoiser
-from gausslens.denoisers.protocol import call, check_input, evaluating, expand_sigma, in_batches, placement
+from gausslens.denoisers.protocol import call, check_input, evaluating, expand_sigma, in_batches, placement, range_of
 from gausslens.errors import ConfigError, DataError
 
 X = torch.zeros(4, 3, 2, 2, dtype=torch.float64)
@@ -204,3 +205,14 @@ def test_other_errors_are_not_swallowed():
 def test_a_batch_of_nothing_is_refused():
     with pytest.raises(ConfigError, match="batch_size must be at least 1; got 0"):
         list(in_batches(lambda start, stop: 1, 8, 0))
+
+
+def test_a_range_of_noise_levels_is_found_behind_averages_of_weights():
+    module = nn.Identity()
+    assert range_of(lambda x, sigma: x) == range_of(module) == (0.0, math.inf)
+    module.sigma_range = (0.01, 157)
+    averaged = torch.optim.swa_utils.AveragedModel(module)
+    assert range_of(module) == range_of(averaged) == (0.01, 157.0)
+    module.sigma_range = (1.0,)
+    with pytest.raises(ConfigError, match=r"as its sigma_range.*got \(1.0,\)"):
+        range_of(module)

@@ -111,6 +111,26 @@ def placement(
     return torch.device(device) if device is not None else found_device, dtype or found_dtype
 
 
+def range_of(denoiser: Any) -> tuple[float, float]:
+    """The least and the greatest noise level that a denoiser was made for, its `sigma_range`; all if it has none.
+
+    A wrapper without one, such as an average of weights or a module on several devices, has that of its `module`.
+    """
+    while not hasattr(denoiser, "sigma_range") and isinstance(getattr(denoiser, "module", None), nn.Module):
+        denoiser = denoiser.module
+    stated = getattr(denoiser, "sigma_range", (0.0, math.inf))
+    try:
+        low, high = (float(end) for end in stated)
+    except (TypeError, ValueError):
+        low, high = math.nan, math.nan
+    if not 0 <= low < high:
+        raise ConfigError(
+            "expected the least and the greatest noise level of the denoiser as its sigma_range, such as (0.002, 80); "
+            f"got {stated!r:.80}."
+        )
+    return low, high
+
+
 @contextmanager
 def evaluating(*denoisers: Any, gradients: bool = False) -> Iterator[None]:
     """Put modules in eval mode and gradients off, or on if asked for; restore both afterwards."""

@@ -48,12 +48,13 @@ def look_at_copies(task: Task) -> Iterator[Record]:
 
     from ..generation import best_device
     from ..images import quantize
-    from ..looks import Vantage, Watched
+    from ..looks import Vantage
     from ..measures.intervals import proportion_estimate
     from ..measures.neighbors import nearest
     from ..measuring.records import of_estimate
     from ..measuring.references import load_run_images
     from ..runs import load_trained
+    from ..watched import Watched
 
     run, device = run_of(task.inputs[0]), best_device(cpu=task.options.get("cpu", False))
     images, samples = load_run_images(run, data=task.options.get("data")), task.options["samples"]

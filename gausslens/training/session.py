@@ -29,7 +29,7 @@ from .checkpoints import Checkpoints
 from .interruption import noting_signals
 from .updates import WeightUpdate, make_adam
 from .validation import denoising_losses
-from .watching import Watch
+from .watching import REPORT, Watch
 
 _INTERVAL = 50  # steps between records
 _AGREEMENT = 10  # steps between two looks of several processes at whether one was told to stop
@@ -135,6 +135,8 @@ class Session:
             if self.step in self.wanted:
                 self._snapshot()
         if self._memorizes(at_once=True):
+            if self.watch is not None and not (self.run.path / REPORT).exists():  # stopped before it was written
+                self.watch.finish(self.description)
             return
         with (
             closing(self.checkpoints),
@@ -151,11 +153,11 @@ class Session:
                 show(min(self.kimg, self.length), words)
                 if report is not None:
                     report(self.step / total)
-                if self.watch is not None:
-                    self.watch.update(self.average.module, self.kimg, self.step, self._weights)
+                self._look(ends=self.step == total)
                 stopping = self._agree_to_stop(bool(interruption))
                 ending = self._memorizes()
                 if ending:
+                    self._look(ends=True)
                     self.wanted.setdefault(self.step, [self.kimg])
                 if writes and self.step in self.wanted:
                     self._snapshot()
@@ -171,6 +173,12 @@ class Session:
             self.checkpoints.wait()
         if self.watch is not None:
             self.watch.finish(self.description)
+
+    def _look(self, *, ends: bool) -> None:
+        """Let the monitor look at the network, if there is one: if it is time to, or because training ends."""
+        if self.watch is not None:
+            look = self.watch.end if ends else self.watch.update
+            look(self.average.module, self.kimg, self.step, self._weights)
 
     def _update(self, batch: Batch) -> Tensor:
         """One step of Adam; returns the loss of the whole batch, over all processes."""

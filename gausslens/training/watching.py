@@ -1,7 +1,8 @@
 """Monitoring a training run (see `monitoring`): its looks become records, and the weights it recommends are kept.
 
 Weights that may yet be recommended are held in memory and saved with the state of the run, so that they are there after any
-stop. At the end those that are recommended become a snapshot, beside monitor.json, which says what was found.
+stop. At the end those that are recommended become a snapshot, beside monitor.json, which says what was found. Nothing that
+goes wrong here ends the training: it is told on the log and in monitor.json.
 """
 
 from collections.abc import Callable, Mapping
@@ -64,10 +65,24 @@ class Watch:
             step: how many steps there were.
             weights: gives all weights by name, raw and averaged.
         """
-        seen = self.monitor.update(denoiser, kimg, self.length)
+        self._keep(self.monitor.update(denoiser, kimg, self.length), step, weights)
+
+    def end(self, denoiser: nn.Module, kimg: float, step: int, weights: Callable[[], Mapping[str, Tensor]]) -> None:
+        """Look at the network once more, unless that was done at this step; to be called after the last step.
+
+        Args:
+            denoiser: as for `update`, likewise what follows.
+            kimg: of which the last batch may be more than what was left; snapshots are named by what was asked for, too.
+            step: how many there were.
+            weights: all of them.
+        """
+        self._keep(self.monitor.finish(denoiser, min(kimg, self.length)), step, weights)
+
+    def _keep(self, seen: dict[str, Any] | None, step: int, weights: Callable[[], Mapping[str, Tensor]]) -> None:
         if seen is None:
             return
-        with self.monitor.at_its_cost():
+        kimg = seen["step"]
+        with self.monitor.guarded("Keeping what was seen", kimg), self.monitor.at_its_cost():
             if seen["keep"]:
                 # A copy, even where the weights are on the CPU already.
                 self.kept[kimg] = {name: tensor.detach().to("cpu", copy=True) for name, tensor in weights().items()}
@@ -96,11 +111,12 @@ class Watch:
             state: what `state` was.
             tensors: among others, what `tensors` was.
         """
-        self.monitor.load_state_dict(state)
-        for name, tensor in tensors.items():
-            if name.startswith(_KEPT):
-                kimg, name = name.removeprefix(_KEPT).split("/", 1)
-                self.kept.setdefault(float(kimg), {})[name] = tensor
+        with self.monitor.guarded("Going on from what was seen before"):
+            self.monitor.load_state_dict(state)
+            for name, tensor in tensors.items():
+                if name.startswith(_KEPT):
+                    kimg, name = name.removeprefix(_KEPT).split("/", 1)
+                    self.kept.setdefault(float(kimg), {})[name] = tensor
 
     def finish(self, denoiser: Mapping[str, Any]) -> None:
         """Keep the recommended weights as a snapshot, and write down what was found.
@@ -108,8 +124,13 @@ class Watch:
         Args:
             denoiser: what `build_denoiser` needs.
         """
-        monitor = self.monitor
-        best = monitor.recommended
+        with self.monitor.guarded("Keeping the recommended weights"):
+            self._keep_recommended(denoiser)
+        with self.monitor.guarded("Writing down what was found"):
+            self._report()
+
+    def _keep_recommended(self, denoiser: Mapping[str, Any]) -> None:
+        best = self.monitor.recommended
         if best in self.kept and best not in self.run.snapshots:
             held = self.kept[float(best)]
             raw, ema = (
@@ -117,9 +138,12 @@ class Watch:
                 for prefix in ("raw.", "ema.")
             )
             self.run.save_snapshot(best, raw, ema, denoiser)
+
+    def _report(self) -> None:
+        monitor = self.monitor
         marks = {"closest_to_gaussian": monitor.closest_to_gaussian, "memorization": monitor.memorization}
         found = {name: None if mark is None else asdict(mark) for name, mark in marks.items()}
-        summary = {"recommended": best, "cost": monitor.cost, "summary": monitor.summary("kimg")}
+        summary = {"recommended": monitor.recommended, "cost": monitor.cost, "summary": monitor.summary("kimg")}
         self.run.save_json(REPORT, {**found, **summary})
 
 

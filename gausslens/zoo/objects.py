@@ -6,7 +6,6 @@ that makes one of these. Naming an object runs the code of its module, as any im
 
 import hashlib
 import inspect
-import math
 import re
 import sys
 from collections.abc import Iterator
@@ -20,7 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import CheckpointError, told
+from ..denoisers.protocol import range_of
+from ..errors import CheckpointError, ConfigError, told
 from .model import Model, fingerprint, stated
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -141,16 +141,10 @@ def as_model(found: Any, *, source: str = "", device: torch.device | str | None 
 
 def _range_of(denoiser: nn.Module, name: str) -> tuple[float, float]:
     """The noise levels that a module says it was made for; all, if it says nothing."""
-    said = getattr(denoiser, "sigma_range", Model.sigma_range)
     try:
-        low, high = (float(end) for end in said)
-    except (TypeError, ValueError):
-        low, high = math.nan, math.nan
-    if not 0 <= low < high:
-        raise CheckpointError(
-            f"expected the least and the greatest noise level as sigma_range of {name}; got {said!r:.80}."
-        )
-    return low, high
+        return range_of(denoiser)
+    except ConfigError as error:
+        raise CheckpointError(f"{name}: {error}") from None
 
 
 def takes_labels(model: Model) -> bool:

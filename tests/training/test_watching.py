@@ -10,7 +10,8 @@ import torch
 from test_training import assert_same_weights, stop_at
 from tiny_training import config
 
-from gausslens import cli, load_denoiser, train
+from gausslens import CheckpointError, cli, load_denoiser, train
+from gausslens.looks import Vantage
 from gausslens.training import watching
 
 LOOKS = {"measure": "monitor", "quantity": "gaussian_rmse"}
@@ -115,7 +116,7 @@ def test_a_network_of_one_noise_level_is_judged_by_its_losses(tmp_path, monkeypa
     monkeypatch.setattr(watching, "GeneralizationMonitor", Eager)
     run = train(config(tmp_path, monitor=True, sigma=0.5, kimg=0.4))
     assert not [record for record in run.records() if record["quantity"] == "memorised_fraction"]
-    assert steps_of(run) == [10, 20]
+    assert steps_of(run) == [10, 20, 25]
 
 
 @pytest.mark.slow
@@ -143,3 +144,83 @@ def test_a_run_that_was_finished_without_a_monitor_says_so(tmp_path, capsys):
     for more in ((), ("--monitor",)):
         assert cli.main([*words, *more, "--out", str(tmp_path)]) == 0
     assert "It was trained before, without a monitor" in capsys.readouterr().out
+
+
+def found_in(run):
+    return json.loads((run.path / watching.REPORT).read_text())
+
+
+def failing(*unused, **unused_too):
+    raise RuntimeError("boom")
+
+
+def test_the_end_is_looked_at_once_and_its_weights_are_those_of_the_run(tmp_path, capsys):
+    asked = config(tmp_path, monitor=True, kimg=0.35)
+    run = train(asked)
+    assert steps_of(run) == [22], "a batch of 16 is more than what was left"
+    assert found_in(run)["recommended"] == 0.35
+    assert run.snapshots == [0.35], "nothing is kept twice"
+    (run.path / watching.REPORT).unlink()  # as if it was stopped before that was written
+    assert found_in(train(asked))["recommended"] == 0.35
+    assert steps_of(run) == [22]
+    longer = train(replace(asked, kimg=0.7))
+    assert steps_of(longer) == [22, 44]
+
+
+def test_a_training_that_ends_early_is_looked_at_where_it_ends(tmp_path, monkeypatch):
+    asked_for = []
+
+    def stops(self):
+        asked_for.append(1)
+        return len(asked_for) > 30
+
+    monkeypatch.setattr(watching.Watch, "should_stop", property(stops))
+    asked = config(tmp_path, stop_when_memorizing=True)
+    run = train(asked)
+    assert run.snapshots == [0.48]
+    assert steps_of(run) == [30]
+    assert found_in(run)["recommended"] == 0.48
+    for is_told in (True, False):
+        if not is_told:
+            (run.path / watching.REPORT).unlink()
+        train(asked)
+        assert steps_of(run) == [30]
+        assert found_in(run)["recommended"] == 0.48
+
+
+def test_a_monitor_that_fails_ends_no_training(tmp_path, monkeypatch, caplog, capsys):
+    plain = train(config(tmp_path, out=str(tmp_path / "plain")))
+    monkeypatch.setattr(Vantage, "look", failing)
+    monkeypatch.setattr(watching, "GeneralizationMonitor", partial(watching.GeneralizationMonitor, share=1.0))
+    run = train(config(tmp_path, monitor=True))
+    assert run.is_finished
+    assert_same_weights(run, plain)
+    assert found_in(run)["recommended"] is None
+    assert found_in(run)["summary"] == "No look was taken. The look at kimg 1.6 failed: RuntimeError: boom."
+    assert caplog.text.count("boom") == 1
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("part", ["_records", "Watch._keep_recommended", "Watch._report"])
+def test_what_cannot_be_kept_or_written_ends_no_training(tmp_path, monkeypatch, caplog, part):
+    monkeypatch.setattr(f"gausslens.training.watching.{part}", failing)
+    run = train(config(tmp_path, monitor=True))
+    assert run.is_finished
+    assert "failed: RuntimeError: boom" in caplog.text
+
+
+def test_what_was_seen_before_and_cannot_be_read_ends_no_training(tmp_path, monkeypatch, caplog):
+    with monkeypatch.context() as during:
+        stop_at(during, 49, signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            train(config(tmp_path, monitor=True))
+    old = CheckpointError("the monitor's state is of another version.")
+
+    def refusing(self, state):
+        raise old
+
+    monkeypatch.setattr(watching.GeneralizationMonitor, "load_state_dict", refusing)
+    run = train(config(tmp_path, monitor=True))
+    assert run.is_finished
+    assert "Going on from what was seen before failed: the monitor's state is of another version." in caplog.text
+    assert found_in(run)["recommended"] == 1.6
