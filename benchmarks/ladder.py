@@ -37,7 +37,7 @@ from gausslens.auditing.copies import find_copies
 from gausslens.auditing.evidence import Evidence
 from gausslens.auditing.foreignness import check_foreignness
 from gausslens.auditing.losses import measure_losses
-from gausslens.auditing.rules import judge
+from gausslens.auditing.verdict import judge
 from gausslens.data import Splits
 from gausslens.images import as_tensor
 from gausslens.measuring.remembering import Remembering
@@ -71,7 +71,7 @@ def judged(
             "sigma": verdict.sigma,
             "foreign": foreignness.expected,
             "gain": None if foreignness.gain is None else foreignness.gain.high,
-            "memorized_fraction": None if evidence.memorized_fraction is None else evidence.memorized_fraction.value,
+            "copied_share": None if evidence.copied_share is None else evidence.copied_share.value,
             "reason": verdict.reasons[0],
             "evidence": {
                 "window": evidence.window,
@@ -87,10 +87,12 @@ def judged(
 def copies_of(denoiser: Any, train: Tensor, held_out: Tensor, samples: int) -> dict[str, Any]:
     """What samples of a model show, as the audit has it."""
     latents = draw_noise(0, torch.arange(samples), tuple(train.shape[1:]), stream="latents")
-    found = find_copies(sample(denoiser, latents, dtype=torch.float32), train, held_out, bounds=None)
+    gaussian = references(train)[0]
+    made, control = (sample(each, latents, dtype=torch.float32) for each in (denoiser, gaussian))
+    found = find_copies(made, train, held_out, control, bounds=None)
     return {
-        **{"memorized_fraction": found.ratio_fraction, "copied_fraction": found.copied_fraction},
-        **{"copy_p": found.p_value if found.could_alarm else None, "relative_gl": found.gl_relative},
+        **{"copies_exist": found.exist, "copied_share": found.share, "parts": tuple(found.parts)},
+        "overlap_decides": found.overlap_decides,
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from ..measures.intervals import Estimate
 from .foreignness import Foreignness
 from .losses import BASELINE, GAUSSIAN, MULTIDELTA, LossGap
+from .membership import Membership, measure_membership
 from .thresholds import THRESHOLDS
 
 
@@ -21,17 +22,27 @@ class Evidence:
         rho: position of the loss gap between the Gaussian (0) and the multi-delta denoiser (1), where resolved.
         position: position of the loss gap between the baseline and the multi-delta denoiser, where resolved.
         retrieval: κ, the share of the multi-delta denoiser's answers to held-out images, where resolved.
+        near_gaussian: whether on held-out images it is nearer to the Gaussian denoiser than half the multi-delta one's distance.
         train_loss: loss on training images, in units of the baseline's.
         held_out_loss: loss on held-out images, in units of the baseline's.
         auc: of the loss, training against held-out images.
-        p_values: of the AUC.
         distance_gaussian: distance to the Gaussian denoiser on held-out images, or on training images without them.
         distance_multidelta: distance to the multi-delta denoiser on the same.
         foreignness: whether the images look foreign to the model.
-        memorized_fraction: share of samples three times nearer to one training image than to any other.
-        copied_fraction: share of samples named as copies by the copy test.
-        copy_p: p-value of the copy test.
-        relative_gl: GL score of the samples in units of that of held-out images.
+        distance_references: distance between these two denoisers on the same.
+        refused: why training and held-out images are no draws of one law; None if nothing speaks against it.
+        auc_low: lower limits of the AUC that hold at all levels together.
+        tpr: true-positive rates at 1 % false positives, with limits that hold at all levels together.
+        memory_share: μ, how much lower the loss is on training images.
+        filter_auc: AUC of the Gaussian denoiser at the level of the model's greatest AUC.
+        copies_exist: whether copies exist among the samples.
+        copied_share: share of samples that are copies by the rule.
+        real_share: share of real images that are copies by the rule.
+        copied_originals: how many training images are copied.
+        copied_classes: classes that most copies are of, for a conditional model that copies few classes.
+        parts: names of the parts of training images that samples copy.
+        overlap_decides: whether copies exist only if held-out images that repeat training images are left out.
+        two_set_p: p-value of the two-set copy test.
     """
 
     sigmas: tuple[float, ...] | None = None
@@ -40,17 +51,27 @@ class Evidence:
     rho: Sequence[Estimate | None] | None = None
     position: Sequence[Estimate | None] | None = None
     retrieval: Sequence[Estimate | None] | None = None
+    near_gaussian: tuple[bool, ...] | None = None
     train_loss: Sequence[Estimate | None] | None = None
     held_out_loss: Sequence[Estimate | None] | None = None
     auc: Sequence[Estimate] | None = None
-    p_values: tuple[float, ...] | None = None
     distance_gaussian: Sequence[Estimate] | None = None
     distance_multidelta: Sequence[Estimate] | None = None
     foreignness: Foreignness | None = None
-    memorized_fraction: Estimate | None = None
-    copied_fraction: Estimate | None = None
-    copy_p: float | None = None
-    relative_gl: Estimate | None = None
+    distance_references: Sequence[Estimate] | None = None
+    refused: str | None = None
+    auc_low: tuple[float, ...] | None = None
+    tpr: Sequence[Estimate] | None = None
+    memory_share: Sequence[Estimate] | None = None
+    filter_auc: Estimate | None = None
+    copies_exist: bool | None = None
+    copied_share: Estimate | None = None
+    real_share: Estimate | None = None
+    copied_originals: int | None = None
+    copied_classes: tuple[int, ...] = ()
+    parts: tuple[str, ...] = ()
+    overlap_decides: bool = False
+    two_set_p: float | None = None
 
     @classmethod
     def of_losses(cls, losses: LossGap, name: str = "network", **others: Any) -> "Evidence":
@@ -75,9 +96,9 @@ class Evidence:
                 "rho": losses.position(name),
                 "position": losses.position(name, BASELINE),
                 "retrieval": losses.retrieval(name),
+                "near_gaussian": losses.near_gaussian(name),
                 "held_out_loss": losses.relative(name, BASELINE),
-                "auc": losses.auc(name),
-                "p_values": tuple(losses.p_values(name).tolist()),
+                **_of_membership(measure_membership(losses, name)),
             }
         return cls(**{**known, **others})
 
@@ -98,3 +119,13 @@ def intermediate_levels(losses: LossGap) -> tuple[bool, ...]:
     plain = (losses.held_out if losses.calibrated else losses.train)[BASELINE].mean(1)
     share = THRESHOLDS["noisy"].value
     return tuple(((plain <= share * losses.sigmas.square()) & (plain <= share * plain.max())).tolist())
+
+
+def _of_membership(found: Membership) -> dict[str, Any]:
+    return {
+        "auc": found.auc,
+        "auc_low": tuple(found.auc_low),
+        "tpr": found.tpr.get(0.01),
+        "memory_share": found.memory_share,
+        "filter_auc": found.filter_auc,
+    }

@@ -71,7 +71,9 @@ class Exchangeability:
                 what = "less contrast" if fewer else "more contrast"
             else:
                 what = "less fine detail (blurred, compressed or resized?)" if fewer else "more fine detail or noise"
-            found.append(f"held-out images have {what} than training images, {self.detail_ratio:.2g} times (p = {self.detail_p:.2g})")
+            found.append(
+                f"held-out images have {what} than training images, {self.detail_ratio:.2g} times (p = {self.detail_p:.2g})"
+            )
         if self.neighbors_p <= _LEVEL:
             found.append(
                 "they differ in content: an image's nearest images are of its own set "
@@ -218,7 +220,9 @@ def _compare_detail(
     return p_value, float(new / known.clamp_min(1e-300)), float(sigmas[level % _LEVELS]) / max(spread, 1e-300)
 
 
-def _removed(wiener: GaussianDenoiser, images: Float[Tensor, "k d"], sigmas: Float[Tensor, "s"]) -> Float[Tensor, "2s k"]:
+def _removed(
+    wiener: GaussianDenoiser, images: Float[Tensor, "k d"], sigmas: Float[Tensor, "s"]
+) -> Float[Tensor, "2s k"]:
     """What the filter takes away from images without noise: b_σ(x) at each σ, then the square of its lower quartile."""
 
     def of_part(part: Tensor) -> Tensor:

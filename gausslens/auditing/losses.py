@@ -30,10 +30,10 @@ from ..denoisers.protocol import Denoiser, call, evaluating, in_batches, placeme
 from ..errors import ConfigError, DataError
 from ..images import Bounds, check_labels, dequantize, gather
 from ..measures.intervals import Estimate, mean_estimate, mean_interval, ratio_interval
+from ..measures.two_sample import auc_estimate, difference_estimate, permutation_p_values, quotient_estimate
 from ..noise import as_sigmas, draw_noise, draw_order
 from ..progress import track
 from .baseline import Baseline, images_used
-from ..measures.two_sample import auc_estimate, difference_estimate, permutation_p_values, quotient_estimate
 
 GAUSSIAN, MULTIDELTA, BASELINE = "gaussian", "multidelta", "baseline"
 DEFAULT_NOISES, DEFAULT_IMAGES = 16, 200
@@ -42,25 +42,33 @@ _BATCH_NUMBERS = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class LossGap:
-    """Losses of denoisers by image, and what follows from them.
+    """Losses of denoisers by image, or by group where images come in groups, and what follows from them.
 
     Attributes:
         sigmas: the noise levels, (s,).
         train: loss of each denoiser, by name, at each level on each training image used, (s, n).
         held_out: the same on held-out images, (s, m); m may be 0.
         pull: ⟨M − B, D − x0⟩/d of each denoiser at each level on each held-out image, (s, m).
+        apart: ‖D − G‖²/d of each denoiser and the Gaussian one at each level on each held-out image, (s, m).
         n_train: how many training images there are.
         noises: noises per image.
         seed: of noises and of the choice of images.
+        images: which training images they are, (n,); of groups the first image.
+        labels: their classes, (n,), or None.
+        held_out_labels: classes of the held-out images, (m,), or None.
     """
 
     sigmas: Float[Tensor, "s"]
     train: Mapping[str, Float[Tensor, "s n"]] = field(repr=False)
     held_out: Mapping[str, Float[Tensor, "s m"]] = field(repr=False)
     pull: Mapping[str, Float[Tensor, "s m"]] = field(repr=False)
+    apart: Mapping[str, Float[Tensor, "s m"]] = field(repr=False)
     n_train: int
     noises: int
     seed: int
+    images: Int[Tensor, "n"] = field(repr=False)
+    labels: Int[Tensor, "n"] | None = field(default=None, repr=False)
+    held_out_labels: Int[Tensor, "m"] | None = field(default=None, repr=False)
 
     @property
     def calibrated(self) -> bool:
@@ -119,6 +127,12 @@ class LossGap:
                 shares[level] = Estimate(float(row[0]), float(row[1]), float(row[2]), ones.shape[1])
         return shares
 
+    def near_gaussian(self, name: str) -> tuple[bool, ...]:
+        """Whether on held-out images it is nearer to the Gaussian than half the multi-delta denoiser's distance, by level."""
+        self._check_calibrated()
+        own, reference = (self.apart[each].mean(1) for each in (name, MULTIDELTA))
+        return tuple((own < reference / 4).tolist())
+
     def relative(self, name: str, to: str, on: str = "held_out") -> list[Estimate]:
         """Mean loss of one denoiser in units of another's at each level, with intervals over the same images."""
         losses = self.train if on == "train" else self.held_out
@@ -148,6 +162,8 @@ def measure_losses(
     seed: int = 0,
     labels: Any = None,
     held_out_labels: Any = None,
+    groups: Int[Tensor, "N"] | None = None,
+    held_out_groups: Int[Tensor, "M"] | None = None,
     bounds: Bounds = (-1.0, 1.0),
     device: torch.device | str | None = None,
     batch_size: int | None = None,
@@ -166,6 +182,9 @@ def measure_losses(
         seed: of noises and choice.
         labels: integers (n,) given to every denoiser as third argument, or None.
         held_out_labels: the same for held-out images, (m,).
+        groups: the group of each training image, (n,), if they come in groups. A group is then one unit, and each of its
+            noises falls on another of its images.
+        held_out_groups: the same for held-out images, (m,).
         bounds: admissible values of float images, or None.
         device: where to call the denoisers; None is where each one's parameters are.
         batch_size: noisy images per call; None is automatic.
@@ -185,8 +204,10 @@ def measure_losses(
     if held_out is not None and (labels is None) != (held_out_labels is None):
         raise ConfigError("labels are given for training and held-out images, or for neither; got one of the two.")
     levels = as_sigmas(sigmas)
-    known = _Part.of(train, labels, bounds, "train", seed, count)
-    unseen = None if held_out is None else _Part.of(held_out, held_out_labels, bounds, "held_out", seed, count)
+    known = _Part.of(train, labels, groups, bounds, "train", seed, count, noises)
+    unseen = None
+    if held_out is not None:
+        unseen = _Part.of(held_out, held_out_labels, held_out_groups, bounds, "held_out", seed, count, noises)
     parts = [known] if unseen is None else [known, unseen]
     if len({tuple(part.images.shape[1:]) for part in parts}) > 1:
         raise DataError(
@@ -205,7 +226,7 @@ def measure_losses(
     with evaluating(*denoisers.values()):
         for part in parts:
 
-            def work(start: int, stop: int, part: _Part = part) -> tuple[Tensor, Tensor]:
+            def work(start: int, stop: int, part: _Part = part) -> tuple[Tensor, Tensor, Tensor]:
                 return _losses(denoisers, baseline, part, levels, start, stop, noises, seed, device, home)
 
             n_inputs = len(part.chosen) * noises
@@ -214,43 +235,69 @@ def measure_losses(
             results.append([_per_image(torch.cat(rows, 2), noises) for rows in zip(*pieces, strict=True)])
     empty = torch.zeros(len(denoisers) + 1, len(levels), 0, dtype=torch.float64)
     train_losses = results[0][0]
-    held_losses, pull = results[1] if unseen is not None else (empty, empty)
+    held_losses, pull, apart = results[1] if unseen is not None else (empty, empty, empty)
     names = [*denoisers, BASELINE]
     return LossGap(
         sigmas=levels,
         train=dict(zip(names, train_losses, strict=True)),
         held_out=dict(zip(names, held_losses, strict=True)),
         pull=dict(zip(names, pull, strict=True)),
+        apart=dict(zip(names, apart, strict=True)),
         n_train=len(known.images),
         noises=noises,
         seed=seed,
+        images=known.chosen[:, 0],
+        labels=known.labels_of_units,
+        held_out_labels=None if unseen is None else unseen.labels_of_units,
     )
 
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """One of the two sets: its images, labels, those chosen and the rest, and the name of its stream of noise."""
+    """One of the two sets: its images, labels, those chosen for each unit and noise, the rest, and its stream of noise."""
 
     images: Tensor
     labels: Tensor | None
-    chosen: Int[Tensor, "k"]
+    chosen: Int[Tensor, "k noises"]
     rest: Int[Tensor, "r"]
     stream: str
 
     @classmethod
-    def of(cls, images: Images, labels: Any, bounds: Bounds, name: str, seed: int, count: int) -> "_Part":
+    def of(
+        cls,
+        images: Images,
+        labels: Any,
+        groups: Tensor | None,
+        bounds: Bounds,
+        name: str,
+        seed: int,
+        count: int,
+        noises: int,
+    ) -> "_Part":
         pixels = gather(images, bounds=bounds, name=name)
         classes = None if labels is None else check_labels(labels, len(pixels), f"{name} labels")
         order = draw_order(seed, len(pixels), stream=f"{name} losses")
-        return cls(pixels, classes, order[:count], order[count:], f"{name} losses")
+        if groups is None:
+            return cls(pixels, classes, order[:count, None].expand(-1, noises), order[count:], f"{name} losses")
+        members: dict[int, list[int]] = {}
+        for image, group in zip(order.tolist(), groups.cpu()[order].tolist(), strict=True):
+            members.setdefault(group, []).append(image)
+        units = list(members.values())
+        chosen = torch.tensor([[unit[noise % len(unit)] for noise in range(noises)] for unit in units[:count]])
+        rest = torch.tensor([image for unit in units[count:] for image in unit], dtype=torch.long)
+        return cls(pixels, classes, chosen, rest, f"{name} losses")
+
+    @property
+    def labels_of_units(self) -> Tensor | None:
+        return None if self.labels is None else self.labels.cpu()[self.chosen[:, 0]]
 
     def clean(self, indices: Int[Tensor, "b"]) -> Tensor:
         return dequantize(self.images[indices.to(self.images.device)], torch.float64)
 
     def half(self, first: bool, most: int) -> Tensor:
-        """Images of one half, at most so many: every other one of those chosen, then of the rest."""
+        """Images of one half, at most so many: those of every other unit chosen, then of the rest."""
         start = 0 if first else 1
-        indices = torch.cat([self.chosen[start::2], self.rest[start::2]])[:most]
+        indices = torch.cat([self.chosen[start::2].T.flatten().unique(), self.rest[start::2]])[:most]
         return dequantize(self.images[indices.to(self.images.device)])
 
 
@@ -265,15 +312,15 @@ def _losses(
     seed: int,
     device: torch.device | str | None,
     home: torch.device,
-) -> tuple[Float[Tensor, "k s b"], Float[Tensor, "k s b"]]:
-    """Losses and pulls of each denoiser, the baseline last, at noisy images `start` … `stop` − 1 of a set."""
+) -> tuple[Float[Tensor, "k s b"], Float[Tensor, "k s b"], Float[Tensor, "k s b"]]:
+    """Losses, pulls and distances to the Gaussian of each denoiser, the baseline last, at noisy images `start` … `stop` − 1 of a set."""
     rows = torch.arange(start, stop)
-    which = part.chosen[rows // noises]
+    which = part.chosen.flatten()[rows]
     x0 = part.clean(which).to(home)
     eps = draw_noise(seed, rows, tuple(x0.shape[1:]), stream=part.stream).to(home)
     labels = None if part.labels is None else part.labels[which.to(part.labels.device)]
     in_first = (rows // noises % 2 == 0).to(home)
-    losses, pulls, finite = [], [], []
+    losses, pulls, apart, finite = [], [], [], []
     for sigma in levels.tolist():
         x = x0 + sigma * eps.double()
         answers = {name: _answer(denoiser, x, sigma, labels, device) for name, denoiser in denoisers.items()}
@@ -283,8 +330,9 @@ def _losses(
         toward = errors[MULTIDELTA] - errors[BASELINE]
         losses.append(torch.stack([error.square().mean(1) for error in errors.values()]))
         pulls.append(torch.stack([(toward * error).mean(1) for error in errors.values()]))
+        apart.append(torch.stack([(error - errors[GAUSSIAN]).square().mean(1) for error in errors.values()]))
     _check_finite(torch.stack(finite).cpu(), levels, list(denoisers))  # last, so that a GPU is waited for only once
-    return torch.stack(losses, 1).cpu(), torch.stack(pulls, 1).cpu()
+    return torch.stack(losses, 1).cpu(), torch.stack(pulls, 1).cpu(), torch.stack(apart, 1).cpu()
 
 
 def _answer(

@@ -11,13 +11,13 @@ from torch import Tensor
 import gausslens
 
 from ..images import as_tensor, quantize
+from ..measures.transformations import Transformation
 from ..report import Axis, CurveFigure, Figure, ImageGrid, Page, Section, Series, Threshold
 from ..runs import Record
 from .auditee import Auditee
 from .rules import THRESHOLDS
 from .running import Audit
 from .telling import advice, detectable, sentence, summary, title
-from ..measures.transformations import Transformation
 
 _NOISE = Axis("noise level σ", log=True)
 _NAMES = {"network": "the model", "gaussian": "Gaussian", "multidelta": "multi-delta", "baseline": "baseline"}
