@@ -25,6 +25,8 @@ from gausslens.noise import generator
 
 _KMEANS_ROUNDS = 25
 _SHRINKAGE = 0.2  # of a part's covariance toward that of all parts
+_IMAGES_AT_A_TIME = 64
+_SHARP = 0.2  # noise level below which rounding of float32 would show in the local machine's weights
 
 
 class Law(nn.Module, ABC):
@@ -243,11 +245,17 @@ class LocalMachine(nn.Module):
         self.register_buffer("values", pixels.flatten(2).permute(2, 0, 1).float().contiguous())  # (p, n, c)
 
     def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
-        own = self._patches(x.double())
-        # Terms that all training images share fall out of the softmax; the others are taken in float64.
-        logits = torch.baddbmm(-self.half_squares, own, self.patches.transpose(1, 2))
+        levels = torch.as_tensor(sigma, dtype=torch.float64).expand(len(x))
+        few = zip(x.split(_IMAGES_AT_A_TIME), levels.split(_IMAGES_AT_A_TIME), strict=True)
+        return torch.cat([self._answer(*some) for some in few])
+
+    def _answer(self, x: Tensor, sigma: Tensor) -> Tensor:
+        # Squares that all training images share fall out of the softmax.
+        dtype = torch.float64 if float(sigma.min()) < _SHARP else torch.float32
+        own = self._patches(x.to(dtype))
+        logits = torch.baddbmm(-self.half_squares.to(dtype), own, self.patches.to(dtype).transpose(1, 2))
         logits -= logits.amax(2, keepdim=True)
-        logits /= torch.as_tensor(sigma, dtype=torch.float64).expand(len(x))[:, None] ** 2
+        logits /= sigma[:, None].to(dtype) ** 2
         weights = torch.softmax(logits.float(), 2)
         return (weights @ self.values).permute(1, 2, 0).reshape(x.shape).to(x.dtype)
 
