@@ -73,15 +73,16 @@ def _drawn(samples: Tensor | None, case: Case) -> dict[int, list[int]]:
     """The samples that are copies of each memorised original, by the original's number."""
     if samples is None or not case.originals:
         return {}
-    memorised = dequantize(case.train[[places[0] for places in case.originals]], torch.float64).flatten(1)
+    number_of = {place: number for number, places in enumerate(case.originals) for place in places}
+    memorised = dequantize(case.train[list(number_of)], torch.float64).flatten(1)
     # As differences: a product loses the digits of small distances.
     distances = torch.cdist(
         dequantize(samples, torch.float64).flatten(1), memorised, compute_mode="donot_use_mm_for_euclid_dist"
     )
     nearest, which = distances.min(1)
-    drawn: dict[int, list[int]] = defaultdict(list)
+    numbers, drawn = list(number_of.values()), defaultdict(list)
     for index in (nearest < TRUTH["copy_rmse"] * memorised.shape[1] ** 0.5).nonzero()[:, 0].tolist():
-        drawn[int(which[index])].append(index)
+        drawn[numbers[int(which[index])]].append(index)
     return dict(drawn)
 
 
