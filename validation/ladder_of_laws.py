@@ -96,7 +96,7 @@ def judge(spec: Spec, case: Case, said: dict[str, Any]) -> dict[str, Any]:
     total, smallest = sum(copies.values()), said.get("smallest") or {}
     needed = count_needed(len(case.originals), smallest)
     due = needed is not None and total >= needed
-    admissible = case.verdicts if due or case.not_due is None else case.not_due
+    admissible = case.verdicts if due or case.not_due is None else dict.fromkeys(case.verdicts + case.not_due)
     stopped = said["verdict"] == STOPPED
     number_of = {place: number for number, places in enumerate(case.originals) for place in places}
     named = {number_of.get(image) for image in said.get("originals", ())}

@@ -70,7 +70,7 @@ class Case:
         groups: of training and of held-out images.
         samples: how many to draw.
         verdicts: those that are right.
-        not_due: those that are right if fewer copies were drawn than the audit says it can find; None: it does not matter.
+        not_due: those that are right too if fewer copies were drawn than the audit says it can find; None: no matter.
         originals: the memorised originals, each with all its places in `train`.
         refused: whether membership must be refused.
         parts: whether a copied part must be named.

@@ -224,6 +224,7 @@ def test_what_the_audit_said_is_judged():
     assert not ladder_of_laws.judge(spec, case, _said(verdict="generalizing"))["right"]
     missed = ladder_of_laws.judge(spec, case, _said(verdict="generalizing", drawn={0: [1, 2]}, originals=[299]))
     assert (missed["right"], missed["due"], missed["twice_named"], missed["wrong_originals"]) == (True, False, 0, 1)
+    assert missed["admissible"] == ["partly memorizing", "generalizing"]
     unsaid = ladder_of_laws.judge(spec, case, _said(smallest={"spread": None, "concentrated": 3}))
     assert unsaid["due"] is False
     refused = ladder_of_laws.judge(spec, case, _said(refused="the held-out images are darker"))
