@@ -4,7 +4,9 @@
     python validation/ladder_of_laws.py --read laws.jsonl
 
 The truth is in laws_truth.json, which was written before the audit saw any case; laws.py has the posterior means,
-laws_cases.py the images. A case that stands in `--out` is not done again: the same command goes on where it stopped.
+laws_cases.py the images. In 18 steps a sampler draws a few copies less than the law has (.41 and .43 of shares of .45,
+seen on mixture and digits; .45 in 120 steps), so copies are counted, not presumed. A case that stands in `--out` is not
+done again: the same command goes on where it stopped.
 """
 
 import argparse
