@@ -11,10 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from ..acceleration import hastened
-from ..data.loading import load_images
+from ..data.groups import with_shared_groups
+from ..data.loading import ImageSet, load_images
 from ..denoisers.protocol import call, evaluating, placement
 from ..errors import CheckpointError, ConfigError, DataError, GausslensError, told
 from ..images import Bounds, as_bytes, as_tensor, content_hash, dequantize, of_known_classes
+from ..measures.originals import DUPLICATE_RMSE
 from ..measuring.references import RunImages, gaussian_denoiser, load_run_images, multidelta_denoiser
 from ..measuring.remembering import Remembering
 from ..noise import as_sigmas, draw_noise, karras_sigmas
@@ -23,6 +25,7 @@ from ..zoo.loading import load_model
 from ..zoo.model import Model
 from ..zoo.objects import takes_labels
 from .config import AuditConfig
+from .copies import overlapping
 from .embedding import FeatureNetwork, load_features
 
 _LEVELS = 10
@@ -71,16 +74,57 @@ class Auditee:
         """Numbers in one image."""
         return self.images.train[0].numel()
 
-    @property
+    @cached_property
+    def overlap(self) -> Tensor:
+        """Which held-out images repeat a training image or share a group with one, (m,)."""
+        images = self.images
+        if not len(images.held_out):
+            return torch.zeros(0, dtype=torch.bool)
+        return overlapping(
+            *(as_tensor(images.train), as_tensor(images.held_out), images.train_groups, images.held_out_groups),
+            rmse=self.duplicate_rmse,
+            device=self.device,
+        )
+
+    @cached_property
+    def _new(self) -> Tensor:
+        return (~self.overlap).nonzero()[:, 0]
+
+    @cached_property
     def held_out(self) -> Tensor | None:
-        """The held-out images, or None if there are none."""
-        return self.images.held_out if len(self.images.held_out) else None
+        """The held-out images that the model has not seen, or None if they are fewer than two."""
+        if len(self._new) < _FEWEST_HELD_OUT:
+            return None
+        known = as_tensor(self.images.held_out)
+        return known if len(self._new) == len(known) else known[self._new.to(known.device)]
+
+    @property
+    def held_out_labels(self) -> Tensor | None:
+        """Their labels, or None."""
+        labels = self.images.held_out_labels
+        return None if labels is None or self.held_out is None else labels[self._new.to(labels.device)]
 
     @property
     def labels(self) -> dict[str, Any]:
         """Labels of both sets, as measures take them."""
-        unseen = None if self.held_out is None else self.images.held_out_labels
-        return {"labels": self.images.train_labels, "held_out_labels": unseen}
+        return {"labels": self.images.train_labels, "held_out_labels": self.held_out_labels}
+
+    @property
+    def groups(self) -> dict[str, Any]:
+        """Groups of both sets, as measures take them."""
+        groups = self.images.held_out_groups
+        unseen = None if groups is None or self.held_out is None else groups[self._new]
+        return {"groups": self.images.train_groups, "held_out_groups": unseen}
+
+    @property
+    def classes(self) -> Tensor | None:
+        """The classes of the training images, in turn those of the samples; None for a model without labels."""
+        return None if self.images.train_labels is None else self.images.train_labels.unique().cpu()
+
+    @property
+    def duplicate_rmse(self) -> float:
+        """Root mean square difference up to which two images are the same."""
+        return DUPLICATE_RMSE if self.bounds is not None else 0.0
 
     @cached_property
     def references(self) -> RunImages:
@@ -90,7 +134,7 @@ class Auditee:
         images, labels = self.images, self.images.train_labels
         train = torch.cat([images.train, images.train.flip(-1)])
         doubled = None if labels is None else labels.repeat(2)
-        return RunImages(train, train, images.held_out, doubled, images.held_out_labels, images.name)
+        return replace(images, train=train, available=train, train_labels=doubled)
 
     @cached_property
     def denoisers(self) -> dict[str, nn.Module]:
@@ -163,6 +207,11 @@ class Auditee:
             ) from error
 
     @property
+    def is_run(self) -> bool:
+        """Whether the model is of a run that `gausslens train` made."""
+        return _training_run(self.config.model) is not None
+
+    @property
     def sample_count(self) -> int:
         """How many images to generate."""
         if self.config.samples is not None:
@@ -187,8 +236,9 @@ class Auditee:
         """Names model and images."""
         named = self.model.identity or self.model.source
         parts = [named, content_hash(self.images.train), content_hash(self.images.held_out)]
-        labels = (self.images.train_labels, self.images.held_out_labels)
-        parts += [hashlib.sha256(some.cpu().numpy().tobytes()).hexdigest() for some in labels if some is not None]
+        images = self.images
+        tags = (images.train_labels, images.held_out_labels, images.train_groups, images.held_out_groups)
+        parts += [hashlib.sha256(some.cpu().numpy().tobytes()).hexdigest() for some in tags if some is not None]
         if self.config.features is not None and Path(self.config.features).is_file():
             parts.append(hashlib.sha256(Path(self.config.features).read_bytes()).hexdigest())
         if not self.network.state_dict():  # its weights, if any, are out of sight: only its answers can tell
@@ -253,7 +303,9 @@ def fit(model: Model, images: RunImages, config: AuditConfig, *, trial: bool = F
     if images.train_labels is not None and images.held_out_labels is not None:
         unseen, classes = of_known_classes(as_tensor(images.held_out), images.held_out_labels, images.train_labels)
         left = len(unseen) if len(unseen) >= _FEWEST_HELD_OUT or len(unseen) == len(images.held_out) else 0
-        images = replace(images, held_out=unseen[:left], held_out_labels=classes[:left])
+        kept = torch.isin(images.held_out_labels, images.train_labels) if images.held_out_groups is not None else None
+        groups = None if kept is None or images.held_out_groups is None else images.held_out_groups[kept][:left]
+        images = replace(images, held_out=unseen[:left], held_out_labels=classes[:left], held_out_groups=groups)
     _check_sets(images)
     if config.features is not None and model.bounds is None:
         raise ConfigError("features must be left out: the samples of this model are no pictures.")
@@ -262,7 +314,7 @@ def fit(model: Model, images: RunImages, config: AuditConfig, *, trial: bool = F
         pictures = images.train, images.held_out
         taken = slice(_TRIED if trial else None)
         train, held_out = (model.encode(part[taken]) if len(part) else part for part in pictures)
-        images = RunImages(train, train, held_out, images.train_labels, images.held_out_labels, images.name)
+        images = replace(images, train=train, available=train, held_out=held_out)
     if model.shape is not None and images.shape != model.shape:
         hint = f" Say --size {model.shape[-1]} if that is how it was trained." if model.encode is None else ""
         if images.shape[0] != model.shape[0]:
@@ -333,10 +385,10 @@ def _check_sets(images: RunImages) -> None:
     if 0 < len(images.held_out) < _FEWEST_HELD_OUT:
         raise DataError(f"an audit needs at least {_FEWEST_HELD_OUT} held-out images, or none; got 1.")
     known = sum(_fingerprint(image) in seen for image in as_tensor(images.held_out).cpu())
-    if 2 * known > len(images.held_out):
+    if 0 < known == len(images.held_out):
         raise DataError(
-            f"held-out images must be new to the model; {known:,} of these {len(images.held_out):,} are among the training "
-            f"images. Name others, or none."
+            f"held-out images must be new to the model; all of these {known:,} are among the training images. Name others, "
+            "or none."
         )
 
 
@@ -351,41 +403,47 @@ def _own_images(config: AuditConfig, *, progress: bool) -> tuple[RunImages, bool
     # Mirror images are references. They are not audited: no held-out image is mirrored, so the sets would not be alike.
     half = len(images.train) // 2
     labels = None if images.train_labels is None else images.train_labels[:half]
-    return replace(images, train=images.train[:half], train_labels=labels), True
+    groups = None if images.train_groups is None else images.train_groups[:half]
+    return replace(images, train=images.train[:half], train_labels=labels, train_groups=groups), True
 
 
 def _named_images(config: AuditConfig, model: Model, progress: bool) -> RunImages:
     how: dict[str, Any] = {"size": config.size, "value_range": config.value_range, "skip_broken": config.skip_broken}
     assert config.train is not None
-    known = load_images(config.train, **how, progress=progress)
-    train, labels = as_tensor(known.images), None
-    if takes_labels(model) and known.labels is not None:
-        labels = as_tensor(known.labels)
-    held_out, held_out_labels = train[:0], None if labels is None else labels[:0]
+    named = [config.train] if config.held_out is None else [config.train, config.held_out]
+    sets = with_shared_groups([load_images(source, **how, progress=progress) for source in named], config.groups)
+    known, conditional = sets[0], takes_labels(model)
+    images, labels, groups = _tensors(known, conditional)
+    nothing = slice(0, 0)
+    unseen = images[nothing], _part(labels, nothing), _part(groups, nothing)
     if config.unseen is not None:
-        if config.unseen >= len(train) - 3:
-            raise DataError(f"{config.train} has {len(train)} images; {config.unseen} unseen ones leave too few.")
-        held_out, train = train[-config.unseen :], train[: -config.unseen]
-        if labels is not None:
-            held_out_labels, labels = labels[-config.unseen :], labels[: -config.unseen]
+        if config.unseen >= len(images) - 3:
+            raise DataError(f"{config.train} has {len(images)} images; {config.unseen} unseen ones leave too few.")
+        before, after = slice(None, -config.unseen), slice(-config.unseen, None)
+        unseen = images[after], _part(labels, after), _part(groups, after)
+        images, labels, groups = images[before], _part(labels, before), _part(groups, before)
     elif config.held_out is not None:
-        unseen = load_images(config.held_out, **how, progress=progress)
-        held_out = as_tensor(unseen.images)
-        if held_out.shape[1:] != train.shape[1:]:
+        unseen = _tensors(sets[1], conditional)
+        if unseen[0].shape[1:] != images.shape[1:]:
+            same_channels = unseen[0].shape[1] == images.shape[1]
             raise DataError(
-                f"held-out images must have the shape of the training images, {tuple(train.shape[1:])}; got "
-                f"{tuple(held_out.shape[1:])}. "
-                + (
-                    "Convert one of the sets."
-                    if held_out.shape[1] != train.shape[1]
-                    else "Say --size to make them equal."
-                )
+                f"held-out images must have the shape of the training images, {tuple(images.shape[1:])}; got "
+                f"{tuple(unseen[0].shape[1:])}. "
+                + ("Say --size to make them equal." if same_channels else "Convert one of the sets.")
             )
-        if labels is not None:
-            if unseen.labels is None:
-                raise DataError(f"the training images have labels and those of {config.held_out} have none.")
-            held_out_labels = as_tensor(unseen.labels)
-    return RunImages(train, train, held_out, labels, held_out_labels, known.name)
+        if labels is not None and unseen[1] is None:
+            raise DataError(f"the training images have labels and those of {config.held_out} have none.")
+    return RunImages(images, images, unseen[0], labels, unseen[1], known.name, groups, unseen[2])
+
+
+def _tensors(images: ImageSet, conditional: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Images, labels for a model that takes them, and groups."""
+    labels = as_tensor(images.labels) if conditional and images.labels is not None else None
+    return as_tensor(images.images), labels, None if images.groups is None else as_tensor(images.groups)
+
+
+def _part(tags: Tensor | None, rows: slice) -> Tensor | None:
+    return None if tags is None else tags[rows]
 
 
 def _fingerprint(image: Tensor) -> int:

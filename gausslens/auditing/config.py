@@ -6,7 +6,15 @@ from typing import Literal, TypeAlias
 from ..errors import ConfigError
 
 Augment: TypeAlias = Literal["flip"]
-FailOn: TypeAlias = Literal["memorizing", "in-transition"]
+FailOn: TypeAlias = Literal[
+    "memorizing",
+    "partly-memorizing",
+    "membership",
+    "cannot-tell",
+    "memorising",
+    "partly-memorising",
+    "in-transition",
+]
 
 
 @dataclass(frozen=True)
@@ -38,10 +46,13 @@ class AuditConfig:
     """"flip" for a model that was trained on mirror images, too."""
     sigmas: tuple[float, ...] = ()
     """The noise levels; by default ten from 80 down to 0.002, within the model's own range."""
-    count: int = 200
+    groups: str | None = None
+    """Which images belong together, such as those of one patient: FILE.csv:COLUMN, or a regular expression on file names.
+    They are then one unit, and copies of any of them are copies of one original. A run of ours knows its own."""
+    count: int = 1000
     """Training images, and as many held-out ones, behind every number that needs no samples."""
-    noises: int = 16
-    """Noises for each of these images and noise levels."""
+    noises: int | None = None
+    """Noises for each of these images and noise levels; by default 16 for up to 200 images, fewer for more."""
     samples: int | None = None
     """Generated images, 0 for none; by default 10,000 with a GPU, without 2,000 of small images or 256 of larger ones."""
     steps: int = 18
@@ -51,8 +62,9 @@ class AuditConfig:
     package.module:object."""
     seed: int = 0
     """Decides images, noise and samples."""
-    fail_on: FailOn | None = None
-    """End with exit code 3 if the verdict is this one, or worse; for automatic checks."""
+    fail_on: tuple[FailOn, ...] = ()
+    """End with exit code 3 if any of these is found: memorizing; partly-memorizing, or worse; membership, if the model leaks
+    it; cannot-tell."""
     json: bool = False
     """Print the audit as JSON."""
     no_images: bool = False
@@ -75,8 +87,10 @@ class AuditConfig:
             raise ConfigError("held-out images are given by --held-out or by --unseen, not by both.")
         if self.train is None and (self.held_out is not None or self.unseen is not None):
             raise ConfigError("--held-out and --unseen go with --train; a run of ours knows its own images.")
-        if self.train is None and (self.size is not None or self.value_range is not None or self.skip_broken):
-            raise ConfigError("--size, --range and --skip-broken go with --train; a run of ours knows its own images.")
+        if self.train is None and (self.size or self.value_range or self.skip_broken or self.groups):
+            raise ConfigError(
+                "--size, --range, --skip-broken and --groups go with --train; a run of ours knows its own images."
+            )
         if self.features is not None and self.samples == 0:
             raise ConfigError("features must be left out with --samples 0: they are of samples.")
         if self.no_images and self.blur:

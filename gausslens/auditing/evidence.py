@@ -41,6 +41,7 @@ class Evidence:
         copied_originals: how many training images are copied.
         copied_classes: classes that most copies are of, for a conditional model that copies few classes.
         parts: names of the parts of training images that samples copy.
+        too_few_originals: whether there are fewer than three originals, so that no copy can be told from a likeness.
         overlap_decides: whether copies exist only if held-out images that repeat training images are left out.
         two_set_p: p-value of the two-set copy test.
     """
@@ -70,6 +71,7 @@ class Evidence:
     copied_originals: int | None = None
     copied_classes: tuple[int, ...] = ()
     parts: tuple[str, ...] = ()
+    too_few_originals: bool = False
     overlap_decides: bool = False
     two_set_p: float | None = None
 

@@ -15,9 +15,9 @@ from ..measures.transformations import Transformation
 from ..report import Axis, CurveFigure, Figure, ImageGrid, Page, Section, Series, Threshold
 from ..runs import Record
 from .auditee import Auditee
-from .rules import THRESHOLDS
 from .running import Audit
-from .telling import advice, detectable, sentence, summary, title
+from .summary import advice, sentence, summary
+from .thresholds import THRESHOLDS
 
 _NOISE = Axis("noise level σ", log=True)
 _NAMES = {"network": "the model", "gaussian": "Gaussian", "multidelta": "multi-delta", "baseline": "baseline"}

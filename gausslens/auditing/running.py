@@ -37,11 +37,10 @@ from ..storage import load_tensors, save_tensors, save_text
 from ..zoo.loading import load_model
 from .auditee import Auditee, check_levels, fit, load_auditee
 from .config import AuditConfig
-from .copies import Copies
-from .rules import Verdict, judge
-from .stages import STAGES, evidence_of, generate_samples, take_copies, take_features, take_power
+from .stages import NOT_EXCHANGEABLE, STAGES, evidence_of, generate_samples, take_copies, take_features
+from .verdict import Verdict, judge
 
-VERSION = 4
+VERSION = 5
 """Counts changes of the stages after which the same config gives other numbers."""
 
 REPORT = "report.html"
@@ -70,13 +69,14 @@ class Audit:
     """What an audit found.
 
     Attributes:
-        verdict: "memorizing", "in transition", "generalizing" or "cannot tell", with the reasons.
+        verdict: "memorizing", "generalizing" or "cannot tell", with the reasons.
         records: every number, with its interval; each names its `stage`.
         model: what was audited.
         data: the name of the images.
         n_train: training images.
         n_held_out: held-out images.
         samples: the generated images; None if there are none.
+        is_run: whether the model is one that `gausslens train` made.
     """
 
     verdict: Verdict
@@ -86,16 +86,21 @@ class Audit:
     n_train: int
     n_held_out: int
     samples: Tensor | None = field(default=None, repr=False)
+    is_run: bool = False
 
     def find(self, quantity: str, **tags: Any) -> list[Record]:
         """The records of a quantity, and of these tags."""
         chosen = [record for record in self.records if record["quantity"] == quantity]
         return [record for record in chosen if all(record.get(name) == value for name, value in tags.items())]
 
-    def __str__(self) -> str:
-        from .telling import spoken
+    def first(self, quantity: str) -> Record | None:
+        """The first record of a quantity, or None."""
+        return next((record for record in self.records if record["quantity"] == quantity), None)
 
-        return spoken(self)
+    def __str__(self) -> str:
+        from .summary import format_text
+
+        return format_text(self)
 
 
 def audit(
@@ -105,6 +110,8 @@ def audit(
     *,
     labels: Any = None,
     held_out_labels: Any = None,
+    groups: Any = None,
+    held_out_groups: Any = None,
     device: torch.device | str | None = None,
     progress: bool = False,
     **options: Any,
@@ -117,6 +124,8 @@ def audit(
         held_out: images of the same source that it has not seen; without them most numbers cannot be calibrated.
         labels: integers (n,) for a conditional model.
         held_out_labels: the same for the held-out images.
+        groups: integers (n,) that say which training images belong together, such as those of one patient.
+        held_out_groups: the same for the held-out images; one number is one group in both sets.
         device: where to work; None is where the model is.
         progress: show progress bars.
         **options: fields of an `AuditConfig` that say how to measure: sigmas (a number, a tensor or several numbers), count,
@@ -151,7 +160,13 @@ def audit(
         )
     of_train = None if labels is None else check_labels(labels, len(known), "labels")
     of_unseen = None if held_out_labels is None else check_labels(held_out_labels, len(unseen), "held_out_labels")
-    images = RunImages(known, known, unseen, of_train, of_unseen, "images")
+    if (groups is None) != (held_out_groups is None) and held_out is not None:
+        raise ConfigError("groups are given for training and held-out images, or for neither; got one of the two.")
+    in_train = None if groups is None else check_labels(groups, len(known), "groups")
+    in_unseen = None if in_train is None else in_train[:0]
+    if held_out_groups is not None:
+        in_unseen = check_labels(held_out_groups, len(unseen), "held_out_groups")
+    images = RunImages(known, known, unseen, of_train, of_unseen, "images", in_train, in_unseen)
     who = fit(loaded, images, AuditConfig(model=str(loaded.source or "model"), **options))
     with uncompiled(), fitting_threads(who.device, who.config.count * who.dim):
         return _conclude(who, *_carry_out(who, _Memory(), progress=progress))
@@ -264,18 +279,9 @@ def _carry_out(who: Auditee, kept: _Memory | _Folder, *, progress: bool) -> tupl
     if not who.sample_count:
         return kept.records, None
     samples = _sampled(who, kept, progress=progress)
-    compared: list[Copies] = []
-
-    def compare() -> list[Record]:
-        records, copies = take_copies(who, samples, progress=progress)
-        compared.append(copies)
-        return records
-
-    do("copies", compare)
-    if who.held_out is not None and not kept.finished("power"):
-        if not compared:  # by an earlier session
-            compare()
-        do("power", lambda: take_power(compared[0], who.config.seed))
+    refused = [record["value"] for record in kept.records if record["quantity"] == "refused"]
+    exchangeable = NOT_EXCHANGEABLE not in refused
+    do("copies", lambda: take_copies(who, samples, exchangeable=exchangeable, progress=progress))
     if who.config.features is not None:
         do("features", lambda: take_features(who, samples, progress=progress))
     return kept.records, samples
@@ -295,5 +301,13 @@ def _sampled(who: Auditee, kept: _Memory | _Folder, *, progress: bool) -> Tensor
 
 
 def _conclude(who: Auditee, records: list[Record], samples: Tensor | None) -> Audit:
-    sizes = len(who.images.train), 0 if who.held_out is None else len(who.held_out)
-    return Audit(judge(evidence_of(records)), records, who.config.model, who.images.name, *sizes, samples)
+    return Audit(
+        verdict=judge(evidence_of(records)),
+        records=records,
+        model=who.config.model,
+        data=who.images.name,
+        n_train=len(who.images.train),
+        n_held_out=len(who.images.held_out),
+        samples=samples,
+        is_run=who.is_run,
+    )

@@ -1,7 +1,7 @@
 """The stages of an audit: each measures one thing of an `Auditee` and returns tidy records.
 
 A record is one number: `quantity`, `value`, `low`, `high`, `count`, and what it is the number of. Quantities named as a
-field of `rules.Evidence` are what the verdict rests on; `evidence_of` reads them back.
+field of `Evidence` are what the verdict rests on; `evidence_of` reads them back.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -9,15 +9,14 @@ from dataclasses import fields
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..denoisers.distillation import distill
 from ..errors import DataError
 from ..generation import BATCH
 from ..images import quantize
-from ..measures.copying import DUPLICATE_RMSE
 from ..measures.gaps import gap
-from ..measures.intervals import Estimate
+from ..measures.intervals import Estimate, proportion_estimate
 from ..measures.neighbors import duplicates
 from ..measures.superposition import linearity
 from ..measuring.records import of_curve, of_estimate
@@ -26,21 +25,61 @@ from ..progress import measured
 from ..runs import Record
 from ..sampling import sample
 from .auditee import Auditee
-from .copies import Copies, find_copies
+from .controls import ONCE, REPEATED, fisher_p
+from .copies import FEWEST_ORIGINALS, Copies, find_copies
+from .evidence import Evidence
+from .exchangeability import check_exchangeability
+from .families import PLAIN
 from .features import compare_features
 from .foreignness import Foreignness, check_foreignness
-from .losses import BASELINE, measure_losses
+from .losses import BASELINE, GAUSSIAN, LossGap, measure_losses
+from .membership import measure_membership
 from .power import copy_power
-from .rules import Evidence
+from .thresholds import THRESHOLDS
 
 SHOWN_PAIRS = 24
 _SHIFTS = (1, 2)  # pixels
 # Calls of the network that its linear denoiser may cost, ten for each dimension and level.
 _LINEAR_CALLS = {"cpu": 20_000, "cuda": 100_000}
-_BY_LEVEL = ("rho", "position", "retrieval", "train_loss", "held_out_loss", "auc")
-_FLAGS = ("window", "intermediate")
-_SINGLE = ("memorized_fraction", "copied_fraction", "relative_gl")
+_BY_LEVEL = ("rho", "position", "retrieval", "train_loss", "held_out_loss", "auc", "memory_share")
+_FLAGS = ("window", "intermediate", "near_gaussian")
 _DISTANCES = {"gaussian": "distance_gaussian", "multidelta": "distance_multidelta"}
+NOT_EXCHANGEABLE = "not exchangeable"
+_NOISY_IMAGES, _MOST_NOISES, _LEAST_NOISES = 3200, 16, 4  # of one set and level, by default
+_DISTANCE_IMAGES = 200
+
+
+def take_premises(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
+    """Whether the sets can be compared: repeats, overlap, and whether they may be draws of one law.
+
+    Yields:
+        How many images repeat others; p-values; and `refused` with the reason if membership cannot be judged.
+    """
+    images, device = who.images, who.device
+    how: dict[str, Any] = {"tolerance": who.duplicate_rmse * who.dim**0.5, "device": device, "progress": progress}
+    yield {"quantity": "train_duplicates", "value": len(duplicates(images.train, **how)), "count": len(images.train)}
+    if not len(images.held_out):
+        return
+    overlap = int(who.overlap.sum())
+    yield {"quantity": "overlap", "value": overlap, "count": len(images.held_out)}
+    found = check_exchangeability(
+        *(images.train, images.held_out, images.train_groups, images.held_out_groups),
+        rmse=who.duplicate_rmse,
+        seed=who.config.seed,
+        device=device,
+        progress=progress,
+    )
+    if found is not None:
+        for quantity in ("neighbors_p", "neighbors_share", "detail_p", "detail_ratio"):
+            yield {"quantity": quantity, "value": getattr(found, quantity), "count": found.n_train + found.n_held_out}
+    if found is not None and found.refused is not None:
+        yield {"quantity": "refused", "value": NOT_EXCHANGEABLE, "reason": found.refused}
+    elif 2 * overlap > len(images.held_out):
+        reason = (
+            f"{overlap:,} of the {len(images.held_out):,} held-out images repeat training images or share a group with them, so "
+            "too few are new to the model. Name images that it has not seen."
+        )
+        yield {"quantity": "refused", "value": "overlap", "reason": reason}
 
 
 def take_losses(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
@@ -51,12 +90,13 @@ def take_losses(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
     """
     losses = measure_losses(
         *(who.denoisers, who.images.train, who.held_out, who.sigmas),
-        noises=who.config.noises,
+        noises=_noises(who),
         count=who.config.count,
         seed=who.config.seed,
         bounds=who.bounds,
         progress=progress,
         **who.labels,
+        **who.groups,
     )
     levels = losses.sigmas.tolist()
     for name in (*who.denoisers, BASELINE):
@@ -68,22 +108,45 @@ def take_losses(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
         for sigma, known in zip(levels, getattr(found, quantity) or (), strict=False):
             if known is not None:
                 yield of_estimate(quantity, known, sigma=sigma)
-    for quantity in (*_FLAGS, "p_values"):
+    for quantity in (*_FLAGS, "auc_low"):
         for sigma, value in zip(levels, getattr(found, quantity) or (), strict=False):
             yield {"quantity": quantity, "value": value, "sigma": sigma}
+    if losses.calibrated:
+        yield from _take_membership(losses, levels)
 
 
-def take_duplicates(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
-    """Training images that repeat others, and held-out images that repeat training images.
+def _take_membership(losses: LossGap, levels: list[float]) -> Iterator[Record]:
+    """TPR, the curve that it is a point of, images that leak, and what is known of each class.
 
     Yields:
-        How many, of either kind.
+        The records.
     """
-    how: dict[str, Any] = {"tolerance": DUPLICATE_RMSE * who.dim**0.5, "device": who.device, "progress": progress}
-    train, unseen = who.images.train, who.held_out
-    yield {"quantity": "train_duplicates", "value": len(duplicates(train, **how)), "count": len(train)}
-    if unseen is not None:
-        yield {"quantity": "shared_duplicates", "value": len(duplicates(train, unseen, **how)), "count": len(unseen)}
+    found = measure_membership(losses)
+    told = levels[found.level]
+    for rate, rows in found.tpr.items():
+        for sigma, estimate in zip(levels, rows, strict=True):
+            yield of_estimate("tpr", estimate, sigma=sigma, false_positive_rate=rate)
+    yield of_estimate("filter_auc", found.filter_auc, sigma=told)
+    for sigma, p_value in zip(levels, losses.p_values("network").tolist(), strict=True):
+        yield {"quantity": "auc_p", "value": p_value, "sigma": sigma}
+    for denoiser, curve in (("network", found.roc), (GAUSSIAN, found.filter_roc)):
+        for false, true in curve:
+            yield {"quantity": "roc", "value": true, "false_positive_rate": false, "sigma": told, "denoiser": denoiser}
+    images = losses.images[found.leaking]
+    yield {"quantity": "leaking", "value": len(images), "count": len(losses.images), "sigma": told}
+    for image in images.tolist():
+        yield {"quantity": "leaking_image", "value": image, "sigma": told}
+    for label, (auc, share) in found.by_class.items():
+        yield of_estimate("class_auc", auc, label=label, sigma=told)
+        yield of_estimate("class_memory_share", share, label=label, sigma=told)
+
+
+def _noises(who: Auditee) -> int:
+    """Noises for each image: as asked for, or so that the numbers of calls stay the same."""
+    if who.config.noises is not None:
+        return who.config.noises
+    used = min(who.config.count, max(len(who.images.train), 0 if who.held_out is None else len(who.held_out)))
+    return max(_LEAST_NOISES, min(_MOST_NOISES, _NOISY_IMAGES // used))
 
 
 def take_foreignness(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
@@ -112,11 +175,11 @@ def take_distances(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
     Yields:
         The records, on held-out images if there are any.
     """
-    unseen = who.held_out is not None
-    images, on = (who.images.held_out, "held_out") if unseen else (who.images.train, "train")
-    labels = who.images.held_out_labels if unseen else who.images.train_labels
+    images, on, labels = who.images.train, "train", who.images.train_labels
+    if who.held_out is not None:
+        images, on, labels = who.held_out, "held_out", who.held_out_labels
     how: dict[str, Any] = {
-        **{"count": min(who.config.count, len(images)), "seed": who.config.seed, "labels": labels},
+        **{"count": min(_DISTANCE_IMAGES, who.config.count, len(images)), "seed": who.config.seed, "labels": labels},
         **{"bounds": who.bounds, "dtype": torch.float32},
     }
     network = who.remembering["network"]
@@ -146,13 +209,16 @@ def take_distances(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
             yield {"quantity": "fvu_floor", "value": floor, "sigma": sigma, "count": fit.calls, "on": "train"}
 
 
-def generate_samples(who: Auditee, start: int, stop: int, *, progress: bool = False) -> Tensor:
+def generate_samples(
+    who: Auditee, start: int, stop: int, *, denoiser: nn.Module | None = None, progress: bool = False
+) -> Tensor:
     """Samples `start` … `stop` − 1 of the network: uint8 pixels, or latents in float32.
 
     Args:
         who: the auditee.
         start: the first.
         stop: after the last.
+        denoiser: another denoiser to sample from the same latents in the same way; None is the network.
         progress: show a progress bar.
 
     Returns:
@@ -161,8 +227,7 @@ def generate_samples(who: Auditee, start: int, stop: int, *, progress: bool = Fa
     Raises:
         DataError: if some are NaN or infinite, which as pixels would pass for black images.
     """
-    labels = who.images.train_labels
-    known = None if labels is None else labels.unique()
+    known = who.classes
     sigmas = karras_sigmas(who.config.steps, *who.sigma_range)
     parts = []
     with measured(float(stop - start), unit="images", label="sampling", enabled=progress) as show:
@@ -172,7 +237,7 @@ def generate_samples(who: Auditee, start: int, stop: int, *, progress: bool = Fa
             told = None if known is None else known[indices % len(known)]
             latents = draw_noise(who.config.seed, indices, who.images.shape, stream="latents")
             made = sample(
-                *(who.fast_network, latents),
+                *(who.fast_network if denoiser is None else denoiser, latents),
                 sigmas=sigmas,
                 labels=told,
                 device=who.device,
@@ -189,66 +254,126 @@ def generate_samples(who: Auditee, start: int, stop: int, *, progress: bool = Fa
     return torch.cat(parts)[: stop - start]
 
 
-def take_copies(who: Auditee, samples: Tensor, *, progress: bool = False) -> tuple[list[Record], Copies]:
-    """Whether samples are copies of training images.
+def take_copies(
+    who: Auditee, samples: Tensor, *, exchangeable: bool = True, progress: bool = False
+) -> Iterator[Record]:
+    """Which samples are copies of training images, of which ones, how often, and how few would have been found.
 
     Args:
         who: the auditee.
         samples: of its network.
+        exchangeable: whether held-out images may stand for new training images.
         progress: show progress bars.
 
-    Returns:
-        The records, `closest` for the samples that look most like a training image and `copy` for those named as copies;
-        and what they were made of.
+    Yields:
+        The records.
     """
     pixels = who.bounds is not None
+    images = who.images
+    gaussian = generate_samples(who, 0, len(samples), denoiser=who.denoisers["gaussian"], progress=progress)
     found = find_copies(
-        *(samples, who.images.train, who.held_out),
+        *(samples, images.train, images.held_out if len(images.held_out) else None, gaussian),
+        groups=images.train_groups,
+        held_out_groups=images.held_out_groups,
+        exchangeable=exchangeable,
         mirrored=pixels,
-        shifts=tuple(shift for shift in _SHIFTS if shift < min(who.images.shape[1:])) if pixels else (),
-        augment=who.config.augment,
+        shifts=tuple(shift for shift in _SHIFTS if shift < min(images.shape[1:])) if pixels else (),
+        parts=pixels,
+        flip=who.config.augment == "flip",
+        duplicate_rmse=who.duplicate_rmse,
         seed=who.config.seed,
         bounds=who.bounds,
         device=who.device,
         progress=progress,
     )
-    records = [of_estimate("memorized_fraction", found.ratio_fraction), of_estimate("gl", found.gl)]
-    for quantity, estimate in (
-        ("copied_fraction", found.copied_fraction),
-        ("memorized_fraction_held_out", found.ratio_fraction_held_out),
-        ("relative_gl", found.gl_relative),
-        ("gl_held_out", found.gl_held_out),
-        ("identifiable", found.identifiable),
-    ):
+    originals = found.matches[PLAIN].originals
+    yield {"quantity": "originals", "value": originals.count, "count": len(images.train)}
+    yield of_estimate("gl", found.gl)
+    for quantity, estimate in (("gl_held_out", found.gl_held_out), ("relative_gl", found.gl_relative)):
         if estimate is not None:
-            records.append(of_estimate(quantity, estimate))
-    if found.could_alarm:  # else a large p-value says nothing
-        records.append({"quantity": "copy_p", "value": found.p_value, "count": len(samples)})
-    for family, test in found.tests.items():
-        records.append({"quantity": "copy_test_p", "value": test.p_value, "family": family, "count": len(samples)})
-    for pair in found.pairs:
-        tags = {"sample": pair.sample, "image": pair.image, "transformation": str(pair.transformation)}
-        records.append({"quantity": "copy", "value": pair.rmse, "ratio": pair.ratio, **tags})
-    ratios = found.ratios.nan_to_num(nan=1.0)  # NaN where all training images are one
-    for index in ratios.argsort()[:SHOWN_PAIRS].tolist():
-        tags = {"sample": index, "image": int(found.nearest[index]), "transformation": str(found.matched[index])}
-        records.append({"quantity": "closest", "value": float(ratios[index]), **tags})
-    return records, found
+            yield of_estimate(quantity, estimate)
+    if originals.count < FEWEST_ORIGINALS:
+        return
+    yield {"quantity": "copies_exist", "value": found.exist}
+    yield of_estimate("copied_share", found.share)
+    yield {"quantity": "overlap_decides", "value": found.overlap_decides}
+    plain = [one for one in (found.find(PLAIN, kind) for kind in (ONCE, REPEATED)) if one is not None]
+    real = max((one.real for one in plain), key=lambda tally: tally.count)
+    if real.count:
+        yield of_estimate("real_share", real.share)
+    if all(one.gaussian is not None for one in plain):
+        copies = sum(one.gaussian.copies for one in plain if one.gaussian is not None)
+        yield of_estimate("gaussian_share", proportion_estimate(copies, len(gaussian)))
+    for one in found.comparisons:
+        tags = {"family": one.family, "kind": one.kind, "level": one.level, "convicts": one.convicts}
+        beside = {"copies": one.samples.copies, "real_copies": one.real.copies, "real_count": one.real.count}
+        yield {"quantity": "copy_p", "value": one.p_value, "count": one.samples.count, **tags, **beside}
+    if found.two_set is not None:
+        yield {"quantity": "two_set_p", "value": found.two_set.p_value, "count": len(samples)}
+    yield from _take_names(who, found, len(samples))
+    for kind, count in _smallest_counts(found).items():
+        yield {"quantity": "smallest_count", "value": count, "kind": kind, "count": len(samples)}
+    for power in copy_power(found, seed=who.config.seed):
+        yield {
+            **{"quantity": "detectable", "value": power.count, "kind": power.planting.name, "count": power.samples},
+            "recognised": power.recognised,
+        }
 
 
-def take_power(copies: Copies, seed: int) -> Iterator[Record]:
-    """The smallest share of copies that this audit would have found.
+def _take_names(who: Auditee, found: Copies, samples: int) -> Iterator[Record]:
+    """Copies by name: samples, originals, parts and classes; and the samples most like one original.
 
     Yields:
-        A record for each kind of copy and probability; `value` is None if none of the shares tried was found so often.
+        The records.
     """
-    for curve in copy_power(copies, seed=seed):
-        for probability in (0.8, 0.95):
-            yield {
-                **{"quantity": "detectable", "value": curve.smallest(probability), "probability": probability},
-                **{"kind": curve.planting.name, "count": curve.trials, "samples": curve.samples},
-                "tried": curve.counts[-1] / curve.samples if curve.counts else None,
-            }
+    originals = found.matches[PLAIN].originals
+    first = {copy.original: copy.image for copy in found.copies}
+    for original, count in found.counts.items():
+        repeats = int(originals.standing[original])
+        yield {"quantity": "copied_original", "value": count, "image": first[original], "repeats": repeats}
+    for quantity, copies in (("copy", found.copies), ("part_copy", found.part_copies)):
+        for copy in copies:
+            tags = {"sample": copy.sample, "image": copy.image, "family": copy.family, "ratio": copy.ratio}
+            yield {"quantity": quantity, "value": copy.rmse, **tags, "transformation": str(copy.transformation)}
+    for part in found.parts:
+        count = sum(copy.family == part for copy in found.part_copies)
+        yield {"quantity": "copied_part", "value": count, "window": part, "count": samples}
+    if who.classes is not None:
+        yield from _take_classes({copy.sample for copy in found.copies}, who.classes, samples)
+    closest = found.closest
+    ratios = closest.ratio.nan_to_num(nan=1.0)  # NaN where there is one original alone
+    transformations = found.matches[PLAIN].family.transformations
+    for index in ratios.argsort()[:SHOWN_PAIRS].tolist():
+        tags = {"sample": index, "image": int(closest.image[index])}
+        told = str(transformations[int(closest.transformation[index])])
+        yield {"quantity": "closest", "value": float(ratios[index]), **tags, "transformation": told}
+
+
+def _take_classes(copied: set[int], classes: Tensor, samples: int) -> Iterator[Record]:
+    """Classes of which copies are more frequent than of the others, by Fisher's test at the audit's level.
+
+    Yields:
+        A record for each.
+    """
+    of_sample = [int(classes[index % len(classes)]) for index in range(samples)]
+    for label in classes.tolist():
+        own = [index for index, other in enumerate(of_sample) if other == label]
+        hits = sum(index in copied for index in own)
+        p_value = fisher_p(hits, len(own), len(copied) - hits, samples - len(own)) if own else 1.0
+        if p_value * len(classes) <= THRESHOLDS["p"].value:
+            yield of_estimate("copied_class", proportion_estimate(hits, len(own)), label=label)
+
+
+def _smallest_counts(found: Copies) -> dict[str, int | None]:
+    """The smallest number of copies among the samples that would have been found, by how they are spread."""
+    once, repeated = found.find(PLAIN, ONCE), found.find(PLAIN, REPEATED)
+    counts: dict[str, int | None] = {}
+    if once is not None:
+        counts["spread"] = once.smallest_count(concentrated=False)
+        counts["concentrated"] = once.smallest_count(concentrated=True)
+    if repeated is not None:
+        counts["repeated"] = repeated.smallest_count(concentrated=True)
+    return counts
 
 
 def take_features(who: Auditee, samples: Tensor, *, progress: bool = False) -> Iterator[Record]:
@@ -267,11 +392,11 @@ def take_features(who: Auditee, samples: Tensor, *, progress: bool = False) -> I
         estimate = getattr(found, quantity)
         if estimate is not None:
             yield of_estimate(quantity, estimate, **named)
-    yield of_estimate("memorized_fraction_features", near.ratio_fraction, **named)
+    yield of_estimate("copied_share_features", near.ratio_fraction, **named)
     if near.gl_relative is not None:
         yield of_estimate("relative_gl_features", near.gl_relative, **named)
     if near.copy_test is not None:
-        yield {"quantity": "copy_p_features", "value": near.copy_test.p_value, "count": len(samples), **named}
+        yield {"quantity": "two_set_p_features", "value": near.copy_test.p_value, "count": len(samples), **named}
 
 
 def evidence_of(records: Sequence[Record]) -> Evidence:
@@ -281,18 +406,28 @@ def evidence_of(records: Sequence[Record]) -> Evidence:
         by.setdefault(record["quantity"], []).append(record)
     levels = tuple(record["sigma"] for record in by.get("intermediate", ()))
     known: dict[str, Any] = {"sigmas": levels or None}
-    for quantity in (*_BY_LEVEL, *_DISTANCES.values()):
+    for quantity in (*_BY_LEVEL, *_DISTANCES.values(), "distance_references"):
         if quantity in by:
             at = {record["sigma"]: _estimate(record) for record in by[quantity] if record["value"] is not None}
             known[quantity] = tuple(at.get(sigma) for sigma in levels)
-    for quantity in (*_FLAGS, "p_values"):
+    for quantity in (*_FLAGS, "auc_low"):
         if quantity in by:
             known[quantity] = tuple(record["value"] for record in by[quantity])
-    for quantity in _SINGLE:
-        if quantity in by and by[quantity][0]["value"] is not None:  # None: a quotient of nothing and nothing
+    for quantity in ("copied_share", "real_share", "filter_auc"):
+        if quantity in by:
             known[quantity] = _estimate(by[quantity][0])
-    if "copy_p" in by:
-        known["copy_p"] = by["copy_p"][0]["value"]
+    for quantity in ("copies_exist", "overlap_decides", "two_set_p"):
+        if quantity in by:
+            known[quantity] = by[quantity][0]["value"]
+    known["tpr"] = [_estimate(one) for one in by.get("tpr", ()) if one["false_positive_rate"] == 0.01] or None
+    if "refused" in by:
+        known["refused"] = by["refused"][0]["reason"]
+    if "copied_original" in by:
+        known["copied_originals"] = len(by["copied_original"])
+    if "originals" in by:
+        known["too_few_originals"] = by["originals"][0]["value"] < FEWEST_ORIGINALS
+    known["copied_classes"] = tuple(record["label"] for record in by.get("copied_class", ()))
+    known["parts"] = tuple(record["window"] for record in by.get("copied_part", ()))
     if "foreignness" in by:
         (found,) = by["foreignness"]
         gain = None if found["value"] is None else _estimate(found)
@@ -302,7 +437,7 @@ def evidence_of(records: Sequence[Record]) -> Evidence:
 
 
 STAGES: dict[str, Callable[..., Iterator[Record]]] = {
-    "duplicates": take_duplicates,
+    "premises": take_premises,
     "losses": take_losses,
     "foreignness": take_foreignness,
     "distances": take_distances,

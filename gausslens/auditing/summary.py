@@ -1,4 +1,4 @@
-"""What an audit says: the verdict with its reasons, a short table, what to do, and everything as JSON."""
+"""What an audit says: the answer to both questions in one sentence, what to do, a short table, and everything as JSON."""
 
 import json
 import textwrap
@@ -8,82 +8,118 @@ from typing import TYPE_CHECKING, Any
 import gausslens
 
 from ..runs import Record
-from .rules import CANNOT_TELL, GENERALIZING, IN_TRANSITION, MEMORIZING, THRESHOLDS
+from .thresholds import THRESHOLDS
+from .verdict import GENERALIZING, MEMORIZING, PARTLY
 
 if TYPE_CHECKING:
     from .running import Audit
 
-SCHEMA = "gausslens-audit/1"
+SCHEMA = "gausslens-audit/2"
 """Name and version of what `as_json` writes; a field that goes or changes its meaning raises the version."""
 
 _WIDTH = 100
-_SIGNIFICANT = 0.05  # of a sentence; no verdict rests on it
-_TITLES = {
-    MEMORIZING: "This model memorises its training images.",
-    IN_TRANSITION: "This model is on the way from generalising to memorising.",
-    CANNOT_TELL: "This audit cannot tell.",
-}
-_ADVICE = {
-    MEMORIZING: "Do not publish samples that must not show training images. Train on more images, stop earlier, or take a "
-    "narrower network: `gausslens how-many` says how many images this takes, `gausslens train --monitor` when to stop.",
-    IN_TRANSITION: "Stop earlier or train on more images, and audit again; `gausslens train --monitor` says when to stop.",
-    GENERALIZING: "Nothing needs to be done.",
-    CANNOT_TELL: "Put right what the reason names, and audit again.",
-}
+_LISTED = 5  # originals in a row of the table
 
 
-def title(audit: "Audit") -> str:
-    """The verdict in one sentence, which denies nothing that the numbers show: a model can depend and not copy."""
-    if audit.verdict.verdict != GENERALIZING:
-        return _TITLES[audit.verdict.verdict]
-    if _copies_few(audit) or _resembles_few(audit):
-        return "This model generalises, but look at its samples: some are much like one training image."
-    if _tells_apart(audit):
-        how = "it denoises its training images somewhat better than new ones, but is far from retrieving them"
-    elif audit.verdict.lean is not None and audit.verdict.lean.low > 0:
-        how = "it leans a little toward its training images, but is far from retrieving them"
-    else:
-        how = "nothing shows that it treats its training images otherwise than new ones"
-    return f"This model generalises: {how}."
+def headline(audit: "Audit") -> str:
+    """The verdict, what comes out of the model, and what is inside, in one sentence."""
+    leaks = audit.verdict.leaks
+    joined = ", but " if audit.verdict.verdict == GENERALIZING and leaks else "; "
+    return f"{sentence(audit.verdict.verdict)}: {_copying(audit)}{joined}{_membership(audit)}."
+
+
+def _copying(audit: "Audit") -> str:
+    share, originals = audit.first("copied_share"), audit.find("copied_original")
+    if share is None:
+        return "samples were not examined" if audit.samples is None else "copies cannot be told from likenesses"
+    parts = [record["window"] for record in audit.find("copied_part")]
+    said = []
+    if originals:
+        said.append(
+            f"{_percent(share['value'])} of {share['count']:,} samples copy {len(originals):,} of the {audit.n_train:,} "
+            f"training images"
+        )
+    if parts:
+        said.append(f"samples {'also ' * bool(said)}copy parts of training images ({', '.join(parts)})")
+    return " and ".join(said) or f"no copies were found among {share['count']:,} samples{_missed(audit)}"
+
+
+def _missed(audit: "Audit") -> str:
+    """What the audit would have found, to be said where it found nothing."""
+    counts = {record["kind"]: record["value"] for record in audit.find("smallest_count")}
+    known = [count for kind, count in counts.items() if count is not None and kind in ("spread", "concentrated")]
+    return f" ({max(known):,} would have been noticed)" if known else " (not even many would have been noticed)"
+
+
+def _membership(audit: "Audit") -> str:
+    aucs = audit.find("auc")
+    if audit.verdict.leaks is None or not aucs:
+        return "whether it leaks membership cannot be told"
+    auc = max(aucs, key=lambda record: record["value"])
+    value = f"AUC {_number(auc)}"
+    if audit.verdict.leaks:
+        return f"its losses give training images away ({value})"
+    return f"its losses do not give training images away by our limits ({value})"
 
 
 def advice(audit: "Audit") -> str:
-    """What to do."""
-    told = _ADVICE[audit.verdict.verdict]
-    if audit.verdict.verdict != GENERALIZING:
-        return told
-    if _copies_few(audit):
-        return (
-            "Look at the copies that are named: there are more of them than by chance, though fewer than "
-            f"{THRESHOLDS['some copies'].value:.0%} of the samples."
+    """What to do, for whoever trained the model in whatever way."""
+    verdict = audit.verdict
+    said = []
+    if verdict.verdict == MEMORIZING:
+        said += ["Do not publish samples that must not show training images.", _train_otherwise(audit)]
+    elif verdict.verdict == PARTLY and (audit.find("copied_original") or audit.find("copied_part")):
+        said.append(
+            "Look at the copies that are named, and keep such samples back where training images must not be shown."
         )
-    if _resembles_few(audit):
-        return (
-            "Look at the closest pairs: more samples than held-out images are three times nearer to one training image than "
-            "to any other. They may copy a few images often, which the test for copies misses: it counts different ones."
+        said.append(_repeats(audit) or _train_otherwise(audit))
+    elif verdict.verdict == PARTLY:
+        said.append(_train_otherwise(audit))
+    elif verdict.verdict == GENERALIZING:
+        said.append("Nothing needs to be done about copies." if verdict.leaks else "Nothing needs to be done.")
+        if audit.samples is None:
+            said.append("Samples were not examined, so copies among them may have been missed: audit with --samples.")
+    else:
+        said.append(_put_right(audit))
+    if verdict.leaks:
+        said.append(
+            "Whoever has the model can tell of some images that it was trained on them; if that must stay private, do not give "
+            "the model away."
         )
-    if audit.find("detectable"):
-        return f"{told} What this audit could have missed is said by its power, below."
-    missed = "no sample was looked at" if audit.samples is None else "how many this audit would have found is not known"
-    return f"{told} Copies among its samples may have been missed: {missed}."
+    return " ".join(said)
 
 
-def _tells_apart(audit: "Audit") -> bool:
-    """Whether the loss is lower on training images at some level, more than by chance at as many levels as there are."""
-    p_values = [record["value"] for record in audit.find("p_values")]
-    return bool(p_values) and min(p_values) * len(p_values) <= _SIGNIFICANT
+def _train_otherwise(audit: "Audit") -> str:
+    watch = (
+        "`gausslens train --monitor` says when to stop"
+        if audit.is_run
+        else "`gausslens.GeneralizationMonitor` says in any training loop when to stop"
+    )
+    return f"Train on more images, stop earlier, or take a smaller network: `gausslens how-many` says how many images, {watch}."
 
 
-def _copies_few(audit: "Audit") -> bool:
-    """Whether the copy test names copies that chance does not explain, too few for another verdict."""
-    named, p = audit.find("copied_fraction"), audit.find("copy_p")
-    return bool(named and p) and named[0]["value"] > 0 and p[0]["value"] <= THRESHOLDS["p"].value
+def _repeats(audit: "Audit") -> str | None:
+    """What to do about copied images that stand in the training set repeatedly."""
+    repeats = [record["repeats"] for record in audit.find("copied_original")]
+    often = [count for count in repeats if count > 1]
+    if 2 * len(often) <= len(repeats):
+        return None
+    return (
+        f"{len(often):,} of the {len(repeats):,} copied images stand in the training set up to {max(often):,} times: remove the "
+        "repeats and train again."
+    )
 
 
-def _resembles_few(audit: "Audit") -> bool:
-    """Whether samples are like one training image beyond what new images are, without more copies than by chance."""
-    own, unseen = audit.find("memorized_fraction"), audit.find("memorized_fraction_held_out")
-    return bool(own and unseen) and own[0]["low"] > unseen[0]["high"]
+def _put_right(audit: "Audit") -> str:
+    refused = audit.first("refused")
+    if refused is not None:
+        return (
+            "Name held-out images that were drawn from the same source as the training images and prepared alike, such as the "
+            "last images of the same set if they were left out of training (--unseen), and audit again."
+        )
+    if not audit.n_held_out:
+        return "Name images of the same source that the model has not seen (--held-out or --unseen), and audit again."
+    return "Put right what the reason names, and audit again."
 
 
 def sentence(reason: str) -> str:
@@ -91,86 +127,137 @@ def sentence(reason: str) -> str:
     return reason[:1].upper() + reason[1:]
 
 
-def spoken(audit: "Audit") -> str:
-    """The audit for a terminal: verdict, reasons, what to do, and a short table."""
+def format_text(audit: "Audit") -> str:
+    """The audit for a terminal: the answer, reasons, what to do, and a short table."""
     unseen = f"{audit.n_held_out:,} held-out" if audit.n_held_out else "no held-out"
     head = f"{audit.model} on {audit.data}: {audit.n_train:,} training and {unseen} images"
-    lines = [head, "", f"{audit.verdict.verdict.upper()}. {title(audit)}"]
+    lines = [head, "", *textwrap.wrap(headline(audit), _WIDTH), ""]
     for reason in audit.verdict.reasons:
         lines += textwrap.wrap(sentence(reason), _WIDTH, initial_indent="  - ", subsequent_indent="    ")
     lines += ["", *textwrap.wrap(advice(audit), _WIDTH), ""]
     rows = list(summary(audit))
-    wide = max((len(name) for name, _, _ in rows), default=0)
-    lines += [f"{name:{wide}}  {value:26}  {note}".rstrip() for name, value, note in rows]
+    wide, long = (max((len(row[column]) for row in rows), default=0) for column in (0, 1))
+    lines += [f"{name:{wide}}  {value:{long}}  {note}".rstrip() for name, value, note in rows]
     return "\n".join(lines)
 
 
 def summary(audit: "Audit") -> Iterator[tuple[str, str, str]]:
-    """The most telling numbers.
+    """The most telling numbers: name, value, and what to compare it with.
 
     Yields:
-        What it is, the number with its 95 % interval, and what it is compared with.
+        The rows, those of copying first.
     """
-    verdict = audit.verdict
-    if verdict.lean is not None and verdict.verdict != CANNOT_TELL:
-        yield (
-            "lean toward copying",
-            str(verdict.lean),
-            (
-                f"at σ = {verdict.sigma:.3g}; 0 none, 1 perfect; below {THRESHOLDS['generalizing'].value} generalising, "
-                f"from {THRESHOLDS['memorizing'].value} memorising"
-            ),
-        )
-    for name, quantity, extreme, note in (
-        ("AUC of the loss, greatest", "auc", max, "training against held-out images; .5 is no difference"),
-        ("distance to the Gaussian", "distance_gaussian", max, "greatest RMSE over noise levels"),
-        ("distance to multi-delta", "distance_multidelta", max, "greatest RMSE over noise levels"),
-    ):
-        found = audit.find(quantity)
-        if found:
-            chosen = extreme(found, key=lambda record: record["value"])
-            yield name, _number(chosen), f"{note}; σ = {chosen['sigma']:.3g}"
-    linear = audit.find("linearity", denoiser="network")
-    if linear:
-        least = min(linear, key=lambda record: record["value"])
-        yield "affine linearity, least", _number(least), f"1 is an affine map; σ = {least['sigma']:.3g}"
+    yield from _copying_rows(audit)
+    yield from _membership_rows(audit)
+    yield from _model_rows(audit)
     for name, quantity, note in (
-        (
-            *("samples much like one training image", "memorized_fraction"),
-            f"nearer than a third of the next; of held-out images {_single(audit, 'memorized_fraction_held_out')}",
-        ),
-        ("samples named as copies", "copied_fraction", "two-set copy test"),
-        ("novelty, relative GL", "relative_gl", "1 is as new as held-out images"),
-        ("Fréchet distance of features", "frechet", f"that of held-out images is {_single(audit, 'frechet_held_out')}"),
-        ("MiFID of features", "mifid", "as the Fréchet distance, but far larger if samples are copies"),
-        ("features much like one image's", "memorized_fraction_features", "nearer than a third of the next"),
+        ("Fréchet distance of features", "frechet", f"of held-out images {_single(audit, 'frechet_held_out')}"),
+        ("MiFID of features", "mifid", "like the Fréchet distance, far larger if samples are copies"),
+        ("copies by features", "copied_share_features", "features nearer than a third of the next; decides nothing"),
         ("novelty of features, relative GL", "relative_gl_features", "1 is as new as held-out images"),
-        ("p of the copy test of features", "copy_p_features", "beside that of pixels, which decides"),
+        ("p of the two-set test of features", "two_set_p_features", "beside that of pixels; decides nothing"),
     ):
         for record in audit.find(quantity):
             yield name, _number(record), note
-    for record in audit.find("copy_p"):
-        yield "p of the copy test", f"{record['value']:.2g}", "chance alone; an alarm at .001 or below"
-    for record in audit.find("detectable", probability=0.95, kind="noise 0.02"):
-        if record["samples"]:  # else all are copies, and there is nothing to plant others among
-            share = detectable(record)
-            yield "copies this audit would find", share, f"smallest share found in 95 % of {record['count']} trials"
-    repeated = [record["value"] for record in audit.find("train_duplicates") if record["value"]]
-    for number in repeated:
-        yield "repeated training images", str(number), "pairs; what occurs twice is learned twice"
-    for record in audit.find("shared_duplicates"):
+
+
+def _copying_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
+    share = audit.first("copied_share")
+    if share is not None:
+        beside = [
+            f"{name} {_percent(record['value'])}"
+            for name, record in (
+                ("real images", audit.first("real_share")),
+                ("the Gaussian denoiser's samples", audit.first("gaussian_share")),
+            )
+            if record is not None and record["value"] is not None
+        ]
+        yield "copies among samples", _percent_interval(share), f"beside them: {', '.join(beside)}" if beside else ""
+    originals = audit.find("copied_original")
+    if originals:
+        named = [f"image {record['image']} ({record['value']:,} times)" for record in originals[:_LISTED]]
+        yield "training images copied", f"{len(originals):,}", f"most often {', '.join(named)}"
+    for record in audit.find("copied_class"):
+        yield f"copies of class {record['label']}", _percent_interval(record), f"of {record['count']:,} samples of it"
+    for record in audit.find("copied_part"):
+        yield f"copied: {record['window']}", f"{record['value']:,}", f"of {record['count']:,} samples"
+    counts = {record["kind"]: record for record in audit.find("smallest_count")}
+    for kind, name in (
+        ("spread", "copies noticed, of different images"),
+        ("concentrated", "copies noticed, of one image"),
+        ("repeated", "copies noticed, of a repeated image"),
+    ):
+        if kind in counts:
+            number = counts[kind]["value"]
+            value = "none" if number is None else f"{number:,} of {counts[kind]['count']:,}"
+            yield name, value, "the fewest among the samples that this audit would have found"
+    for record in audit.find("relative_gl"):
+        yield "novelty of samples", _number(record), "distance to training images, 1 is that of held-out images"
+    for record in audit.find("train_duplicates"):
         if record["value"]:
-            yield "held-out images trained on", str(record["value"]), "they repeat a training image: take them out"
+            yield "repeated training images", f"{record['value']:,}", "what stands there twice is learned twice"
 
 
-def detectable(record: Record) -> str:
-    """The smallest share of copies that would be found, or what was tried in vain."""
-    return f"more than {record['tried']:.2%}" if record["value"] is None else f"{record['value']:.2%}"
+def _membership_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
+    lean = audit.verdict.lean
+    if lean is not None:
+        note = (
+            f"at σ = {audit.verdict.sigma:.3g}; 0 none, 1 a copier; above {THRESHOLDS['generalizing'].value} for certain is not "
+            "generalizing"
+        )
+        yield "lean toward training images", f"{lean.value:.2f} [{lean.low:.2f}, {lean.high:.2f}]", note
+    aucs = audit.find("auc")
+    if aucs:
+        auc = max(aucs, key=lambda record: record["value"])
+        filters = audit.first("filter_auc")
+        beside = "" if filters is None else f"; the Gaussian denoiser's {_number(filters)}"
+        yield "AUC of the loss", _number(auc), f"at σ = {auc['sigma']:.3g}; .5 tells nothing{beside}"
+        for record in audit.find("memory_share", sigma=auc["sigma"]):
+            yield (
+                "loss lower on training images",
+                _percent_interval(record),
+                f"than on held-out ones, at σ = {auc['sigma']:.3g}",
+            )
+        for rate, name in ((0.01, "1 %"), (0.001, "0.1 %")):
+            for record in audit.find("tpr", sigma=auc["sigma"], false_positive_rate=rate):
+                yield f"recognised at {name} false alarms", _percent_interval(record), "of the training images"
+    for record in audit.find("leaking"):
+        if record["value"]:
+            yield (
+                "images that leak, by name",
+                f"{record['value']:,}",
+                f"of {record['count']:,} examined, a tenth of them wrong at most",
+            )
+    for record in audit.find("overlap"):
+        if record["value"]:
+            yield (
+                "held-out images trained on",
+                f"{record['value']:,}",
+                "they repeat a training image and were left out of the losses",
+            )
 
 
-def as_json(audit: "Audit") -> str:
+def _model_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
+    """Distances at the level of the lean, or where both references are furthest apart."""
+    apart = audit.find("distance_references")
+    if apart:
+        widest = max(apart, key=lambda record: record["value"])["sigma"]
+        sigma = widest if audit.verdict.sigma is None else audit.verdict.sigma
+        between = next((record for record in apart if record["sigma"] == sigma), None)
+        note = f"RMSE at σ = {sigma:.3g}" + ("" if between is None else f"; between the two {_number(between)}")
+        for name, quantity in (("the Gaussian", "distance_gaussian"), ("multi-delta", "distance_multidelta")):
+            for record in audit.find(quantity, sigma=sigma):
+                yield f"distance to {name}", _number(record), note
+    linear = audit.find("linearity", denoiser="network")
+    if linear:
+        least = min(linear, key=lambda record: record["value"])
+        yield "affine linearity, least", _number(least), f"at σ = {least['sigma']:.3g}; 1 is an affine map"
+
+
+def as_json(audit: "Audit", *, page: str | None = None) -> str:
     """Everything, for programs; see `SCHEMA`."""
     verdict, lean = audit.verdict, audit.verdict.lean
+    refused = audit.first("refused")
     told: dict[str, Any] = {
         "schema": SCHEMA,
         "gausslens": gausslens.__version__,
@@ -179,13 +266,30 @@ def as_json(audit: "Audit") -> str:
         "n_train": audit.n_train,
         "n_held_out": audit.n_held_out,
         "verdict": verdict.verdict,
-        "reasons": list(verdict.reasons),
+        "headline": headline(audit),
+        "reasons": [sentence(reason) for reason in verdict.reasons],
         "advice": advice(audit),
-        "lean": None
-        if lean is None
-        else {"value": lean.value, "low": lean.low, "high": lean.high, "sigma": verdict.sigma},
+        "page": page,
+        "copying": {
+            "exist": None if audit.first("copies_exist") is None else audit.first("copies_exist")["value"],
+            "share": _estimate(audit.first("copied_share")),
+            "real_share": _estimate(audit.first("real_share")),
+            "gaussian_share": _estimate(audit.first("gaussian_share")),
+            "originals": [_without(record, "stage", "quantity") for record in audit.find("copied_original")],
+            "parts": [record["window"] for record in audit.find("copied_part")],
+            "classes": [record["label"] for record in audit.find("copied_class")],
+            "smallest_count": {record["kind"]: record["value"] for record in audit.find("smallest_count")},
+            "copies": [_without(record, "stage", "quantity") for record in audit.find("copy")],
+        },
+        "membership": {
+            "leaks": verdict.leaks,
+            "refused": None if refused is None else sentence(refused["reason"]),
+            "lean": None if lean is None else {**lean.__dict__, "sigma": verdict.sigma},
+            "auc": [_without(record, "stage", "quantity") for record in audit.find("auc")],
+            "tpr": [_without(record, "stage", "quantity") for record in audit.find("tpr")],
+            "leaking_images": [record["value"] for record in audit.find("leaking_image")],
+        },
         "thresholds": {name: threshold._asdict() for name, threshold in THRESHOLDS.items()},
-        "copies": [_without(record, "stage", "quantity") for record in audit.find("copy")],
         "records": audit.records,
     }
     return json.dumps(told, indent=1)
@@ -199,9 +303,24 @@ def _number(record: Record) -> str:
     return f"{record['value']:.3g}{interval}"
 
 
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if share in (0, 1) or share >= 0.001 else f"{100 * share:.2g} %"
+
+
+def _percent_interval(record: Record) -> str:
+    if record["value"] is None:
+        return "undefined"
+    ends = [100 * record[end] if record.get(end) is not None else float("nan") for end in ("low", "high")]
+    return f"{_percent(record['value'])} [{ends[0]:.1f}, {ends[1]:.1f}]"
+
+
 def _single(audit: "Audit", quantity: str) -> str:
-    found = audit.find(quantity)
-    return _number(found[0]) if found else "unknown"
+    found = audit.first(quantity)
+    return "unknown" if found is None else _number(found)
+
+
+def _estimate(record: Record | None) -> dict[str, Any] | None:
+    return None if record is None else {name: record.get(name) for name in ("value", "low", "high", "count")}
 
 
 def _without(record: Record, *names: str) -> Record:

@@ -11,9 +11,9 @@ applies gives the verdict:
    lies beyond the Gaussian denoiser of the training images, ρ ≥ .3. The lean is a number between 0 (as the posterior mean)
    and 1 (as the multi-delta denoiser), from `losses`: the position of the loss gap above the baseline's, or the retrieval κ on
    held-out images. Each is taken where it is greatest among the levels of the window, since memorisation shows at some levels
-   and not at others.
+   and not at others. Not so if most samples are new for certain: a model can hold all its training images and show few.
 4. *Partly memorizing* if copies of training images or of parts of them exist.
-5. *Cannot tell* if the sets are not exchangeable, if copies exist only when held-out images that repeat training images are
+5. *Cannot tell* if there are fewer than three originals, if the sets are not exchangeable, if copies exist only when held-out images that repeat training images are
    left out, if nothing calibrates the losses, or if the interval of the lean reaches from generalizing to memorizing.
 6. *Partly memorizing* if the lean is above .3 for certain, where ρ ≥ .3 or the model is not near the Gaussian denoiser. A lean
    that the Gaussian denoiser of so few images has, too, tells nothing.
@@ -93,12 +93,17 @@ def judge(evidence: Evidence) -> Verdict:
         return conclude(CANNOT_TELL, reason)
     if most:
         return conclude(MEMORIZING, copies)
-    sure = [] if evidence.refused else leans
+    mostly_new = share is not None and share.high < THRESHOLDS["copies"].value
+    sure = [] if evidence.refused or mostly_new else leans
     if beyond := [lean for lean in sure if lean.value.low >= memorizing and lean.beyond_gaussian]:
         lean = max(beyond, key=lambda entry: entry.value.value)
         return conclude(MEMORIZING, f"{lean}; from {memorizing} on it is memorizing.", lean)
     if copies:
         return conclude(PARTLY, copies)
+    if evidence.too_few_originals:
+        return conclude(
+            CANNOT_TELL, "there are fewer than three different training images, so no copy can be told from a likeness."
+        )
     if evidence.refused:
         return conclude(CANNOT_TELL, evidence.refused)
     if evidence.overlap_decides:
@@ -315,7 +320,7 @@ def _context(evidence: Evidence, decisive: str) -> list[str]:
         said.append(
             f"by the rule for copies {percent(share)} of {share.count:,} samples are copies{beside}: no more than by chance."
         )
-    if evidence.copied_share is None and evidence.train_loss is not None:
+    if evidence.copied_share is None and evidence.train_loss is not None and not evidence.too_few_originals:
         said.append("samples were not examined.")
     if evidence.two_set_p is not None and evidence.two_set_p <= THRESHOLDS["p"].value:
         said.append(

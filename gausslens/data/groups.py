@@ -87,8 +87,33 @@ def with_groups(images: ImageSet, spec: str | None) -> ImageSet:
         ConfigError: if the spec has no meaning for these images.
         DataError: if some of the images have no group.
     """
+    return with_shared_groups([images], spec)[0]
+
+
+def with_shared_groups(sets: Sequence[ImageSet], spec: str | None) -> list[ImageSet]:
+    """Several sets of images with their groups, numbered over all of them; unchanged if the spec is None.
+
+    Args:
+        sets: as loaded.
+        spec: as `load_groups` takes it.
+
+    Returns:
+        The sets; a group that several of them hold has one number.
+
+    Raises:
+        ConfigError: if the spec has no meaning for these images.
+        DataError: if some of the images have no group.
+    """
     if spec is None:
-        return images
+        return list(sets)
+    values = [_values(images, spec) for images in sets]
+    numbers = _numbered([value for some_values in values for value in some_values])
+    ends = np.cumsum([len(some_values) for some_values in values])[:-1]
+    return [replace(images, groups=own) for images, own in zip(sets, np.split(numbers, ends), strict=True)]
+
+
+def _values(images: ImageSet, spec: str) -> Sequence[Any]:
+    """What names the group of each image."""
     every = image_names(images.source)
     count, places = _kept(images, every)
     names = None if every is None else [every[place] for place in places]
@@ -105,7 +130,7 @@ def with_groups(images: ImageSet, spec: str | None) -> ImageSet:
         raise DataError(
             f"{len(without)} of {len(images)} images {lacking}, such as {some(named)}. Give every image a group."
         )
-    return replace(images, groups=_numbered(values))
+    return values
 
 
 def as_groups(groups: Any, count: int) -> NDArray[np.int64]:

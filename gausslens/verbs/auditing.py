@@ -46,7 +46,7 @@ def perform(options: Options, how: Manner) -> int:
     from ..auditing.auditee import load_auditee
     from ..auditing.pages import make_page
     from ..auditing.running import REPORT, audit_in_folder
-    from ..auditing.telling import as_json
+    from ..auditing.summary import as_json
     from ..generation import best_device
     from ..report import save_report
 
