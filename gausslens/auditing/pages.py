@@ -1,4 +1,4 @@
-"""The page of an audit: the verdict first, then the curves it rests on, then the pairs of samples and training images."""
+"""The page of an audit: the answer, then copies as pictures, then membership as one plot, then what else was measured."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from ..report import Axis, CurveFigure, Figure, ImageGrid, Page, Section, Series
 from ..runs import Record
 from .auditee import Auditee
 from .running import Audit
-from .summary import advice, sentence, summary
+from .summary import advice, headline, sentence, summary
 from .thresholds import THRESHOLDS
 
 _NOISE = Axis("noise level σ", log=True)
@@ -37,24 +37,29 @@ def make_page(audit: Audit, who: Auditee, provenance: Mapping[str, Any], command
     Returns:
         The page.
     """
-    table = "\n\n".join(f"{name}: {value} ({note})" for name, value, note in summary(audit))
     unseen = f"{audit.n_held_out:,} held-out" if audit.n_held_out else "no held-out"
+    reasons = "\n\n".join(map(sentence, audit.verdict.reasons))
+    table = "\n\n".join(f"{name}: {value}" + f" ({note})" * bool(note) for name, value, note in summary(audit))
     sections = [
-        Section("Is it copying?", "\n\n".join(map(sentence, audit.verdict.reasons)), tuple(_leaning(audit, command))),
+        Section("Does it copy?", _drawn(audit, who), tuple(_pairs(audit, who, command))),
+        Section(
+            "Who was trained on?",
+            "Whoever has the model can compare its losses on an image with those on images that it has not seen.",
+            tuple(_recognised(audit, command)),
+        ),
+        Section("Why this verdict?", reasons, tuple(_leaning(audit, command))),
         Section(
             "What does it do with noise?",
-            "Distances are between the answers of two denoisers to the same noisy images. The multi-delta denoiser knows "
-            "the training images and nothing else, the Gaussian their mean and covariance and nothing else.",
+            "Distances are between the answers of two denoisers to the same noisy images. The multi-delta denoiser knows the "
+            "training images and nothing else. The Gaussian denoiser knows their mean and covariance and nothing else.",
             tuple(_distances(audit, command)),
         ),
-        Section("What does it draw?", _drawn(audit, who), tuple(_pairs(audit, who, command))),
         Section("All numbers in short", table),
     ]
     session = provenance["sessions"][-1] if provenance.get("sessions") else {}
     return Page(
         title=f"Audit of {audit.model}",
-        summary=f"{audit.verdict.verdict.capitalize()}. {title(audit)} {advice(audit)}\n\n"
-        f"{audit.n_train:,} training and {unseen} images of {audit.data}.",
+        summary=f"{headline(audit)} {advice(audit)}\n\n{audit.n_train:,} training and {unseen} images of {audit.data}.",
         sections=tuple(sections),
         made_by=f"gausslens {gausslens.__version__}, {session.get('device', '')}, {session.get('started', '')}",
     )
@@ -106,17 +111,51 @@ def _leaning(audit: Audit, command: str) -> Iterator[Figure]:
         y=Axis("loss", "pixel range [−1, 1] squared", log=True),
         series=losses,
     )
-    if audit.find("auc"):
-        yield CurveFigure(
-            title="Can the loss tell training images from others?",
-            caption="AUC: how often a training image has the lower loss of the two. Above .5 the model depends on its "
-            "training images; that alone is no copying.",
-            command=command,
-            x=_NOISE,
-            y=Axis("AUC"),
-            series=(_series("the model", audit.find("auc")),),
-            thresholds=(Threshold(0.5, "no difference"),),
-        )
+
+
+def _recognised(audit: Audit, command: str) -> Iterator[Figure]:
+    """Who could be recognised as trained on, and at which noise level best.
+
+    Yields:
+        The figures.
+    """
+    curves = [
+        ("the model", audit.find("roc", denoiser="network"), False),
+        ("Gaussian denoiser of the training images", audit.find("roc", denoiser="gaussian"), True),
+    ]
+    if not curves[0][1]:
+        return
+    ends = [0.0, 1.0]
+    auc = max(audit.find("auc"), key=lambda record: record["value"])
+    yield CurveFigure(
+        title="Training images recognised by their loss",
+        caption="Share of the training images that are recognised, if a share of images that the model has not seen may be taken "
+        "for training images by mistake. A model that tells nothing lies on the diagonal. "
+        f"At σ = {auc['sigma']:.3g}, where the two are best told apart: in {100 * auc['value']:.0f} % of pairs the training image "
+        "has the lower loss.",
+        command=command,
+        x=Axis("new images taken for training images"),
+        y=Axis("training images recognised"),
+        series=(
+            *(_roc(name, records, dashed=dashed) for name, records, dashed in curves if records),
+            Series("a model that tells nothing", ends, ends, None, None, dashed=True),
+        ),
+    )
+    yield CurveFigure(
+        title="Can the loss tell training images from others?",
+        caption="AUC: how often a training image has the lower loss of a pair. Above .5 the model depends on its training "
+        f"images; above {THRESHOLDS['auc'].value} for certain we say that it leaks membership.",
+        command=command,
+        x=_NOISE,
+        y=Axis("AUC"),
+        series=(_series("the model", audit.find("auc")),),
+        thresholds=(Threshold(0.5, "no difference"), Threshold(THRESHOLDS["auc"].value, "leaks")),
+    )
+
+
+def _roc(name: str, records: list[Record], *, dashed: bool) -> Series:
+    points = [(record["false_positive_rate"], record["value"]) for record in records]
+    return Series(name, [x for x, _ in points], [y for _, y in points], None, None, dashed=dashed)
 
 
 def _distances(audit: Audit, command: str) -> Iterator[Figure]:
@@ -175,23 +214,32 @@ def _distances(audit: Audit, command: str) -> Iterator[Figure]:
 def _drawn(audit: Audit, who: Auditee) -> str:
     if audit.samples is None:
         return "No samples were asked for."
-    also = ", as latents." if who.bounds is None else ", mirrored and shifted ones too."
+    also = ", as latents." if who.bounds is None else "; mirrored, shifted and cut out ones too."
     told = [f"{len(audit.samples):,} samples were compared with all training images{also}"]
-    named = audit.find("copy")
-    if named:
-        told.append(f"{len(named):,} are named as copies, at a false-discovery rate of 10 %.")
-    power = [record for record in audit.find("detectable", probability=0.95) if record["samples"]]
-    if power:
-        found = [(record["kind"], detectable(record)) for record in power]
+    originals = audit.find("copied_original")
+    if originals:
+        times = sum(record["value"] for record in originals)
         told.append(
-            f"The smallest share of copies that this audit would have found in 95 % of {power[0]['count']} trials, by what "
-            f"copies look like: {'; '.join(f'{kind}: {share}' for kind, share in found)}."
+            f"{times:,} samples are named as copies of {len(originals):,} training images. By chance a tenth of these names may be "
+            "wrong."
         )
+    for record in audit.find("copied_part"):
+        told.append(f"{record['value']:,} samples have their {record['window']} from a training image.")
+    counts = {record["kind"]: record["value"] for record in audit.find("smallest_count")}
+    if counts.get("spread") and counts.get("concentrated"):
+        told.append(
+            f"This audit would have found {counts['spread']:,} copies of different images, or {counts['concentrated']:,} of one "
+            "image. Fewer may be missed."
+        )
+    blurred = [record for record in audit.find("detectable") if record["value"] is not None]
+    if blurred:
+        kinds = "; ".join(f"{record['kind']}: {record['value']:,}" for record in blurred)
+        told.append(f"How many it takes to be found in 95 % of cases, by what copies look like: {kinds}.")
     return "\n\n".join(told)
 
 
 def _pairs(audit: Audit, who: Auditee, command: str) -> Iterator[Figure]:
-    """The closest pairs.
+    """Copies beside their originals, most copied first; and the samples most like one training image.
 
     Yields:
         A grid, if there are samples that are pictures, or become such by decoding.
@@ -199,31 +247,44 @@ def _pairs(audit: Audit, who: Auditee, command: str) -> Iterator[Figure]:
     decode, originals = who.model.decode, who.images.train if who.pictures is None else who.pictures[0]
     if audit.samples is None or (who.bounds is None and decode is None) or originals.shape[1] not in (1, 3):
         return
+    times = {record["image"]: record["value"] for record in audit.find("copied_original")}
     for heading, quantity, caption in (
-        ("Samples named as copies", "copy", "Each column is a sample above the training image that it is a copy of."),
+        (
+            "Copies",
+            "copy",
+            "Each column is a sample, the training image that it copies, and their difference (grey is none). Below: how many "
+            "samples copy this image.",
+        ),
+        (
+            "Copied parts",
+            "part_copy",
+            "Each column is a sample, the training image that a part of it is copied from, and their difference, in which the "
+            "copied part is grey.",
+        ),
         (
             "The samples most like one training image",
             "closest",
-            "Each column is a sample above its nearest training image; the smaller the quotient of the distances to the "
-            "nearest and to the next, the more it is that image and no other. Some are always closest: that alone is no "
-            "copying.",
+            "Each column is a sample, its nearest training image, and their difference. The number is the quotient of the "
+            "distances to the nearest and to the next; below a third a sample counts as a copy. Some are always closest: that "
+            "alone is no copying.",
         ),
     ):
         best: dict[int, Record] = {}  # of each training image, lest one of them fill the grid
         for record in sorted(audit.find(quantity), key=_quotient):
             best.setdefault(record["image"], record)
-        chosen = list(best.values())[:_PAIRS]
-        if chosen:
+        chosen = sorted(best.values(), key=lambda record: -times.get(record["image"], 0))[:_PAIRS]
+        if chosen and not (quantity == "closest" and times):
             samples = as_tensor(audit.samples)[[record["sample"] for record in chosen]]
             images = as_tensor(originals)[[record["image"] for record in chosen]]
             rows = [_as_pixels(samples if decode is None else decode(samples)), _as_pixels(images)]
+            difference = (rows[0].astype(np.int16) - rows[1].astype(np.int16)) // 2 + 128
             yield ImageGrid(
                 title=heading,
                 caption=caption,
                 command=command,
-                rows=("sample", "training image"),
-                columns=tuple(_told(record) for record in chosen),
-                images=np.stack(rows),
+                rows=("sample", "training image", "difference"),
+                columns=tuple(_told(record, times) for record in chosen),
+                images=np.stack([*rows, difference.clip(0, 255).astype(np.uint8)]),
             )
 
 
@@ -236,9 +297,15 @@ def _quotient(record: Record) -> float:
     return float(record["ratio"] if "ratio" in record else record["value"])
 
 
-def _told(record: Record) -> str:
+def _told(record: Record, times: Mapping[int, int]) -> str:
+    """What stands below a column."""
     changed = record["transformation"]
-    return f"{_quotient(record):.2f}" + ("" if changed == str(Transformation()) else f", {changed}")
+    ways = [] if changed == str(Transformation()) else [changed]
+    if record["quantity"] == "part_copy":
+        return ", ".join([record["family"], *ways])
+    if record["quantity"] == "copy":
+        return ", ".join([f"{times[record['image']]:,} ×", *ways])
+    return ", ".join([f"{_quotient(record):.2f}", *ways])
 
 
 def _series(

@@ -1,6 +1,7 @@
 """`gausslens audit`: is this model copying?"""
 
 import json
+import os
 import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -13,12 +14,13 @@ from ..words import typed_command, typed_options
 from . import Manner
 
 if TYPE_CHECKING:
+    from ..auditing.verdict import Verdict
     from ..report import Images
 
 DESCRIPTION = """\
-Say whether a model memorises its training images: memorizing, in transition, generalizing, or cannot tell; how much, which
-samples are copies of which images, and what to do. Nothing in a model's file is executed. Stopped at any moment, the same
-command goes on where it was.
+Say whether a model memorises its training images: memorizing, partly memorizing, generalizing, or cannot tell. Name the
+samples that are copies, say whether the model gives its training images away by its losses, and what to do. Nothing in a
+model's file is executed. An audit that was stopped goes on when the same command is called again.
 
 examples:
   gausslens audit runs/train-digits-1a2b3c4d
@@ -26,11 +28,12 @@ examples:
   gausslens audit network.pkl --train cifar10.zip --held-out cifar10-test.zip
   gausslens audit my-diffusers-folder --train photos/ --unseen 500 --size 64 --blur
   gausslens audit mypackage.models:denoiser --train scans.npz --held-out new-scans.npz --samples 0
-  gausslens audit runs/train-digits-1a2b3c4d --fail-on memorizing --json > audit.json"""
+  gausslens audit network.pkl --train scans/ --held-out new-scans/ --groups 'patient([0-9]+)'
+  gausslens audit runs/train-digits-1a2b3c4d --fail-on partly-memorizing membership cannot-tell --json > audit.json"""
 
 _CROSSED = 3
 _NO_NUMBERS = ("model", "fail_on", "json", "no_images", "blur", "out", "cpu")
-_FAILING = {"memorizing": ("memorizing",), "in-transition": ("memorizing", "in transition")}
+_ALIASES = {"memorising": "memorizing", "partly-memorising": "partly-memorizing", "in-transition": "partly-memorizing"}
 
 
 @dataclass(frozen=True)
@@ -63,11 +66,20 @@ def perform(options: Options, how: Manner) -> int:
     run, audit = audit_in_folder(who, progress=progress)
     images: Images = "none" if options.no_images else "blurred" if options.blur else "shown"
     command = typed_command("audit", options.model, typed_options(options, _NO_NUMBERS))
-    save_report(run.path / REPORT, make_page(audit, who, run.provenance, command), images=images)
+    page = run.path / REPORT
+    save_report(page, make_page(audit, who, run.provenance, command), images=images)
     if options.json:
-        print(as_json(audit))
-    else:
+        print(as_json(audit, page=os.path.relpath(page)))
+    elif not how.quiet:
         print(audit)
-        print(f"\nThe records are in {run.path}/records.jsonl, the page is {run.path}/{REPORT}")
-    crossed = options.fail_on is not None and audit.verdict.verdict in _FAILING[options.fail_on]
-    return _CROSSED if crossed else 0
+        print(f"\nThe records are in {run.path}/records.jsonl, the page is {page}")
+    return _CROSSED if any(_crossed(audit.verdict, one) for one in options.fail_on) else 0
+
+
+def _crossed(verdict: "Verdict", limit: str) -> bool:
+    """Whether a verdict is what an audit shall fail on."""
+    limit = _ALIASES.get(limit, limit)
+    if limit == "membership":
+        return verdict.leaks is True
+    worse = ("memorizing", "partly memorizing") if limit == "partly-memorizing" else (limit.replace("-", " "),)
+    return verdict.verdict in worse
