@@ -7,11 +7,11 @@ by a one-sided Fisher test each:
     real images    held-out images against the originals, pooled with the originals against one another
     Gaussian       as many samples of the training images' own Gaussian denoiser, from the same latents by the same sampler
 
-Originals that stand in the training set once and those that stand there repeatedly are tested apart. Of the latter, held-out
-images alone can say whether they are memorised or commonplace. Of the former the originals themselves are controls, too. But
-where new images coincide with old ones by nature (icons), to take out repeats is to take out just these coincidences. So an
-image that stands twice counts as a coincidence (2N₂ of the images that stand once or twice, as Good and Turing have it), unless
-held-out images coincide with training images significantly more rarely: then the repeats are the training set's own.
+Originals that stand in the training set once and those that stand there repeatedly are tested apart. Only held-out images
+can say whether the latter are memorised or commonplace. For the former the originals themselves are controls, too. But where
+new images coincide with old ones by nature (icons), taking out repeats takes out just these coincidences. So an image that
+stands twice counts as a coincidence (2N₂ of the images that stand once or twice: Good and Turing), unless held-out images
+coincide with training images significantly more rarely: then the repeats are the training set's own.
 
 Fewer than five copied originals may be one draw of a generator that collapsed. They convict only if the upper limit of the
 real images' share is at most .01, or if a sample is within 2/255 RMSE of an original that no held-out image repeats.
@@ -42,12 +42,12 @@ class Tally(NamedTuple):
     """How many of so many images are copies by the rule."""
 
     copies: int
-    count: int
+    total: int
 
     @property
     def share(self) -> Estimate:
         """The share with its interval; of no images it may be anything."""
-        return proportion_estimate(*self) if self.count else Estimate(math.nan, 0.0, 1.0, 0)
+        return proportion_estimate(*self) if self.total else Estimate(math.nan, 0.0, 1.0, 0)
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Comparison:
             The number.
         """
         sure = exact or self.real.share.high <= _RARE
-        low, high = 0, self.samples.count  # the p-values fall with the number of copies
+        low, high = 0, self.samples.total  # the p-values fall with the number of copies
         if not self._enough(high) or (concentrated and not sure):
             return None
         while high - low > 1:
@@ -106,10 +106,10 @@ class Comparison:
 
     def _p_value(self, copies: int) -> float:
         """The larger of the p-values beside either control if so many samples were copies."""
-        if not self.real.count:
+        if not self.real.total:
             return 1.0
         controls = [control for control in (self.real, self.gaussian) if control is not None]
-        return max(fisher_p(copies, self.samples.count, *control) for control in controls)
+        return max(fisher_p(copies, self.samples.total, *control) for control in controls)
 
     def _enough(self, copies: int) -> bool:
         return self._p_value(copies) <= self.level
@@ -202,11 +202,11 @@ class FamilyMatches:
         own = _tally(self.of_kind(self.others, kind))
         # Images that stand twice, in proportion to the originals that stand once and were asked.
         once = int(self.originals.unique.sum())
-        twice = round(2 * int((self.originals.standing == 2).sum()) * own.count / once)
-        with_repeats = Tally(own.copies + twice, own.count + twice)
-        if new.count and _rarer(new, with_repeats):
+        twice = round(2 * int((self.originals.standing == 2).sum()) * own.total / once)
+        with_repeats = Tally(own.copies + twice, own.total + twice)
+        if new.total and _rarer(new, with_repeats):
             with_repeats = own
-        return Tally(new.copies + with_repeats.copies, new.count + with_repeats.count)
+        return Tally(new.copies + with_repeats.copies, new.total + with_repeats.total)
 
 
 def _tally(copied: Bool[Tensor, "m"]) -> Tally:

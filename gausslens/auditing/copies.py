@@ -29,7 +29,6 @@ from .controls import ONCE, Comparison, FamilyMatches
 from .families import PLAIN, Family, families_of
 from .thresholds import THRESHOLDS
 
-FEWEST_ORIGINALS = 3
 _LEVEL, _FALSE_DISCOVERY = THRESHOLDS["p"].value, THRESHOLDS["false discovery"].value
 _LEAST_CONTROLS = 500
 
@@ -314,7 +313,7 @@ def _admissible_ratio(ratios: Float[Tensor, "s"], decoys: Float[Tensor, "c"], co
 
     By chance the samples would have as large a share below u as real images have, decoys and coincident repeats alike.
     """
-    count, n = len(ratios), max(comparison.real.count, 1)
+    count, n = len(ratios), max(comparison.real.total, 1)
     repeats = comparison.real.copies - int((decoys < COPY_RATIO).sum())  # coincidences that no ratio is known of
     targets, decoys = ratios[ratios < COPY_RATIO].sort().values, decoys.sort().values
     below = torch.arange(1, len(targets) + 1)

@@ -1,14 +1,24 @@
-"""The numbers behind a verdict, all optional, and which noise levels they can be read at."""
+"""The numbers behind a verdict, all optional, and which noise levels they can be read at.
+
+They are made of the losses themselves, or read back from an audit's records: quantities that are named as a field here.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ..measures.intervals import Estimate
+from ..runs import Record
 from .foreignness import Foreignness
 from .losses import BASELINE, GAUSSIAN, MULTIDELTA, LossGap
 from .membership import Membership, measure_membership
 from .thresholds import THRESHOLDS
+
+BY_LEVEL = ("rho", "position", "retrieval", "train_loss", "held_out_loss", "auc", "memory_share")
+FLAGS = ("window", "intermediate", "near_gaussian")
+DISTANCES = {"gaussian": "distance_gaussian", "multidelta": "distance_multidelta"}
+FEWEST_ORIGINALS = 3
+"""With fewer, no copy can be told from a likeness."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +32,8 @@ class Evidence:
         rho: position of the loss gap between the Gaussian (0) and the multi-delta denoiser (1), where resolved.
         position: position of the loss gap between the baseline and the multi-delta denoiser, where resolved.
         retrieval: κ, the share of the multi-delta denoiser's answers to held-out images, where resolved.
-        near_gaussian: whether on held-out images it is nearer to the Gaussian denoiser than half the multi-delta one's distance.
+        near_gaussian: whether on held-out images it is nearer to the Gaussian denoiser than half the distance between both
+            references.
         train_loss: loss on training images, in units of the baseline's.
         held_out_loss: loss on held-out images, in units of the baseline's.
         auc: of the loss, training against held-out images.
@@ -131,3 +142,47 @@ def _of_membership(found: Membership) -> dict[str, Any]:
         "memory_share": found.memory_share,
         "filter_auc": found.filter_auc,
     }
+
+
+def evidence_of(records: Sequence[Record]) -> Evidence:
+    """What the rules judge by, from the records of all stages."""
+    by: dict[str, list[Record]] = {}
+    for record in records:
+        by.setdefault(record["quantity"], []).append(record)
+    levels = tuple(record["sigma"] for record in by.get("intermediate", ()))
+    known: dict[str, Any] = {"sigmas": levels or None}
+    for quantity in (*BY_LEVEL, *DISTANCES.values(), "distance_references"):
+        if quantity in by:
+            at = {record["sigma"]: _estimate(record) for record in by[quantity] if record["value"] is not None}
+            known[quantity] = tuple(at.get(sigma) for sigma in levels)
+    for quantity in (*FLAGS, "auc_low"):
+        if quantity in by:
+            known[quantity] = tuple(record["value"] for record in by[quantity])
+    for quantity in ("copied_share", "real_share", "filter_auc"):
+        if quantity in by:
+            known[quantity] = _estimate(by[quantity][0])
+    for quantity in ("copies_exist", "overlap_decides", "two_set_p"):
+        if quantity in by:
+            known[quantity] = by[quantity][0]["value"]
+    known["tpr"] = [_estimate(one) for one in by.get("tpr", ()) if one["false_positive_rate"] == 0.01] or None
+    if "refused" in by:
+        known["refused"] = by["refused"][0]["reason"]
+    if "copied_original" in by:
+        known["copied_originals"] = len(by["copied_original"])
+    if "originals" in by:
+        known["too_few_originals"] = by["originals"][0]["value"] < FEWEST_ORIGINALS
+    known["copied_classes"] = tuple(record["label"] for record in by.get("copied_class", ()))
+    known["parts"] = tuple(record["window"] for record in by.get("copied_part", ()))
+    if "foreignness" in by:
+        (found,) = by["foreignness"]
+        gain = None if found["value"] is None else _estimate(found)
+        known["foreignness"] = Foreignness(found["expected"], gain, found["sigma"])
+    assert set(known) <= {field.name for field in fields(Evidence)}
+    return Evidence(**known)
+
+
+def _estimate(record: Record) -> Estimate:
+    def end(name: str) -> float:
+        return float("nan") if record.get(name) is None else float(record[name])
+
+    return Estimate(float(record["value"]), end("low"), end("high"), record["count"])

@@ -13,7 +13,7 @@ p-value that is exact if the label is fair:
 
 The unit is an original: images that repeat one another count once, as an image of the set that a fair draw among them names,
 and so does a group. The filters are fitted to halves that do not know the sets, and each image is filtered by the other
-half's.
+half's; labels are permuted within halves.
 """
 
 import math
@@ -76,9 +76,9 @@ class Exchangeability:
             )
         if self.neighbors_p <= _LEVEL:
             found.append(
-                "they differ in content: an image's nearest images are of its own set "
-                f"{self.neighbors_share:.2g} times as often as by chance (p = {self.neighbors_p:.2g}); other classes, another "
-                "source, or images of one group (--groups)?"
+                f"they differ in content: an image's nearest images are of its own set {self.neighbors_share:.2g} times as "
+                f"often as by chance (p = {self.neighbors_p:.2g}); other classes, another source, or images of one group "
+                "(--groups)?"
             )
         if not found:
             return None
@@ -132,9 +132,8 @@ def check_exchangeability(
     images = dequantize(resident(pool[chosen], device)).flatten(1)
     if device is not None:
         images = images.to(device)
-    shuffled = _labels(own, permutations, seed)
-    share, neighbors_p = _compare_neighbors(images, own, shuffled, seed)
-    detail_p, ratio, sigma = _compare_detail(images, own, shuffled, seed)
+    share, neighbors_p = _compare_neighbors(images, own, permutations, seed)
+    detail_p, ratio, sigma = _compare_detail(images, own, permutations, seed)
     return Exchangeability(neighbors_p, share, detail_p, ratio, sigma, int(own.sum()), int((~own).sum()))
 
 
@@ -148,20 +147,20 @@ def _representatives(originals: Originals, labels: Bool[Tensor, "N"], dim: int, 
     return torch.cat([drawn[labels[drawn]][:most], drawn[~labels[drawn]][:most]])
 
 
-def _labels(own: Bool[Tensor, "k"], permutations: int, seed: int) -> Bool[Tensor, "p k"]:
+def _labels(own: Bool[Tensor, "k"], permutations: int, seed: int, stream: str) -> Bool[Tensor, "p k"]:
     """Random labellings with as many members."""
     count, members = len(own), int(own.sum())
     parts, step = [], max(1, _CHUNK_LABELS // count)
     for start in range(0, permutations, step):
         draws = min(step, permutations - start)
-        keys = torch.rand(draws, count, generator=generator(seed, "exchangeability labels", start))
+        keys = torch.rand(draws, count, generator=generator(seed, f"exchangeability {stream}", start))
         chosen = keys.argsort(1)[:, :members]
         parts.append(torch.zeros(draws, count, dtype=torch.bool).scatter_(1, chosen, True))
     return torch.cat(parts)
 
 
 def _compare_neighbors(
-    images: Float[Tensor, "k d"], own: Bool[Tensor, "k"], shuffled: Bool[Tensor, "p k"], seed: int
+    images: Float[Tensor, "k d"], own: Bool[Tensor, "k"], permutations: int, seed: int
 ) -> tuple[float, float]:
     """The share of neighbours of the own set in units of chance, and its p-value."""
     count = len(images)
@@ -172,7 +171,7 @@ def _compare_neighbors(
     # Matches of the labels l and of their complements: Σ l_i l_j + (1 − l_i)(1 − l_j) over pairs (i, j) of neighbours.
     pointed = torch.zeros(count).index_add_(0, near.flatten(), torch.ones(near.numel()))
     null = []
-    for labels in shuffled.split(max(1, _CHUNK_LABELS // (8 * count))):
+    for labels in _labels(own, permutations, seed, "neighbours").split(max(1, _CHUNK_LABELS // (8 * count))):
         members = labels.float()
         both = sum((members * members[:, near[:, column]]).sum(1) for column in range(near.shape[1]))
         null.append(near.numel() - near.shape[1] * members.sum(1) - members @ pointed + 2 * both)
@@ -186,36 +185,49 @@ def _leading_components(images: Float[Tensor, "k d"], seed: int) -> Float[Tensor
     centred = (images - images.mean(0)).double()
     if min(centred.shape) <= 4 * _COMPONENTS:
         _, _, vectors = torch.linalg.svd(centred, full_matrices=False)
-        return centred @ vectors[:_COMPONENTS].T
+        basis = vectors[:_COMPONENTS].T
+        return torch.mm(centred, basis)
     # Subspace iteration: the leading components are all that is wanted of thousands.
     start = torch.randn(centred.shape[1], 2 * _COMPONENTS, generator=generator(seed, "leading components")).double()
     basis = torch.linalg.qr(start.to(centred.device))[0]
     for _ in range(4):
         basis = torch.linalg.qr(centred.T @ (centred @ basis))[0]
     _, _, vectors = torch.linalg.svd(centred @ basis, full_matrices=False)
-    return centred @ (basis @ vectors[:_COMPONENTS].T)
+    return torch.mm(centred, basis @ vectors[:_COMPONENTS].T)
 
 
 def _compare_detail(
-    images: Float[Tensor, "k d"], own: Bool[Tensor, "k"], shuffled: Bool[Tensor, "p k"], seed: int
+    images: Float[Tensor, "k d"], own: Bool[Tensor, "k"], permutations: int, seed: int
 ) -> tuple[float, float, float]:
-    """The p-value of the largest difference in detail, the ratio there, and σ in units of the standard deviation."""
+    """The p-value of the largest difference in detail, the ratio there, and σ in units of the standard deviation.
+
+    Labels are permuted within the halves, and so are ranks: what one filter takes away is not compared with the other's.
+    """
     count = len(images)
     order = draw_order(seed, count, stream="exchangeability halves")
     halves = order[: count // 2], order[count // 2 :]
     spread = float((images - images.mean(0)).square().mean().sqrt())
     sigmas = spread * torch.logspace(-2, 1, _LEVELS, dtype=torch.float64)
     removed = torch.zeros(2 * _LEVELS, count, dtype=torch.float64)
-    for fitted, filtered in (halves, halves[::-1]):
+    observed, null, variance = (
+        torch.zeros(2 * _LEVELS),
+        torch.zeros(permutations, 2 * _LEVELS),
+        torch.zeros(2 * _LEVELS),
+    )
+    for number, (fitted, filtered) in enumerate((halves, halves[::-1])):
         wiener = shrunk_filter(images[fitted.to(images.device)])
         removed[:, filtered] = _removed(wiener, images[filtered.to(images.device)], sigmas)
-    ranks = torch.stack([_midranks(row) for row in removed])
-    scale = ranks.std(1).clamp_min(1e-12)
-    standard = ((ranks - ranks.mean(1, keepdim=True)) / scale[:, None]).float()
-    observed = (standard @ own.float()).abs()
-    null = torch.cat([(labels.float() @ standard.T).abs().amax(1) for labels in shuffled.split(1024)])
-    p_value = (1 + int((null >= float(observed.max()) - 1e-4).sum())) / (1 + len(null))
-    level = int(observed.argmax())
+        ranks = torch.stack([_midranks(row) for row in removed[:, filtered]])
+        centred = (ranks - ranks.mean(1, keepdim=True)).float()
+        here = own[filtered]
+        observed += centred @ here.float()
+        variance += centred.square().mean(1) * float(here.sum()) * float((~here).sum()) / max(len(here) - 1, 1)
+        shuffled = _labels(here, permutations, seed, f"detail {number}")
+        null += torch.cat([labels.float() @ centred.T for labels in shuffled.split(1024)])
+    scale = variance.sqrt().clamp_min(1e-12)
+    largest = (observed / scale).abs()
+    p_value = (1 + int(((null / scale).abs().amax(1) >= float(largest.max()) - 1e-4).sum())) / (1 + permutations)
+    level = int(largest.argmax())
     known, new = removed[level][own].median(), removed[level][~own].median()
     return p_value, float(new / known.clamp_min(1e-300)), float(sigmas[level % _LEVELS]) / max(spread, 1e-300)
 

@@ -128,7 +128,7 @@ class LossGap:
         return shares
 
     def near_gaussian(self, name: str) -> tuple[bool, ...]:
-        """Whether on held-out images it is nearer to the Gaussian than half the multi-delta denoiser's distance, by level."""
+        """At which levels it is nearer to the Gaussian than half the multi-delta denoiser's distance, on held-out images."""
         self._check_calibrated()
         own, reference = (self.apart[each].mean(1) for each in (name, MULTIDELTA))
         return tuple((own < reference / 4).tolist())
@@ -313,7 +313,7 @@ def _losses(
     device: torch.device | str | None,
     home: torch.device,
 ) -> tuple[Float[Tensor, "k s b"], Float[Tensor, "k s b"], Float[Tensor, "k s b"]]:
-    """Losses, pulls and distances to the Gaussian of each denoiser, the baseline last, at noisy images `start` … `stop` − 1 of a set."""
+    """Losses, pulls and distances to the Gaussian of each denoiser, the baseline last, at some noisy images of a set."""
     rows = torch.arange(start, stop)
     which = part.chosen.flatten()[rows]
     x0 = part.clean(which).to(home)

@@ -6,8 +6,8 @@ For each noise level, with the losses of `losses` on training and on held-out im
     AUC    how often a training image has the lower loss of the two
     TPR    share of training images recognised when 1 % (or .1 %) of held-out images are taken for such by mistake
 
-Some dependence is the rule: the Wiener filter of 64 images has an AUC of .9. So a model *leaks membership* only if its AUC is
-above .6 or its TPR at 1 % above .02 for certain, at some noise level, all levels together at 95 %; and the size is told.
+Some dependence is the rule: the Wiener filter of 64 images has an AUC of .9. So a model *leaks membership* only if its AUC
+is above .6 or its TPR at 1 % above .02 for certain at some noise level, with limits that hold for all levels together.
 TPR needs 10 held-out images beyond the threshold: 1,000 of them for 1 %, 10,000 for .1 %.
 
 Training images that leak are named at a false-discovery rate of .1: an image's p-value is its rank among held-out losses,

@@ -39,7 +39,7 @@ def make_page(audit: Audit, who: Auditee, provenance: Mapping[str, Any], command
     """
     unseen = f"{audit.n_held_out:,} held-out" if audit.n_held_out else "no held-out"
     reasons = "\n\n".join(map(sentence, audit.verdict.reasons))
-    table = "\n\n".join(f"{name}: {value}" + f" ({note})" * bool(note) for name, value, note in summary(audit))
+    rows = [f"{name}: {value} ({note})" if note else f"{name}: {value}" for name, value, note in summary(audit)]
     sections = [
         Section("Does it copy?", _drawn(audit, who), tuple(_pairs(audit, who, command))),
         Section(
@@ -50,11 +50,11 @@ def make_page(audit: Audit, who: Auditee, provenance: Mapping[str, Any], command
         Section("Why this verdict?", reasons, tuple(_leaning(audit, command))),
         Section(
             "What does it do with noise?",
-            "Distances are between the answers of two denoisers to the same noisy images. The multi-delta denoiser knows the "
-            "training images and nothing else. The Gaussian denoiser knows their mean and covariance and nothing else.",
+            "Distances are between the answers of two denoisers to the same noisy images. The multi-delta denoiser knows "
+            "the training images and nothing else. The Gaussian denoiser knows their mean and covariance and nothing else.",
             tuple(_distances(audit, command)),
         ),
-        Section("All numbers in short", table),
+        Section("All numbers in short", "\n\n".join(rows)),
     ]
     session = provenance["sessions"][-1] if provenance.get("sessions") else {}
     return Page(
@@ -129,10 +129,9 @@ def _recognised(audit: Audit, command: str) -> Iterator[Figure]:
     auc = max(audit.find("auc"), key=lambda record: record["value"])
     yield CurveFigure(
         title="Training images recognised by their loss",
-        caption="Share of the training images that are recognised, if a share of images that the model has not seen may be taken "
-        "for training images by mistake. A model that tells nothing lies on the diagonal. "
-        f"At σ = {auc['sigma']:.3g}, where the two are best told apart: in {100 * auc['value']:.0f} % of pairs the training image "
-        "has the lower loss.",
+        caption="The share of the training images that their low loss gives away, against the share of new images that "
+        "would be taken for training images by mistake. A model that tells nothing lies on the diagonal. At this noise "
+        f"level, σ = {auc['sigma']:.3g}, the training image has the lower loss in {100 * auc['value']:.0f} % of pairs.",
         command=command,
         x=Axis("new images taken for training images"),
         y=Axis("training images recognised"),
@@ -220,7 +219,7 @@ def _drawn(audit: Audit, who: Auditee) -> str:
     if originals:
         times = sum(record["value"] for record in originals)
         told.append(
-            f"{times:,} samples are named as copies of {len(originals):,} training images. By chance a tenth of these names may be "
+            f"{times:,} samples are named as copies of {len(originals):,} training images; at most a tenth of the names are "
             "wrong."
         )
     for record in audit.find("copied_part"):
@@ -228,8 +227,8 @@ def _drawn(audit: Audit, who: Auditee) -> str:
     counts = {record["kind"]: record["value"] for record in audit.find("smallest_count")}
     if counts.get("spread") and counts.get("concentrated"):
         told.append(
-            f"This audit would have found {counts['spread']:,} copies of different images, or {counts['concentrated']:,} of one "
-            "image. Fewer may be missed."
+            f"This audit would have found {counts['spread']:,} copies of different images, or {counts['concentrated']:,} of "
+            "one image. Fewer may be missed."
         )
     blurred = [record for record in audit.find("detectable") if record["value"] is not None]
     if blurred:
@@ -252,21 +251,21 @@ def _pairs(audit: Audit, who: Auditee, command: str) -> Iterator[Figure]:
         (
             "Copies",
             "copy",
-            "Each column is a sample, the training image that it copies, and their difference (grey is none). Below: how many "
-            "samples copy this image.",
+            "Each column is a sample, the training image that it copies, and their difference (grey is none). The number "
+            "says how many samples copy this image.",
         ),
         (
             "Copied parts",
             "part_copy",
-            "Each column is a sample, the training image that a part of it is copied from, and their difference, in which the "
-            "copied part is grey.",
+            "Each column is a sample, the training image that a part of it is copied from, and their difference, in which "
+            "the copied part is grey.",
         ),
         (
             "The samples most like one training image",
             "closest",
-            "Each column is a sample, its nearest training image, and their difference. The number is the quotient of the "
-            "distances to the nearest and to the next; below a third a sample counts as a copy. Some are always closest: that "
-            "alone is no copying.",
+            "Each column is a sample, its nearest training image, and their difference. The number is the distance to the "
+            "nearest divided by that to the next; below 0.33 a sample counts as a copy. Some samples are always closest: "
+            "that alone is no copying.",
         ),
     ):
         best: dict[int, Record] = {}  # of each training image, lest one of them fill the grid

@@ -37,7 +37,9 @@ from ..storage import load_tensors, save_tensors, save_text
 from ..zoo.loading import load_model
 from .auditee import Auditee, check_levels, fit, load_auditee
 from .config import AuditConfig
-from .stages import NOT_EXCHANGEABLE, STAGES, evidence_of, generate_samples, take_copies, take_features
+from .copy_stage import generate_samples, take_copies
+from .evidence import evidence_of
+from .stages import NOT_EXCHANGEABLE, STAGES, take_features
 from .verdict import Verdict, judge
 
 VERSION = 5

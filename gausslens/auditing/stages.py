@@ -1,49 +1,31 @@
 """The stages of an audit: each measures one thing of an `Auditee` and returns tidy records.
 
 A record is one number: `quantity`, `value`, `low`, `high`, `count`, and what it is the number of. Quantities named as a
-field of `Evidence` are what the verdict rests on; `evidence_of` reads them back.
+field of `Evidence` are what the verdict rests on.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..denoisers.distillation import distill
-from ..errors import DataError
-from ..generation import BATCH
-from ..images import quantize
 from ..measures.gaps import gap
-from ..measures.intervals import Estimate, proportion_estimate
 from ..measures.neighbors import duplicates
 from ..measures.superposition import linearity
 from ..measuring.records import of_curve, of_estimate
-from ..noise import draw_noise, karras_sigmas
-from ..progress import measured
 from ..runs import Record
-from ..sampling import sample
 from .auditee import Auditee
-from .controls import ONCE, REPEATED, fisher_p
-from .copies import FEWEST_ORIGINALS, Copies, find_copies
-from .evidence import Evidence
+from .evidence import BY_LEVEL, DISTANCES, FLAGS, Evidence
 from .exchangeability import check_exchangeability
-from .families import PLAIN
 from .features import compare_features
-from .foreignness import Foreignness, check_foreignness
+from .foreignness import check_foreignness
 from .losses import BASELINE, GAUSSIAN, LossGap, measure_losses
 from .membership import measure_membership
-from .power import copy_power
-from .thresholds import THRESHOLDS
 
-SHOWN_PAIRS = 24
-_SHIFTS = (1, 2)  # pixels
 # Calls of the network that its linear denoiser may cost, ten for each dimension and level.
 _LINEAR_CALLS = {"cpu": 20_000, "cuda": 100_000}
-_BY_LEVEL = ("rho", "position", "retrieval", "train_loss", "held_out_loss", "auc", "memory_share")
-_FLAGS = ("window", "intermediate", "near_gaussian")
-_DISTANCES = {"gaussian": "distance_gaussian", "multidelta": "distance_multidelta"}
 NOT_EXCHANGEABLE = "not exchangeable"
 _NOISY_IMAGES, _MOST_NOISES, _LEAST_NOISES = 3200, 16, 4  # of one set and level, by default
 _DISTANCE_IMAGES = 200
@@ -76,8 +58,8 @@ def take_premises(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
         yield {"quantity": "refused", "value": NOT_EXCHANGEABLE, "reason": found.refused}
     elif 2 * overlap > len(images.held_out):
         reason = (
-            f"{overlap:,} of the {len(images.held_out):,} held-out images repeat training images or share a group with them, so "
-            "too few are new to the model. Name images that it has not seen."
+            f"{overlap:,} of the {len(images.held_out):,} held-out images repeat training images or share a group with "
+            "them, so too few are new to the model. Name images that it has not seen."
         )
         yield {"quantity": "refused", "value": "overlap", "reason": reason}
 
@@ -89,7 +71,10 @@ def take_losses(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
         The records.
     """
     losses = measure_losses(
-        *(who.denoisers, who.images.train, who.held_out, who.sigmas),
+        who.denoisers,
+        who.images.train,
+        who.held_out,
+        who.sigmas,
         noises=_noises(who),
         count=who.config.count,
         seed=who.config.seed,
@@ -104,11 +89,11 @@ def take_losses(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
             for sigma, estimate in zip(levels, losses.loss(name, on), strict=True):
                 yield of_estimate("loss", estimate, sigma=sigma, denoiser=name, on=on)
     found = Evidence.of_losses(losses)
-    for quantity in _BY_LEVEL:
+    for quantity in BY_LEVEL:
         for sigma, known in zip(levels, getattr(found, quantity) or (), strict=False):
             if known is not None:
                 yield of_estimate(quantity, known, sigma=sigma)
-    for quantity in (*_FLAGS, "auc_low"):
+    for quantity in (*FLAGS, "auc_low"):
         for sigma, value in zip(levels, getattr(found, quantity) or (), strict=False):
             yield {"quantity": quantity, "value": value, "sigma": sigma}
     if losses.calibrated:
@@ -183,7 +168,7 @@ def take_distances(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
         **{"bounds": who.bounds, "dtype": torch.float32},
     }
     network = who.remembering["network"]
-    for reference, quantity in _DISTANCES.items():
+    for reference, quantity in DISTANCES.items():
         curve = gap(network, who.remembering[reference], images, who.sigmas, **how)
         yield from of_curve(quantity, curve, on=on)
     control = gap(who.remembering["multidelta"], who.remembering["gaussian"], images, who.sigmas, **how)
@@ -209,173 +194,6 @@ def take_distances(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
             yield {"quantity": "fvu_floor", "value": floor, "sigma": sigma, "count": fit.calls, "on": "train"}
 
 
-def generate_samples(
-    who: Auditee, start: int, stop: int, *, denoiser: nn.Module | None = None, progress: bool = False
-) -> Tensor:
-    """Samples `start` … `stop` − 1 of the network: uint8 pixels, or latents in float32.
-
-    Args:
-        who: the auditee.
-        start: the first.
-        stop: after the last.
-        denoiser: another denoiser to sample from the same latents in the same way; None is the network.
-        progress: show a progress bar.
-
-    Returns:
-        The samples, on the CPU; each depends on the seed and its index alone, but for rounding.
-
-    Raises:
-        DataError: if some are NaN or infinite, which as pixels would pass for black images.
-    """
-    known = who.classes
-    sigmas = karras_sigmas(who.config.steps, *who.sigma_range)
-    parts = []
-    with measured(float(stop - start), unit="images", label="sampling", enabled=progress) as show:
-        for first in range(start, stop, BATCH):
-            # All batches have one size, for which a GPU's work is recorded; the images too many are cut off.
-            indices = torch.arange(first, first + min(BATCH, who.sample_count))
-            told = None if known is None else known[indices % len(known)]
-            latents = draw_noise(who.config.seed, indices, who.images.shape, stream="latents")
-            made = sample(
-                *(who.fast_network if denoiser is None else denoiser, latents),
-                sigmas=sigmas,
-                labels=told,
-                device=who.device,
-                dtype=torch.float32,
-                batch_size=BATCH,
-            )
-            if not bool(made.isfinite().all()):
-                raise DataError(
-                    f"the model's samples must be finite; with {who.config.steps} noise levels from {sigmas[0]:g} to "
-                    f"{sigmas[-1]:g} some are NaN or infinite. Sample with other --steps, or with --samples 0 not at all."
-                )
-            parts.append((made.float() if who.bounds is None else quantize(made)).cpu())
-            show(float(min(first + BATCH, stop) - start), "")
-    return torch.cat(parts)[: stop - start]
-
-
-def take_copies(
-    who: Auditee, samples: Tensor, *, exchangeable: bool = True, progress: bool = False
-) -> Iterator[Record]:
-    """Which samples are copies of training images, of which ones, how often, and how few would have been found.
-
-    Args:
-        who: the auditee.
-        samples: of its network.
-        exchangeable: whether held-out images may stand for new training images.
-        progress: show progress bars.
-
-    Yields:
-        The records.
-    """
-    pixels = who.bounds is not None
-    images = who.images
-    gaussian = generate_samples(who, 0, len(samples), denoiser=who.denoisers["gaussian"], progress=progress)
-    found = find_copies(
-        *(samples, images.train, images.held_out if len(images.held_out) else None, gaussian),
-        groups=images.train_groups,
-        held_out_groups=images.held_out_groups,
-        exchangeable=exchangeable,
-        mirrored=pixels,
-        shifts=tuple(shift for shift in _SHIFTS if shift < min(images.shape[1:])) if pixels else (),
-        parts=pixels,
-        flip=who.config.augment == "flip",
-        duplicate_rmse=who.duplicate_rmse,
-        seed=who.config.seed,
-        bounds=who.bounds,
-        device=who.device,
-        progress=progress,
-    )
-    originals = found.matches[PLAIN].originals
-    yield {"quantity": "originals", "value": originals.count, "count": len(images.train)}
-    yield of_estimate("gl", found.gl)
-    for quantity, estimate in (("gl_held_out", found.gl_held_out), ("relative_gl", found.gl_relative)):
-        if estimate is not None:
-            yield of_estimate(quantity, estimate)
-    if originals.count < FEWEST_ORIGINALS:
-        return
-    yield {"quantity": "copies_exist", "value": found.exist}
-    yield of_estimate("copied_share", found.share)
-    yield {"quantity": "overlap_decides", "value": found.overlap_decides}
-    plain = [one for one in (found.find(PLAIN, kind) for kind in (ONCE, REPEATED)) if one is not None]
-    real = max((one.real for one in plain), key=lambda tally: tally.count)
-    if real.count:
-        yield of_estimate("real_share", real.share)
-    if all(one.gaussian is not None for one in plain):
-        copies = sum(one.gaussian.copies for one in plain if one.gaussian is not None)
-        yield of_estimate("gaussian_share", proportion_estimate(copies, len(gaussian)))
-    for one in found.comparisons:
-        tags = {"family": one.family, "kind": one.kind, "level": one.level, "convicts": one.convicts}
-        beside = {"copies": one.samples.copies, "real_copies": one.real.copies, "real_count": one.real.count}
-        yield {"quantity": "copy_p", "value": one.p_value, "count": one.samples.count, **tags, **beside}
-    if found.two_set is not None:
-        yield {"quantity": "two_set_p", "value": found.two_set.p_value, "count": len(samples)}
-    yield from _take_names(who, found, len(samples))
-    for kind, count in _smallest_counts(found).items():
-        yield {"quantity": "smallest_count", "value": count, "kind": kind, "count": len(samples)}
-    for power in copy_power(found, seed=who.config.seed):
-        yield {
-            **{"quantity": "detectable", "value": power.count, "kind": power.planting.name, "count": power.samples},
-            "recognised": power.recognised,
-        }
-
-
-def _take_names(who: Auditee, found: Copies, samples: int) -> Iterator[Record]:
-    """Copies by name: samples, originals, parts and classes; and the samples most like one original.
-
-    Yields:
-        The records.
-    """
-    originals = found.matches[PLAIN].originals
-    first = {copy.original: copy.image for copy in found.copies}
-    for original, count in found.counts.items():
-        repeats = int(originals.standing[original])
-        yield {"quantity": "copied_original", "value": count, "image": first[original], "repeats": repeats}
-    for quantity, copies in (("copy", found.copies), ("part_copy", found.part_copies)):
-        for copy in copies:
-            tags = {"sample": copy.sample, "image": copy.image, "family": copy.family, "ratio": copy.ratio}
-            yield {"quantity": quantity, "value": copy.rmse, **tags, "transformation": str(copy.transformation)}
-    for part in found.parts:
-        count = sum(copy.family == part for copy in found.part_copies)
-        yield {"quantity": "copied_part", "value": count, "window": part, "count": samples}
-    if who.classes is not None:
-        yield from _take_classes({copy.sample for copy in found.copies}, who.classes, samples)
-    closest = found.closest
-    ratios = closest.ratio.nan_to_num(nan=1.0)  # NaN where there is one original alone
-    transformations = found.matches[PLAIN].family.transformations
-    for index in ratios.argsort()[:SHOWN_PAIRS].tolist():
-        tags = {"sample": index, "image": int(closest.image[index])}
-        told = str(transformations[int(closest.transformation[index])])
-        yield {"quantity": "closest", "value": float(ratios[index]), **tags, "transformation": told}
-
-
-def _take_classes(copied: set[int], classes: Tensor, samples: int) -> Iterator[Record]:
-    """Classes of which copies are more frequent than of the others, by Fisher's test at the audit's level.
-
-    Yields:
-        A record for each.
-    """
-    of_sample = [int(classes[index % len(classes)]) for index in range(samples)]
-    for label in classes.tolist():
-        own = [index for index, other in enumerate(of_sample) if other == label]
-        hits = sum(index in copied for index in own)
-        p_value = fisher_p(hits, len(own), len(copied) - hits, samples - len(own)) if own else 1.0
-        if p_value * len(classes) <= THRESHOLDS["p"].value:
-            yield of_estimate("copied_class", proportion_estimate(hits, len(own)), label=label)
-
-
-def _smallest_counts(found: Copies) -> dict[str, int | None]:
-    """The smallest number of copies among the samples that would have been found, by how they are spread."""
-    once, repeated = found.find(PLAIN, ONCE), found.find(PLAIN, REPEATED)
-    counts: dict[str, int | None] = {}
-    if once is not None:
-        counts["spread"] = once.smallest_count(concentrated=False)
-        counts["concentrated"] = once.smallest_count(concentrated=True)
-    if repeated is not None:
-        counts["repeated"] = repeated.smallest_count(concentrated=True)
-    return counts
-
-
 def take_features(who: Auditee, samples: Tensor, *, progress: bool = False) -> Iterator[Record]:
     """What a feature network says of the samples.
 
@@ -399,43 +217,6 @@ def take_features(who: Auditee, samples: Tensor, *, progress: bool = False) -> I
         yield {"quantity": "two_set_p_features", "value": near.copy_test.p_value, "count": len(samples), **named}
 
 
-def evidence_of(records: Sequence[Record]) -> Evidence:
-    """What the rules judge by, from the records of all stages."""
-    by: dict[str, list[Record]] = {}
-    for record in records:
-        by.setdefault(record["quantity"], []).append(record)
-    levels = tuple(record["sigma"] for record in by.get("intermediate", ()))
-    known: dict[str, Any] = {"sigmas": levels or None}
-    for quantity in (*_BY_LEVEL, *_DISTANCES.values(), "distance_references"):
-        if quantity in by:
-            at = {record["sigma"]: _estimate(record) for record in by[quantity] if record["value"] is not None}
-            known[quantity] = tuple(at.get(sigma) for sigma in levels)
-    for quantity in (*_FLAGS, "auc_low"):
-        if quantity in by:
-            known[quantity] = tuple(record["value"] for record in by[quantity])
-    for quantity in ("copied_share", "real_share", "filter_auc"):
-        if quantity in by:
-            known[quantity] = _estimate(by[quantity][0])
-    for quantity in ("copies_exist", "overlap_decides", "two_set_p"):
-        if quantity in by:
-            known[quantity] = by[quantity][0]["value"]
-    known["tpr"] = [_estimate(one) for one in by.get("tpr", ()) if one["false_positive_rate"] == 0.01] or None
-    if "refused" in by:
-        known["refused"] = by["refused"][0]["reason"]
-    if "copied_original" in by:
-        known["copied_originals"] = len(by["copied_original"])
-    if "originals" in by:
-        known["too_few_originals"] = by["originals"][0]["value"] < FEWEST_ORIGINALS
-    known["copied_classes"] = tuple(record["label"] for record in by.get("copied_class", ()))
-    known["parts"] = tuple(record["window"] for record in by.get("copied_part", ()))
-    if "foreignness" in by:
-        (found,) = by["foreignness"]
-        gain = None if found["value"] is None else _estimate(found)
-        known["foreignness"] = Foreignness(found["expected"], gain, found["sigma"])
-    assert set(known) <= {field.name for field in fields(Evidence)}
-    return Evidence(**known)
-
-
 STAGES: dict[str, Callable[..., Iterator[Record]]] = {
     "premises": take_premises,
     "losses": take_losses,
@@ -450,10 +231,3 @@ def _affordable(who: Auditee) -> Tensor:
     most = _LINEAR_CALLS.get(who.device.type, _LINEAR_CALLS["cpu"]) // (10 * who.dim)
     levels, surplus = who.sigmas, max(0, len(who.sigmas) - most)
     return levels[surplus // 2 : len(levels) - (surplus - surplus // 2)]
-
-
-def _estimate(record: Record) -> Estimate:
-    def end(name: str) -> float:
-        return float("nan") if record.get(name) is None else float(record[name])
-
-    return Estimate(float(record["value"]), end("low"), end("high"), record["count"])

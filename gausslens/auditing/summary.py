@@ -83,8 +83,8 @@ def advice(audit: "Audit") -> str:
         said.append(_put_right(audit))
     if verdict.leaks:
         said.append(
-            "Whoever has the model can tell of some images that it was trained on them; if that must stay private, do not give "
-            "the model away."
+            "Whoever has the model can tell that it was trained on certain images; if that must stay private, keep the "
+            "model private, too."
         )
     return " ".join(said)
 
@@ -95,7 +95,8 @@ def _train_otherwise(audit: "Audit") -> str:
         if audit.is_run
         else "`gausslens.GeneralizationMonitor` says in any training loop when to stop"
     )
-    return f"Train on more images, stop earlier, or take a smaller network: `gausslens how-many` says how many images, {watch}."
+    more = "`gausslens how-many` says how many images it takes"
+    return f"Train on more images, stop earlier, or take a smaller network: {more}, {watch}."
 
 
 def _repeats(audit: "Audit") -> str | None:
@@ -105,8 +106,8 @@ def _repeats(audit: "Audit") -> str | None:
     if 2 * len(often) <= len(repeats):
         return None
     return (
-        f"{len(often):,} of the {len(repeats):,} copied images stand in the training set up to {max(often):,} times: remove the "
-        "repeats and train again."
+        f"{len(often):,} of the {len(repeats):,} copied images stand in the training set up to {max(often):,} times: remove "
+        "the repeats and train again."
     )
 
 
@@ -114,8 +115,8 @@ def _put_right(audit: "Audit") -> str:
     refused = audit.first("refused")
     if refused is not None:
         return (
-            "Name held-out images that were drawn from the same source as the training images and prepared alike, such as the "
-            "last images of the same set if they were left out of training (--unseen), and audit again."
+            "Name held-out images that were drawn from the same source as the training images and prepared alike, such as "
+            "the last images of the same set if they were left out of training (--unseen), and audit again."
         )
     if not audit.n_held_out:
         return "Name images of the same source that the model has not seen (--held-out or --unseen), and audit again."
@@ -201,10 +202,8 @@ def _copying_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
 def _membership_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
     lean = audit.verdict.lean
     if lean is not None:
-        note = (
-            f"at σ = {audit.verdict.sigma:.3g}; 0 none, 1 a copier; above {THRESHOLDS['generalizing'].value} for certain is not "
-            "generalizing"
-        )
+        limit = THRESHOLDS["generalizing"].value
+        note = f"at σ = {audit.verdict.sigma:.3g}; 0 none, 1 a copier; above {limit} for certain is not generalizing"
         yield "lean toward training images", f"{lean.value:.2f} [{lean.low:.2f}, {lean.high:.2f}]", note
     aucs = audit.find("auc")
     if aucs:
@@ -238,11 +237,16 @@ def _membership_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
 
 
 def _model_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
-    """Distances at the level of the lean, or where both references are furthest apart."""
+    """Distances at the level of the lean, or where both references are furthest apart.
+
+    Yields:
+        The rows.
+    """
     apart = audit.find("distance_references")
     if apart:
         widest = max(apart, key=lambda record: record["value"])["sigma"]
-        sigma = widest if audit.verdict.sigma is None else audit.verdict.sigma
+        leaning = audit.verdict.lean is not None and audit.verdict.lean.low > THRESHOLDS["generalizing"].value
+        sigma = audit.verdict.sigma if leaning else widest
         between = next((record for record in apart if record["sigma"] == sigma), None)
         note = f"RMSE at σ = {sigma:.3g}" + ("" if between is None else f"; between the two {_number(between)}")
         for name, quantity in (("the Gaussian", "distance_gaussian"), ("multi-delta", "distance_multidelta")):
@@ -257,7 +261,7 @@ def _model_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
 def as_json(audit: "Audit", *, page: str | None = None) -> str:
     """Everything, for programs; see `SCHEMA`."""
     verdict, lean = audit.verdict, audit.verdict.lean
-    refused = audit.first("refused")
+    refused, exist = audit.first("refused"), audit.first("copies_exist")
     told: dict[str, Any] = {
         "schema": SCHEMA,
         "gausslens": gausslens.__version__,
@@ -271,7 +275,7 @@ def as_json(audit: "Audit", *, page: str | None = None) -> str:
         "advice": advice(audit),
         "page": page,
         "copying": {
-            "exist": None if audit.first("copies_exist") is None else audit.first("copies_exist")["value"],
+            "exist": None if exist is None else exist["value"],
             "share": _estimate(audit.first("copied_share")),
             "real_share": _estimate(audit.first("real_share")),
             "gaussian_share": _estimate(audit.first("gaussian_share")),

@@ -3,27 +3,27 @@
 Two questions are answered apart: what comes out of the model (copying), and what is inside (membership). The first rule that
 applies gives the verdict:
 
-1. *Cannot tell* if the images look foreign to the model, if it denoises held-out images better than training images, or if it
-   falls behind a linear filter on training images at most intermediate noise levels, or at most of these and lower ones. (To
-   fall behind on held-out images alone is what memorisers do.) Not so if most samples are copies.
+1. *Cannot tell* if the images look foreign to the model, if it denoises held-out images better than training images, or if
+   it falls behind a linear filter on training images at most intermediate noise levels, or at most of these and lower ones.
+   (To fall behind on held-out images alone is what memorisers do.) Not so if most samples are copies.
 2. *Memorizing* if copies exist and most samples are copies.
 3. *Memorizing* if training and held-out images are exchangeable and the model's *lean* is at least .65 for certain where it
    lies beyond the Gaussian denoiser of the training images, ρ ≥ .3. The lean is a number between 0 (as the posterior mean)
-   and 1 (as the multi-delta denoiser), from `losses`: the position of the loss gap above the baseline's, or the retrieval κ on
-   held-out images. Each is taken where it is greatest among the levels of the window, since memorisation shows at some levels
+   and 1 (as the multi-delta denoiser), from `losses`: the position of the loss gap above the baseline's, or the retrieval κ
+   on held-out images. Each is taken where it is greatest among the levels of the window: memorisation shows at some levels
    and not at others. Not so if most samples are new for certain: a model can hold all its training images and show few.
 4. *Partly memorizing* if copies of training images or of parts of them exist.
-5. *Cannot tell* if there are fewer than three originals, if the sets are not exchangeable, if copies exist only when held-out images that repeat training images are
-   left out, if nothing calibrates the losses, or if the interval of the lean reaches from generalizing to memorizing.
-6. *Partly memorizing* if the lean is above .3 for certain, where ρ ≥ .3 or the model is not near the Gaussian denoiser. A lean
-   that the Gaussian denoiser of so few images has, too, tells nothing.
-7. *Generalizing* otherwise. That takes all levels of the window: where one is lost in its errors, a memoriser may hide there.
+5. *Cannot tell* if there are fewer than three originals, if the sets are not exchangeable, if copies exist only when
+   held-out images that repeat training images are left out, if nothing calibrates the losses, or if the interval of the lean
+   reaches from generalizing to memorizing.
+6. *Partly memorizing* if the lean is above .3 for certain, where ρ ≥ .3 or the model is not near the Gaussian denoiser. A
+   lean that the Gaussian denoiser of so few images has, too, tells nothing.
+7. *Generalizing* otherwise. That takes all levels of the window: where one is lost in its errors, a memoriser may hide.
 
 A model of any verdict may *leak membership*: its loss tells training images from new ones (see `membership`). What was not
 measured decides nothing.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -124,8 +124,8 @@ def judge(evidence: Evidence) -> Verdict:
 
 
 _OVERLAP = (
-    "samples match training images more often than held-out images do only if held-out images that repeat training images are "
-    "left out. Either such images recur by nature, and the samples copy nothing, or the two sets were not kept apart."
+    "samples match training images more often than held-out images do only if held-out images that repeat training images "
+    "are left out. Either such images recur by nature, and the samples copy nothing, or the two sets were not kept apart."
 )
 
 
@@ -335,23 +335,19 @@ def _context(evidence: Evidence, decisive: str) -> list[str]:
     if evidence.train_loss is not None and evidence.held_out_loss is None:
         said.append("without held-out images the losses cannot be calibrated, and membership cannot be told.")
     if evidence.auc is not None and evidence.auc_low is not None and not evidence.refused:
-        level = max(range(len(evidence.auc)), key=lambda index: evidence.auc[index].value)
-        auc, sigmas = evidence.auc[level], evidence.sigmas or ()
+        aucs, sigmas = evidence.auc, evidence.sigmas or ()
+        level = max(range(len(aucs)), key=lambda index: aucs[index].value)
+        auc = aucs[level]
         at = f" at σ = {sigmas[level]:.3g}" if sigmas else ""
-        share = (
-            ""
-            if evidence.memory_share is None
-            else f"; it is {100 * evidence.memory_share[level].value:.0f} % lower on average"
-        )
-        filters = (
-            ""
-            if evidence.filter_auc is None
-            else f" The Gaussian denoiser of these images has {evidence.filter_auc.value:.2f}."
-        )
+        lower = beside = ""
+        if (shares := evidence.memory_share) is not None:
+            lower = f"; it is {100 * shares[level].value:.0f} % lower on average"
+        if evidence.filter_auc is not None:
+            beside = f" For the Gaussian denoiser of these images it is {100 * evidence.filter_auc.value:.0f} %."
         leak = "leaks membership" if leaks_membership(evidence) else "does not leak membership by our limits"
         said.append(
             f"the model {leak}: a training image has a lower loss than a new one in {100 * auc.value:.0f} % "
-            f"[{100 * auc.low:.0f}, {100 * auc.high:.0f}] of pairs{at}{share}.{filters}"
+            f"[{100 * auc.low:.0f}, {100 * auc.high:.0f}] of pairs{at}{lower}.{beside}"
         )
     if (between := _neither(evidence)) is not None:
         said.append(between)
@@ -360,15 +356,11 @@ def _context(evidence: Evidence, decisive: str) -> list[str]:
 
 def _neither(evidence: Evidence) -> str | None:
     """Whether the model's answers to new images are far from both references where these are far apart."""
-    found = (evidence.distance_gaussian, evidence.distance_multidelta, evidence.distance_references)
-    if any(one is None for one in found) or evidence.window is None or evidence.sigmas is None:
+    own, memory, apart = evidence.distance_gaussian, evidence.distance_multidelta, evidence.distance_references
+    if own is None or memory is None or apart is None or evidence.window is None:
         return None
-    rows: list[tuple[Sequence[Estimate], float]] = [
-        (row, sigma)
-        for *row, inside, sigma in zip(*found, evidence.window, evidence.sigmas, strict=True)  # type: ignore[arg-type]
-        if inside
-    ]
-    far = [sigma for (own, memory, apart), sigma in rows if min(own.low, memory.low) > 0.5 * apart.value]
+    rows = [row for *row, inside in zip(own, memory, apart, evidence.window, strict=True) if inside]
+    far = [row for row in rows if min(row[0].low, row[1].low) > 0.5 * row[2].value]
     if not far or 2 * len(far) < len(rows):
         return None
     return (

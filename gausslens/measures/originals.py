@@ -15,7 +15,6 @@ Reference for the ratio: Gu, Du, Pang, Li, Lin, Wang (2023), arXiv:2310.02664; n
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -211,8 +210,7 @@ class Originals:
         if list(transformations) == [Transformation()]:
             distances, indices = nearest(queries, self.images, k, device=self.device, progress=progress)
             return distances, indices, torch.zeros_like(indices)
-        how: dict[str, Any] = {"device": self.device}
-        return transformed_neighbors(queries, self.images, k, transformations, **how)
+        return transformed_neighbors(queries, self.images, k, transformations, device=self.device)
 
 
 def _components(pairs: Int[Tensor, "p 2"], count: int) -> Int[Tensor, "count"]:
@@ -229,4 +227,5 @@ def _components(pairs: Int[Tensor, "p 2"], count: int) -> Int[Tensor, "count"]:
         first, second = sorted((find(a), find(b)))
         root[second] = first
     roots = torch.tensor([find(unit) for unit in range(count)])
-    return torch.unique(roots, return_inverse=True)[1]
+    numbers: Tensor = torch.unique(roots, return_inverse=True)[1]
+    return numbers

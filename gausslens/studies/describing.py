@@ -84,9 +84,9 @@ def describe_images(task: Task) -> Iterator[Record]:
     from ..data.duplicates import find_duplicates
     from ..generation import best_device
     from ..images import dequantize
-    from ..measures.copying import DUPLICATE_RMSE
     from ..measures.intervals import mean_estimate
     from ..measures.neighbors import duplicates
+    from ..measures.originals import DUPLICATE_RMSE
 
     device = best_device(cpu=task.options.get("cpu", False))
     chosen, unseen = available_and_held_out(task)
