@@ -360,10 +360,10 @@ def _neither(evidence: Evidence) -> str | None:
     if own is None or memory is None or apart is None or evidence.window is None:
         return None
     rows = [row for *row, inside in zip(own, memory, apart, evidence.window, strict=True) if inside]
-    far = [row for row in rows if min(row[0].low, row[1].low) > 0.5 * row[2].value]
+    far = [row for row in rows if min(row[0].low, row[1].low) > row[2].value / 3]
     if not far or 2 * len(far) < len(rows):
         return None
     return (
         f"its answers to new images are neither a copier's nor the Gaussian denoiser's: at {len(far)} of {len(rows)} noise "
-        "levels they are further from both than half the distance between these."
+        "levels they are further from both than a third of the distance between these."
     )
