@@ -291,7 +291,7 @@ class Vantage:
     @cached_property
     def _originals(self) -> Originals:
         rmse = 0.0 if self.watched.bounds is None else DUPLICATE_RMSE
-        return Originals.of(self.watched.train, rmse=rmse, device=self.device)
+        return Originals.of(self.watched.train, self.watched.groups, rmse=rmse, device=self.device)
 
     def _copies(self, images: Tensor, *, known: bool = True) -> tuple[int, int]:
         """How many images are copies of training images, and of how many; repetitions are left out unless `known`."""

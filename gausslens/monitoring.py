@@ -54,6 +54,8 @@ class GeneralizationMonitor:
             noisy training images.
         labels: of the training images, integers (n,), for a conditional denoiser D(x, sigma, labels).
         held_out_labels: of the held-out images.
+        groups: integers (n,) that say which training images belong together, such as those of one patient: a copy of any of
+            them is a copy of one original.
         sigmas: the noise levels to look at; None is three of those at which the Gaussian and the multi-delta denoiser of the
             training images differ most. All lie within the denoiser's `sigma_range`, if it has one.
         count: training images, and held-out images, of a look; at least 2.
@@ -86,6 +88,7 @@ class GeneralizationMonitor:
         *,
         labels: Any = None,
         held_out_labels: Any = None,
+        groups: Any = None,
         sigmas: Sigmas | None = None,
         count: int = 64,
         noises: int = 2,
@@ -107,7 +110,7 @@ class GeneralizationMonitor:
         if not 0 < share <= 1:
             raise ConfigError(f"share must lie above 0 and be at most 1; got {share}.")
         self.device = device
-        self._watched = Watched.gathered(train, held_out, labels, held_out_labels, bounds)
+        self._watched = Watched.gathered(train, held_out, labels, held_out_labels, groups, bounds)
         self._options: dict[str, Any] = {
             "count": count,
             "noises": noises,

@@ -23,6 +23,7 @@ class Watched:
         labels: of the training images, (n,), for a conditional denoiser.
         held_out_labels: of the held-out images, (m,).
         bounds: admissible values of float images, or None.
+        groups: which training images belong together, (n,), or None; copies of any of a group are of one original.
     """
 
     train: Tensor
@@ -30,10 +31,11 @@ class Watched:
     labels: Tensor | None
     held_out_labels: Tensor | None
     bounds: Bounds
+    groups: Tensor | None = None
 
     @classmethod
     def gathered(
-        cls, train: Images, held_out: Images | None, labels: Any, held_out_labels: Any, bounds: Bounds
+        cls, train: Images, held_out: Images | None, labels: Any, held_out_labels: Any, groups: Any, bounds: Bounds
     ) -> "Watched":
         """Images and labels of any source, checked to fit; held-out images of unknown classes are left out.
 
@@ -42,6 +44,7 @@ class Watched:
             held_out: or None.
             labels: or None.
             held_out_labels: or None.
+            groups: or None.
             bounds: or None.
 
         Returns:
@@ -68,7 +71,8 @@ class Watched:
             unseen, of_unseen = of_known_classes(unseen, of_unseen, of_known)
             if not len(unseen):
                 unseen, of_unseen = None, None
-        return cls(known, unseen, of_known, of_unseen, bounds)
+        together = None if groups is None else check_labels(groups, len(known), "groups")
+        return cls(known, unseen, of_known, of_unseen, bounds, together)
 
     def seconds_to_prepare(self, inputs: int) -> float:
         """Seconds that the references may take, guessed from the arithmetic of moments and distances on so many inputs."""

@@ -386,8 +386,8 @@ def _check_sets(images: RunImages) -> None:
         raise DataError(f"an audit needs at least {_FEWEST_HELD_OUT} held-out images, or none; got 1.")
     if len(images.held_out) == len(images.train) and content_hash(images.held_out) == content_hash(images.train):
         raise DataError(
-            f"held-out images must be new to the model; these {len(images.held_out):,} are the training images. Name others, "
-            "or none."
+            f"held-out images must be new to the model; these {len(images.held_out):,} are the training images. Name "
+            "others, or none."
         )
 
 

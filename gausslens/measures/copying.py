@@ -17,11 +17,11 @@ from torch import Tensor
 
 from .._typing import Bool, Float, Images, Int
 from ..errors import ConfigError, DataError
-from ..images import Bounds, gather
+from ..images import Bounds, check_labels, gather
 from ..noise import draw_order
 from .intervals import Estimate, mean_estimate, proportion_estimate
-from .neighbors import duplicates, nearest, paired_distances
-from .originals import DUPLICATE_RMSE, Originals
+from .neighbors import duplicates, paired_distances
+from .originals import DUPLICATE_RMSE, Match, Originals
 from .twoset import CopyTest, copy_test
 
 MEMORIZED = 0.05
@@ -45,6 +45,7 @@ class Memorization:
         gl_held_out: the same of the held-out images, which are new for certain; None without them.
         gl_relative: `gl`/`gl_held_out`, about 1 for samples as new as real images; None without held-out images.
         ratio_fraction: the share of samples with d₁/d₂ < threshold.
+        ratio_fraction_held_out: the same of the held-out images, which are no copies; None without them.
         identifiable: whether a copy of a sample's nearest training image could be told from a likeness, (m,): that
             image is further from its own nearest distinct neighbour than the flattest tenth of training images are.
         copy_test: the two-set copy test; None without held-out images.
@@ -63,6 +64,7 @@ class Memorization:
     gl_held_out: Estimate | None
     gl_relative: Estimate | None
     ratio_fraction: Estimate
+    ratio_fraction_held_out: Estimate | None
     identifiable: Tensor = field(repr=False)
     copy_test: CopyTest | None
     train_duplicates: Tensor = field(repr=False)
@@ -127,6 +129,7 @@ def memorization(
     false_discovery: float = 0.05,
     permutations: int = 9999,
     duplicate_rmse: float = DUPLICATE_RMSE,
+    groups: Any = None,
     seed: int = 0,
     bounds: Bounds = (-1.0, 1.0),
     device: torch.device | str | None = None,
@@ -148,6 +151,8 @@ def memorization(
         permutations: see `copy_test`.
         duplicate_rmse: root mean square pixel difference up to which two images are the same, at least 0; the default
             is one grey level of 8 bits.
+        groups: integers (n,) that say which training images belong together, such as those of one patient: a copy of any
+            of them is a copy of one original.
         seed: fixes everything random.
         bounds: admissible values of float `train` and `held_out`, or None.
         device: where to find neighbours; None is where `train` is.
@@ -176,13 +181,15 @@ def memorization(
     where: dict[str, Any] = {"device": device, "progress": progress}
     tolerance = duplicate_rmse * math.sqrt(known[0].numel())
     repeats = duplicates(known, tolerance=tolerance, **where)
-    originals = Originals.of(known, repeats=repeats, device=device)
+    of_group = None if groups is None else check_labels(groups, len(known), "groups")
+    originals = Originals.of(known, of_group, repeats=repeats, device=device)
     match = originals.nearest(generated, progress=progress)
     gl = gl_score(generated, match.first)
-    gl_held_out = gl_relative = tested = None
+    gl_held_out = gl_relative = tested = by_chance = None
     shared = torch.empty(0, 2, dtype=torch.long)
     if unseen is not None:
-        gl_held_out = gl_score(unseen, nearest(unseen, known, **where)[0][:, 0])
+        of_unseen = originals.nearest(unseen, progress=progress)
+        gl_held_out, by_chance = gl_score(unseen, of_unseen.first), _share_below(of_unseen, threshold)
         gl_relative = estimate_ratio(gl, gl_held_out)
         shared = duplicates(known, unseen, tolerance=tolerance, **where)
         tested = copy_test(
@@ -203,7 +210,8 @@ def memorization(
         gl=gl,
         gl_held_out=gl_held_out,
         gl_relative=gl_relative,
-        ratio_fraction=proportion_estimate(int((match.ratio < threshold).sum()), len(match.ratio)),
+        ratio_fraction=_share_below(match, threshold),
+        ratio_fraction_held_out=by_chance,
         identifiable=identifiable_images(match.image, originals, seed),
         copy_test=tested,
         train_duplicates=repeats,
@@ -212,6 +220,10 @@ def memorization(
         n_held_out=0 if unseen is None else len(unseen),
         threshold=threshold,
     )
+
+
+def _share_below(match: Match, threshold: float) -> Estimate:
+    return proportion_estimate(int((match.ratio < threshold).sum()), len(match.ratio))
 
 
 def gl_score(images: Tensor, distances: Float[Tensor, "m"]) -> Estimate:

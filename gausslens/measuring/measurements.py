@@ -251,11 +251,14 @@ def of_samples(subject: Subject, name: str, samples: Tensor) -> Iterator[Record]
     images = subject.images
     found = memorization(
         *(samples, images.train, images.held_out if len(images.held_out) else None),
+        groups=images.train_groups,
         seed=subject.config.seed,
         device=subject.device,
     )
     estimates = {"gl": found.gl, "gl_held_out": found.gl_held_out, "gl_relative": found.gl_relative}
-    for quantity, estimate in {**estimates, "memorised_fraction": found.ratio_fraction}.items():
+    estimates |= {"memorised_fraction": found.ratio_fraction}
+    estimates |= {"memorised_fraction_held_out": found.ratio_fraction_held_out}
+    for quantity, estimate in estimates.items():
         if estimate is not None:
             yield of_estimate(quantity, estimate, denoiser=name)
     if found.copy_test is not None and not subject.training.flip:

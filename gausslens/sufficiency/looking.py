@@ -58,7 +58,9 @@ def look_at_copies(task: Task) -> Iterator[Record]:
 
     run, device = run_of(task.inputs[0]), best_device(cpu=task.options.get("cpu", False))
     images, samples = load_run_images(run, data=task.options.get("data")), task.options["samples"]
-    watched = Watched(images.train, images.held_out, images.train_labels, images.held_out_labels, (-1.0, 1.0))
+    watched = Watched(
+        images.train, images.held_out, images.train_labels, images.held_out_labels, (-1.0, 1.0), images.train_groups
+    )
     vantage = Vantage(
         *(watched,),
         sigmas=None,

@@ -32,6 +32,25 @@ _RESIDENT_BYTES = 4 << 30
 _DRAWN_AHEAD = 4
 
 
+@dataclass(frozen=True, eq=False)
+class TrainingData:
+    """The images of a run.
+
+    Attributes:
+        images: uint8, (n, c, h, w).
+        labels: integers (n,), or None for a network without labels.
+        train: which images to train on.
+        held_out: which images no training set touches.
+        groups: which images belong together, (n,), or None.
+    """
+
+    images: Tensor
+    labels: Tensor | None
+    train: Tensor
+    held_out: Tensor
+    groups: Tensor | None = None
+
+
 @dataclass(frozen=True)
 class Batch:
     """What one step of one process sees.

@@ -29,8 +29,9 @@ from ..images import as_tensor
 from ..nn import build_network, default_options
 from ..runs import Run
 from ..storage import load_tensors
+from .batches import TrainingData
 from .checkpoints import STATE
-from .session import Session, TrainingData
+from .session import Session
 from .watching import REPORT
 
 # Up to here, looking for duplicates takes a few seconds on two cores.
@@ -80,6 +81,7 @@ def train(config: TrainConfig, *, progress: bool = False, report: Callable[[floa
         as_tensor(images.labels) if config.labels else None,
         as_tensor(splits.named(config.split)),
         as_tensor(splits.held_out),
+        None if images.groups is None else as_tensor(images.groups),
     )
     with accelerator.main_process_first():
         run = Run.create(config.out, "train", images.name, _identity(config, images), asdict(config))

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, NoReturn
 
 import torch
@@ -24,7 +24,7 @@ from ..provenance import describe_machine
 from ..runs import Record, Run
 from ..snapshots import build_denoiser, describe_denoiser
 from .averaging import WeightAverage
-from .batches import Batch, BatchStream
+from .batches import Batch, BatchStream, TrainingData
 from .checkpoints import Checkpoints
 from .interruption import noting_signals
 from .updates import WeightUpdate, make_adam
@@ -34,23 +34,6 @@ from .watching import REPORT, Watch
 _INTERVAL = 50  # steps between records
 _AGREEMENT = 10  # steps between two looks of several processes at whether one was told to stop
 _VALIDATED = 1024  # images of either kind for the denoising loss at snapshots
-
-
-@dataclass(frozen=True, eq=False)
-class TrainingData:
-    """The images of a run.
-
-    Attributes:
-        images: uint8, (n, c, h, w).
-        labels: integers (n,), or None for a network without labels.
-        train: which images to train on.
-        held_out: which images no training set touches.
-    """
-
-    images: Tensor
-    labels: Tensor | None
-    train: Tensor
-    held_out: Tensor
 
 
 class Session:
@@ -91,7 +74,7 @@ class Session:
         self.checkpoints = Checkpoints(run, config.steps)
         self.watch: Watch | None = None
         if accelerator.is_main_process and (config.monitor or config.stop_when_memorizing):
-            self.watch = Watch(config, data.images, data.labels, data.train, data.held_out, run)
+            self.watch = Watch(config, data, run)
         self.step, self.seconds_before = 0, 0.0
         self.losses: list[Tensor] = []  # since the last record
         self._restore()

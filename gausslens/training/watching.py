@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..config import TrainConfig
 from ..monitoring import GeneralizationMonitor
 from ..runs import Record, Run
+from .batches import TrainingData
 
 REPORT = "monitor.json"
 """What was found, in the folder of a run."""
@@ -30,28 +31,28 @@ class Watch:
 
     Args:
         config: the resolved config.
-        images: of the run, uint8 (n, c, h, w).
-        labels: integers (n,), or None.
-        train: which images are trained on.
-        held_out: which are not.
+        data: the images of the run.
         run: where its records go.
     """
 
-    def __init__(
-        self, config: TrainConfig, images: Tensor, labels: Tensor | None, train: Tensor, held_out: Tensor, run: Run
-    ) -> None:
-        seen, told = images[train], None if labels is None else labels[train]
+    def __init__(self, config: TrainConfig, data: TrainingData, run: Run) -> None:
+        seen, labels, groups = (
+            None if part is None else part[data.train] for part in (data.images, data.labels, data.groups)
+        )
+        assert seen is not None
         if config.flip:
-            seen, told = torch.cat([seen, seen.flip(3)]), None if told is None else told.repeat(2)
+            seen = torch.cat([seen, seen.flip(3)])
+            labels, groups = (None if part is None else part.repeat(2) for part in (labels, groups))
         alone: dict[str, Any] = (
             {} if config.sigma is None else {"sigmas": config.sigma, "samples": 0}
         )  # one level cannot be sampled
         self.run, self.length = run, config.recipe.kimg
         self.monitor = GeneralizationMonitor(
             seen,
-            images[held_out] if len(held_out) > 1 else None,
-            labels=told,
-            held_out_labels=None if labels is None else labels[held_out],
+            data.images[data.held_out] if len(data.held_out) > 1 else None,
+            labels=labels,
+            held_out_labels=None if data.labels is None else data.labels[data.held_out],
+            groups=groups,
             **alone,
         )
         self.kept: dict[float, Weights] = {}
