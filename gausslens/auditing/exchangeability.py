@@ -36,6 +36,7 @@ _LEVEL = THRESHOLDS["exchangeable"].value
 _NEIGHBORS, _COMPONENTS = 3, 32
 _MOST_UNITS, _MOST_NUMBERS, _FEWEST_UNITS = 2000, 1 << 22, 10
 _LEVELS = 8
+_CONSPICUOUS, _UNCHANGED = 1.25, (0.9, 1.1)
 _CHUNK_LABELS = 1 << 23
 
 
@@ -47,8 +48,8 @@ class Exchangeability:
         neighbors_p: p-value of the share of neighbours of the own set.
         neighbors_share: that share, in units of what chance gives.
         detail_p: p-value of the largest difference in detail.
-        detail_ratio: held-out images' median b_σ in units of training images', where they differ most.
-        detail_sigma: that σ, in units of the images' standard deviation.
+        contrast: held-out images' median variance about the mean image, in units of training images'.
+        fineness: the same of squared differences of neighbouring values, in units of `contrast`.
         n_train: originals of the training set that were compared.
         n_held_out: the same of the held-out set.
     """
@@ -56,8 +57,8 @@ class Exchangeability:
     neighbors_p: float
     neighbors_share: float
     detail_p: float
-    detail_ratio: float
-    detail_sigma: float
+    contrast: float
+    fineness: float
     n_train: int
     n_held_out: int
 
@@ -66,14 +67,7 @@ class Exchangeability:
         """What differs, in a sentence; None if nothing is seen to."""
         found = []
         if self.detail_p <= _LEVEL:
-            fewer = self.detail_ratio < 1
-            if self.detail_sigma >= 1:
-                what = "less contrast" if fewer else "more contrast"
-            else:
-                what = "less fine detail (blurred, compressed or resized?)" if fewer else "more fine detail or noise"
-            found.append(
-                f"held-out images have {what} than training images, {self.detail_ratio:.2g} times (p = {self.detail_p:.2g})"
-            )
+            found.append(f"held-out images have {self._difference} than training images (p = {self.detail_p:.2g})")
         if self.neighbors_p <= _LEVEL:
             found.append(
                 f"they differ in content: an image's nearest images are of its own set {self.neighbors_share:.2g} times as "
@@ -83,6 +77,17 @@ class Exchangeability:
         if not found:
             return None
         return f"training and held-out images are no draws of one law: {'; and '.join(found)}."
+
+    @property
+    def _difference(self) -> str:
+        """What held-out images have more or less of, most conspicuous first."""
+        if self.fineness < 1 / _CONSPICUOUS:
+            return f"{self.fineness:.2g} times the fine detail (blurred, compressed or resized?)"
+        if self.fineness > _CONSPICUOUS:
+            return f"{self.fineness:.2g} times the fine detail (noise, compression or sharpening?)"
+        if not _UNCHANGED[0] < self.contrast < _UNCHANGED[1]:
+            return f"{'less' if self.contrast < 1 else 'more'} contrast, {self.contrast:.2g} times the variance,"
+        return "another fine structure (noise, compression or resizing?)"
 
 
 def check_exchangeability(
@@ -129,12 +134,19 @@ def check_exchangeability(
     own = labels[chosen]
     if min(int(own.sum()), int((~own).sum())) < _FEWEST_UNITS:
         return None
-    images = dequantize(resident(pool[chosen], device)).flatten(1)
-    if device is not None:
-        images = images.to(device)
+    pictures = dequantize(resident(pool[chosen], device))
+    pictures = pictures if device is None else pictures.to(device)
+    images = pictures.flatten(1)
     share, neighbors_p = _compare_neighbors(images, own, permutations, seed)
-    detail_p, ratio, sigma = _compare_detail(images, own, permutations, seed)
-    return Exchangeability(neighbors_p, share, detail_p, ratio, sigma, int(own.sum()), int((~own).sum()))
+    return Exchangeability(
+        neighbors_p=neighbors_p,
+        neighbors_share=share,
+        detail_p=_compare_detail(images, own, permutations, seed),
+        contrast=_ratio((images - images.mean(0)).square().mean(1), own),
+        fineness=_ratio(_roughness(pictures), own),
+        n_train=int(own.sum()),
+        n_held_out=int((~own).sum()),
+    )
 
 
 def _representatives(originals: Originals, labels: Bool[Tensor, "N"], dim: int, seed: int) -> Int[Tensor, "k"]:
@@ -196,10 +208,8 @@ def _leading_components(images: Float[Tensor, "k d"], seed: int) -> Float[Tensor
     return torch.mm(centred, basis @ vectors[:_COMPONENTS].T)
 
 
-def _compare_detail(
-    images: Float[Tensor, "k d"], own: Bool[Tensor, "k"], permutations: int, seed: int
-) -> tuple[float, float, float]:
-    """The p-value of the largest difference in detail, the ratio there, and σ in units of the standard deviation.
+def _compare_detail(images: Float[Tensor, "k d"], own: Bool[Tensor, "k"], permutations: int, seed: int) -> float:
+    """The p-value of the largest difference in detail.
 
     Labels are permuted within the halves, and so are ranks: what one filter takes away is not compared with the other's.
     """
@@ -226,15 +236,12 @@ def _compare_detail(
         null += torch.cat([labels.float() @ centred.T for labels in shuffled.split(1024)])
     scale = variance.sqrt().clamp_min(1e-12)
     largest = (observed / scale).abs()
-    p_value = (1 + int(((null / scale).abs().amax(1) >= float(largest.max()) - 1e-4).sum())) / (1 + permutations)
-    level = int(largest.argmax())
-    known, new = removed[level][own].median(), removed[level][~own].median()
-    return p_value, float(new / known.clamp_min(1e-300)), float(sigmas[level % _LEVELS]) / max(spread, 1e-300)
+    return (1 + int(((null / scale).abs().amax(1) >= float(largest.max()) - 1e-4).sum())) / (1 + permutations)
 
 
 def _removed(
     wiener: GaussianDenoiser, images: Float[Tensor, "k d"], sigmas: Float[Tensor, "s"]
-) -> Float[Tensor, "2s k"]:
+) -> Float[Tensor, "two_s k"]:
     """What the filter takes away from images without noise: b_σ(x) at each σ, then the square of its lower quartile."""
 
     def of_part(part: Tensor) -> Tensor:
@@ -245,6 +252,19 @@ def _removed(
 
     with torch.no_grad():
         return torch.cat([of_part(part) for part in images.split(1024)], 1)
+
+
+def _roughness(pictures: Float[Tensor, "k *shape"]) -> Float[Tensor, "k"]:
+    """Mean squared difference of neighbouring values, in units of the variance about the mean image."""
+    steps = [pictures.diff(dim=axis).square().flatten(1) for axis in range(-min(2, pictures.ndim - 1), 0)]
+    rough = torch.cat([step for step in steps if step.shape[1]] or [pictures.flatten(1).square()], 1).mean(1)
+    return rough / (pictures - pictures.mean(0)).square().flatten(1).mean(1).clamp_min(1e-12)
+
+
+def _ratio(values: Float[Tensor, "k"], own: Bool[Tensor, "k"]) -> float:
+    """The median of held-out images in units of training images'."""
+    known, new = values.cpu()[own].median(), values.cpu()[~own].median()
+    return float(new / known.clamp_min(1e-12))
 
 
 def _midranks(values: Float[Tensor, "k"]) -> Float[Tensor, "k"]:

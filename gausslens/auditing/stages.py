@@ -52,7 +52,7 @@ def take_premises(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
         progress=progress,
     )
     if found is not None:
-        for quantity in ("neighbors_p", "neighbors_share", "detail_p", "detail_ratio"):
+        for quantity in ("neighbors_p", "neighbors_share", "detail_p", "contrast", "fineness"):
             yield {"quantity": quantity, "value": getattr(found, quantity), "count": found.n_train + found.n_held_out}
     if found is not None and found.refused is not None:
         yield {"quantity": "refused", "value": NOT_EXCHANGEABLE, "reason": found.refused}
