@@ -9,9 +9,10 @@ from typing import Any
 
 from ..measures.intervals import Estimate
 from ..runs import Record
+from .families import PLAIN
 from .foreignness import Foreignness
 from .losses import BASELINE, GAUSSIAN, MULTIDELTA, LossGap
-from .membership import Membership, measure_membership
+from .membership import Membership, lower_limit, measure_membership
 from .thresholds import THRESHOLDS
 
 BY_LEVEL = ("rho", "position", "retrieval", "train_loss", "held_out_loss", "auc", "memory_share")
@@ -49,6 +50,7 @@ class Evidence:
         copies_exist: whether copies exist among the samples.
         copied_share: share of samples that are copies by the rule.
         real_share: share of real images that are copies by the rule.
+        copy_p: the least p-value of the comparisons of whole, unchanged copies with their controls.
         copied_originals: how many training images are copied.
         copied_classes: classes that most copies are of, for a conditional model that copies few classes.
         parts: names of the parts of training images that samples copy.
@@ -79,6 +81,7 @@ class Evidence:
     copies_exist: bool | None = None
     copied_share: Estimate | None = None
     real_share: Estimate | None = None
+    copy_p: float | None = None
     copied_originals: int | None = None
     copied_classes: tuple[int, ...] = ()
     parts: tuple[str, ...] = ()
@@ -164,6 +167,10 @@ def evidence_of(records: Sequence[Record]) -> Evidence:
     for quantity in ("copies_exist", "overlap_decides", "two_set_p"):
         if quantity in by:
             known[quantity] = by[quantity][0]["value"]
+    plain = [record["value"] for record in by.get("copy_p", ()) if record.get("family") == PLAIN]
+    known["copy_p"] = min(plain, default=None)
+    if "auc_low" not in by and "auc" in known:  # records of version 0.1
+        known["auc_low"] = tuple(lower_limit(one, one.count // 2, len(levels)) for one in known["auc"])
     known["tpr"] = [_estimate(one) for one in by.get("tpr", ()) if one["false_positive_rate"] == 0.01] or None
     if "refused" in by:
         known["refused"] = by["refused"][0]["reason"]

@@ -88,7 +88,7 @@ def measure_membership(losses: LossGap, name: str = "network") -> Membership:
     return Membership(
         memory_share=[_memory_share(*rows) for rows in zip(known, new, strict=True)],
         auc=auc,
-        auc_low=[_lower_limit(one, min(known.shape[1], new.shape[1]), count) for one in auc],
+        auc_low=[lower_limit(one, min(known.shape[1], new.shape[1]), count) for one in auc],
         tpr={
             rate: [true_positive_rate(*rows, rate, looks=count) for rows in zip(known, new, strict=True)]
             for rate in rates
@@ -143,7 +143,7 @@ def _memory_share(members: Float[Tensor, "n"], others: Float[Tensor, "m"]) -> Es
     return Estimate(1 - ratio.value, 1 - ratio.high, 1 - ratio.low, len(members) + len(others))
 
 
-def _lower_limit(auc: Estimate, units: int, looks: int) -> float:
+def lower_limit(auc: Estimate, units: int, looks: int) -> float:
     """A lower limit of an AUC that holds for so many of them together."""
     if auc.value >= 1:
         return float((_ALPHA / 2 / looks) ** (1 / units))

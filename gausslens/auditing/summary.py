@@ -47,8 +47,12 @@ def _copying(audit: "Audit") -> str:
 def _missed(audit: "Audit") -> str:
     """What the audit would have found, to be said where it found nothing."""
     counts = {record["kind"]: record["value"] for record in audit.find("smallest_count")}
-    known = [count for kind, count in counts.items() if count is not None and kind in ("spread", "concentrated")]
-    return f" ({max(known):,} would have been noticed)" if known else " (not even many would have been noticed)"
+    known = [count for kind, count in counts.items() if count is not None and kind != "repeated"]
+    told = f"{max(known):,} would have been noticed" if known else "not even many would have been noticed"
+    if "repeated" in counts:
+        repeated = counts["repeated"]
+        told += f"; of images that stand there repeatedly, {'no number' if repeated is None else f'{repeated:,}'}"
+    return f" ({told})"
 
 
 def _membership(audit: "Audit") -> str:

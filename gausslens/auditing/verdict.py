@@ -123,6 +123,7 @@ def judge(evidence: Evidence) -> Verdict:
     return conclude(GENERALIZING, f"{top}; it is not above {generalizing} for certain.")
 
 
+_SUSPECT = 0.05  # p-value at which copies are told as a suspicion; no verdict rests on it
 _OVERLAP = (
     "samples match training images more often than held-out images do only if held-out images that repeat training images "
     "are left out. Either such images recur by nature, and the samples copy nothing, or the two sets were not kept apart."
@@ -317,9 +318,10 @@ def _context(evidence: Evidence, decisive: str) -> list[str]:
     if evidence.copied_share is not None and not evidence.copies_exist:
         share = evidence.copied_share
         beside = "" if evidence.real_share is None else f", of real images {percent(evidence.real_share)}"
-        said.append(
-            f"by the rule for copies {percent(share)} of {share.count:,} samples are copies{beside}: no more than by chance."
-        )
+        doubt = "no more than by chance"
+        if evidence.copy_p is not None and evidence.copy_p <= _SUSPECT:
+            doubt = f"more than by chance, but not for certain (p = {evidence.copy_p:.2g})"
+        said.append(f"by the rule for copies {percent(share)} of {share.count:,} samples are copies{beside}: {doubt}.")
     if evidence.copied_share is None and evidence.train_loss is not None and not evidence.too_few_originals:
         said.append("samples were not examined.")
     if evidence.two_set_p is not None and evidence.two_set_p <= THRESHOLDS["p"].value:
