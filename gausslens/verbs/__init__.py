@@ -20,7 +20,7 @@ class Manner:
     dry_run: bool = False
     """Print what would be done, with all options resolved, and stop."""
     quiet: bool = False
-    """Show no progress bar."""
+    """Show no progress bar; an audit then prints nothing but its JSON, if that is asked for."""
     debug: bool = False
     """Show the traceback of an error."""
 
