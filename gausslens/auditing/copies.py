@@ -88,8 +88,8 @@ class Copies:
 
     @property
     def parts(self) -> list[str]:
-        """The families of copied parts that exist among the samples."""
-        return list(dict.fromkeys(f.family for f in self.comparisons if f.convicts and self._is_part(f.family)))
+        """The families of copied parts of which copies exist and can be named."""
+        return list(dict.fromkeys(copy.family for copy in self.part_copies))
 
     @property
     def gl_relative(self) -> Estimate | None:

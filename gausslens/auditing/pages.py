@@ -43,8 +43,8 @@ def make_page(audit: Audit, who: Auditee, provenance: Mapping[str, Any], command
     sections = [
         Section("Does it copy?", _drawn(audit, who), tuple(_pairs(audit, who, command))),
         Section(
-            "Who was trained on?",
-            "Whoever has the model can compare its losses on an image with those on images that it has not seen.",
+            "Does it give its training images away?",
+            "Whoever has the model can compare its loss on an image with its losses on images that it has not seen.",
             tuple(_recognised(audit, command)),
         ),
         Section("Why this verdict?", reasons, tuple(_leaning(audit, command))),
@@ -213,7 +213,7 @@ def _distances(audit: Audit, command: str) -> Iterator[Figure]:
 def _drawn(audit: Audit, who: Auditee) -> str:
     if audit.samples is None:
         return "No samples were asked for."
-    also = ", as latents." if who.bounds is None else "; mirrored, shifted and cut out ones too."
+    also = ", as latents." if who.bounds is None else ", also mirrored, shifted and in parts."
     told = [f"{len(audit.samples):,} samples were compared with all training images{also}"]
     originals = audit.find("copied_original")
     if originals:

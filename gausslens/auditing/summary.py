@@ -40,8 +40,9 @@ def _copying(audit: "Audit") -> str:
             f"training images"
         )
     if parts:
-        said.append(f"samples {'also ' * bool(said)}copy parts of training images ({', '.join(parts)})")
-    return " and ".join(said) or f"no copies were found among {share['count']:,} samples{_missed(audit)}"
+        who = "others" if said else "samples"
+        said.append(f"{who} copy parts of training images ({', '.join(parts)})")
+    return ", and ".join(said) or f"no copies were found among {share['count']:,} samples{_missed(audit)}"
 
 
 def _missed(audit: "Audit") -> str:

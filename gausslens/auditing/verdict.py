@@ -153,8 +153,8 @@ def _copies(evidence: Evidence) -> str:
             evidence.copied_classes
         )
     if evidence.parts:
-        also = "also " if said else ""
-        said.append(f"samples {also}copy parts of training images: {', '.join(evidence.parts)}")
+        who = "other samples" if said else "samples"
+        said.append(f"{who} copy parts of training images: {', '.join(evidence.parts)}")
     return "; ".join(said) + "." * bool(said)
 
 
