@@ -59,7 +59,8 @@ def make_page(audit: Audit, who: Auditee, provenance: Mapping[str, Any], command
     session = provenance["sessions"][-1] if provenance.get("sessions") else {}
     return Page(
         title=f"Audit of {audit.model}",
-        summary=f"{headline(audit)} {advice(audit)}\n\n{audit.n_train:,} training and {unseen} images of {audit.data}.",
+        summary=f"{headline(audit)}\n\n{advice(audit)}\n\n"
+        f"{audit.n_train:,} training and {unseen} images of {audit.data}.",
         sections=tuple(sections),
         made_by=f"gausslens {gausslens.__version__}, {session.get('device', '')}, {session.get('started', '')}",
     )
