@@ -153,6 +153,8 @@ def _take_names(who: Auditee, found: Copies, samples: int) -> Iterator[Record]:
     for quantity, copies in (("copy", found.copies), ("part_copy", found.part_copies)):
         for copy in copies:
             tags = {"sample": copy.sample, "image": copy.image, "family": copy.family, "ratio": copy.ratio}
+            if quantity == "copy":
+                tags["original"] = first[copy.original]  # the image that names it above
             yield {"quantity": quantity, "value": copy.rmse, **tags, "transformation": str(copy.transformation)}
     for part in found.parts:
         count = sum(copy.family == part for copy in found.part_copies)

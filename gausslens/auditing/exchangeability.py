@@ -71,8 +71,8 @@ class Exchangeability:
         if self.neighbors_p <= _LEVEL:
             found.append(
                 f"they differ in content: an image's nearest images are of its own set {self.neighbors_share:.2g} times as "
-                f"often as by chance (p = {self.neighbors_p:.2g}); other classes, another source, or images of one group "
-                "(--groups)?"
+                f"often as by chance (p = {self.neighbors_p:.2g}; other classes, another source, or images of one group, "
+                "--groups?)"
             )
         if not found:
             return None

@@ -269,10 +269,10 @@ def _pairs(audit: Audit, who: Auditee, command: str) -> Iterator[Figure]:
             "that alone is no copying.",
         ),
     ):
-        best: dict[int, Record] = {}  # of each training image, lest one of them fill the grid
+        best: dict[int, Record] = {}  # of each original, lest one of them fill the grid
         for record in sorted(audit.find(quantity), key=_quotient):
-            best.setdefault(record["image"], record)
-        chosen = sorted(best.values(), key=lambda record: -times.get(record["image"], 0))[:_PAIRS]
+            best.setdefault(_original(record), record)
+        chosen = sorted(best.values(), key=lambda record: -times.get(_original(record), 0))[:_PAIRS]
         if chosen and not (quantity == "closest" and times):
             samples = as_tensor(audit.samples)[[record["sample"] for record in chosen]]
             images = as_tensor(originals)[[record["image"] for record in chosen]]
@@ -293,6 +293,11 @@ def _as_pixels(images: Tensor) -> NDArray[Any]:
     return pixels
 
 
+def _original(record: Record) -> int:
+    """The image by which an original is named: of those that are one, `copied_original` has one."""
+    return int(record.get("original", record["image"]))
+
+
 def _quotient(record: Record) -> float:
     return float(record["ratio"] if "ratio" in record else record["value"])
 
@@ -304,7 +309,7 @@ def _told(record: Record, times: Mapping[int, int]) -> str:
     if record["quantity"] == "part_copy":
         return ", ".join([record["family"], *ways])
     if record["quantity"] == "copy":
-        return ", ".join([f"{times[record['image']]:,} ×", *ways])
+        return ", ".join([f"{times[_original(record)]:,} ×", *ways])
     return ", ".join([f"{_quotient(record):.2f}", *ways])
 
 

@@ -39,6 +39,9 @@ def _copying(audit: "Audit") -> str:
             f"{_percent(share['value'])} of {share['count']:,} samples copy {len(originals):,} of the {audit.n_train:,} "
             f"training images"
         )
+    exist = audit.first("copies_exist")
+    if exist is not None and exist["value"] and not originals:
+        said.append(f"{_percent(share['value'])} of {share['count']:,} samples pass as copies, and none can be named")
     if parts:
         who = "others" if said else "samples"
         said.append(f"{who} copy parts of training images ({', '.join(parts)})")

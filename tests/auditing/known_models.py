@@ -33,3 +33,13 @@ def references(train):
 
 def mixed(first, second, weight):
     return lambda x, sigma: weight * first(x, sigma) + (1 - weight) * second(x, sigma)
+
+
+def smooth_images(n, seed):
+    """Smooth 6×6 images: five patterns with random weights, and a little noise."""
+    generator = torch.Generator().manual_seed(seed)
+    x, y = torch.meshgrid(torch.linspace(-1, 1, 6), torch.linspace(-1, 1, 6), indexing="ij")
+    patterns = torch.stack([x, y, x * y, x**2, y**2])
+    weights = torch.randn(n, 5, generator=generator) * torch.tensor([0.4, 0.4, 0.3, 0.2, 0.2])
+    rough = 0.05 * torch.randn(n, 1, 6, 6, generator=generator)
+    return (torch.einsum("nk,kij->nij", weights, patterns)[:, None] + rough).clamp(-1, 1)

@@ -25,7 +25,7 @@ def test_the_truth_table_is_large_enough_and_consistent():
     for weight, verdicts in truth["mixed"].items():
         assert ("memorizing" in verdicts) == (float(weight) >= 0.75)
         assert ("generalizing" in verdicts) == (float(weight) <= 0.25)
-        assert ("in transition" in verdicts) == (0.25 <= float(weight) <= 0.75)
+        assert ("partly memorizing" in verdicts) == (0.25 <= float(weight) <= 0.75)
     assert all(verdicts == ["cannot tell"] for verdicts in truth["broken"].values())
 
 

@@ -1,134 +1,148 @@
-"""What an audit would have found: planted rows give what planting the images gives, and curves say so."""
+"""What an audit would have found: the counts that it states are those at which a search over planted copies convicts."""
 
-from dataclasses import replace
+from math import comb
 
 import pytest
 import torch
 
+from gausslens.auditing.controls import ONCE, REPEATED
 from gausslens.auditing.copies import find_copies
-from gausslens.auditing.power import PLANTINGS, Planting, PowerCurve, copy_power, identifiable, plant, with_planted
+from gausslens.auditing.families import PLAIN
+from gausslens.auditing.power import PLANTINGS, Planting, copy_power
 from gausslens.measures.transformations import Transformation
-from gausslens.errors import ConfigError, DataError
-from gausslens.measures.twoset import judge_neighborhood, may_count
+
+SAMPLES, EXACT = 400, PLANTINGS[0]
+PLAIN_ALONE = {"mirrored": False, "shifts": (), "parts": False}
 
 
 def images(n, seed, side=6):
     return torch.rand(n, 1, side, side, generator=torch.Generator().manual_seed(seed)) * 2 - 1
 
 
-@pytest.fixture(scope="module")
-def audit():
-    pool = images(600, 0)
-    return find_copies(images(400, 1), pool[:300], pool[300:], permutations=4999)
+TRAIN, HELD_OUT, NEW = images(300, 0), images(300, 1), images(SAMPLES, 2)
 
 
-@pytest.mark.parametrize("planting", PLANTINGS, ids=lambda planting: planting.name)
-def test_planted_rows_are_those_of_planted_images(audit, planting):
-    """Taking the place of a sample in what is known of it is the same as taking its place before the search."""
-    originals, rows = identifiable(audit)[:25], torch.arange(100, 125)
-    made = plant(audit, planting, originals)
-    samples = images(400, 1)
-    samples[rows] = made
-    again = find_copies(samples, audit.pool.train, audit.pool.held_out, permutations=4999)
-    for family, around in audit.neighborhoods.items():
-        near = audit.pool.neighborhood(made, family, audit.pool.in_train(made, family))
-        test = judge_neighborhood(with_planted(around, near, rows), permutations=4999, false_discovery=0.1)
-        assert torch.equal(test.ratios, again.tests[family].ratios)
-        assert test.p_value == again.tests[family].p_value
-        assert torch.equal(test.copies, again.tests[family].copies)
+@pytest.fixture(scope="module", name="audit")
+def audit_of_new_samples():
+    return find_copies(NEW, TRAIN, HELD_OUT)
 
 
-def test_planted_images_are_what_they_are_called(audit):
-    originals = identifiable(audit)
-    assert len(originals.unique()) == len(originals) > 250
-    for planting in PLANTINGS:
-        clean = planting.transformation.apply(audit.pool.train[originals])
-        difference = plant(audit, planting, originals) - clean
-        assert float(difference.square().mean().sqrt()) == pytest.approx(planting.rmse, rel=0.05)
+@pytest.fixture(scope="module", name="powers")
+def power_of_that_audit(audit):
+    return {power.planting.name: power for power in copy_power(audit)}
 
 
-def test_where_any_number_of_copies_is_hidden_the_most_alone_are_tried():
-    """Samples that copy held-out images outweigh copies of training images, however many."""
-    pool = images(400, 0)
-    audit = find_copies(pool[200:], pool[:200], pool[200:], permutations=999)
-    exact, *_ = copy_power(audit, trials=5)
-    assert exact.counts == (40,)
-    assert exact.found == (0,)
-    assert "not even 20.0% copies" in str(exact)
+def planted(originals, planting=EXACT, seed=10):
+    """The samples with so many copies among them, changed as described; a part is copied alone."""
+    made = planting.transformation.apply(originals) + planting.rmse * torch.randn(
+        originals.shape, generator=torch.Generator().manual_seed(seed)
+    )
+    rows = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(seed + 1))[: len(originals)]
+    samples = NEW.clone()
+    if planting.family == "top half":
+        samples[rows, :, :3] = made[:, :, :3]
+    else:
+        samples[rows] = made
+    return samples
 
 
-def test_flat_images_are_not_planted():
-    pool = images(400, 2)
-    pool[:20] *= 0.02  # a tenth of the training images, all alike
-    audit = find_copies(images(50, 3), pool[:200], pool[200:], shifts=())
-    assert int(identifiable(audit).min()) >= 20
+def drawn(count, seed=20):
+    return TRAIN[torch.randperm(len(TRAIN), generator=torch.Generator().manual_seed(seed))[:count]]
 
 
-def test_curves_rise_and_say_what_would_be_found(audit):
-    curves = {curve.planting.name: curve for curve in copy_power(audit, trials=20)}
-    assert list(curves) == [planting.name for planting in PLANTINGS]
-    exact = curves["exact"]
-    # At a level of 0.001/3 all of at least 12 copies must have fallen to the training half.
-    assert exact.counts[0] == 12
-    assert exact.smallest(0.95) <= 20 / 400
-    assert exact.smallest(0.8) <= exact.smallest(0.95)
-    assert "exact: would find 3" in str(exact)
-    hidden = copy_power(audit, plantings=[Planting("noise 1", rmse=1.0)], trials=5)[0]
-    assert hidden.smallest(0.8) is None
-    assert str(hidden) == "noise 1: would find not even 20.0% copies"
+def test_the_smallest_counts_of_copies_convict_and_one_fewer_does_not(audit):
+    for concentrated in (False, True):
+        smallest = find_copies(NEW, TRAIN, HELD_OUT, **PLAIN_ALONE).find().smallest_count(concentrated=concentrated)
+        for count, exist in ((smallest, True), (smallest - 1, False)):
+            originals = TRAIN[7:8].repeat(count, 1, 1, 1) if concentrated else drawn(count)
+            found = find_copies(planted(originals), TRAIN, HELD_OUT, **PLAIN_ALONE)
+            assert found.exist == exist
+            assert sum(found.counts.values()) == (count if exist else 0)
 
 
-def test_the_share_said_to_be_found_is_found(audit):
-    """The claim put to the proof with other copies in other places, through the whole search."""
-    curve = copy_power(audit, plantings=PLANTINGS[1:2], trials=40)[0]
-    count = round(curve.smallest(0.95) * 400)
-    found = 0
-    for seed in range(1, 6):
-        samples = images(400, 1)
-        rows = torch.randperm(400, generator=torch.Generator().manual_seed(seed))[:count]
-        samples[rows] = plant(audit, PLANTINGS[1], identifiable(audit, seed)[:count], seed)
-        found += find_copies(samples, audit.pool.train, audit.pool.held_out, shifts=(1,), seed=seed).alarm
-    assert found >= 4
+def test_so_do_those_of_an_image_that_stands_there_repeatedly():
+    train = torch.cat([TRAIN, TRAIN[:1].repeat(9, 1, 1, 1)])
+    smallest = find_copies(NEW, train, HELD_OUT, **PLAIN_ALONE).find(PLAIN, REPEATED).smallest_count(concentrated=True)
+    once = find_copies(NEW, train, HELD_OUT, **PLAIN_ALONE).find(PLAIN, ONCE).smallest_count(concentrated=True)
+    assert smallest > once  # held-out images are its only control, and its share of the level is less
+    for count, exist in ((smallest, True), (smallest - 1, False)):
+        assert find_copies(planted(TRAIN[:1].repeat(count, 1, 1, 1)), train, HELD_OUT, **PLAIN_ALONE).exist == exist
 
 
-def test_copies_already_named_do_not_help():
-    pool = images(600, 4)
-    copying = find_copies(torch.cat([pool[:100] + 0.001, images(300, 5)]), pool[:300], pool[300:], shifts=())
-    clean = find_copies(images(300, 5), pool[:300], pool[300:], shifts=())
-    curves = [copy_power(audit, plantings=PLANTINGS[:1], trials=10)[0] for audit in (copying, clean)]
-    assert curves[0].samples == curves[1].samples == 300
-    assert curves[0].counts == curves[1].counts
-    everything = find_copies(pool[:100] + 0.001, pool[:300], pool[300:], mirrored=False, shifts=())
-    assert str(copy_power(everything, plantings=PLANTINGS[:1])[0]) == "exact: would find nothing: all are copies"
+def test_each_kind_is_told_and_noise_makes_copies_harder_to_find(powers):
+    assert list(powers) == [planting.name for planting in PLANTINGS]
+    assert {power.samples for power in powers.values()} == {SAMPLES}
+    noisy = [powers[name] for name in ("exact", "noise 0.02", "noise 0.05", "noise 0.1")]
+    assert noisy[0].recognised == 1.0
+    assert [power.recognised for power in noisy] == sorted((power.recognised for power in noisy), reverse=True)
+    assert [power.count for power in noisy] == sorted(power.count for power in noisy)
+
+
+@pytest.mark.parametrize("name", [planting.name for planting in PLANTINGS])
+def test_the_count_told_convicts_in_a_search_over_copies_of_that_kind(powers, name):
+    """Other copies, in other places, through the whole search. All are recognised, so one fewer does not convict."""
+    power = powers[name]
+    assert power.recognised == 1.0
+    for count, convicts in ((power.count, True), (power.count - 1, False)):
+        found = find_copies(planted(drawn(count), power.planting), TRAIN, HELD_OUT)
+        assert found.find(power.planting.family).convicts == convicts
+
+
+def test_of_copies_that_are_not_all_recognised_it_takes_more_as_the_binomial_law_says(audit):
+    (power,) = copy_power(audit, plantings=[Planting("noise 0.17", rmse=0.17)])
+    assert 0.2 < power.recognised < 0.95
+    needed, q = audit.find().smallest_count(concentrated=False, exact=False), power.recognised
+
+    def found(n):
+        return 1 - sum(comb(n, k) * q**k * (1 - q) ** (n - k) for k in range(needed))
+
+    assert found(power.count) >= 0.95 > found(power.count - 1)
+    # In another search as many of them are recognised, but for chance.
+    copies = find_copies(planted(TRAIN, power.planting), TRAIN, HELD_OUT, **PLAIN_ALONE)
+    expected = q * len(TRAIN)
+    assert abs(copies.find().samples.copies - expected) < 4 * (q * (1 - q) * len(TRAIN) * (1 + 300 / 256)) ** 0.5
+
+
+def test_what_is_never_recognised_is_never_found(audit):
+    (hidden,) = copy_power(audit, plantings=[Planting("noise 1", rmse=1.0)])
+    assert (hidden.recognised, hidden.count) == (0.0, None)
+
+
+def test_where_not_even_all_samples_would_convict_there_is_no_count():
+    exact, *_ = copy_power(find_copies(NEW[:3], TRAIN[:4], **PLAIN_ALONE))
+    assert (exact.recognised, exact.count, exact.samples) == (1.0, None, 3)
+
+
+def test_chance_copies_raise_the_count(powers):
+    """Where held-out images coincide with training images, it takes more samples that do to convict."""
+    held_out = HELD_OUT.clone()
+    held_out[:30] = TRAIN[:30]
+    exact, *_ = copy_power(find_copies(NEW, TRAIN, held_out), plantings=[EXACT])
+    assert exact.count > 2 * powers["exact"].count
 
 
 def test_kinds_that_were_not_looked_for_are_left_out():
-    pool = images(100, 6)
-    audit = find_copies(images(60, 7), pool[:50], pool[50:], mirrored=False, shifts=())
-    assert [curve.planting.name for curve in copy_power(audit, trials=1)] == [p.name for p in PLANTINGS[:4]]
-    shifted = Planting("far", Transformation(down=3))
-    assert copy_power(audit, plantings=[shifted], trials=1) == []
+    found = find_copies(NEW[:60], TRAIN[:50], HELD_OUT[:50], **PLAIN_ALONE)
+    assert [power.planting.name for power in copy_power(found)] == [planting.name for planting in PLANTINGS[:4]]
+    assert copy_power(found, plantings=[Planting("far", "shifted", Transformation(down=3))]) == []
 
 
-def test_bad_input_is_named(audit):
-    with pytest.raises(ConfigError, match="trials must be at least 1"):
-        copy_power(audit, trials=0)
-    with pytest.raises(DataError, match="without held-out images"):
-        copy_power(find_copies(images(5, 8), images(20, 9)))
-    curve = PowerCurve(PLANTINGS[0], (5, 10), (10, 20), 20, 100)
-    assert (curve.smallest(0.5), curve.smallest(0.8)) == (0.05, 0.1)
+def test_flat_images_are_not_planted():
+    """Of a tenth of the training images, all alike, nobody could tell a noisy copy."""
+    train, noisy = TRAIN[:200].clone(), [Planting("noise 0.05", rmse=0.05)]
+    train[:20] *= 0.02
+    assert copy_power(find_copies(NEW, train, HELD_OUT), plantings=noisy)[0].recognised == 1.0
+    alike = planted(train[:20], noisy[0])
+    assert find_copies(alike, train, HELD_OUT, **PLAIN_ALONE).find().samples.copies == 0
 
 
-def test_samples_that_may_not_count_change_no_p_value(audit):
-    originals, rows = identifiable(audit)[:25], torch.arange(100, 125)
-    made = plant(audit, PLANTINGS[2], originals)
-    for family, around in audit.neighborhoods.items():
-        everything = with_planted(
-            around, audit.pool.neighborhood(made, family, audit.pool.in_train(made, family)), rows
-        )
-        counting = may_count(everything, 1 / 3)
-        assert not counting.all()
-        fewer = replace(everything, distances=everything.distances[counting], members=everything.members[counting])
-        tests = [judge_neighborhood(which, permutations=999) for which in (everything, fewer)]
-        assert tests[0].p_value == tests[1].p_value
-        assert (tests[0].nearer_train, tests[0].nearer_held_out) == (tests[1].nearer_train, tests[1].nearer_held_out)
+def test_nothing_is_planted_where_nothing_could_be_told():
+    twice = torch.cat([TRAIN[:50], TRAIN[:50]])
+    for train in (twice, TRAIN[:2]):
+        assert copy_power(find_copies(NEW[:50], train, HELD_OUT[:50], shifts=())) == []
+
+
+def test_the_seed_alone_decides(audit):
+    how = {"plantings": [Planting("noise 0.17", rmse=0.17)]}
+    assert copy_power(audit, **how, seed=1) == copy_power(audit, **how, seed=1)
+    assert copy_power(audit, **how, seed=1) != copy_power(audit, **how, seed=2)

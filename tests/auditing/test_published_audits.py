@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from gausslens.auditing.rules import judge
-from gausslens.auditing.stages import evidence_of
+from gausslens.auditing.evidence import evidence_of
+from gausslens.auditing.verdict import judge
 
 AUDITS = Path(__file__).parents[2] / "results" / "audits"
 # By what samples of the same networks are: 95 %, 28 % and none of 256 copies (results/cifar10).
 VERDICTS = {
     49: "memorizing",
-    195: "in transition",
+    195: "partly memorizing",
     782: "generalizing",
     3_125: "generalizing",
     25_000: "generalizing",
@@ -20,8 +20,27 @@ VERDICTS = {
 }
 
 
+def records_of(n):
+    return [json.loads(line) for line in (AUDITS / f"cifar10-ncsnpp-64-n{n}.jsonl").read_text().splitlines()]
+
+
 @pytest.mark.parametrize("n", VERDICTS)
 def test_without_a_sample_networks_are_told_apart_as_by_their_copies(n):
-    records = [json.loads(line) for line in (AUDITS / f"cifar10-ncsnpp-64-n{n}.jsonl").read_text().splitlines()]
+    records = records_of(n)
     assert not any(record["stage"] == "copies" for record in records)
     assert judge(evidence_of(records)).verdict == VERDICTS[n]
+
+
+@pytest.mark.parametrize("n", VERDICTS)
+def test_a_network_may_leak_membership_and_not_lean(n):
+    """That of 782 images has a lower loss on 98 of 100 of them than on a new one, and the others of its verdict on 50."""
+    assert judge(evidence_of(records_of(n))).leaks == (n <= 782)
+
+
+def test_quantities_that_no_rule_knows_are_ignored():
+    records = records_of(782)
+    known = {record["quantity"] for record in records}
+    assert {"p_values", "shared_duplicates"} < known  # of version 0.1
+    strange = {"stage": "later", "quantity": "unheard of", "value": None, "sigma": 1.0}
+    fewer = [record for record in records if record["quantity"] not in ("p_values", "shared_duplicates")]
+    assert judge(evidence_of([*records, strange])) == judge(evidence_of(fewer))
