@@ -31,8 +31,8 @@ from torch import Tensor
 
 from gausslens.auditing.copies import Copies, find_copies
 from gausslens.auditing.power import PLANTINGS, Planting, identifiable, plant, with_planted
-from gausslens.measures.transformations import MIRRORED, shifts_by
 from gausslens.images import dequantize, quantize
+from gausslens.measures.transformations import MIRRORED, shifts_by
 from gausslens.measures.twoset import Neighborhood, judge_neighborhood
 from gausslens.noise import generator
 

@@ -295,7 +295,8 @@ def _as_pixels(images: Tensor) -> NDArray[Any]:
 
 def _original(record: Record) -> int:
     """The image by which an original is named: of those that are one, `copied_original` has one."""
-    return int(record.get("original", record["image"]))
+    named: int = record["original"] if "original" in record else record["image"]
+    return named
 
 
 def _quotient(record: Record) -> float:
