@@ -16,6 +16,7 @@ from ..data.loading import ImageSet, load_images
 from ..denoisers.protocol import call, evaluating, placement
 from ..errors import CheckpointError, ConfigError, DataError, GausslensError, told
 from ..images import Bounds, as_bytes, as_tensor, content_hash, dequantize, of_known_classes
+from ..measures.neighbors import duplicates
 from ..measures.originals import DUPLICATE_RMSE
 from ..measuring.references import RunImages, gaussian_denoiser, load_run_images, multidelta_denoiser
 from ..measuring.remembering import Remembering
@@ -25,7 +26,6 @@ from ..zoo.loading import load_model
 from ..zoo.model import Model
 from ..zoo.objects import takes_labels
 from .config import AuditConfig
-from .copies import overlapping
 from .embedding import FeatureNetwork, load_features
 
 _LEVELS = 10
@@ -75,16 +75,30 @@ class Auditee:
         return self.images.train[0].numel()
 
     @cached_property
+    def pool(self) -> Tensor:
+        """Training images, then held-out ones, on the CPU."""
+        return torch.cat([as_tensor(part).cpu() for part in (self.images.train, self.images.held_out)])
+
+    @cached_property
+    def repeats(self) -> Tensor:
+        """Pairs (i, j) of images of the pool of which j repeats i, the first that it repeats, (p, 2)."""
+        return duplicates(self.pool, tolerance=self.duplicate_rmse * self.dim**0.5, device=self.device)
+
+    @property
+    def train_repeats(self) -> Tensor:
+        """Those of training images alone."""
+        return self.repeats[self.repeats[:, 1] < len(self.images.train)]
+
+    @cached_property
     def overlap(self) -> Tensor:
         """Which held-out images repeat a training image or share a group with one, (m,)."""
-        images = self.images
-        if not len(images.held_out):
-            return torch.zeros(0, dtype=torch.bool)
-        return overlapping(
-            *(as_tensor(images.train), as_tensor(images.held_out), images.train_groups, images.held_out_groups),
-            rmse=self.duplicate_rmse,
-            device=self.device,
-        )
+        images, n_train = self.images, len(self.images.train)
+        shared = self.repeats[(self.repeats[:, 0] < n_train) & (self.repeats[:, 1] >= n_train)]
+        overlap = torch.zeros(len(images.held_out), dtype=torch.bool)
+        overlap[shared[:, 1] - n_train] = True
+        if images.train_groups is not None and images.held_out_groups is not None:
+            overlap |= torch.isin(images.held_out_groups.cpu(), images.train_groups.cpu())
+        return overlap
 
     @cached_property
     def _new(self) -> Tensor:

@@ -6,15 +6,10 @@ from typing import Literal, TypeAlias
 from ..errors import ConfigError
 
 Augment: TypeAlias = Literal["flip"]
-FailOn: TypeAlias = Literal[
-    "memorizing",
-    "partly-memorizing",
-    "membership",
-    "cannot-tell",
-    "memorising",
-    "partly-memorising",
-    "in-transition",
-]
+FAIL_ON = ("memorizing", "partly-memorizing", "membership", "cannot-tell")
+"""What an audit can be asked to fail on."""
+
+_ALIASES = {"memorising": "memorizing", "partly-memorising": "partly-memorizing", "in-transition": "partly-memorizing"}
 
 
 @dataclass(frozen=True)
@@ -62,9 +57,9 @@ class AuditConfig:
     package.module:object."""
     seed: int = 0
     """Decides images, noise and samples."""
-    fail_on: tuple[FailOn, ...] = ()
-    """End with exit code 3 if any of these is found: memorizing; partly-memorizing, or worse; membership, if the model leaks
-    it; cannot-tell."""
+    fail_on: tuple[str, ...] = ()
+    """End with exit code 3 if one of these is found: memorizing; partly-memorizing, or worse; membership, if the model leaks
+    it; cannot-tell. Several are separated by spaces or commas."""
     json: bool = False
     """Print the audit as JSON."""
     no_images: bool = False
@@ -77,6 +72,12 @@ class AuditConfig:
     """Use the CPU even if there is a GPU."""
 
     def __post_init__(self) -> None:
+        entries = (self.fail_on,) if isinstance(self.fail_on, str) else self.fail_on
+        asked = [part for entry in entries for part in entry.replace("_", "-").split(",") if part]
+        limits = tuple(dict.fromkeys(_ALIASES.get(part, part) for part in asked))
+        if unknown := [limit for limit in limits if limit not in FAIL_ON]:
+            raise ConfigError(f"fail_on must be among {', '.join(FAIL_ON)}; got {', '.join(unknown)}.")
+        object.__setattr__(self, "fail_on", limits)
         for name, least in (("count", 4), ("noises", 1), ("steps", 1), ("unseen", 1), ("samples", 0), ("size", 1)):
             value = getattr(self, name)
             if value is not None and value < least:

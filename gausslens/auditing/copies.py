@@ -137,6 +137,8 @@ def find_copies(
     shifts: Sequence[int] = (1, 2),
     parts: bool = True,
     flip: bool = False,
+    repeats: Int[Tensor, "p 2"] | None = None,
+    overlap: Bool[Tensor, "m"] | None = None,
     duplicate_rmse: float = DUPLICATE_RMSE,
     seed: int = 0,
     bounds: Bounds = (-1.0, 1.0),
@@ -157,6 +159,8 @@ def find_copies(
         shifts: pixels by which copies may be shifted, in either direction along each axis; () for none.
         parts: whether to look for copied halves, quarters and centres.
         flip: whether the model was trained on mirror images, too.
+        repeats: near-duplicates among training images, as `duplicates` finds them; None looks for them.
+        overlap: what `overlapping` says of the held-out images; None asks it.
         duplicate_rmse: root mean square difference up to which two images are the same.
         seed: decides which images are controls where there are more than enough.
         bounds: admissible values of float `train` and `held_out`, or None.
@@ -182,8 +186,9 @@ def find_copies(
     generated, known = resident(generated, device), resident(known, device)
     unseen = None if unseen is None else resident(unseen, device)
     where: dict[str, Any] = {"rmse": duplicate_rmse, "device": device}
-    overlap = torch.zeros(0, dtype=torch.bool)
-    if unseen is not None:
+    if unseen is None:
+        overlap = torch.zeros(0, dtype=torch.bool)
+    elif overlap is None:
         overlap = overlapping(known, unseen, groups, held_out_groups, **where)
     families = families_of(known.shape[1:], mirrored=mirrored, shifts=shifts, parts=parts, flip=flip)
     search = _Search(
@@ -192,6 +197,7 @@ def find_copies(
         held_out=unseen if exchangeable else None,
         gaussian=None if gaussian is None else gather(gaussian, bounds=None, name="gaussian"),
         groups=groups,
+        repeats=repeats,
         overlap=overlap,
         n_families=len(families),
         where=where,
@@ -250,6 +256,7 @@ class _Search:
     held_out: Tensor | None
     gaussian: Tensor | None
     groups: Tensor | None
+    repeats: Tensor | None
     overlap: Tensor
     n_families: int
     where: dict[str, Any]
@@ -258,7 +265,7 @@ class _Search:
     def match(self, family: Family, rows: Int[Tensor, "s"]) -> FamilyMatches:
         """Samples in `rows`, and all controls, held up against the originals in a family."""
         known = family.crop(self.train)
-        originals = Originals.of(known, self.groups, **self.where)
+        originals = Originals.of(known, self.groups, repeats=None if family.is_part else self.repeats, **self.where)
         how: dict[str, Any] = {"transformations": family.transformations}
         most = max(_LEAST_CONTROLS, 2 * len(self.samples))
         once = originals.unique[originals.of_image[originals.kept]].nonzero()[:, 0]

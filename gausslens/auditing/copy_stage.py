@@ -97,6 +97,8 @@ def take_copies(
         shifts=tuple(shift for shift in _SHIFTS if shift < min(images.shape[1:])) if pixels else (),
         parts=pixels,
         flip=who.config.augment == "flip",
+        repeats=who.train_repeats,
+        overlap=who.overlap,
         duplicate_rmse=who.duplicate_rmse,
         seed=who.config.seed,
         bounds=who.bounds,

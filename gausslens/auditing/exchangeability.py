@@ -96,6 +96,7 @@ def check_exchangeability(
     groups: Int[Tensor, "n"] | None = None,
     held_out_groups: Int[Tensor, "m"] | None = None,
     *,
+    repeats: Int[Tensor, "p 2"] | None = None,
     rmse: float = DUPLICATE_RMSE,
     permutations: int = PERMUTATIONS,
     seed: int = 0,
@@ -109,6 +110,7 @@ def check_exchangeability(
         held_out: (m, *shape).
         groups: the group of each training image, (n,), if they come in groups.
         held_out_groups: the same of held-out images, (m,); one number is one group in both sets.
+        repeats: near-duplicates among training images, then held-out ones, as `duplicates` has them; None looks for them.
         rmse: root mean square difference up to which two images are the same.
         permutations: labellings behind either p-value.
         seed: fixes everything random.
@@ -129,7 +131,7 @@ def check_exchangeability(
     units = None
     if groups is not None and held_out_groups is not None:
         units = torch.cat([groups.cpu(), held_out_groups.cpu()])
-    originals = Originals.of(pool, units, rmse=rmse, device=device, progress=progress)
+    originals = Originals.of(pool, units, repeats=repeats, rmse=rmse, device=device, progress=progress)
     chosen = _representatives(originals, labels, pool[0].numel(), seed)
     own = labels[chosen]
     if min(int(own.sum()), int((~own).sum())) < _FEWEST_UNITS:

@@ -59,7 +59,8 @@ def make_page(audit: Audit, who: Auditee, provenance: Mapping[str, Any], command
     session = provenance["sessions"][-1] if provenance.get("sessions") else {}
     return Page(
         title=f"Audit of {audit.model}",
-        summary=f"{headline(audit)} {advice(audit)}\n\n{audit.n_train:,} training and {unseen} images of {audit.data}.",
+        summary=f"{headline(audit)}\n\n{advice(audit)}\n\n"
+        f"{audit.n_train:,} training and {unseen} images of {audit.data}.",
         sections=tuple(sections),
         made_by=f"gausslens {gausslens.__version__}, {session.get('device', '')}, {session.get('started', '')}",
     )
@@ -294,7 +295,8 @@ def _as_pixels(images: Tensor) -> NDArray[Any]:
 
 def _original(record: Record) -> int:
     """The image by which an original is named: of those that are one, `copied_original` has one."""
-    return int(record.get("original", record["image"]))
+    named: int = record["original"] if "original" in record else record["image"]
+    return named
 
 
 def _quotient(record: Record) -> float:

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from ..denoisers.distillation import distill
 from ..measures.gaps import gap
-from ..measures.neighbors import duplicates
 from ..measures.superposition import linearity
 from ..measuring.records import of_curve, of_estimate
 from ..runs import Record
@@ -38,14 +37,14 @@ def take_premises(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
         How many images repeat others; p-values; and `refused` with the reason if membership cannot be judged.
     """
     images, device = who.images, who.device
-    how: dict[str, Any] = {"tolerance": who.duplicate_rmse * who.dim**0.5, "device": device, "progress": progress}
-    yield {"quantity": "train_duplicates", "value": len(duplicates(images.train, **how)), "count": len(images.train)}
+    yield {"quantity": "train_duplicates", "value": len(who.train_repeats), "count": len(images.train)}
     if not len(images.held_out):
         return
     overlap = int(who.overlap.sum())
     yield {"quantity": "overlap", "value": overlap, "count": len(images.held_out)}
     found = check_exchangeability(
         *(images.train, images.held_out, images.train_groups, images.held_out_groups),
+        repeats=who.repeats,
         rmse=who.duplicate_rmse,
         seed=who.config.seed,
         device=device,

@@ -78,7 +78,7 @@ def judge(evidence: Evidence) -> Verdict:
     >>> judge(Evidence()).verdict
     'cannot tell'
     """
-    leans = _leans(evidence)
+    leans = [] if evidence.refused else _leans(evidence)  # of sets that differ the losses say nothing
     top = max(leans, key=lambda entry: entry.value.value, default=None)
     leaks = leaks_membership(evidence)
 
@@ -94,7 +94,7 @@ def judge(evidence: Evidence) -> Verdict:
     if most:
         return conclude(MEMORIZING, copies)
     mostly_new = share is not None and share.high < THRESHOLDS["copies"].value
-    sure = [] if evidence.refused or mostly_new else leans
+    sure = [] if mostly_new else leans
     if beyond := [lean for lean in sure if lean.value.low >= memorizing and lean.beyond_gaussian]:
         lean = max(beyond, key=lambda entry: entry.value.value)
         return conclude(MEMORIZING, f"{lean}; from {memorizing} on it is memorizing.", lean)

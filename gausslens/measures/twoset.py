@@ -226,16 +226,6 @@ def judge_neighborhood(
     )
 
 
-def may_count(neighborhood: Neighborhood, threshold: float) -> Bool[Tensor, "m"]:
-    """Which samples could be nearer to either half by so much under some labelling; the others change no p-value."""
-    return neighborhood.distances[:, 0] < threshold * neighborhood.distances[:, -1]
-
-
-def fewest_copies(n_train: int, n_held_out: int, level: float) -> int:
-    """The fewest copies that could be found: n images are all training images with probability (|T|/(|T| + |H|))ⁿ."""
-    return max(1, math.ceil(math.log(level) / math.log(n_train / (n_train + n_held_out))))
-
-
 def _subset(n: int, size: int, seed: int) -> Int[Tensor, "size"]:
     return draw_order(seed, n, stream="copy test")[:size].sort().values
 
@@ -333,7 +323,7 @@ def _labels(n_images: int, sizes: tuple[int, int], draws: int, seed: int, index:
     return _urn_labels(enough, sizes, draws, seed, index)[:n_images]
 
 
-@lru_cache(maxsize=4)  # the trials of an audit's power are hundreds of tests under the same labellings
+@lru_cache(maxsize=4)  # several tests under one seed share their labellings
 def _urn_labels(
     n_images: int, sizes: tuple[int, int], draws: int, seed: int, index: int
 ) -> Bool[Tensor, "n_images draws"]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from ..auditing.config import AuditConfig
+from ..auditing.config import FAIL_ON, AuditConfig
 from ..errors import CheckpointError, ConfigError
 from ..words import typed_command, typed_options
 from . import Manner
@@ -33,7 +33,6 @@ examples:
 
 _CROSSED = 3
 _NO_NUMBERS = ("model", "fail_on", "json", "no_images", "blur", "out", "cpu")
-_ALIASES = {"memorising": "memorizing", "partly-memorising": "partly-memorizing", "in-transition": "partly-memorizing"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,9 @@ class Options(AuditConfig):
 
     value_range: Annotated[tuple[float, float] | None, tyro.conf.arg(name="range", metavar="LOW HIGH")] = None
     """The values that become black and white, 0 and 255; needed for 16-bit and float images."""
+    fail_on: Annotated[tuple[str, ...], tyro.conf.arg(metavar="{" + ",".join(FAIL_ON) + "} ...")] = ()
+    """End with exit code 3 if one of these is found: memorizing; partly-memorizing, or worse; membership, if the model leaks
+    it; cannot-tell. Several are separated by spaces or commas."""
 
 
 def perform(options: Options, how: Manner) -> int:
@@ -78,7 +80,6 @@ def perform(options: Options, how: Manner) -> int:
 
 def _crossed(verdict: "Verdict", limit: str) -> bool:
     """Whether a verdict is what an audit shall fail on."""
-    limit = _ALIASES.get(limit, limit)
     if limit == "membership":
         return verdict.leaks is True
     worse = ("memorizing", "partly memorizing") if limit == "partly-memorizing" else (limit.replace("-", " "),)

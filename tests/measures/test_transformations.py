@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from gausslens.measures.transformations import Transformation, shifts_by, transformed_neighbors
 from gausslens.errors import ConfigError
 from gausslens.measures.neighbors import nearest
+from gausslens.measures.transformations import Transformation, shifts_by, transformed_neighbors
 
 
 def images(n, seed, height=5, width=7, channels=2):
