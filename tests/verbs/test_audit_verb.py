@@ -1,20 +1,25 @@
 """`gausslens audit` on a run, on somebody else's module, stopped in the middle, and as a check that fails."""
 
 import json
+import os
 import sys
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from gausslens import TrainConfig, cli, train
+from gausslens.auditing import pages as pages_of_audits
 from gausslens.auditing import running, stages
 from gausslens.auditing.auditee import load_auditee
 from gausslens.auditing.config import AuditConfig
+from gausslens.auditing.verdict import Verdict
 from gausslens.data import load_images
+from gausslens.report import Page
 from gausslens.runs import Run
 
-FAST = ("--samples", "60", "--count", "20", "--noises", "2", "--sigmas", "4,1,0.3", "--cpu", "--quiet")
+FAST = ("--samples", "60", "--count", "20", "--noises", "2", "--sigmas", "4,1,0.3", "--cpu")
 
 
 @pytest.fixture(scope="module", name="trained")
@@ -54,7 +59,7 @@ def test_what_was_interrupted_is_done_again_and_the_rest_is_not(trained, tmp_pat
         assert command(capsys, "audit", trained, *FAST, "--out", tmp_path)[0] == 130
     (folder,) = tmp_path.glob("audit-digits-*")
     first = Run.open(folder).records()
-    assert {record["stage"] for record in first} == {"duplicates", "losses", "foreignness"}
+    assert {record["stage"] for record in first} == {"premises", "losses", "foreignness"}
     with open(folder / "records.jsonl", "a") as file:
         file.write('{"stage": "distances", "quantity": "distance_gaussian", "value": 1.0, "sigma": 4.0}\n')
     monkeypatch.setitem(running.STAGES, "losses", stop)  # it is finished
@@ -64,54 +69,141 @@ def test_what_was_interrupted_is_done_again_and_the_rest_is_not(trained, tmp_pat
     assert len([r for r in records if r["quantity"] == "distance_gaussian"]) == 3
 
 
-def test_samples_are_the_same_in_one_piece_or_several(trained, monkeypatch):
+def test_samples_are_the_same_in_one_piece_or_several(trained):
     config = running.AuditConfig(str(trained), samples=30, cpu=True)
     who = running.load_auditee(config, device=torch.device("cpu"))
-    whole = stages.generate_samples(who, 0, 30)
-    parts = torch.cat([stages.generate_samples(who, 0, 11), stages.generate_samples(who, 11, 30)])
+    whole = running.generate_samples(who, 0, 30)
+    parts = torch.cat([running.generate_samples(who, 0, 11), running.generate_samples(who, 11, 30)])
     assert (whole.int() - parts.int()).abs().max() <= 1  # rounding
 
 
-def test_a_module_of_ones_own_and_a_verdict_as_exit_code(tmp_path, capsys, monkeypatch):
-    (tmp_path / "copier_module.py").write_text(
-        "import gausslens\nfrom gausslens.data import load_images\nimport torch\n"
+def copier_of(images, module, count):
+    """Write a module that knows the first images of a source by heart."""
+    module.write_text(
+        "import gausslens, torch\nfrom gausslens.data import load_images\n"
         "def model():\n"
-        "    images = torch.as_tensor(load_images('digits').images[:60])\n"
-        "    return gausslens.MultiDeltaDenoiser(images)\n"
+        f"    images = load_images({str(images)!r}).images[:{count}]\n"
+        "    return gausslens.MultiDeltaDenoiser(torch.as_tensor(images))\n"
     )
-    monkeypatch.syspath_prepend(tmp_path)
-    pixels = load_images("digits").images
-    np.savez(tmp_path / "all.npz", images=pixels[:300])
-    words = (
-        "audit",
-        "copier_module:model",
-        "--train",
-        tmp_path / "all.npz",
-        "--unseen",
-        "240",
-        *FAST,
-        "--out",
-        tmp_path,
-    )
-    code, out, err = command(capsys, *words, "--json", "--fail-on", "memorizing")
-    assert (code, err) == (3, "")
+
+
+@pytest.fixture(scope="module", name="copier")
+def audit_a_copier_of_ones_own(tmp_path_factory):
+    """The words of an audit that is done: a module of ones own, a set in a file, a folder for runs."""
+    folder = tmp_path_factory.mktemp("copier")
+    copier_of(folder / "all.npz", folder / "copier_module.py", 60)
+    # In an order of their own: the first digits are by other hands than the next.
+    np.savez(folder / "all.npz", images=np.random.default_rng(0).permutation(load_images("digits").images)[:300])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        sets = ("--train", folder / "all.npz", "--unseen", "240")
+        words = ("audit", "copier_module:model", *sets, *FAST, "--out", folder / "runs")
+        assert cli.main([str(word) for word in words]) == 0
+        yield words
+
+
+def test_json_is_all_that_is_printed_and_names_the_page_beside_which_one_is(copier, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = command(capsys, *copier, "--json", "--quiet")
     told = json.loads(out)
+    assert (code, err) == (0, "")
     assert (told["verdict"], told["n_train"], told["n_held_out"]) == ("memorizing", 60, 240)
+    assert not os.path.isabs(told["page"])
+    assert (tmp_path / told["page"]).resolve() == next(copier[-1].glob("audit-*")) / "report.html"
+    assert (tmp_path / told["page"]).is_file()
+    assert told["headline"].startswith("Memorizing: ")
+    assert {"copying", "membership", "advice", "records"} < set(told)
+
+
+def test_quiet_prints_nothing_and_does_all_else(copier, capsys):
+    page = next(copier[-1].glob("audit-*")) / "report.html"
+    page.unlink()
+    assert command(capsys, *copier, "--quiet", "--fail-on", "memorizing") == (3, "", "")
+    assert page.is_file()
+    assert "Memorizing" in command(capsys, *copier)[1]
+
+
+MEMORIZING, PARTLY = ("memorizing", False), ("partly memorizing", False)
+GENERALIZING, LEAKING, UNKNOWN = ("generalizing", False), ("generalizing", True), ("cannot tell", None)
+
+
+@pytest.mark.parametrize(
+    ("limits", "fail"),
+    [
+        ("memorizing", {MEMORIZING}),
+        ("memorising", {MEMORIZING}),
+        ("partly-memorizing", {MEMORIZING, PARTLY}),
+        ("partly-memorising", {MEMORIZING, PARTLY}),
+        ("in-transition", {MEMORIZING, PARTLY}),
+        ("membership", {LEAKING}),
+        ("cannot-tell", {UNKNOWN}),
+        ("memorizing membership", {MEMORIZING, LEAKING}),
+        ("partly-memorizing,cannot-tell", {MEMORIZING, PARTLY, UNKNOWN}),
+        ("memorizing partly-memorizing membership cannot-tell", {MEMORIZING, PARTLY, LEAKING, UNKNOWN}),
+    ],
+)
+def test_a_verdict_is_an_exit_code_where_it_is_asked_for(copier, capsys, monkeypatch, limits, fail):
+    monkeypatch.setattr(pages_of_audits, "make_page", lambda *args: Page("a page", "nothing"))
+    for verdict, leaks in (MEMORIZING, PARTLY, GENERALIZING, LEAKING, UNKNOWN):
+        judged = Verdict(verdict, ("a reason.",), leaks)
+        monkeypatch.setattr(running, "judge", lambda evidence, judged=judged: judged)
+        code, out, _ = command(capsys, *copier, "--fail-on", *limits.split())
+        assert code == (3 if (verdict, leaks) in fail else 0)
+        assert verdict.capitalize() in out
+
+
+def test_a_copier_fails_on_what_it_is_and_on_nothing_else(copier, capsys):
+    assert command(capsys, *copier, "--fail-on", "cannot-tell")[0] == 0
+    assert command(capsys, *copier, "--fail-on", "membership")[0] == 3
+
+
+def test_file_names_tell_which_images_belong_together(tmp_path, capsys, monkeypatch):
+    """Fifteen patients of four slices each, one of whom stands in both folders; the model knows the slices by heart."""
+    pixels = load_images("digits").images[:, 0]
+    noise = np.random.default_rng(0)
+    for folder, patients in (("known", range(15)), ("new", range(14, 30))):
+        (tmp_path / folder).mkdir()
+        for patient in patients:
+            for part in range(4):
+                slice_of = np.clip(pixels[patient] + noise.normal(0, 8, (8, 8)), 0, 255).astype(np.uint8)
+                Image.fromarray(slice_of).save(tmp_path / folder / f"patient{patient:02}-{part}.png")
+    copier_of(tmp_path / "known", tmp_path / "scan_copier.py", 60)
+    monkeypatch.chdir(tmp_path)
+    words = ("audit", "scan_copier:model", "--train", "known", "--held-out", "new", *FAST, "--json", "--out", "runs")
+    told = {}
+    for spec in (("--groups", "patient([0-9]+)"), ()):
+        code, out, err = command(capsys, *words, *spec)
+        assert (code, err) == (0, "")
+        told[bool(spec)] = json.loads(out)
+    found = {record["quantity"]: record["value"] for record in told[True]["records"]}
+    assert (found["originals"], found["overlap"]) == (15, 4)
+    assert told[True]["verdict"] == "memorizing"
+    assert len({original["image"] // 4 for original in told[True]["copying"]["originals"]}) <= 15
+    found = {record["quantity"]: record["value"] for record in told[False]["records"]}
+    assert (found["originals"], found["overlap"]) == (60, 0)
+    code, _, err = command(capsys, *words, "--groups", "scanner([0-9]+)")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "scanner" in err
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (("{run}", "--held-out", "digits"), "--held-out and --unseen go with --train"),
-        (("{run}", "--size", "8"), "--size, --range and --skip-broken go with --train"),
+        (("{run}", "--size", "8"), "--size, --range, --skip-broken and --groups go with --train"),
         (("{run}", "--features", "efficientnet-lite0", "--samples", "0"), "--features must be left out"),
         (("{run}", "--features", "nothing.onnx"), "there is no file nothing.onnx"),
-        (("{run}", "--train", "digits", "--held-out", "digits"), "1,797 of these 1,797 are among the training images"),
+        (("{run}", "--train", "digits", "--held-out", "digits"), "these 1,797 are the training images"),
         (("{run}", "--train", "digits", "--unseen", "1"), "at least 2 held-out images"),
         (("{run}", "--train", "digits", "--held-out", "digits", "--unseen", "3"), "not by both"),
         (("{run}", "--train", "fashion"), "the model takes images of shape (1, 8, 8)"),
         (("nowhere",), "nowhere"),
         (("{run}", "--train", "digits", "--unseen", "1797"), "leave too few"),
+        (("{run}", "--groups", "p([0-9]+)"), "--groups go with --train"),
+        (
+            ("{run}", "--fail-on", "memorized"),
+            "--fail-on must be among memorizing, partly-memorizing, membership, cannot-tell",
+        ),
     ],
 )
 def test_errors_are_one_readable_line(trained, tmp_path, capsys, words, told):
