@@ -171,16 +171,17 @@ def test_file_names_tell_which_images_belong_together(tmp_path, capsys, monkeypa
     monkeypatch.chdir(tmp_path)
     words = ("audit", "scan_copier:model", "--train", "known", "--held-out", "new", *FAST, "--json", "--out", "runs")
     told = {}
-    for spec in (("--groups", "patient([0-9]+)"), ()):
+    for spec in (("--groups", "patient([0-9]+)"), ("--samples", "0")):
         code, out, err = command(capsys, *words, *spec)
         assert (code, err) == (0, "")
-        told[bool(spec)] = json.loads(out)
-    found = {record["quantity"]: record["value"] for record in told[True]["records"]}
-    assert (found["originals"], found["overlap"]) == (15, 4)
-    assert told[True]["verdict"] == "memorizing"
-    assert len({original["image"] // 4 for original in told[True]["copying"]["originals"]}) <= 15
-    found = {record["quantity"]: record["value"] for record in told[False]["records"]}
-    assert (found["originals"], found["overlap"]) == (60, 0)
+        told[spec[0]] = json.loads(out)
+        told[spec[0]]["found"] = {record["quantity"]: record["value"] for record in told[spec[0]]["records"]}
+    grouped, alone = told["--groups"], told["--samples"]
+    assert (grouped["verdict"], grouped["found"]["originals"], grouped["found"]["overlap"]) == ("memorizing", 15, 4)
+    patients = [original["image"] // 4 for original in grouped["copying"]["originals"]]
+    assert len(set(patients)) == len(patients) > 5
+    assert alone["found"]["overlap"] == 0
+    assert "--groups" in alone["membership"]["refused"]
     code, _, err = command(capsys, *words, "--groups", "scanner([0-9]+)")
     assert (code, len(err.splitlines())) == (2, 1)
     assert "scanner" in err
@@ -282,9 +283,11 @@ def test_a_model_that_fails_is_one_readable_line(tmp_path, capsys, name, told):
 
 @pytest.mark.usefixtures("module_here")
 def test_a_function_that_takes_labels_is_given_them(tmp_path, capsys):
+    digits = load_images("digits")
     words = ("audit", "odd_models:conditional", *FAST, "--out", tmp_path, "--train")
-    assert command(capsys, *words, "digits", "--unseen", "300")[0] == 0
-    np.savez(tmp_path / "plain.npz", images=load_images("digits").images[:50])
+    np.savez(tmp_path / "told.npz", images=digits.images[:100], labels=digits.labels[:100])
+    assert command(capsys, *words, tmp_path / "told.npz", "--unseen", "40")[0] == 0
+    np.savez(tmp_path / "plain.npz", images=digits.images[:50])
     code, _, err = command(capsys, *words, tmp_path / "plain.npz")
     assert code == 2
     assert "the model takes labels" in err
@@ -294,9 +297,10 @@ def test_a_function_that_takes_labels_is_given_them(tmp_path, capsys):
 @pytest.mark.usefixtures("module_here")
 def test_other_weights_out_of_sight_are_another_audit(tmp_path, capsys):
     folders = []
+    np.savez(tmp_path / "few.npz", images=load_images("digits").images[:100])
     for level in ("0.1", "0.1", "0.2"):
         (tmp_path / "weights.txt").write_text(level)
-        words = ("audit", "odd_models:made", "--train", "digits", "--unseen", "300", *FAST, "--out", tmp_path / "runs")
+        words = ("audit", "odd_models:made", "--train", "few.npz", "--unseen", "40", *FAST, "--out", tmp_path / "runs")
         folders.append(command(capsys, *words)[1].splitlines()[-1])
     assert folders[0] == folders[1] != folders[2]
 
