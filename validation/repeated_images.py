@@ -2,8 +2,8 @@
 
     python validation/repeated_images.py --out FOLDER [--data SOURCE] [--size 16] [--case repeated] [--case rare]
 
-`repeated`: a small U-Net is trained on up to 10,000 different images of which 20 stand 500 times each (less often where there
-are fewer images: these 20 are at most half of the training set). The audit must say that it copies, and name the 20.
+`repeated`: a small U-Net is trained on up to 10,000 different images of which 20 stand 500 times each (less often where
+there are fewer images: these 20 are at most half of the training set). The audit must say that it copies, and name the 20.
 
 `rare`: a conditional network is trained on many images of nine classes and on 20 of one. The audit must name that class.
 
