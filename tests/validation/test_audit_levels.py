@@ -1,10 +1,14 @@
 """The simulation of levels and coverage: what it draws, how it counts, and a sample of what it finds."""
 
+import io
+import json
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from gausslens.auditing.controls import ONCE, fisher_p
 from gausslens.auditing.families import PLAIN
@@ -62,7 +66,7 @@ def test_loss_laws_have_the_mean_and_the_auc_they_claim(law):
         assert auc_estimate(factor * losses[0], losses[1]).value == pytest.approx(auc, abs=0.005)
         limit = losses[1].quantile(0.01)
         recognised = float((factor * losses[0] < limit).double().mean())
-        assert recognised == pytest.approx(law.recognised(factor, 0.01), abs=0.006)
+        assert recognised == pytest.approx(law.recognised(factor, 0.01), abs=0.015)
 
 
 def test_an_interval_that_was_not_given_claims_nothing():
@@ -86,20 +90,20 @@ def test_fishers_test_against_held_out_images_is_of_its_level(law):
 def copied_of(queries, train):
     known = train.unique(dim=0).flatten(1).float()
     nearest = torch.cdist(queries.flatten(1).float(), known).topk(2, largest=False).values
-    copied = nearest[:, 0] < nearest[:, 1] / (30 if len(known) < 40 else 3)
+    copied = nearest[:, 0] < nearest[:, 1] / 3
     return int(copied.sum()), len(copied)
 
 
 @pytest.mark.parametrize("law", ["dots", "icons"])
 def test_the_audits_comparison_is_of_its_level(law):
     p_values, alarms = [], 0
-    for trial in range(40):
+    for trial in range(16):
         found = audit_levels.look(audit_levels.draw(law, (200, 200), generator(1, f"test levels {law}", trial)))
         alarms += found.exist
         one = found.find(PLAIN, ONCE)
         p_values += [] if one is None else [one.p_value]
     assert alarms == 0
-    assert sum(p <= 0.01 for p in p_values) <= 3
+    assert sum(p <= 0.01 for p in p_values) <= 2
 
 
 @pytest.mark.parametrize("name", audit_levels.SECTIONS)
@@ -138,12 +142,6 @@ def test_copies_are_counted_by_original():
 
 
 def test_sheets_are_read_in_order(tmp_path):
-    import io
-    import json
-    import zipfile
-
-    from PIL import Image
-
     cells = torch.randint(0, 256, (6, 4, 4, 3), generator=generator(2, "test sheets"), dtype=torch.uint8)
     with zipfile.ZipFile(tmp_path / "sheets.zip", "w") as archive:
         archive.writestr("meta.json", json.dumps({"n": 6, "tile": 2, "size": 4}))
