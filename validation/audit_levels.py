@@ -290,7 +290,7 @@ def copies(trials: float, seed: int) -> Iterator[str]:
     chance: dict[str, list[float]] = defaultdict(list)
     false_alarms: dict[str, list[bool]] = defaultdict(list)
     for name, make in _copy_cases().items():
-        for random in sources(f"copies {name}", round(250 * trials), seed):
+        for random in sources(f"copies {name}", round(200 * trials), seed):
             found = look(make(random))
             for kind in (ONCE, REPEATED):
                 one = found.find(PLAIN, kind)
@@ -343,7 +343,7 @@ def names(trials: float, seed: int) -> Iterator[str]:
             for planted in (20, 100):
                 shares, count = [], 0
                 title = f"{law} {sizes[0]}:{sizes[1]}, {planted} planted"
-                for random in sources(f"names {title}", round(100 * trials), seed):
+                for random in sources(f"names {title}", round(60 * trials), seed):
                     drawn = draw(law, sizes, random)
                     chosen = torch.randperm(sizes[0], generator=random)[:planted]
                     made = drawn.train[chosen].float() / 127.5 - 1
@@ -566,7 +566,7 @@ def together(trials: float, seed: int) -> Iterator[str]:
 
 def gaps(trials: float, seed: int) -> Iterator[str]:
     """Yields: the coverage of μ, ρ, position, and of μ and AUC where the units are groups."""
-    n_trials = round(500 * trials)
+    n_trials = round(300 * trials)
     yield "\nMemory share μ, position ρ between Gaussian and multi-delta (Fieller)"
     for law in LOSS_LAWS:
         for n, m in ((50, 50), (200, 200), (1000, 1000), (600, 50)):

@@ -5,7 +5,8 @@
 `repeated`: a small U-Net is trained on up to 10,000 different images of which 20 stand 500 times each (less often where
 there are fewer images: these 20 are at most half of the training set). The audit must say that it copies, and name the 20.
 
-`rare`: a conditional network is trained on many images of nine classes and on 20 of one. The audit must name that class.
+`rare`: a conditional network is trained on many images of nine classes and on 20 of one, all classes drawn equally often,
+as class-balanced samplers do. The audit, which is given each image once, must name that class.
 
 The truth is counted without the package: a sample is a copy of an original if it is less than a third as far from it as from
 the next one. A network that draws no copies is none to be found; the output says so. A source is whatever `gausslens train`
@@ -118,11 +119,16 @@ def rare(images: Tensor, labels: Tensor, most: int) -> Setup:
     return Setup(images[train], images[unseen], torch.arange(len(train)), chosen, label)
 
 
-def fit(setup: Setup, folder: Path, *, kimg: float, width: int, multipliers: tuple[int, ...]) -> Any:
-    """A network trained on the images."""
-    arrays = {"images": setup.train.permute(0, 2, 3, 1).numpy()}
+def fit(setup: Setup, folder: Path, *, kimg: float, width: int | None, multipliers: tuple[int, ...] | None) -> Any:
+    """A network trained on the images; with classes, these are drawn equally often."""
+    rows = torch.arange(len(setup.train))
     if setup.labels is not None:
-        arrays["labels"] = setup.labels[0].numpy()
+        counts = torch.bincount(setup.labels[0])
+        most = int(counts.max())
+        rows = rows.repeat_interleave((most / counts[setup.labels[0]]).round().long())
+    arrays = {"images": setup.train[rows].permute(0, 2, 3, 1).numpy()}
+    if setup.labels is not None:
+        arrays["labels"] = setup.labels[0][rows].numpy()
     np.savez(folder / "train.npz", **arrays)
     config = gausslens.TrainConfig(
         str(folder / "train.npz"),
@@ -191,7 +197,9 @@ def carry_out(name: str, setup: Setup, folder: Path, options: argparse.Namespace
     )
     folder.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
-    run = fit(setup, folder, kimg=kimg, width=options.width, multipliers=tuple(options.multipliers))
+    run = fit(
+        setup, folder, kimg=kimg, width=options.width, multipliers=options.multipliers and tuple(options.multipliers)
+    )
     trained = time.perf_counter()
     labels = {} if setup.labels is None else {"labels": setup.labels[0], "held_out_labels": setup.labels[1]}
     audit = gausslens.audit(run, setup.train, setup.held_out, samples=options.samples, **labels)
@@ -213,8 +221,8 @@ def main() -> int:
         "--images", type=int, default=MOST_IMAGES, help="different training images of `repeated`, at most"
     )
     parser.add_argument("--rare-images", type=int, default=2000, help="training images of the other classes, at most")
-    parser.add_argument("--width", type=int, default=32, help="channels of the U-Net")
-    parser.add_argument("--multipliers", type=int, nargs="+", default=[1, 2], help="of the channels at each resolution")
+    parser.add_argument("--width", type=int, help="channels of the network; by default the package's own")
+    parser.add_argument("--multipliers", type=int, nargs="+", help="of the channels at each resolution")
     parser.add_argument("--samples", type=int, default=1000, help="samples of each network")
     parser.add_argument("--out", type=Path, required=True, help="folder of images and runs")
     options = parser.parse_args()
