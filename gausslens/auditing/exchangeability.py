@@ -144,8 +144,8 @@ def check_exchangeability(
         neighbors_p=neighbors_p,
         neighbors_share=share,
         detail_p=_compare_detail(images, own, permutations, seed),
-        contrast=_ratio((images - images.mean(0)).square().mean(1), own),
-        fineness=_ratio(_roughness(pictures), own),
+        contrast=_ratio(_deviations(images, own).square().mean(1), own),
+        fineness=_ratio(_roughness(pictures, own), own),
         n_train=int(own.sum()),
         n_held_out=int((~own).sum()),
     )
@@ -256,11 +256,18 @@ def _removed(
         return torch.cat([of_part(part) for part in images.split(1024)], 1)
 
 
-def _roughness(pictures: Float[Tensor, "k *shape"]) -> Float[Tensor, "k"]:
-    """Mean squared difference of neighbouring values, in units of the variance about the mean image."""
+def _deviations(images: Float[Tensor, "k *shape"], own: Bool[Tensor, "k"]) -> Float[Tensor, "k *shape"]:
+    """Images minus the mean image of their set."""
+    here = own.to(images.device)
+    means = torch.stack([images[~here].mean(0), images[here].mean(0)])
+    return images - means[here.long()]
+
+
+def _roughness(pictures: Float[Tensor, "k *shape"], own: Bool[Tensor, "k"]) -> Float[Tensor, "k"]:
+    """Mean squared difference of neighbouring values, in units of the variance about the set's mean image."""
     steps = [pictures.diff(dim=axis).square().flatten(1) for axis in range(-min(2, pictures.ndim - 1), 0)]
     rough = torch.cat([step for step in steps if step.shape[1]] or [pictures.flatten(1).square()], 1).mean(1)
-    return rough / (pictures - pictures.mean(0)).square().flatten(1).mean(1).clamp_min(1e-12)
+    return rough / _deviations(pictures, own).square().flatten(1).mean(1).clamp_min(1e-12)
 
 
 def _ratio(values: Float[Tensor, "k"], own: Bool[Tensor, "k"]) -> float:

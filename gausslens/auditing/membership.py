@@ -120,7 +120,7 @@ def true_positive_rate(
         The rate.
 
     >>> print(true_positive_rate(torch.arange(100.0), torch.arange(1000.0) + 50, 0.01))
-    0.600 [0.449, 0.763] (n=100)
+    0.600 [0.414, 0.781] (n=100)
     """
     n, m, error = len(members), len(others), _ALPHA / looks / 4
     ordered = others.sort().values
