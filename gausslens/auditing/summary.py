@@ -229,7 +229,7 @@ def _membership_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
             for record in audit.find("tpr", sigma=auc["sigma"], false_positive_rate=rate):
                 yield f"recognised at {name} false alarms", _percent_interval(record), "of the training images"
     for record in audit.find("leaking"):
-        if record["value"]:
+        if record["value"] and audit.verdict.leaks is not None:  # of sets that differ the losses name nobody
             yield (
                 "images that leak, by name",
                 f"{record['value']:,}",
@@ -299,7 +299,7 @@ def as_json(audit: "Audit", *, page: str | None = None) -> str:
             "lean": None if lean is None else {**lean.__dict__, "sigma": verdict.sigma},
             "auc": [_without(record, "stage", "quantity") for record in audit.find("auc")],
             "tpr": [_without(record, "stage", "quantity") for record in audit.find("tpr")],
-            "leaking_images": [record["value"] for record in audit.find("leaking_image")],
+            "leaking_images": [] if verdict.leaks is None else [one["value"] for one in audit.find("leaking_image")],
         },
         "thresholds": {name: threshold._asdict() for name, threshold in THRESHOLDS.items()},
         "records": audit.records,

@@ -238,3 +238,12 @@ def test_json_gives_the_reason_for_which_membership_is_refused():
     assert told["membership"]["refused"] == "Held-out images have less contrast."
     assert told["copying"]["exist"] is False
     assert told["copying"]["smallest_count"] == {"spread": 12, "concentrated": 10}
+
+
+@pytest.mark.parametrize(("leaks", "named"), [(True, [3, 9]), (False, [3, 9]), (None, [])])
+def test_no_image_is_said_to_leak_where_membership_cannot_be_told(leaks, named):
+    tags = {"sigma": 1.0, "count": 300}
+    records = [{"quantity": "leaking_image", "value": image, "sigma": 1.0} for image in (3, 9)]
+    found = audit_of("generalizing", [*losses(0.7), {"quantity": "leaking", "value": 2, **tags}, *records], leaks=leaks)
+    assert json.loads(as_json(found))["membership"]["leaking_images"] == named
+    assert ("images that leak, by name" in str(found)) == bool(named)
