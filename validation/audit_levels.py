@@ -218,7 +218,7 @@ def line_of_coverage(name: str, hits: int, trials: int) -> str:
 def line_of_false_names(name: str, shares: list[float], named: float) -> str:
     """The mean share of wrong names, with Student's limits (normal ones: there are many trials)."""
     values = torch.tensor(shares, dtype=torch.float64)
-    mean, error = float(values.mean()), float(values.std()) / math.sqrt(len(values))
+    mean, error = float(values.mean()), float(values.std(correction=0)) / math.sqrt(max(len(values) - 1, 1))
     limits = [mean + z * error for z in (-1.96, 1.96)]
     bad = "above" if limits[0] > FALSE_DISCOVERY else ""
     told = f"{mean:.4f} [{max(limits[0], 0):.4f}, {limits[1]:.4f}]"
@@ -554,7 +554,7 @@ def together(trials: float, seed: int) -> Iterator[str]:
                 for random in sources(f"together {title}", n_trials, seed):
                     train = torch.stack([factor * law.draw(n, random) for _ in range(10)])
                     unseen = torch.stack([law.draw(m, random) for _ in range(10)])
-                    empty = loss_rows(law, {}, (n, m), random)
+                    empty = loss_rows(law, {}, (n, m), random, levels=10)
                     known, new = (dict.fromkeys(("network", GAUSSIAN, MULTIDELTA), rows) for rows in (train, unseen))
                     gap = LossGap(**{**vars(empty), "train": known, "held_out": new})
                     found = measure_membership(gap)
