@@ -9,9 +9,12 @@ by a one-sided Fisher test each:
 
 Originals that stand in the training set once and those that stand there repeatedly are tested apart. Only held-out images
 can say whether the latter are memorised or commonplace. For the former the originals themselves are controls, too. But where
-new images coincide with old ones by nature (icons), taking out repeats takes out just these coincidences. So an image that
-stands twice counts as a coincidence (2N₂ of the images that stand once or twice: Good and Turing), unless held-out images
-coincide with training images significantly more rarely: then the repeats are the training set's own.
+new images coincide with old ones by nature (icons), taking out repeats takes out just these coincidences. By Good and
+Turing a new image coincides with an original that stands once at a rate of 2N₂/N, with N₂ originals that stand twice. So
+these pairs count, N₂ of N/2, unless held-out images coincide far more rarely (p ≤ .0001): then the repeats are the training
+set's own.
+
+The unit is an original or a group: of each held-out group and of each original one image is a control.
 
 Fewer than five copied originals may be one draw of a generator that collapsed. They convict only if the upper limit of the
 real images' share is at most .01, or if a sample is within 2/255 RMSE of an original that no held-out image repeats.
@@ -33,7 +36,7 @@ from .thresholds import THRESHOLDS
 
 ONCE, REPEATED = "once", "repeatedly"
 _FEW, _RARE = int(THRESHOLDS["few originals"].value), THRESHOLDS["rare"].value
-_RARER = 0.01  # level at which held-out images coincide more rarely than training images do
+_RARER = 0.0001  # level at which held-out images coincide more rarely than training images do
 # Shares of the level: whole copies, unchanged, of originals that stand once or repeatedly. The others have what is left.
 _PLAIN_SHARES = {ONCE: 0.55, REPEATED: 0.15}
 
@@ -200,10 +203,11 @@ class FamilyMatches:
         if kind == REPEATED:
             return new
         own = _tally(self.of_kind(self.others, kind))
-        # Images that stand twice, in proportion to the originals that stand once and were asked.
-        once = int(self.originals.unique.sum())
-        twice = round(2 * int((self.originals.standing == 2).sum()) * own.total / once)
-        with_repeats = Tally(own.copies + twice, own.total + twice)
+        pairs, drawn = int((self.originals.standing == 2).sum()), int(self.originals.standing.sum())
+        # In proportion to the originals that stand once and were asked; a pair is one event, of which N/2 are possible.
+        asked = own.total / int(self.originals.unique.sum())
+        hits, possible = own.copies / 2 + pairs * asked, drawn * asked / 2
+        with_repeats = Tally(math.ceil(hits), max(round(possible), math.ceil(hits))) if pairs else own
         if new.total and _rarer(new, with_repeats):
             with_repeats = own
         return Tally(new.copies + with_repeats.copies, new.total + with_repeats.total)

@@ -197,6 +197,7 @@ def find_copies(
         held_out=unseen if exchangeable else None,
         gaussian=None if gaussian is None else gather(gaussian, bounds=None, name="gaussian"),
         groups=groups,
+        held_out_groups=held_out_groups,
         repeats=repeats,
         overlap=overlap,
         n_families=len(families),
@@ -256,6 +257,7 @@ class _Search:
     held_out: Tensor | None
     gaussian: Tensor | None
     groups: Tensor | None
+    held_out_groups: Tensor | None
     repeats: Tensor | None
     overlap: Tensor
     n_families: int
@@ -269,10 +271,10 @@ class _Search:
         how: dict[str, Any] = {"transformations": family.transformations}
         most = max(_LEAST_CONTROLS, 2 * len(self.samples))
         once = originals.unique[originals.of_image[originals.kept]].nonzero()[:, 0]
-        once = once[draw_order(self.seed, len(once), stream="original controls")[:most]] if len(once) else once
+        once = self._one_of_each(once, originals.of_image[originals.kept], "original controls")[:most]
         held_out, new = None, torch.empty(0, dtype=torch.long)
         if self.held_out is not None:
-            new = draw_order(self.seed, len(self.held_out), stream="held-out controls")[:most]
+            new = self._one_of_each(torch.arange(len(self.held_out)), self.held_out_groups, "held-out controls")[:most]
             held_out = originals.nearest(family.crop(self.held_out[new.to(self.held_out.device)]), **how)
         return FamilyMatches(
             family=family,
@@ -287,6 +289,19 @@ class _Search:
             n_families=self.n_families,
             tolerance=self.where["rmse"] * math.sqrt(known[0].numel()),
         )
+
+    def _one_of_each(self, rows: Int[Tensor, "r"], groups: Tensor | None, stream: str) -> Int[Tensor, "g"]:
+        """One of the rows of each group, in random order."""
+        if not len(rows):
+            return rows
+        drawn = rows[draw_order(self.seed, len(rows), stream=stream)]
+        if groups is None:
+            return drawn
+        _, group = torch.unique(groups.cpu()[drawn], return_inverse=True)
+        first = torch.full((int(group.max()) + 1,), len(drawn)).scatter_reduce_(
+            0, group, torch.arange(len(drawn)), "amin"
+        )
+        return drawn[first.sort().values]
 
 
 def _named(found: FamilyMatches) -> list[Copy]:
@@ -360,13 +375,25 @@ def _two_set(
     overlap: Bool[Tensor, "m"],
     where: dict[str, Any],
     seed: int,
-) -> CopyTest:
-    """The two-set copy test of originals against held-out images without repeats; what is permuted are originals."""
+) -> CopyTest | None:
+    """The two-set copy test of originals that stand once in both sets together; what is permuted are originals.
+
+    Which these are does not depend on the sets, so the labels of the others are exchangeable, whatever recurs.
+    """
     new = (~overlap).nonzero()[:, 0]
     others = Originals.of(held_out[new.to(held_out.device)], None if groups is None else groups[new], **where)
-    found = []
-    for pool in (originals, others):
-        distances, indices = nearest(samples, pool.images, min(NEIGHBORS, len(pool.images)), device=where["device"])
-        found.append((distances, pool.of_image[pool.kept[indices]]))
-    neighborhood = pool_neighborhood(found[0], found[1], originals.count, others.count)
+    once = originals.unique.clone()
+    if bool(overlap.any()):
+        once[originals.nearest(held_out[overlap.to(held_out.device)]).original] = False
+    found, counts = [], []
+    for pool, alone in ((originals, once), (others, others.unique)):
+        rows = alone[pool.of_image[pool.kept]].nonzero()[:, 0]
+        if not len(rows):
+            return None
+        images = pool.images[rows.to(pool.images.device)]
+        distances, indices = nearest(samples, images, min(NEIGHBORS, len(images)), device=where["device"])
+        numbers = torch.cumsum(alone, 0) - 1
+        found.append((distances, numbers[pool.of_image[pool.kept[rows[indices]]]]))
+        counts.append(int(alone.sum()))
+    neighborhood = pool_neighborhood(found[0], found[1], *counts)
     return judge_neighborhood(neighborhood, false_discovery=_FALSE_DISCOVERY, seed=seed)
