@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import gausslens
 
 from ..runs import Record
+from .families import PLAIN
 from .thresholds import THRESHOLDS
-from .verdict import GENERALIZING, MEMORIZING, PARTLY
+from .verdict import GENERALIZING, MEMORIZING, PARTLY, SUSPECT
 
 if TYPE_CHECKING:
     from .running import Audit
@@ -45,7 +46,18 @@ def _copying(audit: "Audit") -> str:
     if parts:
         who = "others" if said else "samples"
         said.append(f"{who} copy parts of training images ({', '.join(parts)})")
-    return ", and ".join(said) or f"no copies were found among {share['count']:,} samples{_missed(audit)}"
+    return ", and ".join(said) or f"{_suspicion(audit)} among {share['count']:,} samples{_missed(audit)}"
+
+
+def _suspicion(audit: "Audit") -> str:
+    """What is to be said of copies where none exist for certain."""
+    overlap = audit.first("overlap_decides")
+    if overlap is not None and overlap["value"]:
+        return "copies cannot be told from images that recur"
+    p_values = [record["value"] for record in audit.find("copy_p", family=PLAIN)]
+    if min(p_values, default=1.0) <= SUSPECT:
+        return "copies are suspected, but not certain,"
+    return "no copies were found"
 
 
 def _missed(audit: "Audit") -> str:
@@ -208,6 +220,16 @@ def _copying_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
 
 
 def _membership_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
+    for record in audit.find("overlap"):
+        if record["value"]:
+            yield (
+                "held-out images not new",
+                f"{record['value']:,}",
+                "they repeat or belong to training images; left out",
+            )
+    if audit.first("refused") is not None:
+        yield "membership", "cannot be told", "the two sets differ, and losses on them would differ anyway"
+        return
     lean = audit.verdict.lean
     if lean is not None:
         limit = THRESHOLDS["generalizing"].value
@@ -234,13 +256,6 @@ def _membership_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
                 "images that leak, by name",
                 f"{record['value']:,}",
                 f"of {record['count']:,} examined, a tenth of them wrong at most",
-            )
-    for record in audit.find("overlap"):
-        if record["value"]:
-            yield (
-                "held-out images trained on",
-                f"{record['value']:,}",
-                "they repeat a training image and were left out of the losses",
             )
 
 

@@ -123,7 +123,7 @@ def judge(evidence: Evidence) -> Verdict:
     return conclude(GENERALIZING, f"{top}; it is not above {generalizing} for certain.")
 
 
-_SUSPECT = 0.05  # p-value at which copies are told as a suspicion; no verdict rests on it
+SUSPECT = 0.01  # p-value at which copies are told as a suspicion; no verdict rests on it
 _OVERLAP = (
     "samples match training images more often than held-out images do only if held-out images that repeat training images "
     "are left out. Either such images recur by nature, and the samples copy nothing, or the two sets were not kept apart."
@@ -319,7 +319,7 @@ def _context(evidence: Evidence, decisive: str) -> list[str]:
         share = evidence.copied_share
         beside = "" if evidence.real_share is None else f", of real images {percent(evidence.real_share)}"
         doubt = "no more than by chance"
-        if evidence.copy_p is not None and evidence.copy_p <= _SUSPECT:
+        if evidence.copy_p is not None and evidence.copy_p <= SUSPECT:
             doubt = f"more than by chance, but not for certain (p = {evidence.copy_p:.2g})"
         said.append(f"by the rule for copies {percent(share)} of {share.count:,} samples are copies{beside}: {doubt}.")
     if evidence.copied_share is None and evidence.train_loss is not None and not evidence.too_few_originals:

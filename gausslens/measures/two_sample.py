@@ -76,7 +76,7 @@ def auc_estimate(members: Float[Tensor, "n"], others: Float[Tensor, "m"]) -> Est
 
     The interval is on the scale of log(AUC/(1 − AUC)), with DeLong's variance. Where all members lie on one side of all
     others this is 0; the interval is then Wilson's for min(n, m) units. With 10 members and an AUC of .96 it covers 90 %,
-    from 30 on 93 to 96 %.
+    from 30 on 90 to 96 %.
 
     Args:
         members: values of training images, (n,).

@@ -260,7 +260,7 @@ def test_repeats_are_told_without_samples(images):
     found = gausslens.audit(MultiDeltaDenoiser(repeated), repeated, seen, **{**HOW, "samples": 0})
     assert [found.first(of)["value"] for of in ("train_duplicates", "overlap")] == [2, 1]
     assert "repeated training images" in str(found)
-    assert "held-out images trained on" in str(found)
+    assert "held-out images not new" in str(found)
 
 
 @pytest.mark.slow
