@@ -126,6 +126,7 @@ def test_the_table_is_readable(copier):
     assert max(map(len, told.splitlines())) < 180
 
 
+@pytest.mark.slow
 def test_mirrored_training_images_are_references_too(images):
     train, held_out = images
     both = torch.cat([train, train.flip(-1)])

@@ -108,6 +108,7 @@ def test_without_its_groups_the_same_set_is_refused(frames):
     assert "--groups" in found.first("refused")["reason"]
 
 
+@pytest.mark.slow
 def test_the_page_shows_one_copy_of_each_group(frames):
     pixels = quantize(frames)
     parts = pixels[:120], pixels[120:]

@@ -86,11 +86,10 @@ def icons(n, kinds, seed):
 @pytest.mark.parametrize("kinds", [20, 200, 2000])
 @pytest.mark.parametrize(("n_train", "n_held_out"), [(300, 300), (600, 50)])
 def test_images_that_coincide_by_nature_do_not_convict(kinds, n_train, n_held_out):
-    for seed in range(3):
-        pool = icons(n_train + n_held_out, kinds, seed)
-        copies = find_copies(icons(1000, kinds, 50 + seed), pool[:n_train], pool[n_train:])
-        assert not copies.exist
-        assert not copies.parts
+    pool = icons(n_train + n_held_out, kinds, 0)
+    copies = find_copies(icons(1000, kinds, 50), pool[:n_train], pool[n_train:])
+    assert not copies.exist
+    assert not copies.parts
 
 
 def test_held_out_images_that_repeat_training_images_count_as_coincidences():

@@ -281,6 +281,7 @@ def test_a_model_that_fails_is_one_readable_line(tmp_path, capsys, name, told):
     assert told in err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("module_here")
 def test_a_function_that_takes_labels_is_given_them(tmp_path, capsys):
     digits = load_images("digits")
@@ -305,6 +306,7 @@ def test_other_weights_out_of_sight_are_another_audit(tmp_path, capsys):
     assert folders[0] == folders[1] != folders[2]
 
 
+@pytest.mark.slow
 def test_a_model_that_has_changed_is_no_audit_to_go_on_with(trained, tmp_path, capsys, monkeypatch):
     (tmp_path / "wrapped_run.py").write_text(
         "import torch\nfrom gausslens import load_denoiser\nfrom pathlib import Path\n"
@@ -380,6 +382,7 @@ def test_features_that_do_not_take_the_images_are_refused_before_anything_is_mea
     assert not list(tmp_path.glob("audit-*"))
 
 
+@pytest.mark.slow
 def test_a_snapshot_of_a_run_is_audited(tmp_path, capsys):
     config = TrainConfig(
         "digits", split="s1:12", width=8, kimg=1.0, batch=64, snapshots=(0.5,), cpu=True, out=str(tmp_path)
