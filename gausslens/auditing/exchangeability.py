@@ -8,8 +8,8 @@ p-value that is exact if the label is fair:
     neighbours   in the leading principal components, how often the three nearest images of an image are of its own set.
                  Sees other contents: classes, sources, and images that come in groups which nobody named.
     detail       b_σ(x) = ‖x − D(x; σ)‖²/d, what a Wiener filter of other images takes away from an image without noise, at
-                 eight σ: the variance that it has in excess of the components that survive. The largest rank-sum |z| over σ.
-                 Sees contrast (large σ) and blur, noise, compression or another resizing (small σ).
+                 eight σ, and the square of the lower quartile of |x − D(x; σ)|, which flat regions decide. The largest
+                 rank-sum |z| of these sixteen. Sees contrast (large σ) and blur, noise or compression (small σ, quartiles).
 
 The unit is an original: images that repeat one another count once, as an image of the set that a fair draw among them names,
 and so does a group. The filters are fitted to halves that do not know the sets, and each image is filtered by the other
