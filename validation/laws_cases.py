@@ -117,10 +117,10 @@ class Images:
 
 def specs(part: str, *, kinds: Any = KINDS, sets: Any = None, seeds: Any = None) -> Iterator[Spec]:
     """The cases of a part, "tuning" or "scoring": of these kinds, sets and seeds, or of all."""
-    chosen, many = TRUTH["parts"][part], TRUTH["seeds_of_exchangeable"][part]
+    chosen = TRUTH["parts"][part]
     for kind in kinds:
         for name in (name for name in chosen["sets"] if sets is None or name in sets):
-            for seed in many if kind == "exchangeable" else chosen["seeds"]:
+            for seed in TRUTH["seeds_of"].get(kind, {}).get(part, chosen["seeds"]):
                 if seeds is None or seed in seeds:
                     for ratio, case, numbers in _NAMES[kind](TRUTH["kinds"][kind]):
                         yield Spec(kind, name, seed, ratio, case, tuple(numbers.items()))
