@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from .cells import Cell, Record, Result, Task, versioned
+from .cells import Record, Result, Task, TaskContext, task
 from .plans import Plan
 
 _CONTROLS = ("multidelta", "gaussian")
@@ -10,21 +10,21 @@ _CONTROLS = ("multidelta", "gaussian")
 _UNTRAINED = 0.5
 
 
-def samples_compared(plan: Plan, both: Sequence[Cell]) -> Cell:
-    """The cell that compares two models' samples.
+def samples_compared(plan: Plan, both: Sequence[Task]) -> Task:
+    """The task that compares two models' samples.
 
     Args:
         plan: the study's.
-        both: two cells of `sample_model`.
+        both: two tasks of `sample_model`.
 
     Returns:
-        The cell; equal for equal arguments.
+        The task; equal for equal arguments.
     """
-    return plan.on_model("compare_samples", *both, module=__name__)
+    return plan.on_model(compare_samples, *both)
 
 
-@versioned(1)
-def compare_samples(task: Task) -> Iterator[Record]:
+@task("compare_samples", version=1)
+def compare_samples(context: TaskContext) -> Iterator[Record]:
     """Compare the samples of two models, and of their controls, noise by noise.
 
     Its inputs are two of `sample_model`, with as many samples each: their noises are then the same. Records carry the
@@ -44,7 +44,7 @@ def compare_samples(task: Task) -> Iterator[Record]:
     from ..measuring.records import of_similarity
     from ..noise import draw_noise
 
-    first, second = task.inputs
+    first, second = context.inputs
     tags = in_common(first, second)
     copies = first.arrays["multidelta"], second.arrays["multidelta"]
     found = agreement(first.arrays["network"], second.arrays["network"], multi_delta=copies)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..nn import default_options
-from .cells import Cell
+from .cells import Task
 from .plans import Plan
 
 PUBLISHED = ("ncsnpp", "ddpmpp", "adm")
@@ -60,8 +60,8 @@ def architecture(plan: Plan, name: str) -> dict[str, Any]:
     }
 
 
-def model_of(plan: Plan, name: str, n: int, seed: int, *, half: int = 1) -> Cell:
-    """The cell that trains a model of an architecture; for the plan's own, that of all other studies.
+def model_of(plan: Plan, name: str, n: int, seed: int, *, half: int = 1) -> Task:
+    """The task that trains a model of an architecture; for the plan's own, that of all other studies.
 
     Args:
         plan: the study's.
@@ -71,7 +71,7 @@ def model_of(plan: Plan, name: str, n: int, seed: int, *, half: int = 1) -> Cell
         half: on which of two disjoint sets.
 
     Returns:
-        The cell; equal for equal arguments.
+        The task; equal for equal arguments.
     """
     return plan.model(n, seed, half=half, **architecture(plan, name))
 

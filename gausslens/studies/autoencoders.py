@@ -9,12 +9,12 @@ from .claims.thresholds import THRESHOLDS
 from .describing import described
 from .drawing import NOISE, OVERLAP, RMSE, drawn, line, shown, trainings_behind
 from .jacobian_pictures import correlation_maps, vector_grid
-from .levels import stitched
+from .levels import follow_levels, measure_levels, stitched
 from .plans import Plan
 from .recipes import AUTOENCODERS, autoencoder, kinds
 from .sensitivity import sensitivity
 from .study import Findings, Part, Study
-from .theorem import theorem_cell
+from .theorem import theorem_task
 from .trajectories import followed, trajectory_grid
 
 _LEVELS = 10
@@ -28,16 +28,16 @@ _SUBSPACE = 5  # dimensions of the subspace whose overlap is drawn, or the next 
 def parts(plan: Plan) -> list[Part]:
     """Every autoencoder at every level and seed on the most images, beside the plan's own model; the theorem first."""
     most = plan.sizes[-1]
-    found = [Part("theorem", theorem_cell(plan)), Part("images", described(plan))]
+    found = [Part("theorem", theorem_task(plan)), Part("images", described(plan))]
     for seed in range(plan.seeds):
         model = plan.model(most, seed)
         found.append(Part(f"network of all levels, seed {seed}", plan.measured(model, "gap", "linearity")))
         found.append(Part(f"its linear denoiser, seed {seed}", plan.measured(model, "linear_gap")))
         for name in kinds(plan):
             models = [autoencoder(plan, name, most, seed, sigma) for sigma in karras_sigmas(_LEVELS).tolist()]
-            found.append(Part(f"{name}, seed {seed}", stitched(plan, models, "measure_levels")))
+            found.append(Part(f"{name}, seed {seed}", stitched(plan, models, measure_levels)))
             if seed == plan.shown:
-                found.append(Part(f"{name}, followed", stitched(plan, models, "follow_levels")))
+                found.append(Part(f"{name}, followed", stitched(plan, models, follow_levels)))
     own = plan.model(most, plan.shown)
     found += [Part(_FOLLOWED, followed(plan, own)), Part("network of all levels, Jacobians", sensitivity(plan, own))]
     return found

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..report import ImageGrid
-from .cells import Cell
+from .cells import Task
 from .outputs import denoised
 from .plans import Plan
 from .study import Findings, Part
@@ -26,12 +26,12 @@ _CLOSED_FORM = ("gaussian", "multidelta")
 _PICTURES = 5
 
 
-def close_ups(plan: Plan, model: Cell, key: str, *, kimg: float | None = None, controls: bool = False) -> list[Part]:
+def close_ups(plan: Plan, model: Task, key: str, *, kimg: float | None = None, controls: bool = False) -> list[Part]:
     """The parts that denoise held-out images at both levels, and pure noise.
 
     Args:
         plan: the study's.
-        model: the cell that trains the model.
+        model: the task that trains the model.
         key: what the study calls it.
         kimg: which snapshot; None is the last.
         controls: whether the Gaussian and the multi-delta denoiser of its training images do so, too.

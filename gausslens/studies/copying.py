@@ -1,11 +1,11 @@
-"""Studies on the move: finished cells from one output folder to another, without what would be too large.
+"""Studies on the move: finished tasks from one output folder to another, without what would be too large.
 
     copy_finished(Path("results/cifar10"), Path("runs"))             # go on from what is published: it is not done again
     copy_finished(Path("runs"), Path("results/cifar10"))             # publish what has come since
-    copy_arrays(cell, copy, {"network"}, images=SHOWN)               # with the few images of it that figures show
-    copy_finished(Path("runs"), Path("parcel"), images=SHOWN)        # for another machine, with a few images of each cell
+    copy_arrays(task, copy, {"network"}, images=SHOWN)               # with the few images of it that figures show
+    copy_finished(Path("runs"), Path("parcel"), images=SHOWN)        # for another machine, with a few images of each task
 
-Records travel with six digits, weights never. A copy is partial (see `cells`).
+Records travel with six digits, weights never. A copy is partial (see `tasks`).
 """
 
 import json
@@ -24,14 +24,14 @@ _DIGITS = 6
 
 
 def copy_finished(source: Path, target: Path, *, names: Collection[str] | None = None, images: int = 0) -> list[Path]:
-    """Copy the finished cells and the studies that another output folder lacks.
+    """Copy the finished tasks and the studies that another output folder lacks.
 
-    A cell that is there already is left alone, unless it is partial and this one is not.
+    A task that is there already is left alone, unless it is partial and this one is not.
 
     Args:
-        source: a folder that studies were written to, with `cells` in it.
+        source: a folder that studies were written to, with `tasks` in it.
         target: the other; made if it is not there.
-        names: of the cells and studies to copy; None is all.
+        names: of the tasks and studies to copy; None is all.
         images: how many images of each array to take along; none leaves all arrays behind.
 
     Returns:
@@ -43,7 +43,7 @@ def copy_finished(source: Path, target: Path, *, names: Collection[str] | None =
         if names is not None and folder.name not in names:
             continue
         if not (folder / "done.json").exists() or (is_partial(folder) and not is_partial(done.parent)):
-            written += _copy_cell(done.parent, folder, images)
+            written += _copy_task(done.parent, folder, images)
     for config in sorted(source.glob("study-*/config.json")):
         if names is None or config.parent.name in names:
             written += _copy_study(config.parent, target / config.parent.name)
@@ -51,10 +51,10 @@ def copy_finished(source: Path, target: Path, *, names: Collection[str] | None =
 
 
 def copy_arrays(source: Path, target: Path, names: Collection[str], *, images: int) -> Path:
-    """Put some of a cell's arrays beside its copy; a file that holds just these is left as it is.
+    """Put some of a task's arrays beside its copy; a file that holds just these is left as it is.
 
     Args:
-        source: the folder of the cell.
+        source: the folder of the task.
         target: the folder of its copy.
         names: of the arrays.
         images: how many images of each to take along.
@@ -71,11 +71,11 @@ def copy_arrays(source: Path, target: Path, names: Collection[str], *, images: i
 
 
 def is_copy(target: Path, source: Path) -> bool:
-    """Whether a cell's folder has the records of another one: a model that was trained again has others, on a GPU."""
+    """Whether a task's folder has the records of another one: a model that was trained again has others, on a GPU."""
     return (target / "records.jsonl").read_text() == _records(source)
 
 
-def _copy_cell(source: Path, target: Path, images: int) -> list[Path]:
+def _copy_task(source: Path, target: Path, images: int) -> list[Path]:
     told = json.loads((source / "done.json").read_text())
     found, files = Result(source, told["options"]), [target / "records.jsonl", target / "done.json"]
     target.mkdir(parents=True, exist_ok=True)
@@ -86,9 +86,9 @@ def _copy_cell(source: Path, target: Path, images: int) -> list[Path]:
     return files
 
 
-def _records(cell: Path) -> str:
-    """The records of a cell, as they travel."""
-    lines = ({name: shorter(value) for name, value in record.items()} for record in Result(cell, {}).records)
+def _records(task: Path) -> str:
+    """The records of a task, as they travel."""
+    lines = ({name: shorter(value) for name, value in record.items()} for record in Result(task, {}).records)
     return "".join(f"{json.dumps(line)}\n" for line in lines)
 
 

@@ -3,7 +3,7 @@
     seconds ≈ steps · overhead + arithmetic / speed
 
 with the network's arithmetic counted on a meta device, where no number is computed. Speeds are rough; the engine corrects
-them by how long finished cells really took.
+them by how long finished tasks really took.
 """
 
 from functools import cache

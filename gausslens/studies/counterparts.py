@@ -10,7 +10,7 @@ linear      the affine map closest to the network, distilled on its training ima
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .cells import Cell, Record, Task
+from .cells import Record, Task, TaskContext, Work
 from .models import subject_of
 from .plans import Plan
 
@@ -28,44 +28,42 @@ LABELS = {"network": "network", "multidelta": "multi-delta", "gaussian": "Gaussi
 
 def on_counterparts(
     plan: Plan,
-    work: str,
-    model: Cell,
+    work: Work,
+    model: Task,
     *,
-    module: str,
     denoisers: Sequence[str] = COUNTERPARTS,
     kimg: float | None = None,
     **options: Any,
-) -> Cell:
-    """A cell that works on a model and its counterparts.
+) -> Task:
+    """A task that works on a model and its counterparts.
 
     Args:
         plan: the study's.
-        work: the name of its function, which calls `counterparts_of`.
-        model: the cell that trains the model.
-        module: where the function is.
-        denoisers: which of `COUNTERPARTS`. With "linear", the cell also needs the measures of the model, which distil it and
+        work: its function, which calls `counterparts_of`.
+        model: the task that trains the model.
+        denoisers: which of `COUNTERPARTS`. With "linear", the task also needs the measures of the model, which distil it and
             leave the map beside the model.
         kimg: which snapshot; None is the last.
         options: what else `Plan.on_model` takes.
 
     Returns:
-        The cell.
+        The task.
     """
     measured = (plan.measured(model, "linear_gap", kimg=kimg),) if "linear" in denoisers else ()
-    return plan.on_model(work, model, *measured, module=module, kimg=kimg, denoisers=tuple(denoisers), **options)
+    return plan.on_model(work, model, *measured, kimg=kimg, denoisers=tuple(denoisers), **options)
 
 
-def counterparts_of(task: Task) -> "tuple[Subject, Record, dict[str, nn.Module]]":
-    """What a cell made by `on_counterparts` works on.
+def counterparts_of(context: TaskContext) -> "tuple[Subject, Record, dict[str, nn.Module]]":
+    """What a task made by `on_counterparts` works on.
 
     Args:
-        task: the cell's.
+        context: the task's.
 
     Returns:
         The subject, the tags of its records, and the denoisers by name.
     """
-    subject, tags = subject_of(task)
-    names = task.options["denoisers"]
+    subject, tags = subject_of(context)
+    names = context.options["denoisers"]
     found = {
         name: subject.network if name == "network" else subject.controls[name] for name in names if name != "linear"
     }

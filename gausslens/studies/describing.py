@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .cells import Cell, Record, Task, versioned
+from .cells import Record, Task, TaskContext, Work, task
 from .claims.evidence import Evidence
 from .plans import Plan
 
@@ -16,54 +16,53 @@ LOADING = ("size", "value_range", "skip_broken", "held_out", "split_seed")
 """Fields of a training that say how images are loaded and split."""
 
 
-def described(plan: Plan) -> Cell:
-    """The cell that describes the images that may be trained on; it needs no model."""
-    return on_images(plan, "describe_images", {}, module=__name__)
+def described(plan: Plan) -> Task:
+    """The task that describes the images that may be trained on; it needs no model."""
+    return on_images(plan, describe_images, {})
 
 
-def on_images(plan: Plan, work: str, options: Mapping[str, Any], *, module: str) -> Cell:
-    """A cell that works on images alone.
+def on_images(plan: Plan, work: Work, options: Mapping[str, Any]) -> Task:
+    """A task that works on images alone.
 
     Args:
         plan: the study's.
-        work: the name of its function, which calls `available_images`.
+        work: its function, which calls `available_images`.
         options: what it is told besides.
-        module: where the function is.
 
     Returns:
-        The cell.
+        The task.
     """
     told = {**{name: plan.training.get(name) for name in LOADING}, **options}
     listed = {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
-    return Cell(
-        f"{module}:{work}",
+    return Task(
+        work,
         {"content_hash": plan.content_hash, **listed},
-        circumstances={"data": plan.data, "cpu": plan.cpu},
+        runtime={"data": plan.data, "cpu": plan.cpu},
     )
 
 
-def available_images(task: Task) -> "Tensor":
-    """The images that may be trained on, uint8 (n, c, h, w), of a cell made by `on_images`."""
-    return available_and_held_out(task)[0]
+def available_images(context: TaskContext) -> "Tensor":
+    """The images that may be trained on, uint8 (n, c, h, w), of a task made by `on_images`."""
+    return available_and_held_out(context)[0]
 
 
-def available_and_held_out(task: Task) -> "tuple[Tensor, Tensor]":
-    """The images that may be trained on, and those held out, uint8 (n, c, h, w), of a cell made by `on_images`."""
+def available_and_held_out(context: TaskContext) -> "tuple[Tensor, Tensor]":
+    """The images that may be trained on, and those held out, uint8 (n, c, h, w), of a task made by `on_images`."""
     from ..images import as_tensor
 
-    pixels, splits = loaded(task)
+    pixels, splits = loaded(context)
     return pixels[as_tensor(splits.named("all"))], pixels[as_tensor(splits.held_out)]
 
 
-def loaded(task: Task) -> "tuple[Tensor, Splits]":
-    """All images, uint8 (n, c, h, w), and how they are split, of a cell whose options say so (`LOADING`)."""
+def loaded(context: TaskContext) -> "tuple[Tensor, Splits]":
+    """All images, uint8 (n, c, h, w), and how they are split, of a task whose options say so (`LOADING`)."""
     from ..data.loading import load_images
     from ..data.splits import Splits
     from ..images import as_tensor
 
-    told: dict[str, Any] = {name: task.options.get(name) for name in LOADING}
+    told: dict[str, Any] = {name: context.options.get(name) for name in LOADING}
     images = load_images(
-        task.options["data"],
+        context.options["data"],
         size=told["size"],
         value_range=None if told["value_range"] is None else (told["value_range"][0], told["value_range"][1]),
         skip_broken=told["skip_broken"],
@@ -71,8 +70,8 @@ def loaded(task: Task) -> "tuple[Tensor, Splits]":
     return as_tensor(images.images), Splits(len(images), held_out=told["held_out"], seed=told["split_seed"])
 
 
-@versioned(2)
-def describe_images(task: Task) -> Iterator[Record]:
+@task("describe_images", version=2)
+def describe_images(context: TaskContext) -> Iterator[Record]:
     """Describe the images that may be trained on. Options: the images' `content_hash`, and how they are loaded and split.
 
     Yields:
@@ -88,8 +87,8 @@ def describe_images(task: Task) -> Iterator[Record]:
     from ..measures.neighbors import duplicates
     from ..measures.originals import DUPLICATE_RMSE
 
-    device = best_device(cpu=task.options.get("cpu", False))
-    chosen, unseen = available_and_held_out(task)
+    device = best_device(cpu=context.options.get("cpu", False))
+    chosen, unseen = available_and_held_out(context)
     squares = [dequantize(part, torch.float64).square().flatten(1).mean(1) for part in chosen.split(1024)]
     found = mean_estimate(torch.cat(squares))
     low, value, high = (max(number, 0.0) ** 0.5 for number in (found.low, found.value, found.high))

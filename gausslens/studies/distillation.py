@@ -17,7 +17,7 @@ from .drawing import NOISE, OVERLAP, RMSE, drawn, line, lines, shown
 from .outputs import denoised
 from .plans import Plan
 from .study import Findings, Part, Study
-from .theorem import theorem_cell
+from .theorem import theorem_task
 
 _ERROR = Axis("weight error ‖W − W_G‖/‖W_G‖", log=True)
 _ASYMMETRY = Axis("‖W − Wᵀ‖/‖W‖", bounds=(0.0, math.inf))
@@ -29,25 +29,25 @@ _IMAGES = {on: _ON[on] for on in ("held_out", "train")}  # what a denoiser that 
 
 def parts(plan: Plan) -> list[Part]:
     """The theorem, then the largest and the smallest size at every seed, then pictures of all sizes."""
-    found = [Part("theorem", theorem_cell(plan)), Part("images", described(plan))]
+    found = [Part("theorem", theorem_task(plan)), Part("images", described(plan))]
     on = ("held_out",) if is_large(plan) else tuple(_ON)
     for n, images in ((plan.sizes[-1], on), (plan.sizes[0], on[:2])):
         for seed in range(plan.seeds):
             # The multi-delta denoiser is the same for all seeds.
             denoisers = ("network", "multidelta") if seed == 0 else ("network",)
-            cell = distilled_model(plan, plan.model(n, seed), denoisers=denoisers, images=images)
-            found.append(Part(f"distilled {n}, seed {seed}", cell))
+            task = distilled_model(plan, plan.model(n, seed), denoisers=denoisers, images=images)
+            found.append(Part(f"distilled {n}, seed {seed}", task))
     found.append(Part("adam", distilled_by_adam(plan, plan.model(plan.sizes[-1], plan.shown))))
     for n in reversed(plan.sizes):
         for inputs in ("noise", "images"):
-            cell = denoised(
+            task = denoised(
                 *(plan, plan.model(n, plan.shown)),
                 denoisers=("network", "gaussian"),
                 sigmas=(SHOWN_SIGMA,),
                 inputs=inputs,
                 pictures=_PICTURES,
             )
-            found.append(Part(outputs_key(n, inputs), cell))
+            found.append(Part(outputs_key(n, inputs), task))
     return found
 
 

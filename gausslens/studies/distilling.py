@@ -1,7 +1,7 @@
 """Distilling models for studies: affine maps of a network and of a control on several sets of images, beside the Gaussian.
 
 Everything here rests on fits without shrinkage, since shrinkage toward the Gaussian assumes what is to be shown. The arrays
-of a cell are of the network's map on held-out images: `sigmas` (s,); `correlation`, |U_Wᵀ U| of its left singular vectors
+of a task are of the network's map on held-out images: `sigmas` (s,); `correlation`, |U_Wᵀ U| of its left singular vectors
 and the principal components, (s, k, k); `singular_values` and `gains`, the Gaussian's, (s, k); `vectors` and
 `components`, uint8 (m, c, h, w), at the level nearest to σ = 4, each with the sign of its principal component.
 """
@@ -9,7 +9,7 @@ and the principal components, (s, k, k); `singular_values` and `gains`, the Gaus
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from .cells import Cell, Record, Task, versioned
+from .cells import Record, Task, TaskContext, task
 from .models import subject_of
 from .plans import Plan
 
@@ -29,24 +29,23 @@ _ADAM_EPOCHS, _ADAM_CALLS = 60, {"cpu": 24_000, "cuda": 123_000}
 _TRAVEL = 3.0  # how far Adam could move a weight in all its steps, in units of the Gaussian's largest
 
 
-def distilled_model(plan: Plan, model: Cell, *, denoisers: Sequence[str], images: Sequence[str]) -> Cell:
-    """The cell that distils a model.
+def distilled_model(plan: Plan, model: Task, *, denoisers: Sequence[str], images: Sequence[str]) -> Task:
+    """The task that distils a model.
 
     Args:
         plan: the study's.
-        model: the cell that trains it.
+        model: the task that trains it.
         denoisers: "network", and "multidelta" as a control.
         images: what to distil on: "held_out", "train", "surrogate".
 
     Returns:
-        The cell; without records where images have too many pixels to distil by default.
+        The task; without records where images have too many pixels to distil by default.
     """
     sigmas = _levels(plan)
     calls = 10 * plan.dim * len(sigmas or range(_LEVELS)) * len(denoisers) * len(images)
     return plan.on_model(
-        "distill_model",
+        distill_model,
         model,
-        module=__name__,
         calls=calls,
         denoisers=tuple(denoisers),
         images=tuple(images),
@@ -54,10 +53,10 @@ def distilled_model(plan: Plan, model: Cell, *, denoisers: Sequence[str], images
     )
 
 
-def distilled_by_adam(plan: Plan, model: Cell) -> Cell:
-    """The cell that distils a model on held-out images as the paper does, by Adam."""
+def distilled_by_adam(plan: Plan, model: Task) -> Task:
+    """The task that distils a model on held-out images as the paper does, by Adam."""
     calls = _ADAM_CALLS["cpu"] * _LEVELS
-    return plan.on_model("distill_by_adam", model, module=__name__, calls=calls, sigmas=_levels(plan))
+    return plan.on_model(distill_by_adam, model, calls=calls, sigmas=_levels(plan))
 
 
 def is_large(plan: Plan) -> bool:
@@ -72,8 +71,8 @@ def _levels(plan: Plan) -> tuple[float, ...] | None:
     return tuple(karras_sigmas(_LEVELS)[list(_SOME_LEVELS)].tolist()) if is_large(plan) else None
 
 
-@versioned(2)
-def distill_model(task: Task) -> Iterator[Record]:
+@task("distill_model", version=2)
+def distill_model(context: TaskContext) -> Iterator[Record]:
     """Distil in closed form. Options: `denoisers` and `images`, names; and those that `subject_of` reads.
 
     Surrogates control the network alone: a denoiser that retrieves images has no business with them.
@@ -84,13 +83,13 @@ def distill_model(task: Task) -> Iterator[Record]:
     """
     from ..measuring.measurements import aligned, distilled, half_moments, of_alignment, of_distillation
 
-    subject, tags = subject_of(task)
-    names = [name for name in distilled(subject) if name in task.options["denoisers"]]
-    sets = [inputs for inputs in subject.inputs if inputs.name in task.options["images"]]
+    subject, tags = subject_of(context)
+    names = [name for name in distilled(subject) if name in context.options["denoisers"]]
+    sets = [inputs for inputs in subject.inputs if inputs.name in context.options["images"]]
     halves = half_moments(subject) if names else None
     pairs = [(name, inputs) for inputs in sets for name in names if (name, inputs.name) != ("multidelta", "surrogate")]
     for done, (name, inputs) in enumerate(pairs):
-        task.report(done / len(pairs))
+        context.report(done / len(pairs))
         fit = subject.linear(name, inputs)
         levels = aligned(subject, fit, halves)
         for found in (
@@ -101,11 +100,11 @@ def distill_model(task: Task) -> Iterator[Record]:
             for record in found:
                 yield {**tags, **record}
         if (name, inputs.name) == ("network", "held_out"):
-            task.save_arrays(**_pictures(subject, levels))
+            context.save_arrays(**_pictures(subject, levels))
 
 
-@versioned(2)
-def distill_by_adam(task: Task) -> Iterator[Record]:
+@task("distill_by_adam", version=2)
+def distill_by_adam(context: TaskContext) -> Iterator[Record]:
     """Distil the network on the held-out images by Adam. Options are those that `subject_of` reads.
 
     Yields:
@@ -117,7 +116,7 @@ def distill_by_adam(task: Task) -> Iterator[Record]:
     from ..denoisers.gaussian import GaussianDenoiser
     from ..measuring.references import moments_of
 
-    subject, tags = subject_of(task)
+    subject, tags = subject_of(context)
     if subject.calls is None:
         return
     images = subject.images.held_out  # those of the closed form, so that both have one Gaussian to be compared with
@@ -126,7 +125,7 @@ def distill_by_adam(task: Task) -> Iterator[Record]:
     steps = epochs * -(-len(images) // BATCH)
     gaussian = GaussianDenoiser(moments_of(images, device=subject.device)).to(subject.device)
     for done, sigma in enumerate(subject.sigmas.tolist()):
-        task.report(done / len(subject.sigmas))
+        context.report(done / len(subject.sigmas))
         # Inputs are divided by √d, so weights are √d times the matrix that they stand for.
         step_size = _TRAVEL * float(gaussian.weight(sigma).abs().max()) * subject.dim**0.5 / steps
         fit = distill(
@@ -170,7 +169,7 @@ def _gaps(subject: "Subject", name: str, inputs: "Inputs") -> Iterator[Record]:
 
 
 def _pictures(subject: "Subject", levels: "Sequence[Alignment]") -> "dict[str, Tensor]":
-    """The arrays of a cell."""
+    """The arrays of a task."""
     import torch
 
     from .directions import as_pictures, signed_like

@@ -1,7 +1,7 @@
-"""Where cells run: in this process, in a pool of processes, or on a Ray cluster.
+"""Where tasks run: in this process, in a pool of processes, or on a Ray cluster.
 
-Each is an `Executor` of `concurrent.futures`, so that the engine need not know which. A cell computes with one thread
-everywhere, which makes two cells at once on two cores faster than one after the other, and its numbers the same.
+Each is an `Executor` of `concurrent.futures`, so that the engine need not know which. A task computes with one thread
+everywhere, which makes two tasks at once on two cores faster than one after the other, and its numbers the same.
 """
 
 import gc
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, MissingExtraError
-from .cells import Cell, CellStore
+from .cells import Task, TaskStore
 
 _SECONDS_BETWEEN_REPORTS = 0.5
 
@@ -38,7 +38,7 @@ def make_executor(on: str, workers: int) -> Executor:
 
     Args:
         on: "here", "pool" or "ray".
-        workers: how many cells run at a time; "here" it is one.
+        workers: how many tasks run at a time; "here" it is one.
 
     Returns:
         The executor, to be used as a context.
@@ -54,15 +54,15 @@ def make_executor(on: str, workers: int) -> Executor:
         return PoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(os.getpid(),))
     if on == "ray":
         return RayExecutor(workers)
-    raise ConfigError(f"cells run on 'here', 'pool' or 'ray'; got {on!r}.")
+    raise ConfigError(f"tasks run on 'here', 'pool' or 'ray'; got {on!r}.")
 
 
-def carry_out(cell: Cell, folder: Path) -> float:
-    """Do a cell's work in this process, on one thread, noting the share that is done in a file.
+def run_task(task: Task, folder: Path) -> float:
+    """Do a task's work in this process, on one thread, noting the share that is done in a file.
 
     Args:
-        cell: the cell.
-        folder: of all cells.
+        task: the task.
+        folder: of all tasks.
 
     Returns:
         The seconds it took.
@@ -74,7 +74,7 @@ def carry_out(cell: Cell, folder: Path) -> float:
     torch.set_num_threads(1)
     try:
         with uncompiled():
-            return CellStore(folder).carry_out(cell, _Reporter(folder / cell.name / "share"))
+            return TaskStore(folder).run(task, _Reporter(folder / task.name / "share"))
     except BaseException as error:
         _let_go(error)
         raise
@@ -91,10 +91,10 @@ def _let_go(error: BaseException | None) -> None:
         error = error.__cause__ or error.__context__
 
 
-def share_done(cell: Cell, folder: Path) -> float:
-    """The share of a running cell's work that it last said was done."""
+def share_done(task: Task, folder: Path) -> float:
+    """The share of a running task's work that it last said was done."""
     try:
-        return float((folder / cell.name / "share").read_text())
+        return float((folder / task.name / "share").read_text())
     except (OSError, ValueError):  # not begun, or being written
         return 0.0
 
@@ -159,7 +159,7 @@ class PoolExecutor(ProcessPoolExecutor):
 class RayExecutor(Executor):
     """Runs work on a Ray cluster: one that is there (`RAY_ADDRESS`), or a local one with this many workers.
 
-    The folder of cells must be on a file system that all nodes share.
+    The folder of tasks must be on a file system that all nodes share.
 
     Args:
         workers: CPUs of a local cluster.

@@ -14,7 +14,7 @@ that is orthogonal to it, as that of every posterior mean and of the Gaussian de
 from collections.abc import Iterator
 from typing import Any
 
-from .cells import Cell, Record, Task, versioned
+from .cells import Record, Task, TaskContext, task
 from .describing import available_and_held_out, on_images
 from .models import subject_of
 from .plans import Plan
@@ -25,19 +25,19 @@ _REFERENCES = ("gaussian", "multidelta")
 _MANY = 2000  # images behind the control, which calls no network
 
 
-def explained(plan: Plan, model: Cell) -> Cell:
-    """The cell that compares a model with its references; equal for equal arguments."""
+def explained(plan: Plan, model: Task) -> Task:
+    """The task that compares a model with its references; equal for equal arguments."""
     calls = 2 * len(_LEVELS) * plan.count
-    return plan.on_model("explain_variance", model, module=__name__, calls=calls, sigmas=_LEVELS)
+    return plan.on_model(explain_variance, model, calls=calls, sigmas=_LEVELS)
 
 
-def gaussian_explained(plan: Plan) -> Cell:
-    """The cell that compares the Gaussian denoiser of all images with their multi-delta one; it needs no model."""
-    return on_images(plan, "explain_gaussian", {"sigmas": _LEVELS, "count": _MANY}, module=__name__)
+def gaussian_explained(plan: Plan) -> Task:
+    """The task that compares the Gaussian denoiser of all images with their multi-delta one; it needs no model."""
+    return on_images(plan, explain_gaussian, {"sigmas": _LEVELS, "count": _MANY})
 
 
-@versioned(1)
-def explain_gaussian(task: Task) -> Iterator[Record]:
+@task("explain_gaussian", version=1)
+def explain_gaussian(context: TaskContext) -> Iterator[Record]:
     """Explained variance of the Gaussian denoiser by the multi-delta one of the same images, all that may be trained on.
 
     Yields:
@@ -52,20 +52,20 @@ def explain_gaussian(task: Task) -> Iterator[Record]:
     from ..measures.gaps import gap
     from ..measuring.records import of_curve
 
-    device = best_device(cpu=task.options.get("cpu", False))
-    train, held_out = available_and_held_out(task)
+    device = best_device(cpu=context.options.get("cpu", False))
+    train, held_out = available_and_held_out(context)
     gaussian = GaussianDenoiser(Moments.fit(train, device=device)).to(device, torch.float32)
     memory = MultiDeltaDenoiser(train).to(device, torch.float32)
     for done, (name, images) in enumerate((("train", train), ("held_out", held_out))):
-        task.report(done / 2)
-        count = min(task.options["count"], len(images))
-        curve = gap(gaussian, memory, images, task.options["sigmas"], metric="ev", count=count, device=device)
+        context.report(done / 2)
+        count = min(context.options["count"], len(images))
+        curve = gap(gaussian, memory, images, context.options["sigmas"], metric="ev", count=count, device=device)
         for record in of_curve(QUANTITY, curve, on=name, denoiser="gaussian", reference="multidelta"):
             yield {"n": len(train), **record}
 
 
-@versioned(1)
-def explain_variance(task: Task) -> Iterator[Record]:
+@task("explain_variance", version=1)
+def explain_variance(context: TaskContext) -> Iterator[Record]:
     """Explained variance of the network by the Gaussian and the multi-delta denoiser of its training images.
 
     Yields:
@@ -74,7 +74,7 @@ def explain_variance(task: Task) -> Iterator[Record]:
     from ..measures.gaps import gap
     from ..measuring.records import of_curve
 
-    subject, tags = subject_of(task)
+    subject, tags = subject_of(context)
     how: dict[str, Any] = {"count": subject.config.count, "seed": subject.config.seed, "device": subject.device}
     for inputs in subject.inputs:
         if inputs.name == "surrogate":

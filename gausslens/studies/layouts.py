@@ -9,7 +9,7 @@ Gaussian is taken off, noise by noise.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .cells import Cell, Record, Task, versioned
+from .cells import Record, Task, TaskContext, task
 from .plans import Plan
 
 if TYPE_CHECKING:
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 _FIELDS = 8  # a side, at most
 
 
-def layouts_compared(plan: Plan, sampled: Cell) -> Cell:
-    """The cell that compares the layouts of a model's samples with those of its Gaussian.
+def layouts_compared(plan: Plan, sampled: Task) -> Task:
+    """The task that compares the layouts of a model's samples with those of its Gaussian.
 
     Args:
         plan: the study's.
-        sampled: the cell of `Plan.sampled` on the model.
+        sampled: the task of `Plan.sampled` on the model.
 
     Returns:
-        The cell; equal for equal arguments.
+        The task; equal for equal arguments.
     """
-    return plan.on_model("compare_layouts", sampled, module=__name__)
+    return plan.on_model(compare_layouts, sampled)
 
 
-@versioned(1)
-def compare_layouts(task: Task) -> Iterator[Record]:
+@task("compare_layouts", version=1)
+def compare_layouts(context: TaskContext) -> Iterator[Record]:
     """Compare layouts with the Gaussian's. Its input is of `sample_model`.
 
     Yields:
@@ -43,7 +43,7 @@ def compare_layouts(task: Task) -> Iterator[Record]:
     from ..measures.similarity import agreement
     from ..measuring.records import of_estimate
 
-    (sampled,) = task.inputs
+    (sampled,) = context.inputs
     said = ("network", "width", "n", "kimg", "seed", "split", "preconditioning")
     tags = {tag: value for tag, value in sampled.records[0].items() if tag in said}
     network, gaussian, memory = (layout(sampled.arrays[name]) for name in ("network", "gaussian", "multidelta"))

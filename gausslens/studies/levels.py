@@ -2,10 +2,10 @@
 
 In a study's file:
 
-    stitched(plan, models, "measure_levels")      # the measure `gap`, at those levels
-    stitched(plan, models, "follow_levels")       # a trajectory, and Jacobians along it
+    stitched(plan, models, measure_levels) # the measure `gap`, at those levels
+    stitched(plan, models, follow_levels) # a trajectory, and Jacobians along it
 
-where `models` are cells of `train_model`, one for each noise level, alike in all else. The arrays of `follow_levels` are
+where `models` are tasks of `train_model`, one for each noise level, alike in all else. The arrays of `follow_levels` are
 named as those of `sensitivity`: `sigmas` (s,); `network`, D(x_t; σ_t) of several noises, uint8 (noises, s, c, h, w); of the
 first noise `path`, uint8 (s, c, h, w), `vectors`, uint8 (s, 3, c, h, w), and `correlation`, (s, k, k); and `mean` and
 `components`, uint8 (1 and 3, c, h, w).
@@ -14,7 +14,7 @@ first noise `path`, uint8 (s, c, h, w), `vectors`, uint8 (s, 3, c, h, w), and `c
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from .cells import Cell, Record, Task, versioned
+from .cells import Record, Task, TaskContext, Work, task
 from .models import run_of, tags_of
 from .plans import Plan
 from .sensitivity import (
@@ -37,24 +37,24 @@ if TYPE_CHECKING:
 _DENSE_NOISES, _NOISES = 8, 4
 
 
-def stitched(plan: Plan, models: Sequence[Cell], work: str) -> Cell:
-    """The cell that works on networks of one noise level each.
+def stitched(plan: Plan, models: Sequence[Task], work: Work) -> Task:
+    """The task that works on networks of one noise level each.
 
     Args:
         plan: the study's.
-        models: the cells that train them.
-        work: "measure_levels" or "follow_levels".
+        models: the tasks that train them.
+        work: `measure_levels` or `follow_levels`.
 
     Returns:
-        The cell; equal for equal arguments.
+        The task; equal for equal arguments.
     """
     products = _DENSE_NOISES * plan.dim if is_dense(plan.dim) else _NOISES * 2 * ITERATIONS * SPARSE_VECTORS
-    calls = {"measure_levels": 3 * plan.count, "follow_levels": 2 * products}[work]
-    return plan.on_model(work, *models, module=__name__, calls=calls * len(models))
+    calls = 2 * products if work is follow_levels else 3 * plan.count
+    return plan.on_model(work, *models, calls=calls * len(models))
 
 
-@versioned(1)
-def measure_levels(task: Task) -> Iterator[Record]:
+@task("measure_levels", version=1)
+def measure_levels(context: TaskContext) -> Iterator[Record]:
     """Measure the distances of stitched networks. Options: `count`.
 
     Yields:
@@ -62,13 +62,13 @@ def measure_levels(task: Task) -> Iterator[Record]:
     """
     from ..measuring.measurements import take_gap
 
-    subject, tags = _subject_of(task)
+    subject, tags = _subject_of(context)
     for record in take_gap(subject):
         yield {**tags, **record}
 
 
-@versioned(1)
-def follow_levels(task: Task) -> Iterator[Record]:
+@task("follow_levels", version=1)
+def follow_levels(context: TaskContext) -> Iterator[Record]:
     """Follow the Euler path of stitched networks from a few noises, with the Jacobians along it.
 
     Yields:
@@ -84,7 +84,7 @@ def follow_levels(task: Task) -> Iterator[Record]:
     from ..sampling import sample
     from .directions import as_pictures
 
-    subject, tags = _subject_of(task)
+    subject, tags = _subject_of(context)
     dense, shape, seed = is_dense(subject.dim), subject.images.shape, subject.config.seed
     latents = draw_noise(seed, torch.arange(_DENSE_NOISES if dense else _NOISES), shape, stream="latents")
     steps: list[Step] = []
@@ -93,7 +93,7 @@ def follow_levels(task: Task) -> Iterator[Record]:
     cuts = [k for k in separated_cuts(subject.moments) if dense or k <= SPARSE_VECTORS]
     found: dict[str, list[Tensor]] = {"vectors": [], "correlation": []}
     for done, step in enumerate(steps):
-        task.report(done / len(steps))
+        context.report(done / len(steps))
         for name in ("network", "gaussian"):
             left = singular_vectors(subject, name, step)
             said = {**tags, "sigma": step.sigma, "on": "noise", "denoiser": name}
@@ -103,7 +103,7 @@ def follow_levels(task: Task) -> Iterator[Record]:
                 for of, picture in portrait(left[0], components, shape).items():
                     found[of].append(picture)
     outputs = torch.stack([quantize(step.denoised).cpu() for step in steps], 1)
-    task.save_arrays(
+    context.save_arrays(
         sigmas=torch.tensor([step.sigma for step in steps]),
         network=outputs,
         path=outputs[0].clone(),
@@ -113,7 +113,7 @@ def follow_levels(task: Task) -> Iterator[Record]:
     )
 
 
-def _subject_of(task: Task) -> "tuple[Subject, Record]":
+def _subject_of(context: TaskContext) -> "tuple[Subject, Record]":
     """The stitched networks with their images and references, and the tags of their records."""
     from ..denoisers.levelwise import LevelwiseDenoiser
     from ..generation import best_device
@@ -122,10 +122,10 @@ def _subject_of(task: Task) -> "tuple[Subject, Record]":
     from ..measuring.subject import Subject
     from ..runs import load_trained
 
-    runs = sorted((run_of(result) for result in task.inputs), key=lambda run: -(run.config.sigma or 0.0))
-    device = best_device(cpu=task.options.get("cpu", False))
+    runs = sorted((run_of(result) for result in context.inputs), key=lambda run: -(run.config.sigma or 0.0))
+    device = best_device(cpu=context.options.get("cpu", False))
     sigmas = tuple(run.config.sigma or 0.0 for run in runs)
     network = LevelwiseDenoiser([load_trained(run, device=device) for run in runs], sigmas)
-    images = load_run_images(runs[0], data=task.options.get("data"))
-    config = MeasureConfig(run=str(runs[0].path), sigmas=sigmas, count=task.options["count"])
-    return Subject(network, runs[0].config, images, config, task.folder), tags_of(runs[0])
+    images = load_run_images(runs[0], data=context.options.get("data"))
+    config = MeasureConfig(run=str(runs[0].path), sigmas=sigmas, count=context.options["count"])
+    return Subject(network, runs[0].config, images, config, context.folder), tags_of(runs[0])

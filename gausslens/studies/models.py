@@ -1,4 +1,4 @@
-"""What cells do with models: train, measure, sample beside controls. Every record says which model it is of."""
+"""What tasks do with models: train, measure, sample beside controls. Every record says which model it is of."""
 
 import hashlib
 import json
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .cells import Record, Result, Task, versioned
+from .cells import Record, Result, TaskContext, task
 
 if TYPE_CHECKING:
     from ..measuring.subject import Subject
@@ -17,8 +17,8 @@ _MEASURED_WITH = ("sigmas", "count", "samples", "steps", "calls", "kimg")
 _DISTILLED_WITH = ("sigmas", "calls", "kimg")
 
 
-@versioned(1)
-def train_model(task: Task) -> Iterator[Record]:
+@task("train_model", version=1)
+def train_model(context: TaskContext) -> Iterator[Record]:
     """Train. Options: `config`, the fields of a `TrainConfig` but for data, cpu and out; and the images' `content_hash`.
 
     A training that diverges on a GPU goes on once from the state that was kept: rounding there need not repeat itself.
@@ -35,16 +35,16 @@ def train_model(task: Task) -> Iterator[Record]:
     from ..training.collapse import collapse_told
     from ..training.running import train
 
-    where = {"data": task.options["data"], "cpu": task.options.get("cpu", False), "out": str(task.folder)}
-    config = TrainConfig(**task.options["config"], **where)
+    where = {"data": context.options["data"], "cpu": context.options.get("cpu", False), "out": str(context.folder)}
+    config = TrainConfig(**context.options["config"], **where)
     run = None
     try:
-        run = train(config, report=task.report)
+        run = train(config, report=context.report)
     except DivergedError:
         if best_device(cpu=config.cpu).type == "cpu":
             raise
     if run is None:  # not in the handler, where the error would keep the memory of what diverged
-        run = train(config, report=task.report)
+        run = train(config, report=context.report)
     records = run.records()
     if told := collapse_told(records):
         raise GausslensError(told)
@@ -52,8 +52,8 @@ def train_model(task: Task) -> Iterator[Record]:
         yield {**tags_of(run), **record}
 
 
-@versioned(3)
-def measure_model(task: Task) -> Iterator[Record]:
+@task("measure_model", version=3)
+def measure_model(context: TaskContext) -> Iterator[Record]:
     """Measure the model of the first input. Options: `measures`, their names; and those that `subject_of` reads.
 
     Yields:
@@ -61,15 +61,15 @@ def measure_model(task: Task) -> Iterator[Record]:
     """
     from ..measuring.measurements import TAKE
 
-    subject, tags = subject_of(task)
-    for done, name in enumerate(task.options["measures"]):
-        task.report(done / len(task.options["measures"]))
+    subject, tags = subject_of(context)
+    for done, name in enumerate(context.options["measures"]):
+        context.report(done / len(context.options["measures"]))
         for record in TAKE[name](subject):
             yield {**tags, **record}
 
 
-@versioned(1)
-def sample_model(task: Task) -> Iterator[Record]:
+@task("sample_model", version=1)
+def sample_model(context: TaskContext) -> Iterator[Record]:
     """Sample the model of the first input and its controls from the same noise, and look for copies.
 
     Options are those that `subject_of` reads. Its arrays hold, uint8 (samples, c, h, w), `network`, `gaussian`, `multidelta`
@@ -81,20 +81,20 @@ def sample_model(task: Task) -> Iterator[Record]:
     from ..measures.neighbors import nearest
     from ..measuring.measurements import take_memorization
 
-    subject, tags = subject_of(task)
+    subject, tags = subject_of(context)
     samples = subject.samples
     _, indices = nearest(samples["network"], subject.images.train, device=subject.device)
-    task.save_arrays(**samples, nearest=subject.images.train[indices[:, 0]])
+    context.save_arrays(**samples, nearest=subject.images.train[indices[:, 0]])
     for record in take_memorization(subject):
         yield {**tags, **record}
 
 
-def subject_of(task: Task) -> "tuple[Subject, Record]":
-    """The model that a cell works on, with its images and references, and the tags of its records.
+def subject_of(context: TaskContext) -> "tuple[Subject, Record]":
+    """The model that a task works on, with its images and references, and the tags of its records.
 
     Args:
-        task: whose first input is of `train_model`; its options may set the fields sigmas, count, samples, steps, calls and
-            kimg of a `MeasureConfig`.
+        context: whose first input is of `train_model`; its options may set the fields sigmas, count, samples, steps,
+            calls and kimg of a `MeasureConfig`.
 
     Returns:
         The subject, and which model it is.
@@ -105,14 +105,14 @@ def subject_of(task: Task) -> "tuple[Subject, Record]":
     from ..measuring.subject import Subject
     from ..runs import load_trained
 
-    run = run_of(task.inputs[0])
-    given = {name: _tupled(task.options[name]) for name in _MEASURED_WITH if name in task.options}
+    run = run_of(context.inputs[0])
+    given = {name: _tupled(context.options[name]) for name in _MEASURED_WITH if name in context.options}
     config = MeasureConfig(run=str(run.path), **given)
-    network = load_trained(run, kimg=config.kimg, device=best_device(cpu=task.options.get("cpu", False)))
-    images = load_run_images(run, data=task.options.get("data"))
-    # What is distilled lies beside the model, for all cells that measure it in the same way.
+    network = load_trained(run, kimg=config.kimg, device=best_device(cpu=context.options.get("cpu", False)))
+    images = load_run_images(run, data=context.options.get("data"))
+    # What is distilled lies beside the model, for all tasks that measure it in the same way.
     way = json.dumps([given.get(name) for name in _DISTILLED_WITH])
-    maps = task.inputs[0].folder / f"maps-{hashlib.sha256(way.encode()).hexdigest()[:8]}"
+    maps = context.inputs[0].folder / f"maps-{hashlib.sha256(way.encode()).hexdigest()[:8]}"
     return Subject(network, run.config, images, config, maps), tags_of(run, config.kimg)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from ..report import Axis, CurveFigure, Figure, ImageGrid, Series, Threshold
 from .agreements import samples_compared
 from .architectures import PUBLISHED, label, model_of, sizes_told
-from .cells import Cell
+from .cells import Task
 from .claims.evidence import Evidence
 from .claims.thresholds import THRESHOLDS
 from .drawing import CORRELATION, NOISE, RMSE, drawn, line, sample_grid, shown, trainings_behind
@@ -31,12 +31,12 @@ def parts(plan: Plan) -> list[Part]:
             found.append(Part(f"samples of {name}, seed {seed}", sampled))
             found.append(Part(f"layouts of {name}, seed {seed}", layouts_compared(plan, sampled)))
             found += [
-                Part(f"{what} of {name}, seed {seed}", cell) for what, cell in _measured(plan, name, model).items()
+                Part(f"{what} of {name}, seed {seed}", task) for what, task in _measured(plan, name, model).items()
             ]
     for seed in range(plan.seeds):
         for name in names:
             measured = _measured(plan, name, model_of(plan, name, least, seed))
-            found += [Part(f"{what} of {name} on few, seed {seed}", cell) for what, cell in measured.items()]
+            found += [Part(f"{what} of {name} on few, seed {seed}", task) for what, task in measured.items()]
     n = plan.available // 2
     for seed in range(plan.seeds):
         for first, second in combinations(names, 2):
@@ -230,7 +230,7 @@ def _gaps(gaps: Evidence, names: tuple[str, ...], most: int, least: int) -> tupl
     return drawn(*found, line(f"control: multi-delta, N = {most:,}", memory, dashed=True))
 
 
-def _measured(plan: Plan, name: str, model: Cell) -> dict[str, Cell]:
+def _measured(plan: Plan, name: str, model: Task) -> dict[str, Task]:
     """The measures of a model by what they are of; those of the plan's own are those of other studies."""
     if name == plan.training["network"]:
         return {"measures": plan.measured(model, "gap", "linearity")}

@@ -5,7 +5,7 @@ In a study's file:
     Part("outputs", denoised(plan, model))        # in its parts
     findings.array("outputs", "network")[level]   # in its drawing
 
-The cell's arrays are `sigmas` (levels,); `clean`, the held-out images, uint8 (images, c, h, w); `inputs` and, for each
+The task's arrays are `sigmas` (levels,); `clean`, the held-out images, uint8 (images, c, h, w); `inputs` and, for each
 denoiser by its name, uint8 (levels, images, c, h, w). Outputs are clipped to [-1, 1]. Inputs are divided by 1 + 2σ before
 they are, or nothing but black and white would be left of them at high noise.
 """
@@ -13,7 +13,7 @@ they are, or nothing but black and white would be left of them at high noise.
 from collections.abc import Sequence
 from typing import Any
 
-from .cells import Cell, Task, versioned
+from .cells import Task, TaskContext, task
 from .counterparts import COUNTERPARTS, counterparts_of, on_counterparts
 from .plans import Plan
 
@@ -23,19 +23,19 @@ _LEVELS = 10
 
 def denoised(
     plan: Plan,
-    model: Cell,
+    model: Task,
     *,
     denoisers: Sequence[str] = COUNTERPARTS,
     sigmas: Sequence[float] | None = None,
     inputs: str = "images",
     pictures: int = _PICTURES,
     kimg: float | None = None,
-) -> Cell:
-    """The cell that denoises images with a model and its counterparts.
+) -> Task:
+    """The task that denoises images with a model and its counterparts.
 
     Args:
         plan: the study's.
-        model: the cell that trains the model.
+        model: the task that trains the model.
         denoisers: which of `COUNTERPARTS`; linear ones only at the default levels.
         sigmas: the noise levels, descending; None is ten from 80 down to 0.002.
         inputs: "images" for noisy held-out images x0 + σ·eps, "noise" for σ·eps.
@@ -43,11 +43,10 @@ def denoised(
         kimg: which snapshot; None is the last.
 
     Returns:
-        The cell; equal for equal arguments.
+        The task; equal for equal arguments.
     """
     return on_counterparts(
-        *(plan, "denoise_images", model),
-        module=__name__,
+        *(plan, denoise_images, model),
         denoisers=denoisers,
         kimg=kimg,
         calls=pictures * (len(sigmas) if sigmas else _LEVELS),
@@ -57,8 +56,8 @@ def denoised(
     )
 
 
-@versioned(1)
-def denoise_images(task: Task) -> None:
+@task("denoise_images", version=1)
+def denoise_images(context: TaskContext) -> None:
     """Denoise, into arrays alone. Options: `inputs`, `pictures`, `denoisers`, and those that `subject_of` reads."""
     import torch
 
@@ -67,10 +66,10 @@ def denoise_images(task: Task) -> None:
     from ..measures.evaluation import NoisyInputs, PlacedDenoiser
     from ..noise import draw_order
 
-    subject, _, denoisers = counterparts_of(task)
-    held_out, seed, count = subject.images.held_out, subject.config.seed, task.options["pictures"]
+    subject, _, denoisers = counterparts_of(context)
+    held_out, seed, count = subject.images.held_out, subject.config.seed, context.options["pictures"]
     chosen = held_out[draw_order(seed, len(held_out))[:count]]
-    clean = chosen if task.options["inputs"] == "images" else torch.zeros(chosen.shape)
+    clean = chosen if context.options["inputs"] == "images" else torch.zeros(chosen.shape)
     noisy = NoisyInputs(clean, None, len(clean), seed)
     levels = subject.sigmas.tolist()
     inputs = {sigma: noisy.at(sigma, 0, len(clean)) for sigma in levels}
@@ -81,4 +80,4 @@ def denoise_images(task: Task) -> None:
         with evaluating(denoiser):
             outputs = [placed(x, sigma, None).reshape(x.shape) for sigma, x in inputs.items()]
         found[name] = torch.stack([quantize(output) for output in outputs])
-    task.save_arrays(**found)
+    context.save_arrays(**found)

@@ -1,6 +1,6 @@
-"""A plan: what a study trains and measures, with every number decided, and the cells that do it.
+"""A plan: what a study trains and measures, with every number decided, and the tasks that do it.
 
-All studies take their models from here, so that two that need the same model name the same cell and it is trained once.
+All studies take their models from here, so that two that need the same model name the same task and it is trained once.
 By default, of `available` training images (all but those held out), models are trained on
 
     sizes  the least that make sense · a few · between · half · all
@@ -12,7 +12,7 @@ so that models for the study of strong generalisation are the same ones.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
 from ..config import TrainConfig
@@ -21,11 +21,11 @@ from ..data.splits import Splits
 from ..errors import CheckpointError, ConfigError
 from ..nn import default_options
 from ..words import typed_command
-from .cells import Cell
+from .cells import Task, Work
 from .config import StudyConfig
 from .costs import seconds_to_call, seconds_to_train
+from .models import measure_model, sample_model, train_model
 
-_MODELS = "gausslens.studies.models"
 _REPETITION = 100  # added to all seeds for each repetition of a study
 OTHER_HALF = 1000  # added to the seed of a model on the second of two disjoint sets: the two share nothing
 _TIMES = (1 / 48, 1 / 32, 1 / 24, 1 / 16, 1 / 12, 1 / 8, 1 / 6, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
@@ -130,8 +130,8 @@ class Plan:
         """The name of a training set: of one of two disjoint sets while there are enough images for two."""
         return f"s{half}:{n}" if 2 * n <= self.available else str(n)
 
-    def model(self, n: int, seed: int, *, half: int = 1, width: int | None = None, **changes: Any) -> Cell:
-        """The cell that trains a model.
+    def model(self, n: int, seed: int, *, half: int = 1, width: int | None = None, **changes: Any) -> Task:
+        """The task that trains a model.
 
         Args:
             n: number of training images.
@@ -142,7 +142,7 @@ class Plan:
                 are left out.
 
         Returns:
-            The cell; equal for equal arguments.
+            The task; equal for equal arguments.
         """
         width = width or self.width
         given = {**self.training, "split": self.split(n, half), "width": width, "kimg": self.kimg}
@@ -152,53 +152,50 @@ class Plan:
         given.setdefault("snapshots", self._snapshots(n, given["width"]) if not changes else ())
         config = TrainConfig(data=self.data, **given)
         said = {name: _listed(value) for name, value in given.items()}
-        return Cell(
-            f"{_MODELS}:train_model",
+        return Task(
+            train_model,
             {"config": said, "content_hash": self.content_hash},
-            circumstances={"data": self.data, "cpu": self.cpu},
+            runtime={"data": self.data, "cpu": self.cpu},
             cost=seconds_to_train(config, self.shape, cpu=self.cpu),
         )
 
-    def measured(self, model: Cell, *measures: str, kimg: float | None = None, **options: Any) -> Cell:
-        """The cell that takes measures of `gausslens measure` on a model.
+    def measured(self, model: Task, *measures: str, kimg: float | None = None, **options: Any) -> Task:
+        """The task that takes measures of `gausslens measure` on a model.
 
         Args:
-            model: the cell that trains it.
+            model: the task that trains it.
             measures: their names.
             kimg: which snapshot; None is the last.
             options: other fields of a `MeasureConfig`.
 
         Returns:
-            The cell.
+            The task.
         """
-        return self.on_model("measure_model", model, kimg=kimg, measures=list(measures), **options)
+        return self.on_model(measure_model, model, kimg=kimg, measures=list(measures), **options)
 
-    def sampled(self, model: Cell, *, kimg: float | None = None) -> Cell:
-        """The cell that samples a model and its controls, finds nearest training images and counts copies."""
-        return self.on_model("sample_model", model, kimg=kimg, samples=self.samples)
+    def sampled(self, model: Task, *, kimg: float | None = None) -> Task:
+        """The task that samples a model and its controls, finds nearest training images and counts copies."""
+        return self.on_model(sample_model, model, kimg=kimg, samples=self.samples)
 
-    def on_model(
-        self, work: str, *needs: Cell, module: str = _MODELS, calls: int | None = None, **options: Any
-    ) -> Cell:
-        """A cell that works on models.
+    def on_model(self, work: Work, *needs: Task, calls: int | None = None, **options: Any) -> Task:
+        """A task that works on models.
 
         Args:
-            work: the name of its function.
-            needs: the cells that it needs, the first that of a model.
-            module: where the function is.
+            work: its function.
+            needs: the tasks that it needs, the first that of a model.
             calls: of the network, to estimate the cost by; None is those of a few curves.
             options: what it is told, besides how many images stand behind a number.
 
         Returns:
-            The cell.
+            The task.
         """
         config = TrainConfig(data=self.data, **needs[0].options["config"]) if "config" in needs[0].options else None
         given = {name: _listed(value) for name, value in options.items() if value is not None}
-        return Cell(
-            f"{module}:{work}",
+        return Task(
+            work,
             {"count": self.count, **given},
             needs,
-            circumstances={"data": self.data, "cpu": self.cpu},
+            runtime={"data": self.data, "cpu": self.cpu},
             cost=seconds_to_call(config, self.shape, calls or 300 * self.count, cpu=self.cpu) if config else 1.0,
         )
 
@@ -208,14 +205,14 @@ class Plan:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Plan":
-        """The plan that `as_json` wrote down.
+        """The plan that `as_json` wrote down; a field that is newer than the plan has its default.
 
         Raises:
-            CheckpointError: if another version wrote it.
+            CheckpointError: if a later version wrote it, or if it is no plan.
         """
         known = {field.name for field in fields(cls)}
-        if set(value) != known:
-            other = ", ".join(sorted(known ^ set(value)))
+        needed = {field.name for field in fields(cls) if field.default is MISSING}
+        if other := ", ".join(sorted((set(value) - known) | (needed - set(value)))):
             raise CheckpointError(f"this study was planned by another version of gausslens ({other}); run it again.")
         return cls(**{name: _tupled(part) for name, part in value.items()})
 

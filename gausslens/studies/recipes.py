@@ -11,7 +11,7 @@ from typing import Any
 
 from ..nn import default_options
 from .architectures import architecture
-from .cells import Cell
+from .cells import Task
 from .plans import Plan
 
 AUTOENCODERS = {"linear": "linear", "skipnet": "Skip-Net", "dit": "DiT", "ncsnpp": "NCSN++"}
@@ -44,8 +44,8 @@ def kinds(plan: Plan) -> tuple[str, ...]:
     return tuple(name for name in AUTOENCODERS if name != "dit" or fits)
 
 
-def autoencoder(plan: Plan, name: str, n: int, seed: int, sigma: float) -> Cell:
-    """The cell that trains an autoencoder.
+def autoencoder(plan: Plan, name: str, n: int, seed: int, sigma: float) -> Task:
+    """The task that trains an autoencoder.
 
     Args:
         plan: the study's.
@@ -55,7 +55,7 @@ def autoencoder(plan: Plan, name: str, n: int, seed: int, sigma: float) -> Cell:
         sigma: its noise level.
 
     Returns:
-        The cell; equal for equal arguments.
+        The task; equal for equal arguments.
     """
     if name == "linear":
         return plan.model(n, seed, **_linear(plan, sigma))

@@ -11,7 +11,7 @@ study's file:
 
 from collections.abc import Iterator
 
-from .cells import Cell, Record, Task, versioned
+from .cells import Record, Task, TaskContext, task
 from .models import subject_of
 from .plans import Plan
 
@@ -21,17 +21,17 @@ _BATCH, _STEPS, _LOOKS = 32, 64, 4
 _STEP_SIZE, _RISE = 2e-4, 5  # of Adam, and the steps over which it rises before it falls
 
 
-def refined(plan: Plan, model: Cell) -> Cell:
-    """The cell that trains a model further at either level; equal for equal arguments."""
+def refined(plan: Plan, model: Task) -> Task:
+    """The task that trains a model further at either level; equal for equal arguments."""
     from ..noise import karras_sigmas
 
     sigmas = tuple(karras_sigmas(10)[list(_PLACES)].tolist())
     calls = len(sigmas) * (3 * _BATCH * _STEPS + (_LOOKS + 1) * plan.count)
-    return plan.on_model("refine_at_levels", model, module=__name__, calls=calls, sigmas=sigmas)
+    return plan.on_model(refine_at_levels, model, calls=calls, sigmas=sigmas)
 
 
-@versioned(2)
-def refine_at_levels(task: Task) -> Iterator[Record]:
+@task("refine_at_levels", version=2)
+def refine_at_levels(context: TaskContext) -> Iterator[Record]:
     """Train the network on its own training images at one level after the other, each time from where it ended.
 
     Yields:
@@ -46,7 +46,7 @@ def refine_at_levels(task: Task) -> Iterator[Record]:
     from ..measuring.records import of_curve
     from ..noise import draw_noise, generator
 
-    subject, tags = subject_of(task)
+    subject, tags = subject_of(context)
     train = next(inputs for inputs in subject.inputs if inputs.name == "train")
     held_out = next(inputs for inputs in subject.inputs if inputs.name == "held_out")
     labels, seed, shape = train.options["labels"], subject.config.seed, subject.images.shape
@@ -57,7 +57,7 @@ def refine_at_levels(task: Task) -> Iterator[Record]:
         chosen = torch.randint(len(train.images), (_STEPS, _BATCH), generator=generator(seed, "refine"), device="cpu")
         for step in range(_STEPS + 1):
             if step % (_STEPS // _LOOKS) == 0:
-                task.report((place + step / _STEPS) / len(subject.sigmas))
+                context.report((place + step / _STEPS) / len(subject.sigmas))
                 curve = gap(network, subject.controls["gaussian"], held_out.images, [sigma], metric="rmse", **how)
                 said = {"on": "held_out", "denoiser": "network", "reference": "gaussian", "further": step * _BATCH}
                 for record in of_curve(QUANTITY, curve, **said):

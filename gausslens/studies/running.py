@@ -1,6 +1,6 @@
-"""Doing studies: plan, run the cells, judge the claims and write the page, again whenever a study is finished.
+"""Doing studies: plan, run the tasks, judge the claims and write the page, again whenever a study is finished.
 
-    <out>/cells/                     every cell of every study, finished or not; shared by all
+    <out>/cells/                     every task of every study, finished or not; shared by all
     <out>/study-<data>-<identity>/   the study's Run: config.json (its plan), records.jsonl, report.html
 
 The identity is that of the plan's numbers and of the images' content. Which of its studies are asked for, and of which
@@ -21,10 +21,10 @@ from ..report import Images, save_report
 from ..runs import Record, Run
 from ..storage import save_text
 from .catalogue import find_study
-from .cells import Cell, CellStore
+from .cells import Task, TaskStore
 from .claims import Verdict, judge
 from .config import STUDIES, StudyConfig
-from .engine import Outcome, Progress, in_order, run_cells
+from .engine import Outcome, Progress, in_order, run_tasks
 from .executors import default_workers
 from .plans import Plan, make_plan
 from .study import Findings
@@ -42,7 +42,7 @@ class Studied:
         run: its Run.
         page: the page.
         verdicts: on all claims.
-        outcome: which cells failed, were skipped or left out.
+        outcome: which tasks failed, were skipped or left out.
     """
 
     run: Run
@@ -71,9 +71,9 @@ def plan_study(config: StudyConfig, *, progress: bool = False) -> Plan:
     return make_plan(config, images)
 
 
-def cells_of(plan: Plan) -> list[Cell]:
-    """All cells of a plan, and what they need, in the order they are done."""
-    return in_order(part.cell for name in plan.studies for part in find_study(name).parts(plan))
+def tasks_of(plan: Plan) -> list[Task]:
+    """All tasks of a plan, and what they need, in the order they are done."""
+    return in_order(part.task for name in plan.studies for part in find_study(name).parts(plan))
 
 
 def open_study(plan: Plan, folder: Path) -> Run:
@@ -81,7 +81,7 @@ def open_study(plan: Plan, folder: Path) -> Run:
 
     Args:
         plan: the study's.
-        folder: that holds the run's folder, and the cells.
+        folder: that holds the run's folder, and the tasks.
 
     Returns:
         The run.
@@ -108,7 +108,7 @@ def study(
         config: what to study, and how.
         plan: as `plan_study` makes it; None makes it.
         progress: is told now and then how far it is.
-        tell: is told, in words, of each study that is finished, and of each cell that fails.
+        tell: is told, in words, of each study that is finished, and of each task that fails.
 
     Returns:
         The run, its page, and what failed or was left out.
@@ -119,26 +119,26 @@ def study(
     """
     plan = plan or plan_study(config)
     run = open_study(plan, Path(config.out))
-    store = CellStore(run.path.parent / "cells")
-    cells = {name: [part.cell for part in find_study(name).parts(plan)] for name in plan.studies}
-    missing = {name: {cell.identity for cell in wanted if not store.is_done(cell)} for name, wanted in cells.items()}
+    store = TaskStore(run.path.parent / "cells")
+    tasks = {name: [part.task for part in find_study(name).parts(plan)] for name in plan.studies}
+    missing = {name: {task.identity for task in wanted if not store.is_done(task)} for name, wanted in tasks.items()}
     pictures: Images = "none" if config.no_images else "blurred" if config.blur else "shown"
 
-    def look(cell: Cell) -> None:
-        fresh = [name for name, wanted in missing.items() if wanted == {cell.identity}]
+    def look(task: Task) -> None:
+        fresh = [name for name, wanted in missing.items() if wanted == {task.identity}]
         for wanted in missing.values():
-            wanted.discard(cell.identity)
+            wanted.discard(task.identity)
         if fresh:
             page, _ = write_report(run, images=pictures, svg=config.svg)
             if tell is not None:
                 tell(f"finished {', '.join(fresh)}; see {page}")
 
-    def regret(cell: Cell, error: Exception) -> None:
+    def regret(task: Task, error: Exception) -> None:
         if tell is not None:
-            tell(f"failed: {cell.name}: {error}")
+            tell(f"failed: {task.name}: {error}")
 
-    outcome = run_cells(
-        [cell for wanted in cells.values() for cell in wanted],
+    outcome = run_tasks(
+        [task for wanted in tasks.values() for task in wanted],
         store.path,
         on=config.on,
         workers=config.workers or default_workers(cpu=plan.cpu),
@@ -156,7 +156,7 @@ def write_report(
     """Collect the records of a study's run and write its page, from whatever is finished.
 
     Args:
-        run: the study's run, beside its folder of cells.
+        run: the study's run, beside its folder of tasks.
         images: whether images are shown, blurred or left out.
         svg: whether to write figures as SVG files too.
         page: the file; None is report.html in the run's folder.
@@ -174,25 +174,25 @@ def write_report(
     return target, verdicts
 
 
-def findings_of(run: Run, cells: Path | None = None) -> list[Findings]:
+def findings_of(run: Run, tasks: Path | None = None) -> list[Findings]:
     """What came out of each study of a run so far.
 
     Args:
         run: the run of a plan.
-        cells: their folder; None is the one beside it.
+        tasks: their folder; None is the one beside it.
 
     Returns:
         The findings, in the order of the plan's studies.
 
     Raises:
-        GausslensError: if its folder of cells is not there.
+        GausslensError: if its folder of tasks is not there.
     """
-    plan, cells = Plan.from_json(run.settings), cells or run.path.parent / "cells"
-    if not cells.is_dir():
+    plan, tasks = Plan.from_json(run.settings), tasks or run.path.parent / "cells"
+    if not tasks.is_dir():
         raise GausslensError(
-            f"the cells of {run.path} are not beside it, in {cells}; its records are there, but its figures need them."
+            f"the tasks of {run.path} are not beside it, in {tasks}; its records are there, but its figures need them."
         )
-    store = CellStore(cells)
+    store = TaskStore(tasks)
     return [Findings(plan, name, find_study(name).parts(plan), store) for name in plan.studies]
 
 
@@ -205,7 +205,7 @@ def identity(plan: Plan) -> str:
 def collect(runs: Iterable[Run]) -> list[Record]:
     """The records of several studies together, those of different plans for one data set told apart by `plan`.
 
-    They are read from the cells, or where these are not beside a run, as its page was last made of them.
+    They are read from the tasks, or where these are not beside a run, as its page was last made of them.
     """
     runs = list(runs)
     plans = [replace(Plan.from_json(run.settings), repetition=0, studies=()) for run in runs]

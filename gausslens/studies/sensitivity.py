@@ -5,7 +5,7 @@ every other x_t the left singular vectors of the Jacobian ∇D(x_t; σ_t) are he
 training images, and sampling goes on from x_t ± 3σ_t·u₁ too. Controls are given the same x_t. The Gaussian's Jacobian is
 the Wiener filter at every x: its overlap is below 1 only where single precision does not tell its singular values apart.
 
-The arrays of a cell: `sigmas` (s,); of the first noise `path`, D(x_t), uint8 (s, c, h, w), `vectors`, the first three
+The arrays of a task: `sigmas` (s,); of the first noise `path`, D(x_t), uint8 (s, c, h, w), `vectors`, the first three
 singular vectors, uint8 (s, 3, c, h, w), and `correlation`, |UᵀU_data|, (s, k, k); `mean` and `components`, uint8 (1 and 3,
 c, h, w); `steered`, for three noises the samples after each of `STEERS`, uint8 (s, 3, 5, c, h, w).
 """
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from .cells import Cell, Record, Task, versioned
+from .cells import Record, Task, TaskContext, task
 from .models import subject_of
 from .plans import Plan
 
@@ -43,16 +43,16 @@ PICTURED = 3
 """Singular vectors that are drawn."""
 
 
-def sensitivity(plan: Plan, model: Cell) -> Cell:
-    """The cell that follows a model's Jacobians; equal for equal arguments."""
+def sensitivity(plan: Plan, model: Task) -> Task:
+    """The task that follows a model's Jacobians; equal for equal arguments."""
     products = _NOISES * 2 * ITERATIONS * (SPARSE_VECTORS + 10)
     if is_dense(plan.dim):
         products = _DENSE_NOISES * plan.dim
-    return plan.on_model("follow_jacobians", model, module=__name__, calls=2 * _LEVELS * products)
+    return plan.on_model(follow_jacobians, model, calls=2 * _LEVELS * products)
 
 
-@versioned(2)
-def follow_jacobians(task: Task) -> Iterator[Record]:
+@task("follow_jacobians", version=2)
+def follow_jacobians(context: TaskContext) -> Iterator[Record]:
     """Follow the network's trajectories. Options are those that `subject_of` reads.
 
     Yields:
@@ -69,7 +69,7 @@ def follow_jacobians(task: Task) -> Iterator[Record]:
     from ..sampling import sample
     from .directions import as_pictures
 
-    subject, tags = subject_of(task)
+    subject, tags = subject_of(context)
     dense, shape, seed = is_dense(subject.dim), subject.images.shape, subject.config.seed
     latents = draw_noise(seed, torch.arange(_DENSE_NOISES if dense else _NOISES), shape, stream="latents")
     steps: list[Step] = []
@@ -81,7 +81,7 @@ def follow_jacobians(task: Task) -> Iterator[Record]:
     components = subject.moments.eigvecs
     found: dict[str, list[Tensor]] = {"vectors": [], "correlation": [], "steered": []}
     for done, step in enumerate(steps):
-        task.report(done / len(steps))
+        context.report(done / len(steps))
         for name in names:
             left = singular_vectors(subject, name, step)
             said = {**tags, "sigma": step.sigma, "on": "noise", "denoiser": name}
@@ -96,7 +96,7 @@ def follow_jacobians(task: Task) -> Iterator[Record]:
                 for of, picture in portrait(left[0], components, shape).items():
                     found[of].append(picture)
                 found["steered"].append(quantize(samples[:PICTURED]).cpu())
-    task.save_arrays(
+    context.save_arrays(
         sigmas=torch.tensor([step.sigma for step in steps]),
         path=torch.stack([quantize(step.denoised[0]).cpu() for step in steps]),
         mean=quantize(subject.moments.mean.reshape(1, *shape)).cpu(),

@@ -11,7 +11,7 @@ Controls do not change while a network is trained; those of its end are measured
 from collections.abc import Iterator
 from typing import Any
 
-from .cells import Cell, Record, Task, versioned
+from .cells import Record, Task, TaskContext, task
 from .models import subject_of
 from .plans import Plan
 
@@ -20,20 +20,20 @@ _SAMPLES = 256  # which suffice to see copies appear
 _SAMPLING_CALLS = 35  # of Heun's method on 18 levels
 
 
-def seen_at(plan: Plan, model: Cell, kimg: float) -> Cell:
-    """The cell that looks at a snapshot.
+def seen_at(plan: Plan, model: Task, kimg: float) -> Task:
+    """The task that looks at a snapshot.
 
     Args:
         plan: the study's.
-        model: the cell that trains the model.
+        model: the task that trains the model.
         kimg: which of its snapshots.
 
     Returns:
-        The cell; equal for equal arguments.
+        The task; equal for equal arguments.
     """
     samples = sampled_of(plan)
     calls = _LEVELS * plan.count + _SAMPLING_CALLS * samples
-    return plan.on_model("look_at_snapshot", model, module=__name__, calls=calls, kimg=kimg, samples=samples)
+    return plan.on_model(look_at_snapshot, model, calls=calls, kimg=kimg, samples=samples)
 
 
 def sampled_of(plan: Plan) -> int:
@@ -41,8 +41,8 @@ def sampled_of(plan: Plan) -> int:
     return min(plan.samples, _SAMPLES)
 
 
-@versioned(1)
-def look_at_snapshot(task: Task) -> Iterator[Record]:
+@task("look_at_snapshot", version=1)
+def look_at_snapshot(context: TaskContext) -> Iterator[Record]:
     """Measure how far a network is from its references on held-out images, sample it, and look for copies.
 
     Options are those that `subject_of` reads. Its arrays hold, uint8 (samples, c, h, w), `network` and `nearest`, the
@@ -56,7 +56,7 @@ def look_at_snapshot(task: Task) -> Iterator[Record]:
     from ..measuring.measurements import of_samples
     from ..measuring.records import of_curve
 
-    subject, tags = subject_of(task)
+    subject, tags = subject_of(context)
     network = subject.remembering["network"]
     references: dict[str, Any] = {**subject.controls}
     if subject.full_gaussian is not None:
@@ -72,6 +72,6 @@ def look_at_snapshot(task: Task) -> Iterator[Record]:
             yield {**tags, **record}
     samples = subject.sampled("network")
     _, indices = nearest(samples, subject.images.train, device=subject.device)
-    task.save_arrays(network=samples, nearest=subject.images.train[indices[:, 0]])
+    context.save_arrays(network=samples, nearest=subject.images.train[indices[:, 0]])
     for record in of_samples(subject, "network", samples):
         yield {**tags, **record}

@@ -6,35 +6,35 @@ So would networks near the Gaussian of all images, whichever they were shown. In
 
     Part("early, stationary", stationary_compared(plan, both))
 
-The cell's arrays `first` and `second` are samples of the stationary Gaussians, uint8 (noises, c, h, w).
+The task's arrays `first` and `second` are samples of the stationary Gaussians, uint8 (noises, c, h, w).
 """
 
 from collections.abc import Iterator, Sequence
 
-from .cells import Cell, Record, Task, versioned
+from .cells import Record, Task, TaskContext, task
 from .describing import LOADING, loaded
 from .plans import Plan
 
 _OWN = ("gaussian", "multidelta")
 
 
-def stationary_compared(plan: Plan, both: Sequence[Cell]) -> Cell:
-    """The cell that compares two models' samples with those of the stationary Gaussians of their training images.
+def stationary_compared(plan: Plan, both: Sequence[Task]) -> Task:
+    """The task that compares two models' samples with those of the stationary Gaussians of their training images.
 
     Args:
         plan: the study's.
-        both: two cells of `sample_model`, of models of the plan.
+        both: two tasks of `sample_model`, of models of the plan.
 
     Returns:
-        The cell; equal for equal arguments.
+        The task; equal for equal arguments.
     """
-    splits = [cell.needs[0].options["config"]["split"] for cell in both]
+    splits = [task.needs[0].options["config"]["split"] for task in both]
     told = {name: plan.training.get(name) for name in LOADING}
-    return plan.on_model("compare_with_stationary", *both, module=__name__, splits=splits, **told)
+    return plan.on_model(compare_with_stationary, *both, splits=splits, **told)
 
 
-@versioned(2)
-def compare_with_stationary(task: Task) -> Iterator[Record]:
+@task("compare_with_stationary", version=2)
+def compare_with_stationary(context: TaskContext) -> Iterator[Record]:
     """Compare samples noise by noise. Options: `splits`, the training set of either model, and those of `loaded`.
 
     Yields:
@@ -54,9 +54,9 @@ def compare_with_stationary(task: Task) -> Iterator[Record]:
     from ..measuring.references import moments_of
     from .agreements import in_common
 
-    device = best_device(cpu=task.options.get("cpu", False))
-    pixels, splits = loaded(task)
-    network = torch.as_tensor(task.inputs[0].arrays["network"])
+    device = best_device(cpu=context.options.get("cpu", False))
+    pixels, splits = loaded(context)
+    network = torch.as_tensor(context.inputs[0].arrays["network"])
 
     def chosen(split: str) -> "torch.Tensor":
         return pixels[as_tensor(splits.named(split))]
@@ -65,12 +65,12 @@ def compare_with_stationary(task: Task) -> Iterator[Record]:
         moved = denoiser.to(device, torch.float32)
         return generate(moved, tuple(network.shape[1:]), len(network), device=device, dtype=torch.float32)
 
-    first, second = (samples_of(StationaryDenoiser(chosen(split))) for split in task.options["splits"])
-    task.save_arrays(first=first, second=second)
-    tags = in_common(*task.inputs)
+    first, second = (samples_of(StationaryDenoiser(chosen(split))) for split in context.options["splits"])
+    context.save_arrays(first=first, second=second)
+    tags = in_common(*context.inputs)
     yield from of_similarity(agreement(first, second).same_noise, denoiser="stationary", noise="same", **tags)
     full = samples_of(GaussianDenoiser(moments_of(chosen("all"), device=device)))
-    references = {"stationary": first, "gaussian_full": full} | {name: task.inputs[0].arrays[name] for name in _OWN}
+    references = {"stationary": first, "gaussian_full": full} | {name: context.inputs[0].arrays[name] for name in _OWN}
     for name, samples in references.items():
         found = agreement(network, samples)
         for noise, likeness in (("same", found.same_noise), ("shuffled", found.shuffled)):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from ..measures.copying import MEMORIZED
 from ..report import Axis, CurveFigure, Figure, ImageGrid, Series, Threshold
 from .agreements import samples_compared
-from .cells import Cell
+from .cells import Task
 from .claims.evidence import Evidence
 from .claims.thresholds import THRESHOLDS
 from .drawing import COPIES, CORRELATION, TRAINED, drawn, line, sample_grid, shown, trainings, trainings_behind
@@ -60,7 +60,7 @@ def parts(plan: Plan) -> list[Part]:
             if role == "large" and seed >= plan.seeds:  # it varies least, and takes longest
                 continue
             both = _sampled(plan, pair, seed)
-            found += [Part(_key(role, seed, half), cell, {"role": role}) for half, cell in enumerate(both, 1)]
+            found += [Part(_key(role, seed, half), task, {"role": role}) for half, task in enumerate(both, 1)]
             told = {"role": role, "n": pair.n, "seed": seed}
             found.append(Part(f"{role}, seed {seed}", samples_compared(plan, both), told))
             found.append(Part(_stationary(role, seed), stationary_compared(plan, both), told))
@@ -74,8 +74,8 @@ def parts(plan: Plan) -> list[Part]:
     return found
 
 
-def _sampled(plan: Plan, pair: Pair, seed: int) -> list[Cell]:
-    """The cells that sample both models of a pair."""
+def _sampled(plan: Plan, pair: Pair, seed: int) -> list[Task]:
+    """The tasks that sample both models of a pair."""
     models = (plan.model(pair.n, seed, half=half, width=pair.width) for half in (1, 2))
     return [plan.sampled(model, kimg=pair.kimg) for model in models]
 

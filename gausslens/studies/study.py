@@ -1,6 +1,6 @@
-"""What a study is: the cells that it needs, and the figures it draws from what came out of them.
+"""What a study is: the tasks that it needs, and the figures it draws from what came out of them.
 
-Each study is a file that defines one `Study`. Cells are shared: the records of a cell become those of every study that names
+Each study is a file that defines one `Study`. Tasks are shared: the records of a task become those of every study that names
 it, tagged with the study's name.
 """
 
@@ -10,40 +10,40 @@ from functools import cached_property
 from typing import Any
 
 from ..report import Figure
-from .cells import Cell, CellStore, Record, Result
+from .cells import Record, Result, Task, TaskStore
 from .claims.evidence import Evidence
 from .plans import Plan
 
 
 @dataclass(frozen=True)
 class Part:
-    """A cell as a study uses it.
+    """A task as a study uses it.
 
     Attributes:
         key: what the study calls it, to find its arrays by.
-        cell: the cell.
+        task: the task.
         tags: added to its records.
     """
 
     key: str
-    cell: Cell
+    task: Task
     tags: Record = field(default_factory=dict)
 
 
 class Findings:
-    """What has come out of a study's cells so far.
+    """What has come out of a study's tasks so far.
 
     Args:
         plan: what was to be done.
         study: name of the study.
         parts: all that the study asked for.
-        store: where finished cells are.
+        store: where finished tasks are.
     """
 
-    def __init__(self, plan: Plan, study: str, parts: Iterable[Part], store: CellStore) -> None:
+    def __init__(self, plan: Plan, study: str, parts: Iterable[Part], store: TaskStore) -> None:
         self.plan, self.study, self.parts = plan, study, list(parts)
-        self._results = {part.key: store.result(part.cell) for part in self.parts if store.is_done(part.cell)}
-        self.seen: dict[str, set[str]] = {}  # names of the arrays that were asked for, by the name of their cell
+        self._results = {part.key: store.result(part.task) for part in self.parts if store.is_done(part.task)}
+        self.seen: dict[str, set[str]] = {}  # names of the arrays that were asked for, by the name of their task
 
     @property
     def done(self) -> int:
@@ -99,7 +99,7 @@ class Study:
         question: what it asks, and how to read the answer; paragraphs are parted by empty lines.
         figures: the paper's figures that it redraws.
         claims: the claims that it bears on.
-        parts: the cells it needs, the most telling first.
+        parts: the tasks it needs, the most telling first.
         draw: its figures, from whatever is finished; none for what is not.
     """
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from .cells import Cell, Record, Task, versioned
+from .cells import Record, Task, TaskContext, task
 from .describing import available_images, on_images
 from .plans import Plan
 
@@ -12,8 +12,8 @@ CURVE = "curve"
 """The role of records at other sizes than the one that is judged."""
 
 
-def gaussians_compared(plan: Plan, seed: int, sizes: Sequence[int]) -> Cell:
-    """The cell that compares the Gaussians of random subsets with that of all images; it needs no model.
+def gaussians_compared(plan: Plan, seed: int, sizes: Sequence[int]) -> Task:
+    """The task that compares the Gaussians of random subsets with that of all images; it needs no model.
 
     Args:
         plan: the study's.
@@ -21,14 +21,14 @@ def gaussians_compared(plan: Plan, seed: int, sizes: Sequence[int]) -> Cell:
         sizes: numbers of images in them, the one that is judged among them.
 
     Returns:
-        The cell; equal for equal arguments.
+        The task; equal for equal arguments.
     """
     told = {"sizes": tuple(sizes), "judged": plan.subset, "samples": plan.samples}
-    return on_images(plan, "compare_gaussians", {"seed": seed, **told}, module=__name__)
+    return on_images(plan, compare_gaussians, {"seed": seed, **told})
 
 
-@versioned(1)
-def compare_gaussians(task: Task) -> Iterator[Record]:
+@task("compare_gaussians", version=1)
+def compare_gaussians(context: TaskContext) -> Iterator[Record]:
     """Sample the Gaussians of random subsets and that of all images from the same noise, and compare.
 
     Options: `sizes`; `judged`, the size whose records have no `role`; `seed`; `samples`; and those of `available_images`.
@@ -47,8 +47,8 @@ def compare_gaussians(task: Task) -> Iterator[Record]:
     from ..measuring.records import of_similarity
     from ..noise import draw_order
 
-    options, device = task.options, best_device(cpu=task.options.get("cpu", False))
-    images, sizes = available_images(task), options["sizes"]
+    options, device = context.options, best_device(cpu=context.options.get("cpu", False))
+    images, sizes = available_images(context), options["sizes"]
 
     def samples_of(chosen: torch.Tensor) -> torch.Tensor:
         gaussian = GaussianDenoiser(Moments.fit(chosen, device=device)).to(device, torch.float32)
@@ -57,7 +57,7 @@ def compare_gaussians(task: Task) -> Iterator[Record]:
     order, whole = draw_order(options["seed"], len(images), stream="subsets"), samples_of(images)
     kept = {"all": whole[:_PICTURES]}
     for done, n in enumerate(sizes):
-        task.report(done / len(sizes))
+        context.report(done / len(sizes))
         samples = samples_of(images[order[:n]])
         kept[str(n)] = samples[:_PICTURES]
         found = agreement(samples, whole, seed=options["seed"])
@@ -65,4 +65,4 @@ def compare_gaussians(task: Task) -> Iterator[Record]:
         tags = {"denoiser": "gaussian", "reference": "gaussian_full", "n": n, "seed": options["seed"], **role}
         for noise, likeness in (("same", found.same_noise), ("shuffled", found.shuffled)):
             yield from of_similarity(likeness, noise=noise, **tags)
-    task.save_arrays(**kept)
+    context.save_arrays(**kept)

@@ -1,19 +1,19 @@
 """Superposing two noisy inputs with other weights than equal ones, and inputs of noise alone.
 
-In a study's file, `plan.on_model("vary_weights", model, module="gausslens.studies.superposing")` is the cell.
+In a study's file, `plan.on_model(vary_weights, model)` is the task.
 """
 
 import math
 from collections.abc import Iterator
 
-from .cells import Record, Task, versioned
+from .cells import Record, TaskContext, task
 from .models import subject_of
 
 _SQUARES = (0.5, 0.6225, 0.745, 0.8675, 0.99)  # α² as in the paper; the others are held against the first
 
 
-@versioned(1)
-def vary_weights(task: Task) -> Iterator[Record]:
+@task("vary_weights", version=1)
+def vary_weights(context: TaskContext) -> Iterator[Record]:
     """Linearity with other weights α and β = √(1 − α²), on noisy held-out images and on pure noise.
 
     Options are those that `subject_of` reads.
@@ -25,7 +25,7 @@ def vary_weights(task: Task) -> Iterator[Record]:
     from ..measures.superposition import linearity
     from ..measuring.records import of_curve
 
-    subject, tags = subject_of(task)
+    subject, tags = subject_of(context)
     (held_out,) = (inputs for inputs in subject.inputs if inputs.name == "held_out")
     how = {"count": subject.config.count, "seed": subject.config.seed, "device": subject.device, **held_out.options}
     asked = [
@@ -35,7 +35,7 @@ def vary_weights(task: Task) -> Iterator[Record]:
     ]
     alphas = [math.sqrt(square) for square in _SQUARES]
     for done, (name, inputs, affine, metrics) in enumerate(asked):
-        task.report(done / len(asked))
+        context.report(done / len(asked))
         said = {**tags, "denoiser": name, "on": "held_out" if inputs == "images" else inputs, "affine": affine}
         # Both measures of one weight follow each other, while the answers that they share are remembered.
         curves = {

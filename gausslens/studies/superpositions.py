@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..report import Axis, CurveFigure, Figure, Series
-from .cells import Cell
+from .cells import Task
 from .claims.evidence import Evidence, Number, greatest, least, mean
 from .drawing import NOISE, drawn, line, lines, shown
 from .plans import Plan
 from .study import Findings, Part, Study
+from .superposing import vary_weights
 from .trajectories import followed, trajectory_grid
 
-_SUPERPOSING = "gausslens.studies.superposing"
 # Trained on noise levels of its own, so those of the plan do not apply.
 _BASELINE: dict[str, Any] = {"preconditioning": "ve", "level_mean": None, "level_spread": None}
 _NOISES = (0, 1)  # whose trajectories are shown
@@ -32,7 +32,7 @@ def parts(plan: Plan) -> list[Part]:
         for seed in range(plan.sweep_seeds)
     ]
     for seed in seeds:
-        work = plan.on_model("vary_weights", plan.model(largest, seed), module=_SUPERPOSING)
+        work = plan.on_model(vary_weights, plan.model(largest, seed))
         found.append(Part(f"weights, seed {seed}", work))
         found.append(Part(f"baseline, seed {seed}", plan.measured(_baseline(plan, seed), "linearity")))
     found.append(Part("trajectories", followed(plan, plan.model(largest, plan.shown))))
@@ -158,7 +158,7 @@ def _of_baseline(findings: Findings) -> Iterator[Figure | None]:
     """Fig. 11.
 
     Yields:
-        The figures; None for one whose cells are not finished.
+        The figures; None for one whose tasks are not finished.
     """
     largest = findings.plan.sizes[-1]
     scores = findings.evidence.where(quantity="linearity_cosine", on="held_out", alpha=None, n=largest)
@@ -267,7 +267,7 @@ def _mean_over_levels(records: Evidence) -> Number:
     return mean(records.curve().values())
 
 
-def _baseline(plan: Plan, seed: int) -> Cell:
+def _baseline(plan: Plan, seed: int) -> Task:
     return plan.model(plan.sizes[-1], seed, **_BASELINE)
 
 

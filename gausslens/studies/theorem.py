@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .cells import Cell, Record, Task, versioned
+from .cells import Record, Task, TaskContext, task
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,20 +28,20 @@ _ROUNDING = 1e-10  # of solving for the optimum, as its condition number bounds 
 _READ_WITH = ("size", "value_range", "skip_broken")
 
 
-def theorem_cell(plan: "Plan") -> Cell:
-    """The cell that checks the theorem on a plan's images."""
+def theorem_task(plan: "Plan") -> Task:
+    """The task that checks the theorem on a plan's images."""
     given = {name: plan.training.get(name) for name in _READ_WITH}
     given = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
-    return Cell(
-        "gausslens.studies.theorem:check_theorem",
+    return Task(
+        check_theorem,
         {**given, "content_hash": plan.content_hash},
-        circumstances={"data": plan.data},
+        runtime={"data": plan.data},
         cost=2.0,
     )
 
 
-@versioned(2)
-def check_theorem(task: Task) -> Iterator[Record]:
+@task("check_theorem", version=2)
+def check_theorem(context: TaskContext) -> Iterator[Record]:
     """Check the theorem on the first images. Options: how to read them.
 
     Yields:
@@ -54,19 +54,19 @@ def check_theorem(task: Task) -> Iterator[Record]:
     from ..images import as_tensor, dequantize
     from ..noise import karras_sigmas
 
-    values = task.options["value_range"]
+    values = context.options["value_range"]
     images = load_images(
-        task.options["data"],
-        size=task.options["size"],
+        context.options["data"],
+        size=context.options["size"],
         value_range=tuple(values) if values else None,
-        skip_broken=task.options["skip_broken"],
+        skip_broken=context.options["skip_broken"],
     )
     pixels = dequantize(as_tensor(images.images[:_IMAGES])).double()
     side = math.isqrt(_DIM // pixels.shape[1])
     small = adaptive_avg_pool2d(pixels, (min(side, pixels.shape[2]), min(side, pixels.shape[3])))
     sigmas = karras_sigmas(10).tolist()
     for done, sigma in enumerate(sigmas):
-        task.report(done / len(sigmas))
+        context.report(done / len(sigmas))
         for kind, value in residuals(small, sigma).items():
             yield {
                 "quantity": "theorem_residual",

@@ -6,7 +6,7 @@ noise levels, as in the paper. Kept is D(x_t; σ_t); at the last level it is the
     Part("trajectories", followed(plan, model))                           # in its parts
     trajectory_grid(findings, [("network", "trajectories", "network")])   # in its drawing
 
-The cell's arrays are `sigmas` and, for each denoiser by its name, uint8 (noises, levels, c, h, w), clipped to [-1, 1] so
+The task's arrays are `sigmas` and, for each denoiser by its name, uint8 (noises, levels, c, h, w), clipped to [-1, 1] so
 that all can be compared; the paper scales each image to its own range. Its records say how alike the network and each
 counterpart are at every level, from the same noise and, as a control, from different ones (`noise` shuffled).
 """
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..report import ImageGrid
-from .cells import Cell, Record, Task, versioned
+from .cells import Record, Task, TaskContext, task
 from .counterparts import COUNTERPARTS, counterparts_of, on_counterparts
 from .plans import Plan
 from .study import Findings
@@ -33,27 +33,26 @@ _LEVELS = 10
 
 def followed(
     plan: Plan,
-    model: Cell,
+    model: Task,
     *,
     denoisers: Sequence[str] = COUNTERPARTS,
     kimg: float | None = None,
     noises: int = _NOISES,
-) -> Cell:
-    """The cell that follows a model and its counterparts.
+) -> Task:
+    """The task that follows a model and its counterparts.
 
     Args:
         plan: the study's.
-        model: the cell that trains the model.
+        model: the task that trains the model.
         denoisers: which of `COUNTERPARTS`.
         kimg: which snapshot; None is the last.
         noises: how many trajectories are kept as images; the plan's count stands behind the numbers.
 
     Returns:
-        The cell; equal for equal arguments.
+        The task; equal for equal arguments.
     """
     return on_counterparts(
-        *(plan, "follow_trajectories", model),
-        module=__name__,
+        *(plan, follow_trajectories, model),
         denoisers=denoisers,
         kimg=kimg,
         calls=_LEVELS * max(plan.count, noises),
@@ -61,8 +60,8 @@ def followed(
     )
 
 
-@versioned(1)
-def follow_trajectories(task: Task) -> Iterator[Record]:
+@task("follow_trajectories", version=1)
+def follow_trajectories(context: TaskContext) -> Iterator[Record]:
     """Follow denoisers from the same noises. Options: `noises`, `denoisers`, and those that `subject_of` reads.
 
     Yields:
@@ -75,14 +74,14 @@ def follow_trajectories(task: Task) -> Iterator[Record]:
     from ..measuring.records import of_estimate
     from ..noise import draw_noise
 
-    subject, tags, denoisers = counterparts_of(task)
-    kept, seed = task.options["noises"], subject.config.seed
+    subject, tags, denoisers = counterparts_of(context)
+    kept, seed = context.options["noises"], subject.config.seed
     latents = draw_noise(seed, torch.arange(max(kept, subject.config.count)), subject.images.shape, stream="latents")
     paths = {}
     for done, (name, denoiser) in enumerate(denoisers.items()):
-        task.report(done / len(denoisers))
+        context.report(done / len(denoisers))
         paths[name] = follow(denoiser, latents, subject.sigmas, device=subject.device)
-    task.save_arrays(sigmas=subject.sigmas, **{name: quantize(path[:kept]) for name, path in paths.items()})
+    context.save_arrays(sigmas=subject.sigmas, **{name: quantize(path[:kept]) for name, path in paths.items()})
     network = paths.pop("network", None)
     if network is None:
         return

@@ -1,8 +1,8 @@
-"""What cells do for `gausslens how-many`: look at a trained network at each of its snapshots, and count copies."""
+"""What tasks do for `gausslens how-many`: look at a trained network at each of its snapshots, and count copies."""
 
 from collections.abc import Iterator
 
-from ..studies.cells import Cell, Record, Task, versioned
+from ..studies.cells import Record, Task, TaskContext, task
 from ..studies.models import run_of, tags_of
 from ..studies.plans import Plan
 
@@ -17,8 +17,8 @@ def times(plan: Plan) -> tuple[float, ...]:
     return (*(float(f"{share * plan.kimg:.3g}") for share in _TIMES), plan.kimg)
 
 
-def looked_at(plan: Plan, n: int, seed: int, samples: int) -> Cell:
-    """The cell that looks at a network; it needs the one that trains it.
+def looked_at(plan: Plan, n: int, seed: int, samples: int) -> Task:
+    """The task that looks at a network; it needs the one that trains it.
 
     Args:
         plan: how networks are trained.
@@ -27,15 +27,15 @@ def looked_at(plan: Plan, n: int, seed: int, samples: int) -> Cell:
         samples: how many images to generate.
 
     Returns:
-        The cell; equal for equal arguments.
+        The task; equal for equal arguments.
     """
     model = plan.model(n, seed, split_seed=seed, snapshots=times(plan)[:-1])
     calls = (len(times(plan)) + 1) * 2 * _COUNT * _NOISES * 3 + len(times(plan)) * samples * _STEPS
-    return plan.on_model("look_at_copies", model, module=__name__, calls=calls, samples=samples)
+    return plan.on_model(look_at_copies, model, calls=calls, samples=samples)
 
 
-@versioned(2)
-def look_at_copies(task: Task) -> Iterator[Record]:
+@task("look_at_copies", version=2)
+def look_at_copies(context: TaskContext) -> Iterator[Record]:
     """Look at the network of the first input at each snapshot (see `looks`). Options: `samples`.
 
     Its arrays hold some samples of the end, uint8 (k, c, h, w), and the training images `nearest` to them.
@@ -56,8 +56,8 @@ def look_at_copies(task: Task) -> Iterator[Record]:
     from ..runs import load_trained
     from ..watched import Watched
 
-    run, device = run_of(task.inputs[0]), best_device(cpu=task.options.get("cpu", False))
-    images, samples = load_run_images(run, data=task.options.get("data")), task.options["samples"]
+    run, device = run_of(context.inputs[0]), best_device(cpu=context.options.get("cpu", False))
+    images, samples = load_run_images(run, data=context.options.get("data")), context.options["samples"]
     watched = Watched(
         images.train, images.held_out, images.train_labels, images.held_out_labels, (-1.0, 1.0), images.train_groups
     )
@@ -79,9 +79,9 @@ def look_at_copies(task: Task) -> Iterator[Record]:
         yield {**tags, **of_estimate("gaussian_rmse", look.gaussian)}
         copied = of_estimate("memorised_fraction", proportion_estimate(look.copies, look.samples))
         yield {**tags, **copied, "copies": look.copies}
-        task.report((number + 1) / len(run.snapshots))
+        context.report((number + 1) / len(run.snapshots))
     for on, relative in zip(("train", "held_out"), vantage.relative_losses(network), strict=False):
         yield {**tags, **of_estimate("relative_loss", relative), "on": on}
     shown = quantize(vantage.sampled(network, number)[:_SHOWN].cpu())
     _, indices = nearest(shown, images.train)
-    task.save_arrays(samples=shown, nearest=images.train[indices[:, 0]])
+    context.save_arrays(samples=shown, nearest=images.train[indices[:, 0]])

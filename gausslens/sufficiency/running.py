@@ -24,8 +24,8 @@ from ..provenance import describe_machine
 from ..report import Images, save_report
 from ..runs import Record, Run
 from ..storage import save_text
-from ..studies.cells import Cell, CellStore
-from ..studies.engine import Outcome, Progress, run_cells
+from ..studies.cells import Task, TaskStore
+from ..studies.engine import Outcome, Progress, run_tasks
 from ..studies.executors import default_workers
 from ..studies.onset import find_onset
 from ..studies.plans import Plan
@@ -52,7 +52,7 @@ class HowMany:
         run: its Run.
         page: the page.
         answer: what was found; None while too little is finished.
-        outcome: cells that failed, were skipped or left out.
+        outcome: tasks that failed, were skipped or left out.
     """
 
     run: Run
@@ -74,7 +74,7 @@ class Question:
         self.sizes = tuple(sorted(set(config.sizes))) or growing_sizes(plan.available)
         if self.sizes[-1] > plan.available:
             raise ConfigError(f"sizes must be at most {plan.available}, the images to train on; got {self.sizes[-1]}.")
-        self.store = CellStore(Path(config.out) / "cells")
+        self.store = TaskStore(Path(config.out) / "cells")
 
     @property
     def identity(self) -> str:
@@ -82,7 +82,7 @@ class Question:
         told = [VERSION, identity_of(self.plan), self.sizes, self.config.samples]
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:8]
 
-    def cell(self, n: int, seed: int) -> Cell:
+    def task(self, n: int, seed: int) -> Task:
         """The look at one network."""
         return looked_at(self.plan, n, seed, self.config.samples)
 
@@ -96,14 +96,14 @@ class Question:
         ends = {
             n: self.counts([(n, 0)])[0].share
             for n, seed in self.first_round()
-            if self.store.is_done(self.cell(n, seed))
+            if self.store.is_done(self.task(n, seed))
         }
         return [(n, seed) for seed in range(self.config.seeds) for n in sizes_around(ends)] if len(ends) > 1 else []
 
     def records(self, networks: Sequence[tuple[int, int]]) -> list[Record]:
         """The records of those looks that are finished, each once."""
-        cells = [self.cell(*network) for network in dict.fromkeys(networks)]
-        results = [self.store.result(cell) for cell in cells if self.store.is_done(cell)]
+        tasks = [self.task(*network) for network in dict.fromkeys(networks)]
+        results = [self.store.result(task) for task in tasks if self.store.is_done(task)]
         return [{"data": self.plan.name, **record} for result in results for record in result.records]
 
     def counts(self, networks: Sequence[tuple[int, int]]) -> list[Count]:
@@ -143,9 +143,9 @@ def how_many(
 
     def work(networks: Sequence[tuple[int, int]]) -> Outcome:
         left = None if config.budget is None else max(60 * config.budget - (time.monotonic() - started), 0.0)
-        cells = [question.cell(*network) for network in networks]
+        tasks = [question.task(*network) for network in networks]
         workers = config.workers or default_workers(cpu=plan.cpu)
-        return run_cells(cells, question.store.path, on=config.on, workers=workers, budget=left, progress=progress)
+        return run_tasks(tasks, question.store.path, on=config.on, workers=workers, budget=left, progress=progress)
 
     first = work(question.first_round())
     networks = [*question.first_round(), *question.second_round()]
@@ -231,9 +231,9 @@ def _samples(question: Question) -> list[tuple[int, Any, Any]]:
     """Samples of the first network of each size, and the training images nearest to them."""
     found = []
     for n in question.sizes:
-        cell = question.cell(n, 0)
-        if question.store.is_done(cell):
-            arrays = question.store.result(cell).arrays
+        task = question.task(n, 0)
+        if question.store.is_done(task):
+            arrays = question.store.result(task).arrays
             found.append((n, arrays["samples"].numpy(), arrays["nearest"].numpy()))
     return found
 

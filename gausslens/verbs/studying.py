@@ -61,26 +61,26 @@ def perform(options: Options, how: Manner) -> None:
 
 
 def listing(plan: "Plan", options: Options) -> str:
-    """The cells of a plan with what each is expected to take, and the whole."""
+    """The tasks of a plan with what each is expected to take, and the whole."""
     from pathlib import Path
 
-    from ..studies.cells import CellStore
-    from ..studies.running import cells_of
+    from ..studies.cells import TaskStore
+    from ..studies.running import tasks_of
 
-    store, lines, left, n_done = CellStore(Path(options.out) / "cells"), [], 0.0, 0
-    for cell in cells_of(plan):
-        done = store.is_done(cell)
-        left, n_done = left + (0 if done else cell.cost), n_done + done
-        lines.append(f"{'done' if done else f'{cell.cost:6.1f} s':>9}  {cell.name:32} {_told(cell.options)}")
+    store, lines, left, n_done = TaskStore(Path(options.out) / "cells"), [], 0.0, 0
+    for task in tasks_of(plan):
+        done = store.is_done(task)
+        left, n_done = left + (0 if done else task.cost), n_done + done
+        lines.append(f"{'done' if done else f'{task.cost:6.1f} s':>9}  {task.name:32} {_told(task.options)}")
     time = f"{left / 60:.1f} minutes" if left < 7200 else f"{left / 3600:.1f} hours"
-    told = f"{len(lines)} cells, of which {n_done} are done; about {time} of one worker left."
+    told = f"{len(lines)} tasks, of which {n_done} are done; about {time} of one worker left."
     slow = " A GPU, fewer studies (--only) or shorter training (--kimg) would take less." if left > _LONG else ""
     return "\n".join([*lines, told + slow])
 
 
 @contextmanager
 def bars(label: str, visible: bool) -> "Iterator[Callable[[Progress], None] | None]":
-    """One progress bar for a grid of cells and one for what is being done, if visible.
+    """One progress bar for a grid of tasks and one for what is being done, if visible.
 
     Args:
         label: of the first bar.
@@ -91,31 +91,31 @@ def bars(label: str, visible: bool) -> "Iterator[Callable[[Progress], None] | No
     """
     with (
         measured(100, unit="%", label=label, enabled=visible) as whole,
-        measured(100, unit="%", label="cell", enabled=visible) as part,
+        measured(100, unit="%", label="task", enabled=visible) as part,
     ):
 
         def show(progress: "Progress") -> None:
             whole(100 * min(progress.done / max(progress.total, 1e-9), 1.0), "")
             if progress.running:
-                cell, share = max(progress.running.items(), key=lambda item: item[1])
-                part(100 * share, f"{cell.work.split(':')[1].replace('_', ' ')} {_told(cell.options)}")
+                task, share = max(progress.running.items(), key=lambda item: item[1])
+                part(100 * share, f"{task.kind.name.replace('_', ' ')} {_told(task.options)}")
 
         yield show if visible else None
 
 
 def _told(options: dict[str, object]) -> str:
-    """What tells a cell from others, in a few words."""
+    """What tells a task from others, in a few words."""
     config = options.get("config")
     fields = config if isinstance(config, dict) else options
     wanted = ("split", "width", "network", "sigma", "kimg", "seed", "measures")
     return " ".join(f"{name}={fields[name]}" for name in wanted if fields.get(name) is not None)
 
 
-def _counted(cells: Sequence[object]) -> str:
-    return f"{len(cells)} cell{'s' if len(cells) > 1 else ''}"
+def _counted(tasks: Sequence[object]) -> str:
+    return f"{len(tasks)} task{'s' if len(tasks) > 1 else ''}"
 
 
 def failures(outcome: "Outcome") -> str:
-    """Which cells failed, and why."""
-    lines = [f"{cell.name} ({_told(cell.options)}): {error}" for cell, error in outcome.failed.items()]
+    """Which tasks failed, and why."""
+    lines = [f"{task.name} ({_told(task.options)}): {error}" for task, error in outcome.failed.items()]
     return f"{_counted([*outcome.failed])} failed, {len(outcome.skipped)} more need them:\n  " + "\n  ".join(lines)

@@ -53,7 +53,7 @@ def perform(options: Options, how: Manner) -> None:
         print(f"The numbers are in {found.run.path / 'answer.json'}, the page is {found.page}")
         if found.outcome.left_out:
             print(
-                f"left out for lack of time: {len(found.outcome.left_out)} cells; a longer --budget goes on from here."
+                f"left out for lack of time: {len(found.outcome.left_out)} tasks; a longer --budget goes on from here."
             )
     if found.outcome.failed:
         raise GausslensError(failures(found.outcome))
@@ -63,9 +63,9 @@ def listing(question: "Question") -> str:
     """The networks of the first round with what each is expected to take."""
     lines, seconds = [], 0.0
     for n, seed in question.first_round():
-        cell = question.cell(n, seed)
-        cost = cell.cost + sum(need.cost for need in cell.needs)
-        done = question.store.is_done(cell)
+        task = question.task(n, seed)
+        cost = task.cost + sum(need.cost for need in task.needs)
+        done = question.store.is_done(task)
         seconds += 0 if done else cost
         lines.append(f"{'done' if done else f'{cost:6.1f} s':>9}  {n:,} images, seed {seed}")
     more = f"then up to 4 sizes around the transition with {question.config.seeds} seeds each"

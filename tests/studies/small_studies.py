@@ -1,9 +1,9 @@
 """Whole studies on digits with models too small and too short to show anything, for their plumbing."""
 
 from gausslens.studies.catalogue import find_study
-from gausslens.studies.cells import CellStore
+from gausslens.studies.cells import TaskStore
 from gausslens.studies.config import StudyConfig
-from gausslens.studies.engine import run_cells
+from gausslens.studies.engine import run_tasks
 from gausslens.studies.running import plan_study
 from gausslens.studies.study import Findings
 
@@ -16,14 +16,14 @@ def small_plan(name, **options):
 
 
 def findings_in(plan, name, folder):
-    """What a folder of cells holds of a study."""
-    return Findings(plan, name, find_study(name).parts(plan), CellStore(folder))
+    """What a folder of tasks holds of a study."""
+    return Findings(plan, name, find_study(name).parts(plan), TaskStore(folder))
 
 
 def run_small(name, folder, **options):
-    """A study's findings after all its cells have run."""
+    """A study's findings after all its tasks have run."""
     plan = small_plan(name, **options)
-    outcome = run_cells([part.cell for part in find_study(name).parts(plan)], folder, on="here")
+    outcome = run_tasks([part.task for part in find_study(name).parts(plan)], folder, on="here")
     assert not outcome.failed, outcome.failed
     return findings_in(plan, name, folder)
 

@@ -6,21 +6,21 @@ import torch
 from gausslens.generation import generate
 from gausslens.measures.similarity import agreement
 from gausslens.studies.agreements import compare_samples
-from gausslens.studies.cells import Cell, CellStore, Task, versioned
-from gausslens.studies.engine import run_cells
+from gausslens.studies.cells import Task, TaskContext, TaskStore, task
+from gausslens.studies.engine import run_tasks
 
 DENOISERS = ("network", "multidelta", "gaussian")
 
 
-@versioned(1)
-def pretend_samples(task: Task):
+@task("pretend_samples", version=1)
+def pretend_samples(context: TaskContext):
     """Samples of a model that nobody trained."""
-    seed = task.options["seed"]
+    seed = context.options["seed"]
     generator = torch.Generator().manual_seed(seed)
     images = {name: torch.randint(256, (9, 1, 8, 8), generator=generator).byte() for name in DENOISERS}
-    if task.options.get("untrained"):
+    if context.options.get("untrained"):
         images["network"] = generate(lambda x, sigma: x * 0.25 / (0.25 + sigma[:, None, None, None] ** 2), (1, 8, 8), 9)
-    task.save_arrays(**images)
+    context.save_arrays(**images)
     yield {"quantity": "gl", "value": 1.0, "n": 16, "seed": seed, "network": "unet", "kimg": 4.0 + seed}
 
 
@@ -30,11 +30,11 @@ def compare_a_pair(tmp_path_factory):
 
 
 def compared(folder, **options):
-    sides = tuple(Cell(f"{__name__}:pretend_samples", {"seed": seed, **options}) for seed in (0, 1))
-    pair = Cell("gausslens.studies.agreements:compare_samples", {}, sides)
-    outcome = run_cells([pair], folder, on="here")
+    sides = tuple(Task(pretend_samples, {"seed": seed, **options}) for seed in (0, 1))
+    pair = Task(compare_samples, {}, sides)
+    outcome = run_tasks([pair], folder, on="here")
     assert not outcome.failed, outcome.failed
-    store = CellStore(folder)
+    store = TaskStore(folder)
     return [store.result(side).arrays for side in sides], store.result(pair).records
 
 
@@ -72,7 +72,7 @@ def test_networks_that_have_learned_nothing_agree_and_the_control_says_why(tmp_p
 
 def test_records_say_what_the_models_have_in_common(pair):
     _, records = pair
-    assert compare_samples.version == 1
+    assert compare_samples.task.version == 1
     for record in records:
         assert (record["n"], record["network"]) == (16, "unet")
         assert not {"kimg", "seed"} & set(record)  # these differ

@@ -11,7 +11,7 @@ from gausslens.measuring.references import gaussian_denoiser, load_run_images
 from gausslens.nn import build_network
 from gausslens.noise import draw_noise, draw_order, karras_sigmas
 from gausslens.runs import load_trained
-from gausslens.studies.cells import CellStore
+from gausslens.studies.cells import TaskStore
 from gausslens.studies.models import run_of
 from gausslens.studies.recipes import AUTOENCODERS, autoencoder, kinds
 
@@ -45,9 +45,9 @@ def test_every_figure_is_drawn_and_none_from_nothing(findings, tmp_path):
 @pytest.mark.slow
 def test_every_level_is_measured_with_its_own_network(findings):
     (part,) = [part for part in findings.parts if part.key == "dit, seed 0"]
-    store = CellStore(findings.result(part.key).folder.parent)
+    store = TaskStore(findings.result(part.key).folder.parent)
     gaps = findings.evidence.where(quantity="gap_rmse", on="held_out", denoiser="network", reference="gaussian")
-    for need in part.cell.needs[::4]:
+    for need in part.task.needs[::4]:
         run = run_of(store.result(need))
         images, sigma = load_run_images(run), run.config.sigma
         chosen = draw_order(0, len(images.held_out))[: findings.plan.count]
@@ -64,8 +64,8 @@ def test_every_level_is_measured_with_its_own_network(findings):
 def test_a_stitched_path_ends_in_the_last_network(findings):
     """The path of Euler's method, written out."""
     (part,) = [part for part in findings.parts if part.key == "skipnet, followed"]
-    store = CellStore(findings.result(part.key).folder.parent)
-    networks = [load_trained(run_of(store.result(need))) for need in part.cell.needs]
+    store = TaskStore(findings.result(part.key).folder.parent)
+    networks = [load_trained(run_of(store.result(need))) for need in part.task.needs]
     x = SIGMAS[0] * draw_noise(0, torch.arange(1), findings.plan.shape, stream="latents").double()
     for sigma, after, network in zip(SIGMAS, [*SIGMAS[1:], 0.0], networks, strict=True):
         with torch.no_grad():

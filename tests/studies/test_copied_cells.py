@@ -1,4 +1,4 @@
-"""Finished cells on the move: what travels, what is done again, and what is left alone."""
+"""Finished tasks on the move: what travels, what is done again, and what is left alone."""
 
 import json
 import shutil
@@ -7,14 +7,14 @@ import torch
 from toy_cells import add
 
 from gausslens.runs import Run
-from gausslens.studies.cells import CellStore
+from gausslens.studies.cells import TaskStore
 from gausslens.studies.copying import copy_finished, is_copy
-from gausslens.studies.engine import run_cells
+from gausslens.studies.engine import run_tasks
 
 
-def _done(folder, *cells):
-    run_cells(cells, folder / "cells", on="here")
-    return CellStore(folder / "cells")
+def _done(folder, *tasks):
+    run_tasks(tasks, folder / "cells", on="here")
+    return TaskStore(folder / "cells")
 
 
 def _log(folder):
@@ -34,7 +34,7 @@ def test_what_was_copied_is_not_done_again_and_what_it_needed_is_not_asked_for(t
     assert store.result(top).arrays == {}
 
 
-def test_a_partial_cell_that_another_needs_is_done_again_first(tmp_path):
+def test_a_partial_task_that_another_needs_is_done_again_first(tmp_path):
     """As a network whose weights stayed elsewhere; what was measured of the first stays as it was."""
     here, there = tmp_path / "here", tmp_path / "there"
     root = add(2)
@@ -48,7 +48,7 @@ def test_a_partial_cell_that_another_needs_is_done_again_first(tmp_path):
     assert not store.is_complete(measured)
 
 
-def test_what_a_complete_cell_was_made_of_is_not_done_again_for_those_that_need_it(tmp_path):
+def test_what_a_complete_task_was_made_of_is_not_done_again_for_those_that_need_it(tmp_path):
     """As a network whose samples are all there, to be compared with those of another."""
     here, there = tmp_path / "here", tmp_path / "there"
     root = add(2)
@@ -62,15 +62,15 @@ def test_what_a_complete_cell_was_made_of_is_not_done_again_for_those_that_need_
     assert store.result(compared).records[0]["value"] == 9
 
 
-def test_complete_cells_replace_partial_ones_and_never_the_reverse(tmp_path):
+def test_complete_tasks_replace_partial_ones_and_never_the_reverse(tmp_path):
     here, there = tmp_path / "here", tmp_path / "there"
-    cell = add(2)
-    _done(here, cell)
+    task = add(2)
+    _done(here, task)
     assert copy_finished(here, there)
     assert not copy_finished(here, here)
     assert not copy_finished(there, here)
-    assert CellStore(here / "cells").is_complete(cell)
-    record = there / "cells" / cell.name / "records.jsonl"
+    assert TaskStore(here / "cells").is_complete(task)
+    record = there / "cells" / task.name / "records.jsonl"
     record.write_text("{}\n")
     assert copy_finished(here, there)
     assert json.loads(record.read_text())["value"] == 2
@@ -115,12 +115,12 @@ def test_a_study_takes_its_sessions_along_adds_to_those_asked_for_and_leaves_the
     assert not copy_finished(tmp_path / "here", tmp_path / "there")
 
 
-def test_a_copy_is_told_from_the_same_cell_done_again_with_another_outcome(tmp_path):
+def test_a_copy_is_told_from_the_same_task_done_again_with_another_outcome(tmp_path):
     here, there = tmp_path / "here", tmp_path / "there"
-    cell = add(2 / 3)
-    _done(here, cell)
+    task = add(2 / 3)
+    _done(here, task)
     copy_finished(here, there)
-    source, target = (folder / "cells" / cell.name for folder in (here, there))
+    source, target = (folder / "cells" / task.name for folder in (here, there))
     assert is_copy(target, source)
     record = json.loads((source / "records.jsonl").read_text())
     (source / "records.jsonl").write_text(json.dumps(record | {"value": 0.67}) + "\n")

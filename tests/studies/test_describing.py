@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from gausslens.data.splits import Splits
-from gausslens.studies.cells import CellStore
+from gausslens.studies.cells import TaskStore
 from gausslens.studies.claims.evidence import Evidence
 from gausslens.studies.config import StudyConfig
 from gausslens.studies.describing import described, told_duplicates
-from gausslens.studies.engine import run_cells
+from gausslens.studies.engine import run_tasks
 from gausslens.studies.running import plan_study
 
 
@@ -22,9 +22,9 @@ def describe(tmp_path):
     images[unseen[0]] = images[available[40]]
     images[unseen[1]] = np.clip(images[available[50]].astype(int) + 5, 0, 255)
     np.savez(tmp_path / "images.npz", images=images)
-    cell = described(plan_study(StudyConfig(str(tmp_path / "images.npz"), held_out=30, cpu=True)))
-    assert not run_cells([cell], tmp_path / "cells", on="here").failed
-    return CellStore(tmp_path / "cells").result(cell).records, images[available]
+    task = described(plan_study(StudyConfig(str(tmp_path / "images.npz"), held_out=30, cpu=True)))
+    assert not run_tasks([task], tmp_path / "cells", on="here").failed
+    return TaskStore(tmp_path / "cells").result(task).records, images[available]
 
 
 def test_repeated_images_are_counted(records):

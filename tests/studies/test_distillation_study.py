@@ -13,7 +13,7 @@ from gausslens.measuring.references import load_run_images
 from gausslens.noise import draw_noise, draw_order
 from gausslens.report import HeatMap, ImageGrid
 from gausslens.studies import distilling, theorem
-from gausslens.studies.cells import CellStore
+from gausslens.studies.cells import TaskStore
 from gausslens.studies.directions import as_pictures, signed_like
 from gausslens.studies.distillation import STUDY
 from gausslens.studies.models import run_of
@@ -62,7 +62,7 @@ def test_every_figure_is_drawn_and_none_from_nothing(findings, tmp_path):
 
 def stored_map(findings, folder):
     """The network's map on held-out images, beside the model of most."""
-    model = CellStore(folder).result(findings.plan.model(64, 0)).folder
+    model = TaskStore(folder).result(findings.plan.model(64, 0)).folder
     (path,) = model.glob("maps-*/distilled-network-held_out.safetensors")
     return LinearDenoiser.load(path)
 
@@ -89,7 +89,7 @@ def test_what_retrieves_the_fewest_images_stands_beside_the_network_of_these(fin
 
 def test_the_gap_of_the_linear_map_is_that_of_its_matrix(findings, folder):
     """Against Wx + b at the same inputs, with W and b fitted here."""
-    store = CellStore(folder)
+    store = TaskStore(folder)
     run = run_of(store.result(findings.plan.model(64, 0)))
     images, network = load_run_images(run), load_denoiser(run)
     sigma = float(findings.array(LARGE, "sigmas")[4])
@@ -115,7 +115,7 @@ def test_singular_values_and_vectors_are_of_the_unshrunk_matrix(findings, folder
     weight = stored_map(findings, folder).weight(sigmas[4]).double()
     left, values, _ = torch.linalg.svd(weight)
     assert np.allclose(findings.array(LARGE, "singular_values")[4], values[:51], rtol=1e-5, atol=1e-7)
-    run = run_of(CellStore(folder).result(findings.plan.model(64, 0)))
+    run = run_of(TaskStore(folder).result(findings.plan.model(64, 0)))
     components = Moments.fit(load_run_images(run).train).eigvecs
     map_here = (left[:, :5].T @ components[:, :5]).abs().numpy()
     assert np.allclose(findings.array(LARGE, "correlation")[4][:5, :5], map_here, atol=1e-3)
@@ -124,7 +124,7 @@ def test_singular_values_and_vectors_are_of_the_unshrunk_matrix(findings, folder
 
 
 def test_overlaps_are_cut_where_gains_pass_one_half(findings, folder):
-    run = run_of(CellStore(folder).result(findings.plan.model(64, 0)))
+    run = run_of(TaskStore(folder).result(findings.plan.model(64, 0)))
     eigvals = Moments.fit(load_run_images(run).train).eigvals
     cuts = findings.evidence.where(quantity="overlap", on="held_out", denoiser="network", n=64, passed=True)
     found = {round(float(sigma), 6): list(group.over("k")) for sigma, group in cuts.by("sigma").items()}
@@ -142,9 +142,9 @@ def test_directions_are_grey_where_they_are_zero_and_take_the_sign_of_others():
 
 def test_images_of_many_dimensions_are_distilled_at_fewer_levels(findings):
     large = replace(findings.plan, shape=(3, 64, 64), training={"network": "ncsnpp", "width": 8})
-    cells = [part.cell for part in STUDY.parts(large) if "distill" in part.cell.work]
-    assert len(cells) == 2 * large.seeds + 1
-    for cell in cells:
-        assert len(cell.options["sigmas"]) == 6
-        assert cell.options.get("images", ["held_out"]) == ["held_out"]
-    assert all("sigmas" not in part.cell.options for part in findings.parts if "distill" in part.cell.work)
+    tasks = [part.task for part in STUDY.parts(large) if "distill" in part.task.kind.name]
+    assert len(tasks) == 2 * large.seeds + 1
+    for task in tasks:
+        assert len(task.options["sigmas"]) == 6
+        assert task.options.get("images", ["held_out"]) == ["held_out"]
+    assert all("sigmas" not in part.task.options for part in findings.parts if "distill" in part.task.kind.name)

@@ -8,7 +8,7 @@ from small_studies import check_drawing, missing, run_small, small_plan
 from gausslens import karras_sigmas, linearity, load_denoiser
 from gausslens.measuring.references import load_run_images
 from gausslens.studies.catalogue import find_study
-from gausslens.studies.cells import CellStore
+from gausslens.studies.cells import TaskStore
 from gausslens.studies.models import run_of
 
 pytestmark = pytest.mark.slow  # networks of all sizes or kinds
@@ -28,7 +28,7 @@ def run_the_study(folder):
 
 @pytest.fixture(name="model", scope="module")
 def load_the_model(findings, folder):
-    run = run_of(CellStore(folder).result(findings.plan.model(64, 0)))
+    run = run_of(TaskStore(folder).result(findings.plan.model(64, 0)))
     return load_denoiser(run), load_run_images(run).held_out
 
 
@@ -112,8 +112,8 @@ def test_weights_are_varied_on_the_same_pairs(findings, model):
 
 def test_the_baseline_is_the_same_network_parametrised_otherwise():
     plan = small_plan("linearity", seeds=1)
-    cells = {part.key: part.cell for part in find_study("linearity").parts(plan)}
-    edm, baseline = cells["measures of 64, seed 0"].needs[0], cells["baseline, seed 0"].needs[0]
+    tasks = {part.key: part.task for part in find_study("linearity").parts(plan)}
+    edm, baseline = tasks["measures of 64, seed 0"].needs[0], tasks["baseline, seed 0"].needs[0]
     told, other = edm.options["config"], baseline.options["config"]
     differing = {name for name in told | other if told.get(name) != other.get(name)}
     assert differing - {"snapshots"} == {"preconditioning", "level_mean", "level_spread"}

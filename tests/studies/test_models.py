@@ -1,4 +1,4 @@
-"""What cells do with models: what is trained is sampled and measured, and every record says of which model it is."""
+"""What tasks do with models: what is trained is sampled and measured, and every record says of which model it is."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,9 @@ import torch
 
 from gausslens import GausslensError, load_denoiser
 from gausslens.errors import DivergedError
-from gausslens.studies.cells import Cell, CellStore
-from gausslens.studies.engine import run_cells
-from gausslens.studies.models import run_of
+from gausslens.studies.cells import Task, TaskStore
+from gausslens.studies.engine import run_tasks
+from gausslens.studies.models import measure_model, run_of, sample_model, train_model
 
 CONFIG = {"split": "64", "width": 4, "kimg": 1, "batch": 32, "snapshots": [0.5], "seed": 0}
 WHERE = {"data": "digits"}
@@ -17,17 +17,14 @@ WHERE = {"data": "digits"}
 @pytest.fixture(name="grid", scope="module")
 def run_a_small_grid(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cells")
-    model = Cell("gausslens.studies.models:train_model", {"config": CONFIG, "content_hash": "any"}, circumstances=WHERE)
-    samples = [
-        Cell("gausslens.studies.models:sample_model", {"samples": 6, "steps": 4} | kimg, (model,))
-        for kimg in ({"kimg": 0.5}, {})
-    ]
+    model = Task(train_model, {"config": CONFIG, "content_hash": "any"}, runtime=WHERE)
+    samples = [Task(sample_model, {"samples": 6, "steps": 4} | kimg, (model,)) for kimg in ({"kimg": 0.5}, {})]
     options = {"measures": ["linearity"], "sigmas": [1.0], "count": 8}
-    measured = Cell("gausslens.studies.models:measure_model", options, (model,))
-    outcome = run_cells([*samples, measured], folder, on="here")
+    measured = Task(measure_model, options, (model,))
+    outcome = run_tasks([*samples, measured], folder, on="here")
     assert not outcome.failed, outcome.failed
-    store = CellStore(folder)
-    return store.result(model), [store.result(cell) for cell in samples], store.result(measured)
+    store = TaskStore(folder)
+    return store.result(model), [store.result(task) for task in samples], store.result(measured)
 
 
 def test_the_trained_model_can_be_loaded(grid):
@@ -59,31 +56,29 @@ def test_a_stopped_training_under_another_name_is_no_matter(tmp_path):
     for name in ("photos", "pictures"):
         np.save(tmp_path / f"{name}.npy", images)
 
-    def cell(name):
+    def task(name):
         where = {"data": str(tmp_path / f"{name}.npy")}
         config = {**CONFIG, "split": "40", "held_out": 20, "kimg": 0.5, "snapshots": []}
-        return Cell(
-            "gausslens.studies.models:train_model", {"config": config, "content_hash": "any"}, circumstances=where
-        )
+        return Task(train_model, {"config": config, "content_hash": "any"}, runtime=where)
 
-    run_cells([cell("photos")], tmp_path / "cells", on="here")
-    store = CellStore(tmp_path / "cells")
-    (first,) = store.result(cell("photos")).folder.glob("train-*")
+    run_tasks([task("photos")], tmp_path / "cells", on="here")
+    store = TaskStore(tmp_path / "cells")
+    (first,) = store.result(task("photos")).folder.glob("train-*")
     (first.parent / "done.json").unlink()  # as if it had been stopped
     for path in first.glob("snapshots/*"):
         path.unlink()
-    outcome = run_cells([cell("pictures")], tmp_path / "cells", on="here")
+    outcome = run_tasks([task("pictures")], tmp_path / "cells", on="here")
     assert not outcome.failed
-    assert "pictures" in run_of(store.result(cell("pictures"))).path.name
+    assert "pictures" in run_of(store.result(task("pictures"))).path.name
 
 
 def test_a_model_that_has_collapsed_is_not_taken(tmp_path, monkeypatch):
     monkeypatch.setattr("gausslens.training.collapse.collapse_told", lambda records: "training has collapsed: a test.")
     options = {"config": CONFIG, "content_hash": "any"}
-    model = Cell("gausslens.studies.models:train_model", options, circumstances=WHERE)
-    outcome = run_cells([model], tmp_path, on="here")
+    model = Task(train_model, options, runtime=WHERE)
+    outcome = run_tasks([model], tmp_path, on="here")
     assert [type(error) for error in outcome.failed.values()] == [GausslensError]
-    assert not CellStore(tmp_path).is_done(model)
+    assert not TaskStore(tmp_path).is_done(model)
 
 
 @pytest.mark.parametrize(("device", "attempts"), [("cuda", 2), ("cpu", 1)])
@@ -97,8 +92,8 @@ def test_a_training_that_diverges_on_a_gpu_goes_on_once(device, attempts, tmp_pa
     monkeypatch.setattr("gausslens.training.running.train", train_and_diverge)
     monkeypatch.setattr("gausslens.generation.best_device", lambda *, cpu: torch.device(device))
     monkeypatch.setattr("gausslens.provenance.describe_machine", lambda device: {})  # there may be none such
-    cell = Cell("gausslens.studies.models:train_model", {"config": CONFIG, "content_hash": "any"}, circumstances=WHERE)
-    outcome = run_cells([cell], tmp_path, on="here")
-    assert isinstance(outcome.failed[cell], DivergedError)
+    task = Task(train_model, {"config": CONFIG, "content_hash": "any"}, runtime=WHERE)
+    outcome = run_tasks([task], tmp_path, on="here")
+    assert isinstance(outcome.failed[task], DivergedError)
     assert len(begun) == attempts
     assert all(config == begun[0] for config in begun)

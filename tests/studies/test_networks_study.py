@@ -6,7 +6,7 @@ from small_studies import check_drawing, missing, run_small, small_plan
 
 from gausslens.nn import build_network
 from gausslens.studies.architectures import PUBLISHED, architecture, model_of
-from gausslens.studies.cells import CellStore
+from gausslens.studies.cells import TaskStore
 from gausslens.studies.layouts import layout
 
 
@@ -47,14 +47,14 @@ def test_pairs_share_no_image_and_excess_is_over_the_multi_delta_pair(findings):
     same, excess = (alike.where(denoiser="network", noise=noise).one().value for noise in ("same", "excess"))
     assert excess == pytest.approx(same - alike.where(denoiser="multidelta").one().value)
     (part,) = [part for part in findings.parts if part.key == "ncsnpp and adm, seed 0"]
-    splits = [need.needs[0].options["config"]["split"] for need in part.cell.needs]
+    splits = [need.needs[0].options["config"]["split"] for need in part.task.needs]
     assert splits == ["s1:719", "s2:719"]
 
 
 @pytest.mark.slow
 def test_the_layout_control_is_the_multi_delta_denoiser_of_the_same_model(findings):
     (part,) = [part for part in findings.parts if part.key == "layouts of adm, seed 0"]
-    arrays = CellStore(findings.result(part.key).folder.parent).result(part.cell.needs[0]).arrays
+    arrays = TaskStore(findings.result(part.key).folder.parent).result(part.task.needs[0]).arrays
     flat = {name: layout(arrays[name]).flatten(1) for name in ("network", "gaussian", "multidelta")}
 
     def likeness(name):

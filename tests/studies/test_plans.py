@@ -1,4 +1,4 @@
-"""Plans: numbers that follow from the images, and cells that are shared."""
+"""Plans: numbers that follow from the images, and tasks that are shared."""
 
 import json
 import math
@@ -14,7 +14,7 @@ from gausslens.studies.config import DEFAULT_STUDIES, STUDIES, StudyConfig
 from gausslens.studies.costs import seconds_to_train
 from gausslens.studies.describing import described
 from gausslens.studies.plans import Plan, make_plan
-from gausslens.studies.running import cells_of, identity, plan_study
+from gausslens.studies.running import identity, plan_study, tasks_of
 from gausslens.verbs.studying import Options
 
 
@@ -36,12 +36,12 @@ def test_training_sets_of_at_most_half_are_the_first_of_two_disjoint_ones():
     assert made.split(64, half=2) == "s2:64"
 
 
-def test_the_same_model_is_the_same_cell():
+def test_the_same_model_is_the_same_task():
     made, again = plan(), plan()
     assert made.model(64, 0).identity == again.model(64, 0).identity
     others = [made.model(64, 1), made.model(64, 0, half=2), made.model(64, 0, width=4), made.model(10, 0)]
     others += [made.model(64, 0, preconditioning="ve")]
-    assert len({cell.identity for cell in (made.model(64, 0), *others)}) == 6
+    assert len({task.identity for task in (made.model(64, 0), *others)}) == 6
 
 
 def test_models_of_the_two_halves_do_not_share_a_seed():
@@ -50,15 +50,15 @@ def test_models_of_the_two_halves_do_not_share_a_seed():
     assert first != second
 
 
-def test_where_the_data_lies_does_not_change_a_cell():
+def test_where_the_data_lies_does_not_change_a_task():
     made = plan()
     moved = Plan.from_json(made.as_json() | {"data": "/elsewhere/digits.npz", "cpu": True})
     assert moved.model(64, 0).identity == made.model(64, 0).identity
     assert moved.measured(moved.model(64, 0), "gap").identity == made.measured(made.model(64, 0), "gap").identity
-    assert moved.model(64, 0).circumstances["data"] == "/elsewhere/digits.npz"
+    assert moved.model(64, 0).runtime["data"] == "/elsewhere/digits.npz"
 
 
-def test_other_content_changes_every_cell():
+def test_other_content_changes_every_task():
     made = plan()
     other = Plan.from_json(made.as_json() | {"content_hash": "another"})
     assert other.model(64, 0).identity != made.model(64, 0).identity
@@ -156,15 +156,17 @@ def test_pictures_are_of_the_training_asked_for_and_change_no_identity():
     assert identity(first) == identity(second)
     numbers = {False: set(), True: set()}
     for made in (first, second):
-        numbers[made.shown == 1] = {cell.identity for cell in cells_of(made)}
-    only_first = [cell for cell in cells_of(first) if cell.identity not in numbers[True]]
-    only_second = [cell for cell in cells_of(second) if cell.identity not in numbers[False]]
+        numbers[made.shown == 1] = {task.identity for task in tasks_of(made)}
+    only_first = [task for task in tasks_of(first) if task.identity not in numbers[True]]
+    only_second = [task for task in tasks_of(second) if task.identity not in numbers[False]]
     assert only_first
-    assert [cell.work for cell in only_first] == [cell.work for cell in only_second]
-    for cells, seed in ((only_first, 0), (only_second, 1)):
-        assert {cell.needs[0].options["config"]["seed"] for cell in cells} == {seed}
+    assert [task.kind.name for task in only_first] == [task.kind.name for task in only_second]
+    for tasks, seed in ((only_first, 0), (only_second, 1)):
+        assert {task.needs[0].options["config"]["seed"] for task in tasks} == {seed}
     # Whatever a claim is judged by is measured of every training.
-    assert not any("measure" in cell.work or "distill_model" in cell.work for cell in only_first + only_second)
+    assert not any(
+        "measure" in task.kind.name or "distill_model" in task.kind.name for task in only_first + only_second
+    )
 
 
 @pytest.mark.parametrize("shown", [-1, 3])

@@ -15,10 +15,10 @@ from gausslens.measuring.references import load_run_images
 from gausslens.noise import draw_noise, draw_order
 from gausslens.report import ImageGrid, NoiseSlider
 from gausslens.studies.catalogue import find_study
-from gausslens.studies.cells import CellStore
+from gausslens.studies.cells import TaskStore
 from gausslens.studies.claims import judge
 from gausslens.studies.counterparts import COUNTERPARTS
-from gausslens.studies.engine import run_cells
+from gausslens.studies.engine import run_tasks
 from gausslens.studies.explaining import explained, gaussian_explained
 from gausslens.studies.models import run_of
 from gausslens.studies.outputs import denoised
@@ -41,7 +41,7 @@ def run_the_study(folder):
 
 @pytest.fixture(name="model", scope="module")
 def load_the_model(findings, folder):
-    run = run_of(CellStore(folder).result(findings.plan.model(64, 0)))
+    run = run_of(TaskStore(folder).result(findings.plan.model(64, 0)))
     images = load_run_images(run)
     return {
         "network": load_denoiser(run),
@@ -138,9 +138,9 @@ def test_outputs_are_of_held_out_images_with_the_noise_of_the_gaps(findings, mod
 def test_explained_variance_is_that_of_the_networks_outputs(findings, model, folder):
     """1 − Σ‖D − R‖²/Σ‖D − D̄‖², at the levels that others have published, beside published networks alone."""
     denoisers, images = model
-    cell = explained(findings.plan, findings.plan.model(64, 0))
-    assert not run_cells([cell], folder, on="here").failed
-    records = CellStore(folder).result(cell).records
+    task = explained(findings.plan, findings.plan.model(64, 0))
+    assert not run_tasks([task], folder, on="here").failed
+    records = TaskStore(folder).result(task).records
     assert {(record["sigma"], record["on"], record["reference"]) for record in records} == {
         (sigma, on, reference)
         for sigma in (10.0, 5.0, 2.0, 1.0, 0.5)
@@ -164,9 +164,9 @@ def test_explained_variance_is_that_of_the_networks_outputs(findings, model, fol
 
 def test_what_multidelta_explains_of_the_gaussian_is_said_by_its_own_variance(findings, model, folder):
     """2 − Var x/Var D where it retrieves the training image, since the error of D is orthogonal to D."""
-    cell = gaussian_explained(findings.plan)
-    assert not run_cells([cell], folder, on="here").failed
-    records = CellStore(folder).result(cell).records
+    task = gaussian_explained(findings.plan)
+    assert not run_tasks([task], folder, on="here").failed
+    records = TaskStore(folder).result(task).records
     assert [record["on"] for record in records] == 5 * ["train"] + 5 * ["held_out"]
     _, images = model
     pixels = dequantize(images.available, torch.float64).flatten(1)
@@ -174,7 +174,7 @@ def test_what_multidelta_explains_of_the_gaussian_is_said_by_its_own_variance(fi
     found = {record["sigma"]: record["value"] for record in records if record["on"] == "train"}
     kept = {sigma: float((spread**2 / (spread + sigma**2)).sum() / spread.sum()) for sigma in found}
     assert found[0.5] == pytest.approx(2 - 1 / kept[0.5], abs=0.05)
-    drawn = Findings(findings.plan, "references", [*findings.parts, Part("control", cell)], CellStore(folder))
+    drawn = Findings(findings.plan, "references", [*findings.parts, Part("control", task)], TaskStore(folder))
     (figure,) = (figure for figure in find_study("references").draw(drawn) if "references explain" in figure.title)
     assert [series.name for series in figure.series] == ["control: multi-delta of the Gaussian"]
 
@@ -183,13 +183,13 @@ def test_pictures_need_the_measures_for_the_linear_denoiser_alone(findings):
     plan: Plan = findings.plan
     model = plan.model(64, 0)
     measured = plan.measured(model, "linear_gap")
-    for cell in (followed(plan, model), denoised(plan, model)):
-        assert cell.needs == (model, measured)
-    for cell in (
+    for task in (followed(plan, model), denoised(plan, model)):
+        assert task.needs == (model, measured)
+    for task in (
         followed(plan, model, denoisers=COUNTERPARTS[:3]),
         denoised(plan, model, denoisers=("network",), sigmas=(4.0,), inputs="noise"),
     ):
-        assert cell.needs == (model,)
+        assert task.needs == (model,)
 
 
 @pytest.mark.slow

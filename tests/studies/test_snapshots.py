@@ -5,9 +5,9 @@ import torch
 
 from gausslens import GaussianDenoiser, Moments, MultiDeltaDenoiser, gap, karras_sigmas, load_denoiser
 from gausslens.measuring.references import load_run_images
-from gausslens.studies.cells import CellStore
+from gausslens.studies.cells import TaskStore
 from gausslens.studies.config import StudyConfig
-from gausslens.studies.engine import run_cells
+from gausslens.studies.engine import run_tasks
 from gausslens.studies.models import run_of
 from gausslens.studies.running import plan_study
 from gausslens.studies.snapshots import seen_at
@@ -20,10 +20,10 @@ def look_both_ways(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cells")
     plan = plan_study(StudyConfig("digits", kimg=2.0, early=TIME, width=8, count=12, samples=8, cpu=True))
     model = plan.model(plan.sizes[0], 0)
-    cells = [seen_at(plan, model, TIME), plan.sampled(model, kimg=TIME), model]
-    outcome = run_cells(cells, folder, on="here")
+    tasks = [seen_at(plan, model, TIME), plan.sampled(model, kimg=TIME), model]
+    outcome = run_tasks(tasks, folder, on="here")
     assert not outcome.failed, outcome.failed
-    return [CellStore(folder).result(cell) for cell in cells]
+    return [TaskStore(folder).result(task) for task in tasks]
 
 
 def test_gaps_are_those_of_the_snapshot_on_held_out_images(looks):

@@ -14,8 +14,8 @@ from gausslens.generation import generate
 from gausslens.measures.similarity import agreement
 from gausslens.noise import draw_order
 from gausslens.studies.catalogue import find_study
-from gausslens.studies.cells import CellStore
-from gausslens.studies.engine import run_cells
+from gausslens.studies.cells import TaskStore
+from gausslens.studies.engine import run_tasks
 from gausslens.studies.strong import pairs
 
 pytestmark = pytest.mark.slow  # networks of all sizes or kinds
@@ -45,7 +45,7 @@ def test_the_two_of_a_pair_share_no_image_and_no_seed(findings):
     for role in ROLES:
         first, second = (
             next(
-                part.cell.needs[0].options["config"]
+                part.task.needs[0].options["config"]
                 for part in findings.parts
                 if part.key == f"{role}, seed 0, half {half}"
             )
@@ -149,11 +149,11 @@ def test_large_pairs_are_disjoint_whatever_the_sizes():
 def test_a_pair_of_the_study_of_time_is_compared_whenever_a_snapshot_is_kept(tmp_path):
     plan = small_plan("strong", sizes=(32, 64), few=32, seeds=1)
     shown = ("early, seed 0", "small, seed 0", *(f"small after {kimg:g}, seed 0" for kimg in plan.times[-3:-1]))
-    cells = {part.key: part.cell for part in find_study("strong").parts(plan)}
-    assert {key for key in cells if "after" in key} == {
+    tasks = {part.key: part.task for part in find_study("strong").parts(plan)}
+    assert {key for key in tasks if "after" in key} == {
         f"small after {kimg:g}, seed 0" for kimg in plan.times if kimg not in (plan.early, plan.kimg)
     }
-    outcome = run_cells([cells[key] for key in shown], tmp_path, on="here")
+    outcome = run_tasks([tasks[key] for key in shown], tmp_path, on="here")
     assert not outcome.failed
     findings = findings_in(plan, "strong", tmp_path)
     (figure,) = [figure for figure in find_study("strong").draw(findings) if "as training goes on" in figure.title]
@@ -162,9 +162,9 @@ def test_a_pair_of_the_study_of_time_is_compared_whenever_a_snapshot_is_kept(tmp
     for kimg, value in zip(network.x, network.y, strict=True):
         first, second = (
             next(
-                CellStore(tmp_path).result(cell).arrays["network"]
-                for cell in next(cells[key] for key in shown if _kimg(plan, key) == kimg).needs
-                if cell.needs[0].options["config"]["split"] == f"s{half}:32"
+                TaskStore(tmp_path).result(task).arrays["network"]
+                for task in next(tasks[key] for key in shown if _kimg(plan, key) == kimg).needs
+                if task.needs[0].options["config"]["split"] == f"s{half}:32"
             )
             for half in (1, 2)
         )

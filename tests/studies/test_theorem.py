@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from gausslens.denoisers.gaussian import GaussianDenoiser
-from gausslens.studies.cells import CellStore
+from gausslens.studies.cells import TaskStore
 from gausslens.studies.config import StudyConfig
-from gausslens.studies.engine import run_cells
+from gausslens.studies.engine import run_tasks
 from gausslens.studies.running import plan_study
-from gausslens.studies.theorem import residuals, theorem_cell
+from gausslens.studies.theorem import residuals, theorem_task
 
 
 @pytest.fixture(name="images")
@@ -39,11 +39,11 @@ def test_levels_that_would_take_too_long_are_left_out(images):
     assert not residuals(few, 1e-4)
 
 
-def test_the_cell_judges_every_level_it_can(tmp_path):
+def test_the_task_judges_every_level_it_can(tmp_path):
     plan = plan_study(StudyConfig(data="digits"))
-    cell = theorem_cell(plan)
-    assert not run_cells([cell], tmp_path, on="here").failed
-    records = CellStore(tmp_path).result(cell).records
+    task = theorem_task(plan)
+    assert not run_tasks([task], tmp_path, on="here").failed
+    records = TaskStore(tmp_path).result(task).records
     of_kind = {kind: [r["sigma"] for r in records if r["kind"] == kind] for kind in ("optimum", "gradient descent")}
     assert len(of_kind["optimum"]) >= 8
     assert len(of_kind["gradient descent"]) >= 4

@@ -1,4 +1,4 @@
-"""Work for cells that tests can follow: each call leaves a line in a log."""
+"""Work for tasks that tests can follow: each call leaves a line in a log."""
 
 import os
 import signal
@@ -6,71 +6,69 @@ import time
 
 import torch
 
-from gausslens.studies.cells import Cell, Task, versioned
-
-HERE = "toy_cells"
+from gausslens.studies.cells import Task, TaskContext, task
 
 
 def add(number, *needs, cost=1.0, **options):
-    return Cell(f"{HERE}:add_up", {"number": number, **options}, tuple(needs), cost=cost)
+    return Task(add_up, {"number": number, **options}, tuple(needs), cost=cost)
 
 
-@versioned(1)
-def add_up(task: Task):
-    """The option plus the values of all inputs; every step is kept, so that a stopped cell goes on."""
-    with open(task.folder.parent / "log", "a") as log:
-        log.write(f"{task.folder.name}\n")
-    steps = task.options.get("steps", 0)
-    kept = task.folder / "steps"
+@task("add_up", version=1)
+def add_up(context: TaskContext):
+    """The option plus the values of all inputs; every step is kept, so that a stopped task goes on."""
+    with open(context.folder.parent / "log", "a") as log:
+        log.write(f"{context.folder.name}\n")
+    steps = context.options.get("steps", 0)
+    kept = context.folder / "steps"
     for step in range(int(kept.read_text()) if kept.exists() else 0, steps):
-        time.sleep(task.options.get("seconds", 0.01))
+        time.sleep(context.options.get("seconds", 0.01))
         temporary = kept.with_suffix(".partial")
         temporary.write_text(str(step + 1))
         os.replace(temporary, kept)
-        task.report((step + 1) / steps)
-    value = task.options["number"] + sum(result.records[0]["value"] for result in task.inputs)
-    task.save_arrays(value=torch.tensor([float(value)]))
+        context.report((step + 1) / steps)
+    value = context.options["number"] + sum(result.records[0]["value"] for result in context.inputs)
+    context.save_arrays(value=torch.tensor([float(value)]))
     yield {"quantity": "sum", "value": value, "threads": torch.get_num_threads()}
 
 
-@versioned(1)
-def do_nothing(task: Task):
+@task("do_nothing", version=1)
+def do_nothing(context: TaskContext):
     return [{"quantity": "nothing", "value": 0}]
 
 
-@versioned(1)
-def fail(task: Task):
-    raise ValueError(f"told to fail with {task.options}")
+@task("fail", version=1)
+def fail(context: TaskContext):
+    raise ValueError(f"told to fail with {context.options}")
 
 
-@versioned(1)
-def die_once(task: Task):
+@task("die_once", version=1)
+def die_once(context: TaskContext):
     """Kills its process the first time."""
-    mark = task.folder / "been here"
+    mark = context.folder / "been here"
     if not mark.exists():
         mark.touch()
         os._exit(9)
     return [{"quantity": "alive", "value": 1}]
 
 
-@versioned(1)
-def die(task: Task):
+@task("die", version=1)
+def die(context: TaskContext):
     """Kills its process every time, when others have begun."""
     time.sleep(0.5)
     os._exit(9)
 
 
-@versioned(1)
-def save_and_leave(task: Task):
+@task("save_and_leave", version=1)
+def save_and_leave(context: TaskContext):
     """Takes a minute, or until SIGTERM, as training does: then it keeps what there is, in its own time, and leaves."""
     noted = []
     before = signal.signal(signal.SIGTERM, lambda *_: noted.append(1))
-    (task.folder / "begun").touch()
+    (context.folder / "begun").touch()
     for _ in range(600):
         time.sleep(0.1)
         if noted:
             time.sleep(1)
-            (task.folder / "kept").touch()
+            (context.folder / "kept").touch()
             signal.signal(signal.SIGTERM, before)
             raise SystemExit(143)
     return [{"quantity": "slept", "value": 60}]

@@ -94,7 +94,7 @@ def test_networks_that_have_hardly_learned_are_told_from_trained_ones(config, mo
 def test_seeds_are_trained_on_other_images(config):
     plan = running.plan_study(config.study)
     question = running.Question(config, plan)
-    first, second = (question.cell(24, seed).needs[0].options["config"] for seed in (0, 1))
+    first, second = (question.task(24, seed).needs[0].options["config"] for seed in (0, 1))
     assert first["split_seed"] != second["split_seed"]
     assert first["seed"] != second["seed"]
 

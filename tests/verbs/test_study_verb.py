@@ -69,7 +69,7 @@ def test_a_changed_option_recomputes_only_what_depends_on_it(folder, tmp_path):
     assert not [name for name in after.keys() - before.keys() if name.startswith("train_model")]
 
 
-def test_dry_run_lists_cells_with_their_cost_and_does_nothing(tmp_path, capsys):
+def test_dry_run_lists_tasks_with_their_cost_and_does_nothing(tmp_path, capsys):
     assert cli.main([*SIZE, "--out", str(tmp_path), "--dry-run"]) == 0
     told = capsys.readouterr().out
     assert told.count("train_model-") == 2
@@ -153,14 +153,14 @@ def test_report_on_a_folder_without_studies_names_those_near_it(tmp_path, capsys
     assert told("results/audits").endswith(
         "at results/audits; it is neither. There are results/cifar, results/faces.\n"
     )
-    assert told("results/cifar/cells").endswith("no such folder. There are results/cifar/study-cifar-0a1b2c3d.\n")
+    assert told("results/cifar/tasks").endswith("no such folder. There are results/cifar/study-cifar-0a1b2c3d.\n")
     for name in "abcd":
         Run.create(f"results/{name}", "study", name, "0a1b2c3d", {})
     assert told("results").endswith("results/cifar, results/d and 1 more.\n")
     assert told("results/audits/audit-digits-0a1b2c3d/x").endswith("no such folder. `gausslens study` makes one.\n")
 
 
-def test_report_without_cells_still_judges(folder, tmp_path, capsys):
+def test_report_without_tasks_still_judges(folder, tmp_path, capsys):
     run = the_run(folder)
     alone = tmp_path / run.path.name
     alone.mkdir()
