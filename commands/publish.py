@@ -17,21 +17,21 @@ from pathlib import Path
 from explained_variance import explained, led_to
 from sizes import by_size
 
+from gausslens.paper.claims import judge
+from gausslens.paper.claims.evidence import Evidence
+from gausslens.paper.claims.findings import Control, Statistic
+from gausslens.paper.claims.verdict import Verdict
+from gausslens.paper.config import STUDIES
+from gausslens.paper.copy_finished import SHOWN, copy_arrays, copy_finished, is_copy, shorter
+from gausslens.paper.plan import Plan
+from gausslens.paper.registry import find_study
+from gausslens.paper.run import collect, findings_of, tasks_of
+from gausslens.paper.studies.critical_points import closest, images_needed, memorizing_from, timed
+from gausslens.paper.study import Findings
 from gausslens.report.drawings import drawing
 from gausslens.report.figures import NoiseSlider
 from gausslens.report.rendering import anchor
-from gausslens.runs import Record, Run
-from gausslens.studies.catalogue import find_study
-from gausslens.studies.claims import judge
-from gausslens.studies.claims.evidence import Evidence
-from gausslens.studies.claims.findings import Control, Statistic
-from gausslens.studies.claims.verdicts import Verdict
-from gausslens.studies.config import STUDIES
-from gausslens.studies.copying import SHOWN, copy_arrays, copy_finished, is_copy, shorter
-from gausslens.studies.plans import Plan
-from gausslens.studies.running import collect, findings_of, tasks_of
-from gausslens.studies.study import Findings
-from gausslens.studies.turning_points import closest, images_needed, memorizing_from, timed
+from gausslens.store.run import Record, Run
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "reproduce.md"

@@ -23,12 +23,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gausslens.studies.cells import Task
-from gausslens.studies.config import StudyConfig
-from gausslens.studies.copying import SHOWN, copy_finished
-from gausslens.studies.engine import run_tasks
-from gausslens.studies.plans import Plan
-from gausslens.studies.running import open_study, plan_study, tasks_of
+from gausslens.experiments.graph import run_tasks
+from gausslens.experiments.task import Task
+from gausslens.paper.config import StudyConfig
+from gausslens.paper.copy_finished import SHOWN, copy_finished
+from gausslens.paper.plan import Plan
+from gausslens.paper.run import open_study, plan_study, tasks_of
 
 GRIDS: dict[str, dict[str, Any]] = {
     "cifar10": {

@@ -14,18 +14,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from gausslens.storage import load_tensors, save_tensors
-from gausslens.studies.catalogue import find_study
-from gausslens.studies.cells import ARRAYS
-from gausslens.studies.claims import judge
-from gausslens.studies.claims.evidence import Evidence
-from gausslens.studies.config import STUDIES, StudyConfig
-from gausslens.studies.copying import SHOWN, copy_finished
-from gausslens.studies.distillation_pictures import SHOWN_SIGMA
-from gausslens.studies.outputs import denoised
-from gausslens.studies.running import open_study, plan_study, tasks_of
+from gausslens.atomic_files import load_tensors, save_tensors
+from gausslens.experiments.task import ARRAYS
+from gausslens.paper.claims import judge
+from gausslens.paper.claims.evidence import Evidence
+from gausslens.paper.config import STUDIES, StudyConfig
+from gausslens.paper.copy_finished import SHOWN, copy_finished
+from gausslens.paper.registry import find_study
+from gausslens.paper.run import open_study, plan_study, tasks_of
+from gausslens.paper.studies.distillation_pictures import SHOWN_SIGMA
+from gausslens.paper.tasks.denoised_outputs import denoised
 
-sys.path += [str(Path(__file__).parent / "studies"), str(Path(__file__).parents[1] / "commands")]
+sys.path += [str(Path(__file__).parents[1] / "commands")]
 from explained_variance import led_to
 from sizes import by_size
 from small_studies import findings_in, small_plan
