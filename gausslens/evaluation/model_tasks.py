@@ -4,13 +4,20 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..config import TrainConfig
+from ..errors import DivergedError, GausslensError
 from ..experiments.task import Record, Result, TaskContext, task
-
-if TYPE_CHECKING:
-    from ..store.run import Run
-    from .context import Subject
+from ..generation import best_device
+from ..measures.neighbors import nearest
+from ..store.run import Run, load_trained
+from ..training.collapse import collapse_told
+from ..training.train import train
+from .config import MeasureConfig
+from .context import Subject
+from .evaluators import TAKE, take_memorization
+from .references import load_run_images
 
 _SAID_BY_RECORDS = ("network", "width", "preconditioning", "split", "seed", "labels", "sigma")
 _MEASURED_WITH = ("sigmas", "count", "samples", "steps", "calls", "kimg")
@@ -29,12 +36,6 @@ def train_model(context: TaskContext) -> Iterator[Record]:
     Raises:
         GausslensError: if the training has collapsed: what it came to says nothing about networks.
     """
-    from ..config import TrainConfig
-    from ..errors import DivergedError, GausslensError
-    from ..generation import best_device
-    from ..training.collapse import collapse_told
-    from ..training.train import train
-
     where = {"data": context.options["data"], "cpu": context.options.get("cpu", False), "out": str(context.folder)}
     config = TrainConfig(**context.options["config"], **where)
     run = None
@@ -59,8 +60,6 @@ def measure_model(context: TaskContext) -> Iterator[Record]:
     Yields:
         The records of `gausslens measure`.
     """
-    from .evaluators import TAKE
-
     subject, tags = subject_of(context)
     for done, name in enumerate(context.options["measures"]):
         context.report(done / len(context.options["measures"]))
@@ -78,9 +77,6 @@ def sample_model(context: TaskContext) -> Iterator[Record]:
     Yields:
         The records of the measure `memorization`.
     """
-    from ..measures.neighbors import nearest
-    from .evaluators import take_memorization
-
     subject, tags = subject_of(context)
     samples = subject.samples
     _, indices = nearest(samples["network"], subject.images.train, device=subject.device)
@@ -89,7 +85,7 @@ def sample_model(context: TaskContext) -> Iterator[Record]:
         yield {**tags, **record}
 
 
-def subject_of(context: TaskContext) -> "tuple[Subject, Record]":
+def subject_of(context: TaskContext) -> tuple[Subject, Record]:
     """The model that a task works on, with its images and references, and the tags of its records.
 
     Args:
@@ -99,12 +95,6 @@ def subject_of(context: TaskContext) -> "tuple[Subject, Record]":
     Returns:
         The subject, and which model it is.
     """
-    from ..generation import best_device
-    from ..store.run import load_trained
-    from .config import MeasureConfig
-    from .context import Subject
-    from .references import load_run_images
-
     run = run_of(context.inputs[0])
     given = {name: _tupled(context.options[name]) for name in _MEASURED_WITH if name in context.options}
     config = MeasureConfig(run=str(run.path), **given)
@@ -116,16 +106,14 @@ def subject_of(context: TaskContext) -> "tuple[Subject, Record]":
     return Subject(network, run.config, images, config, maps), tags_of(run, config.kimg)
 
 
-def run_of(result: Result) -> "Run":
+def run_of(result: Result) -> Run:
     """The training run in the folder of a finished `train_model`."""
-    from ..store.run import Run
-
     # Beside it may lie one that was stopped and, since its images were renamed, begun again under their new name.
     runs = (Run.open(folder) for folder in Path(result.folder).glob("train-*"))
     return next(run for run in runs if run.is_finished)
 
 
-def tags_of(run: "Run", kimg: float | int | None = None) -> Record:
+def tags_of(run: Run, kimg: float | int | None = None) -> Record:
     """Which model it is: what was trained, on how many images, for how long."""
     config = run.config
     values = {name: getattr(config, name) for name in _SAID_BY_RECORDS}

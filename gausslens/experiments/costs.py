@@ -8,7 +8,10 @@ them by how long finished tasks really took.
 
 from functools import cache
 
+import torch
+
 from ..config import TrainConfig
+from ..nn import build_network
 
 # Of one CPU thread and of a large GPU, on small and on large networks: arithmetic per second, seconds per step.
 _CPU_SPEED, _CPU_OVERHEAD = 2.5e10, 4e-3
@@ -55,10 +58,7 @@ def _count(
     attention: tuple[int, ...] | None,
 ) -> float:
     """Multiplications and additions of a call on one image."""
-    import torch
     from torch.utils.flop_counter import FlopCounterMode
-
-    from ..nn import build_network
 
     with torch.device("meta"):
         built = build_network(
@@ -71,7 +71,6 @@ def _count(
 
 @cache
 def _machine(cpu: bool) -> tuple[float, float]:
-    import torch
 
     if torch.cuda.is_available() and not cpu:
         return _GPU_SPEED, _GPU_OVERHEAD

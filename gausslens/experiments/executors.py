@@ -18,7 +18,11 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from .._kernels.fused import uncompiled
 from ..errors import ConfigError, MissingExtraError
+from ..generation import best_device
 from .task import Task, TaskStore
 
 _SECONDS_BETWEEN_REPORTS = 0.5
@@ -26,8 +30,6 @@ _SECONDS_BETWEEN_REPORTS = 0.5
 
 def default_workers(*, cpu: bool) -> int:
     """One worker for each core, or one for a GPU unless `cpu` leaves it alone."""
-    from ..generation import best_device
-
     if best_device(cpu=cpu).type != "cpu":
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -67,10 +69,6 @@ def run_task(task: Task, folder: Path) -> float:
     Returns:
         The seconds it took.
     """
-    import torch
-
-    from .._kernels.fused import uncompiled
-
     torch.set_num_threads(1)
     try:
         with uncompiled():

@@ -26,7 +26,9 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from ..atomic_files import load_tensors, save_tensors, save_text
 from ..errors import CheckpointError
+from ..generation import best_device
 from ..store.locking import lock
+from ..store.provenance import describe_machine
 from ..store.run import Record as Record
 from .keys import KEYS_OF_0_1
 
@@ -230,9 +232,6 @@ class TaskStore:
 
 def _machine(task: Task) -> Record:
     """Where a task was carried out, by which version of the code."""
-    from ..generation import best_device
-    from ..store.provenance import describe_machine
-
     return describe_machine(best_device(cpu=task.runtime.get("cpu", False)))
 
 

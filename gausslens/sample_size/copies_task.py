@@ -2,9 +2,20 @@
 
 from collections.abc import Iterator
 
+import torch
+
 from ..evaluation.model_tasks import run_of, tags_of
+from ..evaluation.records import of_estimate
+from ..evaluation.references import load_run_images
 from ..experiments.task import Record, Task, TaskContext, task
+from ..generation import best_device
+from ..images import quantize
+from ..measures.intervals import proportion_estimate
+from ..measures.neighbors import nearest
+from ..monitor.probe import Vantage
+from ..monitor.probe_images import Watched
 from ..paper.plan import Plan
+from ..store.run import load_trained
 
 _TIMES = (1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
 _STEPS = 18
@@ -44,18 +55,6 @@ def look_at_copies(context: TaskContext) -> Iterator[Record]:
         rho, gaussian_rmse and memorised_fraction at each snapshot; the last with the number of `copies`. Of the end also
         relative_loss, in units of the Gaussian's, on `train` and on `held_out`.
     """
-    import torch
-
-    from ..evaluation.records import of_estimate
-    from ..evaluation.references import load_run_images
-    from ..generation import best_device
-    from ..images import quantize
-    from ..measures.intervals import proportion_estimate
-    from ..measures.neighbors import nearest
-    from ..monitor.probe import Vantage
-    from ..monitor.probe_images import Watched
-    from ..store.run import load_trained
-
     run, device = run_of(context.inputs[0]), best_device(cpu=context.options.get("cpu", False))
     images, samples = load_run_images(run, data=context.options.get("data")), context.options["samples"]
     watched = Watched(

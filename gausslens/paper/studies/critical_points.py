@@ -7,17 +7,14 @@ trainings, on a logarithmic scale, reaches to the snapshots before and after, an
 them and beyond nobody has looked.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...measures.memorization import MEMORIZED
+from ...measures.transition import Bound, Count, fit_transition
 from ..claims.evidence import Evidence, MissingError, Number
 from ..claims.inference import Real
 from ..claims.window import InWindow
-
-if TYPE_CHECKING:
-    from ...measures.transition import Bound
-    from .onset import Onset
-
+from .onset import Onset, find_onset, over_trainings
 
 _ROUNDING = 1e-9  # of a geometric mean
 
@@ -39,10 +36,8 @@ class Turning(NamedTuple):
     high: float | None
 
 
-def images_needed(evidence: Evidence) -> "Bound | None":
+def images_needed(evidence: Evidence) -> Bound | None:
     """N*, from the shares of copies among samples of networks on several numbers of images; None with fewer than two."""
-    from ...measures.transition import Count, fit_transition
-
     counts = [
         Count(record["n"], record["seed"], round(record["value"] * record["count"]), record["count"])
         for record in evidence.where(quantity="memorised_fraction", denoiser="network").records
@@ -52,8 +47,6 @@ def images_needed(evidence: Evidence) -> "Bound | None":
 
 def closest(evidence: Evidence, few: int) -> Turning | None:
     """τ*, from the distances of the study of time in its window; None if they are not known."""
-    from .onset import over_trainings
-
     gaps = InWindow(evidence, "time")
     try:
         found = _finished([gaps.over(records, "kimg") for records in gaps.studied.where(n=few).seeds()])
@@ -72,10 +65,8 @@ def closest(evidence: Evidence, few: int) -> Turning | None:
     return Turning(lowest, value, low, high)
 
 
-def memorizing_from(evidence: Evidence, few: int) -> "Onset | None":
+def memorizing_from(evidence: Evidence, few: int) -> Onset | None:
     """When copies among samples of networks of few images pass 5 % for good; None without records."""
-    from .onset import find_onset
-
     copies = evidence.where(quantity="memorised_fraction", denoiser="network", n=few)
     shares = [
         {kimg: share.value for kimg, share in of_seed.items()}
@@ -90,7 +81,7 @@ def _finished(trainings: "list[dict[Real, Number]]") -> "list[dict[Real, Number]
     return [training for training in trainings if set(training) == times]
 
 
-def told_needed(bound: "Bound | None") -> str:
+def told_needed(bound: Bound | None) -> str:
     """N* as a sentence, with a space before it; empty if it is not known."""
     if bound is None:
         return ""
@@ -112,7 +103,7 @@ def told_closest(turning: Turning | None, few: int) -> str:
     return f" For N = {few:,} it is least after {each} thousand images{mean}."
 
 
-def told_memorizing(onset: "Onset | None") -> str:
+def told_memorizing(onset: Onset | None) -> str:
     """When copying begins as a sentence, likewise."""
     if onset is None:
         return ""

@@ -2,7 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
+import torch
+
+from ...evaluation.config import MeasureConfig
+from ...evaluation.records import of_similarity
 from ...experiments.task import Record, Result, Task, TaskContext, task
+from ...images import quantize
+from ...measures.agreement import agreement
+from ...noise import draw_noise
 from ..plan import Plan
 
 _CONTROLS = ("multidelta", "gaussian")
@@ -36,14 +43,6 @@ def compare_samples(context: TaskContext) -> Iterator[Record]:
         `denoiser` network, and with `noise` same for multidelta and gaussian. With `noise` itself, what is compared are the
         first network's samples and the noises that they began with, which a network that has learned nothing hands on.
     """
-    import torch
-
-    from ...evaluation.config import MeasureConfig
-    from ...evaluation.records import of_similarity
-    from ...images import quantize
-    from ...measures.agreement import agreement
-    from ...noise import draw_noise
-
     first, second = context.inputs
     tags = in_common(first, second)
     copies = first.arrays["multidelta"], second.arrays["multidelta"]

@@ -11,8 +11,12 @@ Controls do not change while a network is trained; those of its end are measured
 from collections.abc import Iterator
 from typing import Any
 
+from ...evaluation.evaluators import of_samples
 from ...evaluation.model_tasks import subject_of
+from ...evaluation.records import of_curve
 from ...experiments.task import Record, Task, TaskContext, task
+from ...measures.gap import gap
+from ...measures.neighbors import nearest
 from ..plan import Plan
 
 _LEVELS = 10
@@ -51,11 +55,6 @@ def look_at_snapshot(context: TaskContext) -> Iterator[Record]:
     Yields:
         gap_rmse of the network to gaussian, multidelta and gaussian_full, on held-out images; and those of `of_samples`.
     """
-    from ...evaluation.evaluators import of_samples
-    from ...evaluation.records import of_curve
-    from ...measures.gap import gap
-    from ...measures.neighbors import nearest
-
     subject, tags = subject_of(context)
     network = subject.remembering["network"]
     references: dict[str, Any] = {**subject.controls}

@@ -1,16 +1,22 @@
 """What is known of the images themselves, before any model: numbers that claims are measured by."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+from torch import Tensor
+
+from ...data.duplicates import find_duplicates
+from ...data.loading import load_images
+from ...data.splits import Splits
 from ...experiments.task import Record, Task, TaskContext, Work, task
+from ...generation import best_device
+from ...images import as_tensor, dequantize
+from ...measures.intervals import mean_estimate
+from ...measures.neighbors import duplicates
+from ...measures.originals import DUPLICATE_RMSE
 from ..claims.evidence import Evidence
 from ..plan import Plan
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ...data.splits import Splits
 
 LOADING = ("size", "value_range", "skip_broken", "held_out", "split_seed")
 """Fields of a training that say how images are loaded and split."""
@@ -41,25 +47,19 @@ def on_images(plan: Plan, work: Work, options: Mapping[str, Any]) -> Task:
     )
 
 
-def available_images(context: TaskContext) -> "Tensor":
+def available_images(context: TaskContext) -> Tensor:
     """The images that may be trained on, uint8 (n, c, h, w), of a task made by `on_images`."""
     return available_and_held_out(context)[0]
 
 
-def available_and_held_out(context: TaskContext) -> "tuple[Tensor, Tensor]":
+def available_and_held_out(context: TaskContext) -> tuple[Tensor, Tensor]:
     """The images that may be trained on, and those held out, uint8 (n, c, h, w), of a task made by `on_images`."""
-    from ...images import as_tensor
-
     pixels, splits = loaded(context)
     return pixels[as_tensor(splits.named("all"))], pixels[as_tensor(splits.held_out)]
 
 
-def loaded(context: TaskContext) -> "tuple[Tensor, Splits]":
+def loaded(context: TaskContext) -> tuple[Tensor, Splits]:
     """All images, uint8 (n, c, h, w), and how they are split, of a task whose options say so (`LOADING`)."""
-    from ...data.loading import load_images
-    from ...data.splits import Splits
-    from ...images import as_tensor
-
     told: dict[str, Any] = {name: context.options.get(name) for name in LOADING}
     images = load_images(
         context.options["data"],
@@ -78,15 +78,6 @@ def describe_images(context: TaskContext) -> Iterator[Record]:
         `data_rms`, the root mean square of their pixels in [-1, 1], with its interval over images; `dim`, pixels times
         channels; and `duplicates`, how many of them repeat another one, and how many held-out images repeat one of them.
     """
-    import torch
-
-    from ...data.duplicates import find_duplicates
-    from ...generation import best_device
-    from ...images import dequantize
-    from ...measures.intervals import mean_estimate
-    from ...measures.neighbors import duplicates
-    from ...measures.originals import DUPLICATE_RMSE
-
     device = best_device(cpu=context.options.get("cpu", False))
     chosen, unseen = available_and_held_out(context)
     squares = [dequantize(part, torch.float64).square().flatten(1).mean(1) for part in chosen.split(1024)]

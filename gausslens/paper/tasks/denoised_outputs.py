@@ -13,7 +13,13 @@ they are, or nothing but black and white would be left of them at high noise.
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
+from ...denoisers.protocol import evaluating
 from ...experiments.task import Task, TaskContext, task
+from ...images import quantize
+from ...measures.sweep import NoisyInputs, PlacedDenoiser
+from ...noise import draw_order
 from ..plan import Plan
 from .reference_denoisers import COUNTERPARTS, counterparts_of, on_counterparts
 
@@ -59,13 +65,6 @@ def denoised(
 @task("denoise_images", version=1)
 def denoise_images(context: TaskContext) -> None:
     """Denoise, into arrays alone. Options: `inputs`, `pictures`, `denoisers`, and those that `subject_of` reads."""
-    import torch
-
-    from ...denoisers.protocol import evaluating
-    from ...images import quantize
-    from ...measures.sweep import NoisyInputs, PlacedDenoiser
-    from ...noise import draw_order
-
     subject, _, denoisers = counterparts_of(context)
     held_out, seed, count = subject.images.held_out, subject.config.seed, context.options["pictures"]
     chosen = held_out[draw_order(seed, len(held_out))[:count]]

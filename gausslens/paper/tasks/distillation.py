@@ -7,17 +7,24 @@ and the principal components, (s, k, k); `singular_values` and `gains`, the Gaus
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+import torch
+from torch import Tensor
+
+from ...denoisers.adam import BATCH
+from ...denoisers.distillation import distill
+from ...denoisers.gaussian import GaussianDenoiser
+from ...evaluation.context import Inputs, Subject
+from ...evaluation.evaluators import aligned, distilled, half_moments, of_alignment, of_distillation
 from ...evaluation.model_tasks import subject_of
+from ...evaluation.records import of_curve
+from ...evaluation.references import moments_of
 from ...experiments.task import Record, Task, TaskContext, task
+from ...measures.alignment import Alignment
+from ...measures.gap import gap
+from ...noise import karras_sigmas
+from ..directions import as_pictures, signed_like
 from ..plan import Plan
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ...evaluation.context import Inputs, Subject
-    from ...measures.alignment import Alignment
 
 _PICTURED_SIGMA = 4.0
 _PICTURED, _MAPPED = 25, 100  # singular vectors shown as images, and in maps
@@ -66,8 +73,6 @@ def is_large(plan: Plan) -> bool:
 
 def _levels(plan: Plan) -> tuple[float, ...] | None:
     """The noise levels to distil at; None is all ten."""
-    from ...noise import karras_sigmas
-
     return tuple(karras_sigmas(_LEVELS)[list(_SOME_LEVELS)].tolist()) if is_large(plan) else None
 
 
@@ -81,8 +86,6 @@ def distill_model(context: TaskContext) -> Iterator[Record]:
         The records of the measures `distillation` and `alignment`; and `gap_rmse` with `shrunk` False: of the linear map
         from the Gaussian (denoiser linear, `of` what was distilled) and of what was distilled from both.
     """
-    from ...evaluation.evaluators import aligned, distilled, half_moments, of_alignment, of_distillation
-
     subject, tags = subject_of(context)
     names = [name for name in distilled(subject) if name in context.options["denoisers"]]
     sets = [inputs for inputs in subject.inputs if inputs.name in context.options["images"]]
@@ -111,11 +114,6 @@ def distill_by_adam(context: TaskContext) -> Iterator[Record]:
         `weight_error`, from the Gaussian of the same images, and `asymmetry` by `epoch`, with `method` adam; `count` is of
         images, `step_size` Adam's.
     """
-    from ...denoisers.adam import BATCH
-    from ...denoisers.distillation import distill
-    from ...denoisers.gaussian import GaussianDenoiser
-    from ...evaluation.references import moments_of
-
     subject, tags = subject_of(context)
     if subject.calls is None:
         return
@@ -142,15 +140,12 @@ def distill_by_adam(context: TaskContext) -> Iterator[Record]:
                 yield {"quantity": quantity, "value": epoch[quantity], "epoch": int(epoch["epoch"]), **more, **said}
 
 
-def _gaps(subject: "Subject", name: str, inputs: "Inputs") -> Iterator[Record]:
+def _gaps(subject: Subject, name: str, inputs: Inputs) -> Iterator[Record]:
     """Between what was distilled, its linear map and the Gaussian, on the images that it was distilled on.
 
     Yields:
         The records.
     """
-    from ...evaluation.records import of_curve
-    from ...measures.gap import gap
-
     denoiser, gaussian = subject.remembering[name], subject.remembering["gaussian"]
     linear = subject.linear(name, inputs).unshrunk
     for a, b, said in (
@@ -168,12 +163,8 @@ def _gaps(subject: "Subject", name: str, inputs: "Inputs") -> Iterator[Record]:
         yield from of_curve("gap_rmse", curve, on=inputs.name, **said)
 
 
-def _pictures(subject: "Subject", levels: "Sequence[Alignment]") -> "dict[str, Tensor]":
+def _pictures(subject: Subject, levels: Sequence[Alignment]) -> dict[str, Tensor]:
     """The arrays of a task."""
-    import torch
-
-    from ..directions import as_pictures, signed_like
-
     pictured = int((subject.sigmas.log() - torch.tensor(_PICTURED_SIGMA).log()).abs().argmin())
     vectors, components = levels[pictured].left[:, :_PICTURED], subject.moments.eigvecs[:, :_PICTURED]
     return {

@@ -14,8 +14,16 @@ that is orthogonal to it, as that of every posterior mean and of the Gaussian de
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
+from ...denoisers.gaussian import GaussianDenoiser
+from ...denoisers.moments import Moments
+from ...denoisers.multidelta import MultiDeltaDenoiser
 from ...evaluation.model_tasks import subject_of
+from ...evaluation.records import of_curve
 from ...experiments.task import Record, Task, TaskContext, task
+from ...generation import best_device
+from ...measures.gap import gap
 from ..plan import Plan
 from .dataset_stats import available_and_held_out, on_images
 
@@ -43,15 +51,6 @@ def explain_gaussian(context: TaskContext) -> Iterator[Record]:
     Yields:
         The records, on training and on held-out images.
     """
-    import torch
-
-    from ...denoisers.gaussian import GaussianDenoiser
-    from ...denoisers.moments import Moments
-    from ...denoisers.multidelta import MultiDeltaDenoiser
-    from ...evaluation.records import of_curve
-    from ...generation import best_device
-    from ...measures.gap import gap
-
     device = best_device(cpu=context.options.get("cpu", False))
     train, held_out = available_and_held_out(context)
     gaussian = GaussianDenoiser(Moments.fit(train, device=device)).to(device, torch.float32)
@@ -71,9 +70,6 @@ def explain_variance(context: TaskContext) -> Iterator[Record]:
     Yields:
         The records, on training and on held-out images.
     """
-    from ...evaluation.records import of_curve
-    from ...measures.gap import gap
-
     subject, tags = subject_of(context)
     how: dict[str, Any] = {"count": subject.config.count, "seed": subject.config.seed, "device": subject.device}
     for inputs in subject.inputs:

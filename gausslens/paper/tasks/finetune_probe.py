@@ -11,8 +11,14 @@ study's file:
 
 from collections.abc import Iterator
 
+import torch
+
 from ...evaluation.model_tasks import subject_of
+from ...evaluation.records import of_curve
 from ...experiments.task import Record, Task, TaskContext, task
+from ...images import dequantize
+from ...measures.gap import gap
+from ...noise import draw_noise, generator, karras_sigmas
 from ..plan import Plan
 
 QUANTITY = "refined_rmse"
@@ -23,8 +29,6 @@ _STEP_SIZE, _RISE = 2e-4, 5  # of Adam, and the steps over which it rises before
 
 def refined(plan: Plan, model: Task) -> Task:
     """The task that trains a model further at either level; equal for equal arguments."""
-    from ...noise import karras_sigmas
-
     sigmas = tuple(karras_sigmas(10)[list(_PLACES)].tolist())
     calls = len(sigmas) * (3 * _BATCH * _STEPS + (_LOOKS + 1) * plan.count)
     return plan.on_model(refine_at_levels, model, calls=calls, sigmas=sigmas)
@@ -38,13 +42,6 @@ def refine_at_levels(context: TaskContext) -> Iterator[Record]:
         `refined_rmse` of the network from the Gaussian of its training images on held-out ones, after `further` images.
     """
     import copy
-
-    import torch
-
-    from ...evaluation.records import of_curve
-    from ...images import dequantize
-    from ...measures.gap import gap
-    from ...noise import draw_noise, generator
 
     subject, tags = subject_of(context)
     train = next(inputs for inputs in subject.inputs if inputs.name == "train")

@@ -12,19 +12,24 @@ c, h, w); `steered`, for three noises the samples after each of `STEERS`, uint8 
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
+import torch
+from torch import Tensor
+
+from ...denoisers.moments import Moments
+from ...denoisers.protocol import Denoiser
+from ...evaluation.context import Subject
 from ...evaluation.model_tasks import subject_of
+from ...evaluation.records import of_estimate
 from ...experiments.task import Record, Task, TaskContext, task
+from ...images import quantize
+from ...measures.alignment import subspace_overlap
+from ...measures.intervals import mean_estimate
+from ...measures.jacobian import jacobian_spectrum
+from ...noise import draw_noise, karras_sigmas
+from ...sampling import Step, sample
+from ..directions import as_pictures, signed_like
 from ..plan import Plan
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ...denoisers.moments import Moments
-    from ...denoisers.protocol import Denoiser
-    from ...evaluation.context import Subject
-    from ...sampling import Step
 
 STEERS = ("−u₁", "none", "+u₁", "−random", "+random")
 """Where x_t is moved to, in the order of the array `steered`."""
@@ -60,15 +65,6 @@ def follow_jacobians(context: TaskContext) -> Iterator[Record]:
         its controls, at those k after which eigenvalues are told apart; and `steering_response`, how far the sample
         moves, ‖Δx_0‖/‖Δx_t‖, by `direction`, the "first" singular vector or a "random" one.
     """
-    import torch
-
-    from ...evaluation.records import of_estimate
-    from ...images import quantize
-    from ...measures.intervals import mean_estimate
-    from ...noise import draw_noise, karras_sigmas
-    from ...sampling import sample
-    from ..directions import as_pictures
-
     subject, tags = subject_of(context)
     dense, shape, seed = is_dense(subject.dim), subject.images.shape, subject.config.seed
     latents = draw_noise(seed, torch.arange(_DENSE_NOISES if dense else _NOISES), shape, stream="latents")
@@ -110,7 +106,7 @@ def is_dense(dim: int) -> bool:
     return dim <= _DENSE_DIM
 
 
-def singular_vectors(subject: "Subject", name: str, step: "Step") -> "Tensor":
+def singular_vectors(subject: Subject, name: str, step: Step) -> Tensor:
     """The leading left singular vectors of a denoiser's Jacobian where a path has come to.
 
     Args:
@@ -121,8 +117,6 @@ def singular_vectors(subject: "Subject", name: str, step: "Step") -> "Tensor":
     Returns:
         Orthonormal columns, (b, d, m); all d of them for small images.
     """
-    from ...measures.jacobian import jacobian_spectrum
-
     dense = is_dense(subject.dim)
     return jacobian_spectrum(
         *(subject.denoisers[name], step.x, step.sigma, subject.dim if dense else SPARSE_VECTORS),
@@ -132,7 +126,7 @@ def singular_vectors(subject: "Subject", name: str, step: "Step") -> "Tensor":
     ).left
 
 
-def portrait(left: "Tensor", components: "Tensor", shape: tuple[int, ...]) -> "dict[str, Tensor]":
+def portrait(left: Tensor, components: Tensor, shape: tuple[int, ...]) -> dict[str, Tensor]:
     """What a page shows of one Jacobian.
 
     Args:
@@ -143,8 +137,6 @@ def portrait(left: "Tensor", components: "Tensor", shape: tuple[int, ...]) -> "d
     Returns:
         `correlation`, |UᵀU_data|, (k, k), and `vectors`, the first three, uint8 (3, c, h, w).
     """
-    from ..directions import as_pictures, signed_like
-
     kept = min(left.shape[1], components.shape[1], _LARGEST_MAP)
     leading, principal = left[:, :PICTURED], components[:, :PICTURED]
     return {
@@ -153,7 +145,7 @@ def portrait(left: "Tensor", components: "Tensor", shape: tuple[int, ...]) -> "d
     }
 
 
-def separated_cuts(moments: "Moments") -> list[int]:
+def separated_cuts(moments: Moments) -> list[int]:
     """Numbers of leading principal components that are told apart from those that follow.
 
     An eigenvalue λ of N images has a standard error of about λ√(2/N), and the difference of two neighbours √2 times that.
@@ -172,7 +164,7 @@ def separated_cuts(moments: "Moments") -> list[int]:
     return clear or [gaps.index(max(gaps[: _CUTS[-1]])) + 1]
 
 
-def overlaps_at(left: "Tensor", components: "Tensor", cuts: Sequence[int]) -> "dict[int, Tensor]":
+def overlaps_at(left: Tensor, components: Tensor, cuts: Sequence[int]) -> dict[int, Tensor]:
     """The overlap of leading subspaces at each cut.
 
     Args:
@@ -183,16 +175,12 @@ def overlaps_at(left: "Tensor", components: "Tensor", cuts: Sequence[int]) -> "d
     Returns:
         ‖U[:k]ᵀ U_data[:k]‖²/k by k, (b,) each.
     """
-    import torch
-
-    from ...measures.alignment import subspace_overlap
-
     widest = max(cuts)
     curves = torch.stack([subspace_overlap(one[:, :widest], components[:, :widest]) for one in left]).cpu()
     return {k: curves[:, k - 1] for k in cuts}
 
 
-def steer(denoiser: "Denoiser", step: "Step", sigmas: "Tensor", first: "Tensor", *, seed: int = 0) -> "Tensor":
+def steer(denoiser: Denoiser, step: Step, sigmas: Tensor, first: Tensor, *, seed: int = 0) -> Tensor:
     """Samples that go on from x_t and from where it is moved to, by 3σ_t along each direction.
 
     Args:
@@ -205,11 +193,6 @@ def steer(denoiser: "Denoiser", step: "Step", sigmas: "Tensor", first: "Tensor",
     Returns:
         The samples, (b, 5, c, h, w), in the order of `STEERS`.
     """
-    import torch
-
-    from ...noise import draw_noise
-    from ...sampling import sample
-
     x, count = step.x, len(step.x)
     random = draw_noise(seed, torch.arange(count), (x[0].numel(),), stream="steering").to(x)
     u, v = (way.to(x).reshape(x.shape) for way in (first, random / random.norm(dim=1, keepdim=True)))
@@ -219,7 +202,7 @@ def steer(denoiser: "Denoiser", step: "Step", sigmas: "Tensor", first: "Tensor",
     return samples.reshape(starts.shape)
 
 
-def responses(samples: "Tensor", sigma: float) -> "dict[str, Tensor]":
+def responses(samples: Tensor, sigma: float) -> dict[str, Tensor]:
     """‖Δx_0‖/‖Δx_t‖ for the first singular vector and for a random direction, mean of both signs, (b,) each."""
     flat = samples.double().flatten(2).cpu()
     moved = (flat - flat[:, 1:2]).norm(dim=2) / (_DISTANCE * sigma)

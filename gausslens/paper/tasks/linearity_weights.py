@@ -7,7 +7,9 @@ import math
 from collections.abc import Iterator
 
 from ...evaluation.model_tasks import subject_of
+from ...evaluation.records import of_curve
 from ...experiments.task import Record, TaskContext, task
+from ...measures.linearity import linearity
 
 _SQUARES = (0.5, 0.6225, 0.745, 0.8675, 0.99)  # α² as in the paper; the others are held against the first
 
@@ -22,9 +24,6 @@ def vary_weights(context: TaskContext) -> Iterator[Record]:
         `linearity_cosine` and `linearity_nmse` with `alpha`, and `linearity_difference`: the cosine at α² = ½ minus that at
         `alpha`, pair by pair. `on` is held_out, or noise for inputs σ·eps.
     """
-    from ...evaluation.records import of_curve
-    from ...measures.linearity import linearity
-
     subject, tags = subject_of(context)
     (held_out,) = (inputs for inputs in subject.inputs if inputs.name == "held_out")
     how = {"count": subject.config.count, "seed": subject.config.seed, "device": subject.device, **held_out.options}

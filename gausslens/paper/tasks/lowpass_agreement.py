@@ -7,13 +7,15 @@ Gaussian is taken off, noise by noise.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+import torch
+from torch import Tensor
+
+from ...evaluation.records import of_estimate
 from ...experiments.task import Record, Task, TaskContext, task
+from ...images import dequantize
+from ...measures.agreement import agreement
 from ..plan import Plan
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _FIELDS = 8  # a side, at most
 
@@ -40,9 +42,6 @@ def compare_layouts(context: TaskContext) -> Iterator[Record]:
         (samples of different noises) and excess (minus that of the multi-delta denoiser, paired by noise), and for
         multidelta with `noise` same.
     """
-    from ...evaluation.records import of_estimate
-    from ...measures.agreement import agreement
-
     (sampled,) = context.inputs
     said = ("network", "width", "n", "kimg", "seed", "split", "preconditioning")
     tags = {tag: value for tag, value in sampled.records[0].items() if tag in said}
@@ -59,7 +58,7 @@ def compare_layouts(context: TaskContext) -> Iterator[Record]:
         yield {**tags, **of_estimate("agreement_lowpass_correlation", likeness.correlation, **told)}
 
 
-def layout(images: "Tensor") -> "Tensor":
+def layout(images: Tensor) -> Tensor:
     """Means over fields.
 
     Args:
@@ -68,10 +67,7 @@ def layout(images: "Tensor") -> "Tensor":
     Returns:
         Float64 in [-1, 1], (n, c, h', w') with h' = min(8, h/2), and w' alike, but at least 1.
     """
-    import torch
     from torch.nn.functional import adaptive_avg_pool2d
-
-    from ...images import dequantize
 
     fields = [max(1, min(_FIELDS, side // 2)) for side in images.shape[2:]]
     return adaptive_avg_pool2d(dequantize(images, torch.float64), (fields[0], fields[1]))

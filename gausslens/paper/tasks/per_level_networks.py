@@ -12,10 +12,25 @@ first noise `path`, uint8 (s, c, h, w), `vectors`, uint8 (s, 3, c, h, w), and `c
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+import torch
+from torch import Tensor
+
+from ...denoisers.levelwise import LevelwiseDenoiser
+from ...evaluation.config import MeasureConfig
+from ...evaluation.context import Subject
+from ...evaluation.evaluators import take_gap
 from ...evaluation.model_tasks import run_of, tags_of
+from ...evaluation.records import of_estimate
+from ...evaluation.references import load_run_images
 from ...experiments.task import Record, Task, TaskContext, Work, task
+from ...generation import best_device
+from ...images import quantize
+from ...measures.intervals import mean_estimate
+from ...noise import draw_noise
+from ...sampling import Step, sample
+from ...store.run import load_trained
+from ..directions import as_pictures
 from ..plan import Plan
 from .jacobians import (
     ITERATIONS,
@@ -27,12 +42,6 @@ from .jacobians import (
     separated_cuts,
     singular_vectors,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ...evaluation.context import Subject
-    from ...sampling import Step
 
 _DENSE_NOISES, _NOISES = 8, 4
 
@@ -60,8 +69,6 @@ def measure_levels(context: TaskContext) -> Iterator[Record]:
     Yields:
         The records of the measure `gap`.
     """
-    from ...evaluation.evaluators import take_gap
-
     subject, tags = _subject_of(context)
     for record in take_gap(subject):
         yield {**tags, **record}
@@ -75,15 +82,6 @@ def follow_levels(context: TaskContext) -> Iterator[Record]:
         `jacobian_overlap` of the `k` leading left singular vectors with as many principal components at each `sigma`, for
         the network and, at the same inputs, the Gaussian as control.
     """
-    import torch
-
-    from ...evaluation.records import of_estimate
-    from ...images import quantize
-    from ...measures.intervals import mean_estimate
-    from ...noise import draw_noise
-    from ...sampling import sample
-    from ..directions import as_pictures
-
     subject, tags = _subject_of(context)
     dense, shape, seed = is_dense(subject.dim), subject.images.shape, subject.config.seed
     latents = draw_noise(seed, torch.arange(_DENSE_NOISES if dense else _NOISES), shape, stream="latents")
@@ -113,15 +111,8 @@ def follow_levels(context: TaskContext) -> Iterator[Record]:
     )
 
 
-def _subject_of(context: TaskContext) -> "tuple[Subject, Record]":
+def _subject_of(context: TaskContext) -> tuple[Subject, Record]:
     """The stitched networks with their images and references, and the tags of their records."""
-    from ...denoisers.levelwise import LevelwiseDenoiser
-    from ...evaluation.config import MeasureConfig
-    from ...evaluation.context import Subject
-    from ...evaluation.references import load_run_images
-    from ...generation import best_device
-    from ...store.run import load_trained
-
     runs = sorted((run_of(result) for result in context.inputs), key=lambda run: -(run.config.sigma or 0.0))
     device = best_device(cpu=context.options.get("cpu", False))
     sigmas = tuple(run.config.sigma or 0.0 for run in runs)

@@ -8,16 +8,14 @@ linear      the affine map closest to the network, distilled on its training ima
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from torch import nn
+
+from ...evaluation.context import Subject
 from ...evaluation.model_tasks import subject_of
 from ...experiments.task import Record, Task, TaskContext, Work
 from ..plan import Plan
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from ...evaluation.context import Subject
 
 COUNTERPARTS = ("network", "multidelta", "gaussian", "linear")
 """Names of all, in the order of the paper's figures."""
@@ -53,7 +51,7 @@ def on_counterparts(
     return plan.on_model(work, model, *measured, kimg=kimg, denoisers=tuple(denoisers), **options)
 
 
-def counterparts_of(context: TaskContext) -> "tuple[Subject, Record, dict[str, nn.Module]]":
+def counterparts_of(context: TaskContext) -> tuple[Subject, Record, dict[str, nn.Module]]:
     """What a task made by `on_counterparts` works on.
 
     Args:

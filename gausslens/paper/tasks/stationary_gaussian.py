@@ -11,8 +11,18 @@ The task's arrays `first` and `second` are samples of the stationary Gaussians, 
 
 from collections.abc import Iterator, Sequence
 
+import torch
+
+from ...denoisers.gaussian import GaussianDenoiser
+from ...denoisers.stationary import StationaryDenoiser
+from ...evaluation.records import of_similarity
+from ...evaluation.references import moments_of
 from ...experiments.task import Record, Task, TaskContext, task
+from ...generation import best_device, generate
+from ...images import as_tensor
+from ...measures.agreement import agreement
 from ..plan import Plan
+from .agreement import in_common
 from .dataset_stats import LOADING, loaded
 
 _OWN = ("gaussian", "multidelta")
@@ -43,17 +53,6 @@ def compare_with_stationary(context: TaskContext) -> Iterator[Record]:
         of a `reference`: the stationary Gaussian, Gaussian and multi-delta denoiser of its own images, and gaussian_full,
         the Gaussian of all that could have been trained on.
     """
-    import torch
-
-    from ...denoisers.gaussian import GaussianDenoiser
-    from ...denoisers.stationary import StationaryDenoiser
-    from ...evaluation.records import of_similarity
-    from ...evaluation.references import moments_of
-    from ...generation import best_device, generate
-    from ...images import as_tensor
-    from ...measures.agreement import agreement
-    from .agreement import in_common
-
     device = best_device(cpu=context.options.get("cpu", False))
     pixels, splits = loaded(context)
     network = torch.as_tensor(context.inputs[0].arrays["network"])

@@ -2,7 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 
+import torch
+
+from ...denoisers.gaussian import GaussianDenoiser
+from ...denoisers.moments import Moments
+from ...evaluation.records import of_similarity
 from ...experiments.task import Record, Task, TaskContext, task
+from ...generation import best_device, generate
+from ...measures.agreement import agreement
+from ...noise import draw_order
 from ..plan import Plan
 from .dataset_stats import available_images, on_images
 
@@ -38,15 +46,6 @@ def compare_gaussians(context: TaskContext) -> Iterator[Record]:
         agreement_rmse, agreement_nmse, agreement_correlation and agreement_ssim of `denoiser` gaussian with `reference`
         gaussian_full, with `noise` same and shuffled, at each `n`.
     """
-    import torch
-
-    from ...denoisers.gaussian import GaussianDenoiser
-    from ...denoisers.moments import Moments
-    from ...evaluation.records import of_similarity
-    from ...generation import best_device, generate
-    from ...measures.agreement import agreement
-    from ...noise import draw_order
-
     options, device = context.options, best_device(cpu=context.options.get("cpu", False))
     images, sizes = available_images(context), options["sizes"]
 

@@ -11,14 +11,17 @@ dimensions, since the steps that gradient descent needs grow with the ratio of M
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+import torch
+from torch import Tensor
+
+from ...data.loading import load_images
+from ...denoisers.gaussian import GaussianDenoiser
+from ...denoisers.moments import Moments
 from ...experiments.task import Record, Task, TaskContext, task
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..plan import Plan
+from ...images import as_tensor, dequantize
+from ...noise import karras_sigmas
+from ..plan import Plan
 
 _IMAGES = 4096
 _DIM = 64
@@ -28,7 +31,7 @@ _ROUNDING = 1e-10  # of solving for the optimum, as its condition number bounds 
 _READ_WITH = ("size", "value_range", "skip_broken")
 
 
-def theorem_task(plan: "Plan") -> Task:
+def theorem_task(plan: Plan) -> Task:
     """The task that checks the theorem on a plan's images."""
     given = {name: plan.training.get(name) for name in _READ_WITH}
     given = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
@@ -49,10 +52,6 @@ def check_theorem(context: TaskContext) -> Iterator[Record]:
         "gradient descent".
     """
     from torch.nn.functional import adaptive_avg_pool2d
-
-    from ...data.loading import load_images
-    from ...images import as_tensor, dequantize
-    from ...noise import karras_sigmas
 
     values = context.options["value_range"]
     images = load_images(
@@ -77,7 +76,7 @@ def check_theorem(context: TaskContext) -> Iterator[Record]:
             }
 
 
-def residuals(images: "Tensor", sigma: float) -> dict[str, float]:
+def residuals(images: Tensor, sigma: float) -> dict[str, float]:
     """How far the minimum of the denoising loss, and where gradient descent ends, are from the Wiener filter.
 
     Args:
@@ -88,11 +87,6 @@ def residuals(images: "Tensor", sigma: float) -> dict[str, float]:
         √(E‖D(x) − D_G(x)‖²/E‖D_G(x)‖²) over noisy images x, which weighs W and b as they act, for "optimum" and for
         "gradient descent"; without those that float64, or a few seconds, do not suffice for.
     """
-    import torch
-
-    from ...denoisers.gaussian import GaussianDenoiser
-    from ...denoisers.moments import Moments
-
     rows = images.flatten(1)
     dim = rows.shape[1]
     extended = torch.cat([rows, rows.new_ones(len(rows), 1)], dim=1)
@@ -102,11 +96,11 @@ def residuals(images: "Tensor", sigma: float) -> dict[str, float]:
     gaussian = GaussianDenoiser(Moments.fit(images))
     truth = torch.cat([gaussian.weight(sigma), gaussian.bias(sigma)[:, None]], dim=1)
 
-    def size(stacked: "Tensor") -> float:
+    def size(stacked: Tensor) -> float:
         """√E‖Wx + b‖², by M = E x̃x̃ᵀ with x̃ = [x; 1]."""
         return float(((stacked @ M) * stacked).sum().clamp_min(0).sqrt())
 
-    def distance(found: "Tensor") -> float:
+    def distance(found: Tensor) -> float:
         return size(found - truth) / size(truth)
 
     least, *_, greatest = torch.linalg.eigvalsh(M).tolist()

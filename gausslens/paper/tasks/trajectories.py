@@ -12,20 +12,23 @@ counterpart are at every level, from the same noise and, as a control, from diff
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from ...denoisers.protocol import Denoiser
+from ...evaluation.records import of_estimate
 from ...experiments.task import Record, Task, TaskContext, task
+from ...images import quantize
+from ...measures.agreement import agreement
+from ...noise import draw_noise
 from ...report import ImageGrid
+from ...sampling import sample
 from ..plan import Plan
 from ..study import Findings
 from .reference_denoisers import COUNTERPARTS, counterparts_of, on_counterparts
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ...denoisers.protocol import Denoiser
 
 _NOISES = 10
 _LEVELS = 10
@@ -67,13 +70,6 @@ def follow_trajectories(context: TaskContext) -> Iterator[Record]:
     Yields:
         `trajectory_correlation` and `trajectory_rmse` of the network's D(x_t; σ_t) and each counterpart's, at each `sigma`.
     """
-    import torch
-
-    from ...evaluation.records import of_estimate
-    from ...images import quantize
-    from ...measures.agreement import agreement
-    from ...noise import draw_noise
-
     subject, tags, denoisers = counterparts_of(context)
     kept, seed = context.options["noises"], subject.config.seed
     latents = draw_noise(seed, torch.arange(max(kept, subject.config.count)), subject.images.shape, stream="latents")
@@ -94,7 +90,7 @@ def follow_trajectories(context: TaskContext) -> Iterator[Record]:
                     yield {**tags, **of_estimate(f"trajectory_{metric}", getattr(likeness, metric), **said)}
 
 
-def follow(denoiser: "Denoiser", latents: "Tensor", sigmas: "Tensor", *, device: Any = None) -> "Tensor":
+def follow(denoiser: Denoiser, latents: Tensor, sigmas: Tensor, *, device: Any = None) -> Tensor:
     """D(x_t; σ_t) at every level of an Euler path, x_{t+1} = x_t + (σ_{t+1} − σ_t)(x_t − D(x_t; σ_t))/σ_t.
 
     Args:
@@ -106,10 +102,6 @@ def follow(denoiser: "Denoiser", latents: "Tensor", sigmas: "Tensor", *, device:
     Returns:
         The denoised images, float32 (n, s, c, h, w), on the CPU; the last are the samples.
     """
-    import torch
-
-    from ...sampling import sample
-
     seen: list[torch.Tensor] = []
     sample(
         *(denoiser, latents),
