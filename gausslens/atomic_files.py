@@ -35,13 +35,13 @@ def save_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], *,
     target = Path(path)
     header = {"kind": kind, "metadata": json.dumps(metadata)}
     stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    with replacing(target) as temporary:
+    with atomic_replace(target) as temporary:
         save_file(stored, temporary, metadata=header)
 
 
 def save_text(path: str | os.PathLike[str], text: str) -> None:
     """Write text to `path`, atomically; raises `CheckpointError` if the file cannot be written."""
-    with replacing(Path(path)) as temporary:
+    with atomic_replace(Path(path)) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
@@ -79,7 +79,7 @@ def load_tensors(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, 
 
 
 @contextmanager
-def replacing(target: Path) -> Iterator[Path]:
+def atomic_replace(target: Path) -> Iterator[Path]:
     """A temporary file to write, which becomes `target` if all goes well and vanishes if not.
 
     Yields:

@@ -8,7 +8,7 @@ from torch import Tensor
 from .denoisers.protocol import Denoiser
 from .images import quantize
 from .noise import draw_noise
-from .progress import measured
+from .progress import progress_bar
 from .sampling import sample
 
 BATCH = 256
@@ -56,7 +56,7 @@ def generate(
     """
     parts = []
     size = math.ceil(count / math.ceil(count / batch))
-    with measured(float(count), unit="images", label="sampling", enabled=progress) as show:
+    with progress_bar(float(count), unit="images", label="sampling", enabled=progress) as show:
         for start in range(0, count, size):
             indices = torch.arange(start, start + size)
             told = None if labels is None else labels[indices % count]

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ._typing import Images, Int
-from .errors import DataError, told
+from .errors import DataError, one_line
 
 Bounds: TypeAlias = tuple[float, float] | None
 
@@ -89,7 +89,7 @@ def as_tensor(images: Any, name: str = "images") -> Tensor:
             return torch.as_tensor(array)
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"{_LAYOUT}; got {name} of type {type(images).__name__} that is no numeric array: {told(error)}."
+            f"{_LAYOUT}; got {name} of type {type(images).__name__} that is no numeric array: {one_line(error)}."
         ) from None
 
 
@@ -157,7 +157,7 @@ def content_hash(images: Tensor) -> str:
     return digest.hexdigest()
 
 
-def of_known_classes(
+def keep_known_classes(
     images: Tensor, labels: Int[Tensor, "m"], known: Int[Tensor, "n"]
 ) -> tuple[Tensor, Int[Tensor, "k"]]:
     """The images whose class is among those known, with their labels; warns of those that are left out.

@@ -31,7 +31,7 @@ def track(items: Iterable[T], *, total: int | None = None, label: str = "", enab
 
 
 @contextmanager
-def measured(
+def progress_bar(
     total: float | int, *, done: float | int = 0, unit: str = "", label: str = "", enabled: bool = False
 ) -> Iterator[Callable[[float, str], None]]:
     """A progress bar, if `enabled`, for work that is measured rather than counted.

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 from ..data.groups import with_shared_groups
 from ..data.loading import ImageSet, load_images
-from ..denoisers.protocol import call, evaluating, placement
-from ..errors import CheckpointError, ConfigError, DataError, GausslensError, told
-from ..evaluation.cached_denoiser import Remembering
+from ..denoisers.protocol import call, eval_mode, placement
+from ..errors import CheckpointError, ConfigError, DataError, GausslensError, one_line
+from ..evaluation.cached_denoiser import CachedDenoiser
 from ..evaluation.references import RunImages, gaussian_denoiser, load_run_images, multidelta_denoiser
-from ..images import Bounds, as_bytes, as_tensor, content_hash, dequantize, of_known_classes
+from ..images import Bounds, as_bytes, as_tensor, content_hash, dequantize, keep_known_classes
 from ..measures.neighbors import duplicates
 from ..measures.originals import DUPLICATE_RMSE
-from ..nn.acceleration import hastened
+from ..nn.acceleration import for_inference
 from ..noise import as_sigmas, draw_noise, karras_sigmas
 from ..store.run import Run
 from ..zoo.loading import load_model
@@ -163,12 +163,12 @@ class Auditee:
     @cached_property
     def remembering(self) -> dict[str, nn.Module]:
         """The same, each of which computes an answer once."""
-        return {name: Remembering(denoiser) for name, denoiser in self.denoisers.items()}
+        return {name: CachedDenoiser(denoiser) for name, denoiser in self.denoisers.items()}
 
     @cached_property
     def fast_network(self) -> nn.Module:
         """The model's denoiser for calls that are many and need few digits."""
-        return hastened(self.network, self.device)
+        return for_inference(self.network, self.device)
 
     @cached_property
     def features(self) -> FeatureNetwork | None:
@@ -209,14 +209,14 @@ class Auditee:
         sigma = float(self.sigmas[len(self.sigmas) // 2])
         x = clean + sigma * draw_noise(0, torch.arange(len(clean)), self.images.shape, stream="first answers")
         try:
-            with evaluating(self.network):
+            with eval_mode(self.network):
                 return call(self.network, x.to(self.device), sigma, None if labels is None else labels[few])
         except GausslensError:
             raise
         except Exception as error:  # whatever the model's own code raises
             raise CheckpointError(
                 f"the model {self.model.source} fails on noisy images of shape {self.images.shape}"
-                f"{'' if labels is None else ' with labels'}: {told(error)}. It must take "
+                f"{'' if labels is None else ' with labels'}: {one_line(error)}. It must take "
                 f"D(x, sigma{'' if labels is None else ', labels'}), x of that shape."
             ) from error
 
@@ -315,7 +315,7 @@ def fit(model: Model, images: RunImages, config: AuditConfig, *, trial: bool = F
         DataError: if shapes or labels do not fit, or the images are too few or not held out.
     """
     if images.train_labels is not None and images.held_out_labels is not None:
-        unseen, classes = of_known_classes(as_tensor(images.held_out), images.held_out_labels, images.train_labels)
+        unseen, classes = keep_known_classes(as_tensor(images.held_out), images.held_out_labels, images.train_labels)
         left = len(unseen) if len(unseen) >= _FEWEST_HELD_OUT or len(unseen) == len(images.held_out) else 0
         kept = torch.isin(images.held_out_labels, images.train_labels) if images.held_out_groups is not None else None
         groups = None if kept is None or images.held_out_groups is None else images.held_out_groups[kept][:left]

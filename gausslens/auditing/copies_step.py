@@ -11,7 +11,7 @@ from ..generation import BATCH
 from ..images import quantize
 from ..measures.intervals import proportion_estimate
 from ..noise import draw_noise, karras_sigmas
-from ..progress import measured
+from ..progress import progress_bar
 from ..sampling import sample
 from ..store.run import Record
 from .auditee import Auditee
@@ -47,7 +47,7 @@ def generate_samples(
     known = who.classes
     sigmas = karras_sigmas(who.config.steps, *who.sigma_range)
     parts = []
-    with measured(float(stop - start), unit="images", label="sampling", enabled=progress) as show:
+    with progress_bar(float(stop - start), unit="images", label="sampling", enabled=progress) as show:
         for first in range(start, stop, BATCH):
             # All batches have one size, for which a GPU's work is recorded; the images too many are cut off.
             indices = torch.arange(first, first + min(BATCH, who.sample_count))

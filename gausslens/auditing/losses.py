@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from .._typing import Bool, Float, Images, Int, Sigmas
-from ..denoisers.protocol import Denoiser, call, evaluating, in_batches, placement
+from ..denoisers.protocol import Denoiser, call, eval_mode, in_batches, placement
 from ..errors import ConfigError, DataError
 from ..images import Bounds, check_labels, dequantize, gather
 from ..measures.intervals import Estimate, mean_estimate, mean_interval, ratio_interval
@@ -223,7 +223,7 @@ def measure_losses(
     baseline = Baseline(*halves)
     size = batch_size or max(16, min(1024, _BATCH_NUMBERS // dim))
     results = []
-    with evaluating(*denoisers.values()):
+    with eval_mode(*denoisers.values()):
         for part in parts:
 
             def work(start: int, stop: int, part: _Part = part) -> tuple[Tensor, Tensor, Tensor]:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from .._typing import Float, Images, Sigmas
-from ..denoisers.protocol import Denoiser, call, evaluating, in_batches, placement
+from ..denoisers.protocol import Denoiser, call, eval_mode, in_batches, placement
 from ..errors import ConfigError
 from ..images import Bounds, check_labels, dequantize, gather
 from ..measures.intervals import Estimate, ratio_interval
@@ -144,7 +144,7 @@ def check_foreignness(
         return Foreignness(None, None, None)
     place, dtype = placement(denoiser, clean, device)
 
-    with evaluating(denoiser):
+    with eval_mode(denoiser):
         as_given, *others = _losses(denoiser, clean, of_class, ways, levels, noises, seed, place, dtype)
     # A memoriser's loss can be nothing at all; a millionth of the variance is as good as that.
     nothing = _NOTHING * spread**2

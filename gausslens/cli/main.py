@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import gausslens
 
 from ..errors import ConfigError, DataError, GausslensError
-from .parsing import as_typed, parse, refuse
+from .parsing import as_typed, parse, usage_error
 
 _VERBS = {  # its module, and what it does
     "train": ("train", "train a denoiser on a set of images"),
@@ -103,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")
     try:
         with _ending_on_sigterm(), _plain_warnings():
-            code = _obey(words)
+            code = _dispatch(words)
             sys.stdout.flush()
     except (KeyboardInterrupt, _Terminated) as stopped:
         print(f"\ngausslens: {str(stopped) or _STOPPED}", file=sys.stderr)
@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _obey(words: list[str]) -> int:
+def _dispatch(words: list[str]) -> int:
     early = [word for word in words[:1] if word == "--debug"]  # it may also stand before the verb
     verb, rest = words[len(early) :][:1], words[len(early) + 1 :]
     if verb in (["-h"], ["--help"]):
@@ -132,12 +132,12 @@ def _obey(words: list[str]) -> int:
     elif verb == ["--version"]:
         print(f"gausslens {gausslens.__version__}")
     elif not verb or verb[0] not in _VERBS:
-        refuse("gausslens", f"expected a verb, one of {', '.join(_VERBS)}; got {verb[0] if verb else 'none'}")
+        usage_error("gausslens", f"expected a verb, one of {', '.join(_VERBS)}; got {verb[0] if verb else 'none'}")
     else:
         module = import_module(f".{_VERBS[verb[0]][0]}", __package__)
         program = f"gausslens {verb[0]}"
         options, how = parse(module.Options, [*rest, *early], program=program, description=module.DESCRIPTION)
-        return module.perform(options, how) or 0
+        return module.run(options, how) or 0
     return 0
 
 

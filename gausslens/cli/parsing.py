@@ -14,7 +14,7 @@ from dataclasses import MISSING, dataclass, fields
 from types import NoneType, UnionType
 from typing import Any, Generic, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from . import Manner
+from . import GlobalOptions
 
 T = TypeVar("T")
 
@@ -27,10 +27,10 @@ class _Command(Generic[T]):
     """All options of a verb."""
 
     what: T
-    how: Manner
+    how: GlobalOptions
 
 
-def parse(kind: type[T], words: Sequence[str], *, program: str, description: str) -> tuple[T, Manner]:
+def parse(kind: type[T], words: Sequence[str], *, program: str, description: str) -> tuple[T, GlobalOptions]:
     """Read the options of a verb.
 
     Args:
@@ -67,7 +67,7 @@ def parse(kind: type[T], words: Sequence[str], *, program: str, description: str
             )
     except SystemExit as end:
         if end.code:
-            refuse(program, as_typed(_sentence(complaint.getvalue(), program), kind))
+            usage_error(program, as_typed(_sentence(complaint.getvalue(), program), kind))
         raise
     return command.what, command.how
 
@@ -84,7 +84,7 @@ def _placed(words: Sequence[str], kind: type[Any]) -> list[str]:
     return list(words)
 
 
-def refuse(program: str, message: str) -> NoReturn:
+def usage_error(program: str, message: str) -> NoReturn:
     """End with one line on what is wrong with the words, and exit code 2."""
     stop = "" if message.endswith((".", "?")) else "."
     print(f"{program}: {message}{stop} See {program} --help.", file=sys.stderr)

@@ -204,10 +204,10 @@ def fit_by_adam(
     rate = published_learning_rate(sigma) if learning_rate is None else learning_rate
     dtype = torch.promote_types(teacher.dtype, torch.float32)
     fit, history = fit_adam(batches, gaussian_weight.to(dtype), rate)
-    return LevelFit(fit, fit, unexplained(teacher, pixels, sigma, fit, stream="fresh noise"), history=history)
+    return LevelFit(fit, fit, unexplained_variance(teacher, pixels, sigma, fit, stream="fresh noise"), history=history)
 
 
-def unexplained(teacher: Teacher, pixels: Tensor, sigma: float, fit: Affine, *, stream: str) -> float:
+def unexplained_variance(teacher: Teacher, pixels: Tensor, sigma: float, fit: Affine, *, stream: str) -> float:
     """FVU = E‖D − Wx − b‖² / Var D on noise that no fit has seen; 0 for a constant D, which b explains."""
     index = torch.arange(min(10 * len(pixels), _EVALUATION_CALLS))
     image = draw_order(teacher.seed, len(pixels), stream=stream)[index % len(pixels)]

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .._kernels.cuda_graphs import Later, Replay, recorded
+from .._kernels.cuda_graphs import Later, Replay, try_capture
 from .._kernels.logits import TOLERANCE, Queries, exact_logits, repair
 from .._kernels.softmax import RunningSoftmax
 from .._kernels.tiles import ImageTile, kind_of
@@ -192,7 +192,7 @@ class MultiDeltaDenoiser(nn.Module):
                 self._replay = replay = None
                 torch.cuda.empty_cache()  # a recording has memory of its own, which it needs now
                 self._mean_and_overflow(queries.rows, queries.sigma)
-                self._replay = replay = recorded(self._mean_and_overflow, queries.rows, queries.sigma)
+                self._replay = replay = try_capture(self._mean_and_overflow, queries.rows, queries.sigma)
             self._asked = None if self._asked == shape else shape
         if is_static and replay is not None and replay.shapes[0] == shape:
             mean, overflow = replay(queries.rows, queries.sigma)

@@ -132,7 +132,7 @@ def range_of(denoiser: Any) -> tuple[float, float]:
 
 
 @contextmanager
-def evaluating(*denoisers: Any, gradients: bool = False) -> Iterator[None]:
+def eval_mode(*denoisers: Any, gradients: bool = False) -> Iterator[None]:
     """Put modules in eval mode and gradients off, or on if asked for; restore both afterwards."""
     modules = [m for denoiser in denoisers if isinstance(denoiser, nn.Module) for m in denoiser.modules()]
     training = [module for module in modules if module.training]

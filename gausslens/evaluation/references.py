@@ -23,7 +23,7 @@ from ..denoisers.multidelta import MultiDeltaDenoiser
 from ..denoisers.per_class import PerClassDenoiser
 from ..denoisers.preconditioned import Preconditioned
 from ..errors import ConfigError, DataError
-from ..images import Bounds, as_tensor, of_known_classes
+from ..images import Bounds, as_tensor, keep_known_classes
 from ..noise import karras_sigmas
 from ..store.run import Run
 
@@ -115,7 +115,7 @@ def load_run_images(run: Run, *, data: str | os.PathLike[str] | None = None, pro
         train_labels = None if train_labels is None else train_labels.repeat(2)
     held_out_labels = None
     if labels is not None and train_labels is not None:
-        rest, held_out_labels = of_known_classes(rest, labels[rest], train_labels)
+        rest, held_out_labels = keep_known_classes(rest, labels[rest], train_labels)
     groups = None if images.groups is None else as_tensor(images.groups)
     return RunImages(
         train,

@@ -49,7 +49,7 @@ def make_executor(on: str, workers: int) -> Executor:
         ConfigError: if there is no executor of this name.
     """
     if on == "here":
-        return HereExecutor()
+        return SerialExecutor()
     if on == "pool":
         # Not forked: a copy of a process that has used torch's threads can hang.
         context = multiprocessing.get_context("spawn")
@@ -120,7 +120,7 @@ def _or_leave(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         os._exit(leaving.code if isinstance(leaving.code, int) else 1)
 
 
-class HereExecutor(Executor):
+class SerialExecutor(Executor):
     """Runs each piece of work at once, in this process."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:

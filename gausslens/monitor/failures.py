@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import GausslensError, is_short_of_memory, told
+from ..errors import GausslensError, is_short_of_memory, one_line
 
 _LOGGER = logging.getLogger("gausslens")  # no warning: where warnings are errors, it would end the main work
 
@@ -70,5 +70,5 @@ def _reason(error: Exception) -> str:
     if isinstance(error, GausslensError):
         return str(error).rstrip(". ")
     if is_short_of_memory(error):
-        return f"memory does not suffice ({told(error)})"
-    return told(error)
+        return f"memory does not suffice ({one_line(error)})"
+    return one_line(error)

@@ -12,7 +12,7 @@ _PLANNED = 0.8  # of the share: what takes longer than it did before must fit in
 _ADVANCE = 4.0  # times its share side work may have taken so far, where it is known that the main work will go on
 
 
-class TimeShare:
+class OverheadBudget:
     """The time of side work, which is done in between, and of the main work around it.
 
     Args:

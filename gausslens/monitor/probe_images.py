@@ -8,13 +8,13 @@ from torch import Tensor
 
 from .._typing import Images
 from ..errors import DataError
-from ..images import Bounds, check_labels, gather, of_known_classes
+from ..images import Bounds, check_labels, gather, keep_known_classes
 
 _SPEED = {"cpu": 1e10, "cuda": 1e12}  # arithmetic per second, to guess what preparing takes
 
 
 @dataclass(frozen=True)
-class Watched:
+class ProbeImages:
     """The images that a network is looked at with.
 
     Attributes:
@@ -36,7 +36,7 @@ class Watched:
     @classmethod
     def gathered(
         cls, train: Images, held_out: Images | None, labels: Any, held_out_labels: Any, groups: Any, bounds: Bounds
-    ) -> "Watched":
+    ) -> "ProbeImages":
         """Images and labels of any source, checked to fit; held-out images of unknown classes are left out.
 
         Args:
@@ -68,7 +68,7 @@ class Watched:
         of_unseen = None
         if of_known is not None and unseen is not None:
             of_unseen = check_labels(held_out_labels, len(unseen), "held_out_labels")
-            unseen, of_unseen = of_known_classes(unseen, of_unseen, of_known)
+            unseen, of_unseen = keep_known_classes(unseen, of_unseen, of_known)
             if not len(unseen):
                 unseen, of_unseen = None, None
         together = None if groups is None else check_labels(groups, len(known), "groups")

@@ -6,13 +6,13 @@ from typing import Any
 
 from ..measures.intervals import proportion_estimate
 from ..measures.memorization import MEMORIZED
-from .events import NEARER_MULTIDELTA, Mark, closest_to_gaussian, recommended, wanted
+from .events import NEARER_MULTIDELTA, Event, closest_to_gaussian, recommended_probe, steps_to_keep
 from .failures import Failure
-from .overhead import TimeShare
-from .probe import Look
+from .overhead import OverheadBudget
+from .probe import ProbeResult
 
 
-def describe(looks: Sequence[Look], memorizing: Mark | None) -> dict[str, Any]:
+def describe(looks: Sequence[ProbeResult], memorizing: Event | None) -> dict[str, Any]:
     """The numbers of the last look, by name.
 
     Args:
@@ -22,7 +22,7 @@ def describe(looks: Sequence[Look], memorizing: Mark | None) -> dict[str, Any]:
     Returns:
         What `GeneralizationMonitor.look` promises.
     """
-    look, steps = looks[-1], wanted(looks, memorizing)
+    look, steps = looks[-1], steps_to_keep(looks, memorizing)
     estimates = {
         "rho": look.rho,
         "gaussian_rmse": look.gaussian,
@@ -40,9 +40,9 @@ def describe(looks: Sequence[Look], memorizing: Mark | None) -> dict[str, Any]:
 
 
 def summarize(
-    looks: Sequence[Look],
-    memorizing: Mark | None,
-    time: TimeShare,
+    looks: Sequence[ProbeResult],
+    memorizing: Event | None,
+    time: OverheadBudget,
     *,
     is_last: bool,
     failure: Failure | None,
@@ -61,7 +61,7 @@ def summarize(
     Returns:
         A few sentences.
     """
-    closest, best, last = closest_to_gaussian(looks), recommended(looks, memorizing), looks[-1]
+    closest, best, last = closest_to_gaussian(looks), recommended_probe(looks, memorizing), looks[-1]
     assert closest is not None
     assert best is not None
     sure = "" if closest.settled else ", so far"
@@ -86,7 +86,7 @@ def summarize(
     return " ".join(words)
 
 
-def explain_no_look(time: TimeShare, seconds: float, failure: Failure | None, unit: str) -> str:
+def explain_no_look(time: OverheadBudget, seconds: float, failure: Failure | None, unit: str) -> str:
     """Why no look was taken.
 
     Args:
@@ -110,5 +110,5 @@ def explain_no_look(time: TimeShare, seconds: float, failure: Failure | None, un
     )
 
 
-def _between(mark: Mark) -> str:
+def _between(mark: Event) -> str:
     return f"between {mark.earliest:g} and {mark.latest:g}"

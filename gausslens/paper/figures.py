@@ -117,12 +117,12 @@ def trainings_behind(evidence: Evidence) -> str:
     return told + (" (of one, intervals are over images alone, and narrow for it)" if told.startswith("1 to") else "")
 
 
-def drawn(*series: Series) -> tuple[Series, ...]:
+def non_empty_series(*series: Series) -> tuple[Series, ...]:
     """Those lines that have points."""
     return tuple(one for one in series if len(one.x))
 
 
-def shown(*figures: Any) -> list[Any]:
+def non_empty_figures(*figures: Any) -> list[Any]:
     """Those figures that have something to show: at least one point or picture."""
     return [figure for figure in figures if figure is not None and getattr(figure, "series", True) != ()]
 

@@ -40,7 +40,7 @@ class Scale:
         return _log_ticks(self.low, self.high) if self.log else _linear_ticks(self.low, self.high)
 
 
-def fitted(values: NDArray[np.float64], start: float, end: float, *, log: bool = False) -> Scale:
+def fit_scale(values: NDArray[np.float64], start: float, end: float, *, log: bool = False) -> Scale:
     """A scale on which all values have a place, with a little room at both ends.
 
     Args:

@@ -36,7 +36,7 @@ def data_uri(content: bytes, kind: str) -> str:
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def blurred(images: NDArray[Any]) -> NDArray[np.uint8]:
+def blur(images: NDArray[Any]) -> NDArray[np.uint8]:
     """Means over at most 4 x 4 blocks in place of pixels.
 
     Every block has at least 4 x 4 pixels where the image has as many, and its pixels all hold its mean, so that no more
@@ -61,7 +61,7 @@ def blurred(images: NDArray[Any]) -> NDArray[np.uint8]:
     return blocky
 
 
-def coloured(values: NDArray[Any], low: Real, high: Real, colours: tuple[str, ...]) -> NDArray[np.uint8]:
+def colorize(values: NDArray[Any], low: Real, high: Real, colours: tuple[str, ...]) -> NDArray[np.uint8]:
     """A matrix as an image.
 
     Args:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from .figures import Axis, CurveFigure, HeatMap, Series, Threshold
 from .palette import look, scale
-from .spreadsheets import rounded
+from .spreadsheets import round_values
 
 _INK = "#222222"
 _FAINT = "#DDDDDD"
@@ -74,7 +74,7 @@ def heat_plots(figure: HeatMap) -> list[dict[str, Any]]:
             "data": [trace | {"z": [[_number(value) for value in row] for row in matrix]}],
             "layout": layout,
         }
-        for matrix in rounded(figure)
+        for matrix in round_values(figure)
     ]
 
 

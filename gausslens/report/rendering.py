@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..errors import ConfigError
 from .figures import CurveFigure, Figure, HeatMap, ImageGrid, NoiseSlider, Real
-from .pages import Images, Page, discreet
+from .pages import Images, Page, redact
 from .palette import scale
 from .pictures import data_uri, jpeg, png
 from .plots import curve_plot, heat_plots
@@ -61,7 +61,7 @@ def render(page: Page, *, images: Images = "shown") -> str:
     Raises:
         ConfigError: if the images do not fit into it.
     """
-    told = discreet(page, images)
+    told = redact(page, images)
     for encoding in _ENCODINGS:
         text = _filled(told, images, encoding).encode("utf-8", "replace").decode()  # file names may hold anything
         if len(text.encode()) < LARGEST:

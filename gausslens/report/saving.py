@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 from ..errors import CheckpointError
-from .drawings import drawing
-from .pages import Images, Page, discreet
+from .drawings import draw_svg
+from .pages import Images, Page, redact
 from .rendering import anchor, render
 
 
@@ -21,8 +21,8 @@ def render_svgs(page: Page, *, images: Images = "shown") -> dict[str, str]:
         have none.
     """
     drawn = {
-        f"{number:02d}-{anchor(figure.title)}.svg": drawing(figure)
-        for number, figure in enumerate(discreet(page, images).figures, 1)
+        f"{number:02d}-{anchor(figure.title)}.svg": draw_svg(figure)
+        for number, figure in enumerate(redact(page, images).figures, 1)
     }
     return {name: text for name, text in drawn.items() if text is not None}
 

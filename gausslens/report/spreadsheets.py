@@ -35,7 +35,7 @@ def as_csv(figure: Figure) -> str | None:
     return text.getvalue()
 
 
-def rounded(figure: HeatMap) -> list[list[list[float]]]:
+def round_values(figure: HeatMap) -> list[list[list[float]]]:
     """The values of a heat-map as drawn and as written: to a thousandth of the colour range, or the next finer decimal."""
     decimals = 3 - math.floor(math.log10(figure.high - figure.low))
     values: list[list[list[float]]] = figure.values.astype(np.float64).round(decimals).tolist()
@@ -59,7 +59,7 @@ def _(figure: CurveFigure) -> Iterator[Iterable[Any]]:
 @_lines.register
 def _(figure: HeatMap) -> Iterator[Iterable[Any]]:
     yield ("panel", figure.y_label, *(f"{figure.x_label} {column + 1}" for column in range(figure.values.shape[2])))
-    for panel, matrix in zip(figure.panels, rounded(figure), strict=True):
+    for panel, matrix in zip(figure.panels, round_values(figure), strict=True):
         for index, row in enumerate(matrix):
             yield (panel, index + 1, *row)
 

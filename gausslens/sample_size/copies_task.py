@@ -12,8 +12,8 @@ from ..generation import best_device
 from ..images import quantize
 from ..measures.intervals import proportion_estimate
 from ..measures.neighbors import nearest
-from ..monitor.probe import Vantage
-from ..monitor.probe_images import Watched
+from ..monitor.probe import Probe
+from ..monitor.probe_images import ProbeImages
 from ..paper.plan import Plan
 from ..store.run import load_trained
 
@@ -28,7 +28,7 @@ def times(plan: Plan) -> tuple[float, ...]:
     return (*(float(f"{share * plan.kimg:.3g}") for share in _TIMES), plan.kimg)
 
 
-def looked_at(plan: Plan, n: int, seed: int, samples: int) -> Task:
+def copies_task(plan: Plan, n: int, seed: int, samples: int) -> Task:
     """The task that looks at a network; it needs the one that trains it.
 
     Args:
@@ -57,10 +57,10 @@ def look_at_copies(context: TaskContext) -> Iterator[Record]:
     """
     run, device = run_of(context.inputs[0]), best_device(cpu=context.options.get("cpu", False))
     images, samples = load_run_images(run, data=context.options.get("data")), context.options["samples"]
-    watched = Watched(
+    watched = ProbeImages(
         images.train, images.held_out, images.train_labels, images.held_out_labels, (-1.0, 1.0), images.train_groups
     )
-    vantage = Vantage(
+    vantage = Probe(
         *(watched,),
         sigmas=None,
         count=_COUNT,

@@ -34,7 +34,7 @@ from ..store.invocation import typed_command, typed_options
 from ..store.provenance import describe_machine
 from ..store.run import Record, Run
 from .config import HowManyConfig
-from .copies_task import looked_at
+from .copies_task import copies_task
 from .summary import Answer, make_page
 
 VERSION = 1
@@ -84,7 +84,7 @@ class Question:
 
     def task(self, n: int, seed: int) -> Task:
         """The look at one network."""
-        return looked_at(self.plan, n, seed, self.config.samples)
+        return copies_task(self.plan, n, seed, self.config.samples)
 
     def first_round(self) -> list[tuple[int, int]]:
         """One network of each size: number of images and seed, the ends first."""

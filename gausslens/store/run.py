@@ -27,7 +27,7 @@ from torch import Tensor
 from ..atomic_files import save_text
 from ..config import TrainConfig
 from ..denoisers.preconditioned import Preconditioned
-from ..errors import CheckpointError, ConfigError, told
+from ..errors import CheckpointError, ConfigError, one_line
 from .locking import lock
 from .weights import load_snapshot, read_weights, save_denoiser
 
@@ -137,7 +137,7 @@ class Run:
         try:
             return TrainConfig(**self.settings)
         except (TypeError, ConfigError) as error:  # settings that are missing, of other types, or impossible
-            raise CheckpointError(f"{self.path / 'config.json'} is not a training run's: {told(error)}.") from None
+            raise CheckpointError(f"{self.path / 'config.json'} is not a training run's: {one_line(error)}.") from None
 
     @property
     def manifest(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..atomic_files import load_tensors, save_tensors
 from ..config import TrainConfig
 from ..denoisers.preconditioned import Preconditioned
-from ..errors import CheckpointError, told
+from ..errors import CheckpointError, one_line
 from ..nn import build_network
 
 _KIND = "gausslens snapshot"
@@ -81,7 +81,7 @@ def load_snapshot(path: Path, *, ema: bool = True, device: torch.device | str | 
         denoiser.load_state_dict(weights)
     except Exception as error:  # a description can be wrong in every way
         raise CheckpointError(
-            f"the weights in {path} do not fit the network they name: {told(error)}. "
+            f"the weights in {path} do not fit the network they name: {one_line(error)}. "
             "Use the version of gausslens that wrote it."
         ) from None
     denoiser.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # convolutions are faster so

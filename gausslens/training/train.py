@@ -23,11 +23,11 @@ from ..data.groups import with_groups
 from ..data.loading import ImageSet, load_images
 from ..data.manifests import manifest
 from ..data.splits import Splits
-from ..errors import ConfigError, DataError, MemoryShortError, MissingExtraError, is_short_of_memory
+from ..errors import ConfigError, DataError, MissingExtraError, OutOfMemoryError, is_short_of_memory
 from ..generation import best_device
 from ..images import as_tensor
 from ..nn import build_network, default_options
-from ..nn.acceleration import fitting_threads
+from ..nn.acceleration import limit_threads
 from ..store.run import Run
 from .batches import TrainingData
 from .monitored import REPORT
@@ -90,7 +90,7 @@ def train(config: TrainConfig, *, progress: bool = False, report: Callable[[floa
     with (
         run.locked() if writes else nullcontext(),
         torch.random.fork_rng(gpus),
-        fitting_threads(accelerator.device, numbers),
+        limit_threads(accelerator.device, numbers),
         _clear_about_memory(config),
     ):
         finished = {config.recipe.kimg, *config.snapshots} <= set(run.snapshots)
@@ -256,7 +256,7 @@ def _clear_about_memory(config: TrainConfig) -> Iterator[None]:
     except (RuntimeError, MemoryError) as error:
         if not is_short_of_memory(error):
             raise
-        raise MemoryShortError(
+        raise OutOfMemoryError(
             f"memory does not suffice for {config.network} with a batch of {config.batch} images: "
             "use a smaller batch or width, or more devices; what was saved is kept."
         ) from error

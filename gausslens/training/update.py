@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._kernels.cuda_graphs import Replay, recorded
+from .._kernels.cuda_graphs import Replay, try_capture
 from ..config import TrainConfig
 from ..denoisers.preconditioned import Preconditioned
 from .batches import Batch
@@ -83,7 +83,7 @@ class WeightUpdate:
         parts = (batch.x0, batch.sigma, batch.eps, batch.labels, batch.augment)
         inputs = [part for part in parts if part is not None]
         if self._to_record == 0:
-            self._replay, self._to_record = recorded(self._step, *inputs), None
+            self._replay, self._to_record = try_capture(self._step, *inputs), None
         elif self._to_record is not None:
             self._to_record -= 1
         if self._replay is not None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from .._typing import Float
 from ..config import TrainConfig
 from ..denoisers.preconditioned import Preconditioned
-from ..denoisers.protocol import evaluating, in_batches
+from ..denoisers.protocol import eval_mode, in_batches
 from ..images import dequantize
 from ..noise import draw_noise
 from .objective import loss_weights, noise_levels, squared_errors
@@ -54,5 +54,5 @@ def denoising_losses(
             denoised = denoiser(x0 + sigma[:, None, None, None] * eps, sigma, *told)
         return (loss_weights(config, denoiser, sigma) * squared_errors(denoised, x0)).cpu()
 
-    with evaluating(denoiser):
+    with eval_mode(denoiser):
         return torch.cat(list(in_batches(losses, len(images), _AT_ONCE)))

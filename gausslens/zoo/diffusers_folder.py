@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ..denoisers.preconditioned import Preconditioned
 from ..denoisers.schedules import Discrete, LinearFlow
-from ..errors import CheckpointError, DataError, MissingExtraError, told
+from ..errors import CheckpointError, DataError, MissingExtraError, one_line
 from .diffusers_weights import check_weights
 from .json_files import read_object
 from .latents import LatentSpace
@@ -120,7 +120,7 @@ def load_diffusers(folder: Path, *, device: torch.device | str | None = None) ->
         except CheckpointError:
             raise
         except Exception as error:  # settings of other types and ranges raise errors of many kinds
-            raise CheckpointError(f"the settings in {folder} make no denoiser: {told(error)}.") from error
+            raise CheckpointError(f"the settings in {folder} make no denoiser: {one_line(error)}.") from error
     edm = isinstance(denoiser, Preconditioned)
     return Model(
         denoiser.requires_grad_(False).eval(),
@@ -216,7 +216,7 @@ def _scheduler(diffusers: Any, folder: Path) -> Any:
     try:
         return kind.from_config(settings)
     except Exception as error:  # settings that do not fit raise errors of many kinds
-        raise CheckpointError(f"the scheduler in {folder} cannot be made: {told(error)}.") from error
+        raise CheckpointError(f"the scheduler in {folder} cannot be made: {one_line(error)}.") from error
 
 
 def _load(diffusers: Any, folder: Path, kinds: tuple[str, ...], device: torch.device | str | None) -> Any:
@@ -241,7 +241,7 @@ def _load(diffusers: Any, folder: Path, kinds: tuple[str, ...], device: torch.de
             output_loading_info=True,
         )
     except Exception as error:  # broken files and settings that do not fit raise errors of many kinds
-        raise CheckpointError(f"{name} in {folder} cannot be read: {told(error)}.") from error
+        raise CheckpointError(f"{name} in {folder} cannot be read: {one_line(error)}.") from error
     lacking = [*report["missing_keys"], *report["mismatched_keys"], *report["error_msgs"]]
     if lacking:
         raise CheckpointError(f"the weights in {folder} do not fill {name}; missing or of another shape: {lacking[0]}.")

@@ -18,7 +18,7 @@ from torch import Tensor
 from ..denoisers.preconditioned import Preconditioned
 from ..errors import CheckpointError
 from ..store.weights import build_denoiser
-from .edm_weights import translated
+from .edm_weights import translate_weights
 from .instructions import Instance, kind_of
 from .model import Model, fingerprint
 from .pickles import read_pickle
@@ -119,7 +119,7 @@ def read_edm(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Precondition
         with torch.device("meta"):  # shapes without memory, which the file's own tensors then bring
             denoiser = build_denoiser(description)
         wanted = denoiser.network.state_dict()
-        denoiser.network.load_state_dict(translated(theirs, wanted, description["network"]), assign=True)
+        denoiser.network.load_state_dict(translate_weights(theirs, wanted, description["network"]), assign=True)
     except ValueError as error:
         raise CheckpointError(
             f"{path}: {str(error).rstrip('.')}. What is read are EDM's networks NCSN++, DDPM++ and ADM, with its "

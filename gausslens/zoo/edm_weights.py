@@ -70,7 +70,7 @@ def module_names(network: Mapping[str, Any]) -> dict[str, str]:
     return names | {"output.norm": f"{last}norm", "output.conv": f"{last}conv"}
 
 
-def translated(
+def translate_weights(
     theirs: Mapping[str, Tensor], wanted: Mapping[str, Tensor], network: Mapping[str, Any]
 ) -> dict[str, Tensor]:
     """The weights of our network, in float32.

@@ -40,7 +40,7 @@ class Model:
     sigma_range: tuple[float, float] = (0.0, math.inf)
 
 
-def stated(network: Any) -> tuple[tuple[int, int, int] | None, int]:
+def declared_shape(network: Any) -> tuple[tuple[int, int, int] | None, int]:
     """The shape of its images and the number of its classes, as far as a network has them as attributes."""
     shape, classes = getattr(network, "shape", None), getattr(network, "classes", 0)
     known = isinstance(shape, tuple) and len(shape) == 3 and all(isinstance(size, int) for size in shape)

@@ -16,7 +16,7 @@ from ...experiments.task import Task
 from ...report import ImageGrid
 from ..plan import Plan
 from ..study import Findings, Part
-from ..tasks.denoised_outputs import denoised
+from ..tasks.denoised_outputs import denoised_outputs_task
 
 HIGH, MIDDLE = 60.0, 4.0
 """The paper's two noise levels: at the first little but the mean image can be told, at the second memorising shows."""
@@ -42,7 +42,7 @@ def close_ups(plan: Plan, model: Task, key: str, *, kimg: float | None = None, c
     denoisers = ("network", *(_CLOSED_FORM if controls else ()))
     how: dict[str, Any] = {"denoisers": denoisers, "sigmas": _LEVELS, "pictures": _PICTURES, "kimg": kimg}
     return [
-        Part(f"{inputs} denoised by {key}", denoised(plan, model, inputs=inputs, **how))
+        Part(f"{inputs} denoised by {key}", denoised_outputs_task(plan, model, inputs=inputs, **how))
         for inputs in ("images", "noise")
     ]
 

@@ -17,7 +17,7 @@ _CONTROLS = ("multidelta", "gaussian")
 _UNTRAINED = 0.5
 
 
-def samples_compared(plan: Plan, both: Sequence[Task]) -> Task:
+def agreement_task(plan: Plan, both: Sequence[Task]) -> Task:
     """The task that compares two models' samples.
 
     Args:

@@ -20,7 +20,7 @@ from ..plan import Plan
 _FIELDS = 8  # a side, at most
 
 
-def layouts_compared(plan: Plan, sampled: Task) -> Task:
+def lowpass_agreement_task(plan: Plan, sampled: Task) -> Task:
     """The task that compares the layouts of a model's samples with those of its Gaussian.
 
     Args:
@@ -45,7 +45,7 @@ def compare_layouts(context: TaskContext) -> Iterator[Record]:
     (sampled,) = context.inputs
     said = ("network", "width", "n", "kimg", "seed", "split", "preconditioning")
     tags = {tag: value for tag, value in sampled.records[0].items() if tag in said}
-    network, gaussian, memory = (layout(sampled.arrays[name]) for name in ("network", "gaussian", "multidelta"))
+    network, gaussian, memory = (lowpass(sampled.arrays[name]) for name in ("network", "gaussian", "multidelta"))
     found = agreement(network, gaussian, multi_delta=(memory, gaussian))
     for denoiser, noise, likeness in (
         ("network", "same", found.same_noise),
@@ -58,7 +58,7 @@ def compare_layouts(context: TaskContext) -> Iterator[Record]:
         yield {**tags, **of_estimate("agreement_lowpass_correlation", likeness.correlation, **told)}
 
 
-def layout(images: Tensor) -> Tensor:
+def lowpass(images: Tensor) -> Tensor:
     """Means over fields.
 
     Args:

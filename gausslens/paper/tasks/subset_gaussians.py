@@ -20,7 +20,7 @@ CURVE = "curve"
 """The role of records at other sizes than the one that is judged."""
 
 
-def gaussians_compared(plan: Plan, seed: int, sizes: Sequence[int]) -> Task:
+def subset_gaussians_task(plan: Plan, seed: int, sizes: Sequence[int]) -> Task:
     """The task that compares the Gaussians of random subsets with that of all images; it needs no model.
 
     Args:

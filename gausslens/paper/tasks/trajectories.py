@@ -28,13 +28,13 @@ from ...report import ImageGrid
 from ...sampling import sample
 from ..plan import Plan
 from ..study import Findings
-from .reference_denoisers import COUNTERPARTS, counterparts_of, on_counterparts
+from .reference_denoisers import COUNTERPARTS, references_of, task_on_references
 
 _NOISES = 10
 _LEVELS = 10
 
 
-def followed(
+def trajectory_task(
     plan: Plan,
     model: Task,
     *,
@@ -54,7 +54,7 @@ def followed(
     Returns:
         The task; equal for equal arguments.
     """
-    return on_counterparts(
+    return task_on_references(
         *(plan, follow_trajectories, model),
         denoisers=denoisers,
         kimg=kimg,
@@ -70,7 +70,7 @@ def follow_trajectories(context: TaskContext) -> Iterator[Record]:
     Yields:
         `trajectory_correlation` and `trajectory_rmse` of the network's D(x_t; σ_t) and each counterpart's, at each `sigma`.
     """
-    subject, tags, denoisers = counterparts_of(context)
+    subject, tags, denoisers = references_of(context)
     kept, seed = context.options["noises"], subject.config.seed
     latents = draw_noise(seed, torch.arange(max(kept, subject.config.count)), subject.images.shape, stream="latents")
     paths = {}
@@ -121,7 +121,7 @@ def trajectory_grid(
 
     Args:
         findings: of the study.
-        rows: label, key of the part made by `followed`, and name of the denoiser.
+        rows: label, key of the part made by `trajectory_task`, and name of the denoiser.
         noises: which noises; the rows are repeated for each.
         words: title, caption and the like of an `ImageGrid`.
 
