@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from test_monitoring import GAUSSIAN, HELD_OUT, TRAIN, mixture, watched
+from test_monitor import GAUSSIAN, HELD_OUT, TRAIN, mixture, watched
 
 from gausslens import ConfigError
 from gausslens.monitor.monitor import GeneralizationMonitor

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from test_monitoring import GAUSSIAN, HELD_OUT, TRAIN, multidelta
+from test_monitor import GAUSSIAN, HELD_OUT, TRAIN, multidelta
 
 from gausslens import ConfigError, from_eps, from_flow
 from gausslens.denoisers.schedules import Discrete
