@@ -175,20 +175,7 @@ def audit(
 
 
 def audit_model(config: AuditConfig, *, progress: bool = False) -> tuple[Run, Audit, Auditee]:
-    """Audit a model, or go on with it, or find it audited.
-
-    Args:
-        config: which model and images, and how.
-        progress: show progress bars.
-
-    Returns:
-        The run that holds everything, the audit, and who was audited.
-
-    Raises:
-        ConfigError: on options that do not fit.
-        DataError: on images that cannot be used.
-        CheckpointError: on a model that cannot be read.
-    """
+    """Audit a model, or go on with it, or find it audited."""
     who = load_auditee(config, device=best_device(cpu=config.cpu), progress=progress)
     return *audit_in_folder(who, progress=progress), who
 

@@ -177,11 +177,7 @@ class Auditee:
 
     @cached_property
     def sigmas(self) -> Tensor:
-        """The noise levels, descending, all within the model's range.
-
-        Raises:
-            ConfigError: if one that was asked for is not.
-        """
+        """The noise levels, descending, all within the model's range."""
         low, high = self.sigma_range
         if self.config.sigmas:
             outside = [sigma for sigma in self.config.sigmas if not low <= sigma <= high]
@@ -198,12 +194,7 @@ class Auditee:
 
     @cached_property
     def first_answers(self) -> Tensor:
-        """What the model makes of its first training images with noise.
-
-        Raises:
-            CheckpointError: if it fails on them.
-            DataError: if it answers with anything but such images.
-        """
+        """What the model makes of its first training images with noise."""
         few = slice(_TRIED)
         clean, labels = dequantize(as_tensor(self.images.train)[few].cpu()), self.images.train_labels
         sigma = float(self.sigmas[len(self.sigmas) // 2])
@@ -273,22 +264,7 @@ class _Converted(nn.Module):
 
 
 def load_auditee(config: AuditConfig, *, device: torch.device, progress: bool = False, trial: bool = False) -> Auditee:
-    """Load the model and its images, and see that they fit each other.
-
-    Args:
-        config: which.
-        device: where to work.
-        progress: show progress bars.
-        trial: make latents of a few images alone, to see that all is well.
-
-    Returns:
-        Both.
-
-    Raises:
-        ConfigError: if the images are not named, or the model is of one noise level.
-        DataError: if they cannot be read, or do not fit the model.
-        CheckpointError: if the model cannot be read.
-    """
+    """Load the model and its images, and see that they fit each other."""
     model = load_model(config.model, kimg=config.kimg, device=device)
     check_levels(config.model)
     if config.train is not None:
@@ -298,22 +274,7 @@ def load_auditee(config: AuditConfig, *, device: torch.device, progress: bool = 
 
 
 def fit(model: Model, images: RunImages, config: AuditConfig, *, trial: bool = False) -> Auditee:
-    """A model and images that fit each other; pixels become latents for a model of latents.
-
-    Args:
-        model: the model.
-        images: its images, as pixels.
-        config: what to measure, and how.
-        trial: make latents of a few images alone, to see that all is well.
-
-    Returns:
-        The auditee.
-
-    Raises:
-        CheckpointError: if the model fails on them.
-        ConfigError: if features are asked for where there are no pictures.
-        DataError: if shapes or labels do not fit, or the images are too few or not held out.
-    """
+    """A model and images that fit each other; pixels become latents for a model of latents."""
     if images.train_labels is not None and images.held_out_labels is not None:
         unseen, classes = keep_known_classes(as_tensor(images.held_out), images.held_out_labels, images.train_labels)
         left = len(unseen) if len(unseen) >= _FEWEST_HELD_OUT or len(unseen) == len(images.held_out) else 0
@@ -356,14 +317,7 @@ def fit(model: Model, images: RunImages, config: AuditConfig, *, trial: bool = F
 
 
 def check_levels(source: Any) -> None:
-    """See that a model, if it is of a run of ours, was trained for more than one noise level.
-
-    Args:
-        source: of the model.
-
-    Raises:
-        ConfigError: if it was not: what it answers at other levels means nothing.
-    """
+    """See that a model, if it is of a run of ours, was trained for more than one noise level."""
     run = _training_run(source)
     if run is not None and run.config.sigma is not None:
         raise ConfigError(

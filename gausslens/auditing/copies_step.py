@@ -29,21 +29,7 @@ _SHIFTS = (1, 2)  # pixels
 def generate_samples(
     who: Auditee, start: int, stop: int, *, denoiser: nn.Module | None = None, progress: bool = False
 ) -> Tensor:
-    """Samples `start` … `stop` − 1 of the network: uint8 pixels, or latents in float32.
-
-    Args:
-        who: the auditee.
-        start: the first.
-        stop: after the last.
-        denoiser: another denoiser to sample from the same latents in the same way; None is the network.
-        progress: show a progress bar.
-
-    Returns:
-        The samples, on the CPU; each depends on the seed and its index alone, but for rounding.
-
-    Raises:
-        DataError: if some are NaN or infinite, which as pixels would pass for black images.
-    """
+    """Samples `start` … `stop` − 1 of the network: uint8 pixels, or latents in float32."""
     known = who.classes
     sigmas = karras_sigmas(who.config.steps, *who.sigma_range)
     parts = []
@@ -75,12 +61,6 @@ def take_copies(
     who: Auditee, samples: Tensor, *, exchangeable: bool = True, progress: bool = False
 ) -> Iterator[Record]:
     """Which samples are copies of training images, of which ones, how often, and how few would have been found.
-
-    Args:
-        who: the auditee.
-        samples: of its network.
-        exchangeable: whether held-out images may stand for new training images.
-        progress: show progress bars.
 
     Yields:
         The records.

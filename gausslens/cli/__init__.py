@@ -26,18 +26,7 @@ class GlobalOptions:
 
 
 def open_training_run(path: str, kimg: float | None) -> tuple["Run", float]:
-    """The training run and the snapshot that a user names.
-
-    Args:
-        path: the run's folder.
-        kimg: the snapshot, in thousands of images; None is the last.
-
-    Returns:
-        The run, and the snapshot's kimg.
-
-    Raises:
-        ConfigError: if there is no such thing.
-    """
+    """The training run and the snapshot that a user names."""
     from ..store.run import Run
 
     try:

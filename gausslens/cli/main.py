@@ -62,11 +62,7 @@ _STOPPED = "stopped; the same command continues with what is not finished."
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Inside, warnings are one line like errors, without the line of code that they come from.
-
-    Yields:
-        Nothing.
-    """
+    """Inside, warnings are one line like errors, without the line of code that they come from."""
 
     def show(message: Warning | str, *unused: Any) -> None:
         print(f"gausslens: {message}", file=sys.stderr)
@@ -84,18 +80,7 @@ class _Terminated(BaseException):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Args:
-        arguments: the words after the program's name; by default those it was started with.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        Exception: with `--debug`, whatever went wrong.
-        SystemExit: after `--help`, bad usage, or SIGTERM during training.
-    """
+    """Run the command line."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     for stream in (sys.stdout, sys.stderr):
@@ -149,11 +134,7 @@ def _as_typed(message: str, words: list[str]) -> str:
 
 @contextmanager
 def _ending_on_sigterm() -> Iterator[None]:
-    """Inside, SIGTERM ends the program as Ctrl-C does, after temporary files are removed.
-
-    Yields:
-        Nothing.
-    """
+    """Inside, SIGTERM ends the program as Ctrl-C does, after temporary files are removed."""
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
         raise _Terminated

@@ -31,20 +31,7 @@ class _Command(Generic[T]):
 
 
 def parse(kind: type[T], words: Sequence[str], *, program: str, description: str) -> tuple[T, GlobalOptions]:
-    """Read the options of a verb.
-
-    Args:
-        kind: the dataclass of the verb's own options.
-        words: the words after the program's name.
-        program: the command so far, for messages.
-        description: what `--help` says first.
-
-    Returns:
-        The verb's own options, and those that all verbs have.
-
-    Raises:
-        SystemExit: with code 0 after `--help`, and 2 after one line on what is wrong.
-    """
+    """Read the options of a verb."""
     import tyro
 
     registry = tyro.constructors.ConstructorRegistry()
@@ -92,15 +79,7 @@ def usage_error(program: str, message: str) -> NoReturn:
 
 
 def as_typed(message: str, kind: type[Any]) -> str:
-    """A message with the names of fields as the options that a user types.
-
-    Args:
-        message: from the package, which speaks to Python users: "held_out must be …", "--size S (size=S)".
-        kind: the dataclass of the verb's options.
-
-    Returns:
-        "--held-out must be …", "--size S".
-    """
+    """A message with the names of fields as the options that a user types."""
     hints = get_type_hints(kind, include_extras=True)
     for field in fields(kind):
         renamed = [part.name for part in getattr(hints[field.name], "__metadata__", ()) if getattr(part, "name", None)]

@@ -84,11 +84,7 @@ def run(options: Options, how: GlobalOptions) -> None:
 
 
 def _studies(path: Path) -> "list[Run]":
-    """The study in a folder, or those in the folders that it holds.
-
-    Raises:
-        ConfigError: if there is none.
-    """
+    """The study in a folder, or those in the folders that it holds."""
     from ..store.run import Run
 
     inside = [folder for folder in sorted(path.glob("study-*")) if folder.is_dir()] if path.is_dir() else []

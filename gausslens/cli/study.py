@@ -80,15 +80,7 @@ def listing(plan: "Plan", options: Options) -> str:
 
 @contextmanager
 def bars(label: str, visible: bool) -> "Iterator[Callable[[Progress], None] | None]":
-    """One progress bar for a grid of tasks and one for what is being done, if visible.
-
-    Args:
-        label: of the first bar.
-        visible: whether to show them.
-
-    Yields:
-        What is to be told of progress.
-    """
+    """One progress bar for a grid of tasks and one for what is being done, if visible."""
     with (
         progress_bar(100, unit="%", label=label, enabled=visible) as whole,
         progress_bar(100, unit="%", label="task", enabled=visible) as part,

@@ -172,11 +172,7 @@ class MultiDeltaDenoiser(nn.Module):
         return self
 
     def _queries(self, x: Tensor, sigma: Sigma) -> Iterator[Queries]:
-        """Noisy images x with their noise levels, some at a time.
-
-        Yields:
-            The next ones.
-        """
+        """Noisy images x with their noise levels, some at a time."""
         check_input(x, self.shape)
         levels = expand_sigma(sigma, x)
         at_a_time = max(1, min(_MOST_QUERIES, _QUERY_NUMBERS // self.images.shape[1]))
@@ -211,16 +207,7 @@ class MultiDeltaDenoiser(nn.Module):
         return queries.rows.dtype == torch.float64 or queries.rows.numel() * self.count <= _SMALL_PROBLEM
 
     def _visit(self, queries: Queries, *, with_mean: bool, room: int | None = None) -> RunningSoftmax:
-        """The softmax over all images, tile by tile.
-
-        Args:
-            queries: whose softmax.
-            with_mean: whether the images are added up too.
-            room: the most pairs to compute again; given, no step depends on the numbers.
-
-        Returns:
-            The softmax.
-        """
+        """The softmax over all images, tile by tile."""
         x = queries.rows
         softmax = RunningSoftmax(x, with_mean=with_mean)
         tile_bytes = _RECORDED_TILE_BYTES if room else _TILE_BYTES[kind_of(x)]

@@ -142,15 +142,7 @@ class EvaluationContext:
         return max(_DISTILLED_DIM, min(math.isqrt(memory // (8 * _MATRICES)), _DISTILLED_DIM_GPU))
 
     def linear(self, name: str, inputs: Inputs) -> LinearDenoiser:
-        """One of the denoisers distilled on a set of images; kept in the folder of results.
-
-        Args:
-            name: of the denoiser.
-            inputs: what it is distilled on.
-
-        Returns:
-            The linear denoiser, on the network's device.
-        """
+        """One of the denoisers distilled on a set of images; kept in the folder of results."""
         path = self.folder / f"distilled-{name}-{inputs.name}.safetensors"
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(path.with_suffix(".lock"), "w") as file:

@@ -248,11 +248,6 @@ def _gaps(evaluation: EvaluationContext, pairs: Sequence[Pair]) -> Iterator[Reco
 def of_samples(evaluation: EvaluationContext, name: str, samples: Tensor) -> Iterator[Record]:
     """The records of whether samples are copies of the training images.
 
-    Args:
-        evaluation: whose images.
-        name: of the denoiser that made the samples.
-        samples: (n, c, h, w).
-
     Yields:
         The records; without those of the copy test for a network that was trained on mirror images too: these and their
         originals are not independent, and held-out images with or without theirs are no match. An audit allows for it.
@@ -299,16 +294,7 @@ def of_distillation(evaluation: EvaluationContext, name: str, inputs: Inputs) ->
 def aligned(
     evaluation: EvaluationContext, fit: LinearDenoiser, halves: tuple[Moments, Moments] | None
 ) -> list[Alignment]:
-    """A distilled denoiser beside the principal components of the training images, at every noise level.
-
-    Args:
-        evaluation: whose images.
-        fit: of `EvaluationContext.linear`.
-        halves: of `half_moments`.
-
-    Returns:
-        The comparisons.
-    """
+    """A distilled denoiser beside the principal components of the training images, at every noise level."""
     found = []
     for sigma in evaluation.sigmas.tolist():
         passed = int((evaluation.moments.eigvals > sigma**2).sum())  # with gains above ½, and one more to know how many
@@ -319,12 +305,6 @@ def aligned(
 
 def of_alignment(name: str, inputs: Inputs, calls: int, levels: Sequence[Alignment]) -> Iterator[Record]:
     """The records of how one distilled denoiser lines up with principal components.
-
-    Args:
-        name: of the denoiser.
-        inputs: what it is distilled on.
-        calls: of the denoiser at each level.
-        levels: of `aligned`.
 
     Yields:
         The records; `separated` says whether the Gaussian's gains part the first `k` components from the others, and

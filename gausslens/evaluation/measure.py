@@ -34,20 +34,7 @@ _FINISHED = "seconds"  # the quantity of a measure's last record
 
 
 def measure(config: MeasureConfig, *, progress: bool = False) -> Run:
-    """Measure a trained network, or continue, or find it measured.
-
-    Args:
-        config: the training run and what to measure.
-        progress: show a progress bar.
-
-    Returns:
-        The run with the records; each names its `measure`.
-
-    Raises:
-        ConfigError: on options that do not fit the run.
-        DataError: if the run's images are not what they were.
-        CheckpointError: if a run cannot be read or written.
-    """
+    """Measure a trained network, or continue, or find it measured."""
     trained = Run.open(config.run)
     config, images = _prepare(config, trained, progress=progress)
     run = Run.create(str(config.out), "measure", images.name, identity(config, trained), asdict(config))
@@ -69,15 +56,7 @@ def measure(config: MeasureConfig, *, progress: bool = False) -> Run:
 
 
 def rehearse(config: MeasureConfig, *, progress: bool = False) -> tuple[MeasureConfig, Path]:
-    """What `measure` would do, for which it raises the same errors.
-
-    Args:
-        config: the training run and what to measure.
-        progress: show a progress bar while images are read.
-
-    Returns:
-        The config with every choice left open made, noise levels and network calls too; and the folder of the results.
-    """
+    """What `measure` would do, for which it raises the same errors."""
     trained = Run.open(config.run)
     config, images = _prepare(config, trained, progress=progress)
     folder = Run.folder(str(config.out), "measure", images.name, identity(config, trained))

@@ -32,9 +32,6 @@ def train_model(context: TaskContext) -> Iterator[Record]:
 
     Yields:
         The training's records.
-
-    Raises:
-        GausslensError: if the training has collapsed: what it came to says nothing about networks.
     """
     where = {"data": context.options["data"], "cpu": context.options.get("cpu", False), "out": str(context.folder)}
     config = TrainConfig(**context.options["config"], **where)
@@ -86,15 +83,7 @@ def sample_model(context: TaskContext) -> Iterator[Record]:
 
 
 def evaluation_of(context: TaskContext) -> tuple[EvaluationContext, Record]:
-    """The model that a task works on, with its images and references, and the tags of its records.
-
-    Args:
-        context: whose first input is of `train_model`; its options may set the fields sigmas, count, samples, steps,
-            calls and kimg of a `MeasureConfig`.
-
-    Returns:
-        The evaluation, and which model it is.
-    """
+    """The model that a task works on, with its images and references, and the tags of its records."""
     run = run_of(context.inputs[0])
     given = {name: _tupled(context.options[name]) for name in _MEASURED_WITH if name in context.options}
     config = MeasureConfig(run=str(run.path), **given)

@@ -59,15 +59,7 @@ def closest_to_gaussian(looks: Sequence[ProbeResult]) -> Event | None:
 
 
 def start_of_memorizing(looks: Sequence[ProbeResult], by_chance: Estimate | None = None) -> Event | None:
-    """Since when the network memorises; None if it does not, as far as can be said.
-
-    Args:
-        looks: in their order.
-        by_chance: the share of copies that held-out images, which are none, seem to be.
-
-    Returns:
-        The first look of those that gave certainty, between the last that excludes memorising and the one that is certain.
-    """
+    """Since when the network memorises; None if it does not, as far as can be said."""
     threshold = max(MEMORIZED, by_chance.high if by_chance is not None and by_chance.value > 0 else 0.0)
     mark, excluded = None, looks[0].step if looks else 0
     for index, look in enumerate(looks):

@@ -26,14 +26,7 @@ class Failure:
     reason: str
 
     def sentence(self, unit: str = "step") -> str:
-        """It in plain words.
-
-        Args:
-            unit: what steps are counted in.
-
-        Returns:
-            A sentence.
-        """
+        """It in plain words."""
         when = "" if self.step is None else f" at {unit} {self.step:.10g}"
         return f"{self.what}{when} failed: {self.reason}."
 
@@ -50,13 +43,7 @@ class Failures:
         self._told: set[str] = set()
 
     def remember(self, what: str, step: Any, error: Exception) -> None:
-        """Remember an error, and tell of it unless one that differs only in its numbers has been told before.
-
-        Args:
-            what: what was tried.
-            step: when.
-            error: what was raised.
-        """
+        """Remember an error, and tell of it unless one that differs only in its numbers has been told before."""
         number = step if isinstance(step, int | float) and math.isfinite(step) else None
         self.latest = Failure(what, number, _reason(error))
         text = self.latest.sentence()

@@ -377,11 +377,7 @@ class GeneralizationMonitor:
 
     @contextmanager
     def _spending(self, denoiser: Denoiser) -> Iterator[Probe]:
-        """Inside, time counts as the monitor's own; prepares to look if that is not done yet.
-
-        Yields:
-            What to look from.
-        """
+        """Inside, time counts as the monitor's own; prepares to look if that is not done yet."""
         device, _ = placement(denoiser, self._watched.train, self.device)
         _finish(device)  # what a GPU still has to train is not ours
         with self._time.spending():

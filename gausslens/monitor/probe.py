@@ -167,19 +167,7 @@ class Probe:
             self._call(denoiser, self.train, self._noisy[0][0][:count], self.sigmas[0].item())
 
     def look(self, denoiser: Denoiser, step: float | int, number: int) -> ProbeResult:
-        """Look at a denoiser.
-
-        Args:
-            denoiser: D(x, sigma), or D(x, sigma, labels).
-            step: when, as the caller counts.
-            number: how many looks there were before; the samples are made from noises of its own.
-
-        Returns:
-            What was seen.
-
-        Raises:
-            DataError: if the denoiser answers, or its samples are, anything but finite.
-        """
+        """Look at a denoiser."""
         with eval_mode(denoiser):
             answers = self._answers(denoiser)
         for of_each in answers:
@@ -314,16 +302,7 @@ def _within(sigmas: Sigmas, sigma_range: tuple[float, float]) -> Float[Tensor, "
 
 
 def position(network: list[Tensor], gaussian: list[Tensor], multidelta: list[Tensor]) -> Estimate | None:
-    """Where the gap between held-out and training loss lies, between the Gaussian's (0) and the multi-delta's (1).
-
-    Args:
-        network: losses by image, of training and of held-out images.
-        gaussian: those of the Gaussian denoiser, on the same inputs.
-        multidelta: those of the multi-delta denoiser.
-
-    Returns:
-        ρ with its 95 % interval over images; None unless the references' gaps are told apart.
-    """
+    """Where the gap between held-out and training loss lies, between the Gaussian's (0) and the multi-delta's (1)."""
     above, whole = (
         (losses[0].double() - gaussian[0].double(), losses[1].double() - gaussian[1].double())
         for losses in (network, multidelta)

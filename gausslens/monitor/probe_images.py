@@ -37,22 +37,7 @@ class ProbeImages:
     def gathered(
         cls, train: Images, held_out: Images | None, labels: Any, held_out_labels: Any, groups: Any, bounds: Bounds
     ) -> "ProbeImages":
-        """Images and labels of any source, checked to fit; held-out images of unknown classes are left out.
-
-        Args:
-            train: as in the attributes, likewise all others.
-            held_out: or None.
-            labels: or None.
-            held_out_labels: or None.
-            groups: or None.
-            bounds: or None.
-
-        Returns:
-            The images.
-
-        Raises:
-            DataError: if they do not fit.
-        """
+        """Images and labels of any source, checked to fit; held-out images of unknown classes are left out."""
         known = gather(train, bounds=bounds, name="train")
         unseen = None if held_out is None else gather(held_out, bounds=bounds, name="held_out")
         if unseen is not None and unseen.shape[1:] != known.shape[1:]:

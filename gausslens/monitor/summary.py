@@ -13,15 +13,7 @@ from .probe import ProbeResult
 
 
 def describe(looks: Sequence[ProbeResult], memorizing: Event | None) -> dict[str, Any]:
-    """The numbers of the last look, by name.
-
-    Args:
-        looks: it and those before.
-        memorizing: since when the network memorises, by these looks.
-
-    Returns:
-        What `GeneralizationMonitor.look` promises.
-    """
+    """The numbers of the last look, by name."""
     look, steps = looks[-1], steps_to_keep(looks, memorizing)
     estimates = {
         "rho": look.rho,
@@ -48,19 +40,7 @@ def summarize(
     failure: Failure | None,
     unit: str,
 ) -> str:
-    """What the looks have found.
-
-    Args:
-        looks: at least one.
-        memorizing: since when the network memorises.
-        time: what the looks have cost.
-        is_last: whether the latest look was taken because training ends.
-        failure: of the latest attempt to look.
-        unit: what steps are counted in.
-
-    Returns:
-        A few sentences.
-    """
+    """What the looks have found."""
     closest, best, last = closest_to_gaussian(looks), recommended_probe(looks, memorizing), looks[-1]
     assert closest is not None
     assert best is not None
@@ -87,17 +67,7 @@ def summarize(
 
 
 def explain_no_look(time: OverheadBudget, seconds: float, failure: Failure | None, unit: str) -> str:
-    """Why no look was taken.
-
-    Args:
-        time: what training has taken.
-        seconds: that a first look would take.
-        failure: of the latest attempt.
-        unit: what steps are counted in.
-
-    Returns:
-        A sentence or two.
-    """
+    """Why no look was taken."""
     if failure is not None:
         return f"No look was taken. {failure.sentence(unit)}"
     allowed = time.share * time.main_until_now

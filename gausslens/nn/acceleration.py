@@ -52,16 +52,7 @@ def pays_to_compile(device: torch.device, calls: float | int) -> bool:
 
 
 def prepare_network(denoiser: Preconditioned, device: torch.device, *, compile: bool) -> bool:
-    """Put a denoiser on its device in the layout that suits it, and compile its blocks.
-
-    Args:
-        denoiser: changed in place; the names of its weights stay.
-        device: where it will run.
-        compile: whether to compile its blocks, if it has such.
-
-    Returns:
-        Whether there are blocks that were compiled.
-    """
+    """Put a denoiser on its device in the layout that suits it, and compile its blocks."""
     denoiser.to(device)
     denoiser.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if device.type == "cuda":
@@ -80,15 +71,7 @@ def prepare_network(denoiser: Preconditioned, device: torch.device, *, compile: 
 
 @contextlib.contextmanager
 def limit_threads(device: torch.device, numbers: int) -> Iterator[None]:
-    """Inside, a CPU uses one thread if a step has few numbers: threads would wait for each other longer than they work.
-
-    Args:
-        device: where the network runs.
-        numbers: in one process's part of a batch.
-
-    Yields:
-        Nothing.
-    """
+    """Inside, a CPU uses one thread if a step has few numbers: threads would wait for each other longer than they work."""
     threads = torch.get_num_threads()
     if device.type == "cpu" and numbers <= _FEW_NUMBERS:
         torch.set_num_threads(1)
@@ -144,13 +127,6 @@ def for_inference(denoiser: nn.Module, device: torch.device) -> nn.Module:
     """A denoiser for calls that are many and need few digits: samples, and fits that average over ten calls a dimension.
 
     With bf16 the network's part of D, c_out·F, has about eight significant bits.
-
-    Args:
-        denoiser: any; one of ours is changed in place.
-        device: where it is.
-
-    Returns:
-        On a GPU, one of ours as `FastDenoiser`; all else as it is.
     """
     ours = isinstance(denoiser, Preconditioned) and device.type == "cuda"
     return FastDenoiser(denoiser, device) if ours else denoiser  # type: ignore[arg-type]

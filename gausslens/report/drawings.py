@@ -22,14 +22,7 @@ _PANEL, _ACROSS = 180.0, 5
 
 @singledispatch
 def draw_svg(figure: Figure) -> str | None:
-    """A figure as the text of an SVG file.
-
-    Args:
-        figure: any.
-
-    Returns:
-        The text; None for tables and for images that are withheld. A noise slider shows all its levels, one under the other.
-    """
+    """A figure as the text of an SVG file."""
     return None
 
 
@@ -145,15 +138,7 @@ def _wrapped(label: str, width: float) -> list[str]:
 
 
 def curve_scales(figure: CurveFigure, lines: list[NDArray[np.float64]]) -> tuple[Scale, Scale]:
-    """The scales of both axes, on which everything drawn has a place.
-
-    Args:
-        figure: the curves.
-        lines: what is drawn of each series (see `plots.drawable`).
-
-    Returns:
-        From values to places across and, from below upward, down the drawing.
-    """
+    """The scales of both axes, on which everything drawn has a place."""
     across = np.concatenate([columns[0] for columns in lines] or [np.empty(0)])
     if figure.x.names:
         across = np.array([0.5, len(figure.x.names) + 0.5])
@@ -201,10 +186,6 @@ def _legend(canvas: Canvas, figure: CurveFigure) -> float:
 
 
 def _stretches(points: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
-    """The stretches of (2, n) points that are all there.
-
-    Yields:
-        Each as (2, n).
-    """
+    """The stretches of (2, n) points that are all there."""
     for stretch in bands(points[[0, 0, 1, 1]]):
         yield stretch[:2]

@@ -63,15 +63,7 @@ class Page:
 
 
 def redact(page: Page, images: Images = "shown") -> Page:
-    """The page with names for absolute paths and, as asked, images blurred or withheld.
-
-    Args:
-        page: as it was made.
-        images: "shown" as they are, "blurred" (see `pictures.blurred`), or "none".
-
-    Returns:
-        What may be rendered.
-    """
+    """The page with names for absolute paths and, as asked, images blurred or withheld."""
     told: Page = _told(page, images)
     return told
 
@@ -93,12 +85,6 @@ def without_paths(text: str) -> str:
 
     Also paths from a home or a parent folder, of Windows, and of file: addresses. A path with spaces is recognised in
     quotes or with backslashes before them.
-
-    Args:
-        text: any.
-
-    Returns:
-        The text, in which relative paths, quotients and addresses of the web are as they were.
 
     Examples:
         >>> without_paths("trained on /home/ada/scans, 1/N of it; see https://arxiv.org/abs/2410.24060")

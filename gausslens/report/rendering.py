@@ -49,18 +49,7 @@ _ENCODINGS = (
 
 
 def render(page: Page, *, images: Images = "shown") -> str:
-    """The page as HTML.
-
-    Args:
-        page: the report; sections may be missing or not yet finished.
-        images: whether images are "shown", "blurred" beyond recovery, or left out ("none").
-
-    Returns:
-        The text of one file of less than 15 MB.
-
-    Raises:
-        ConfigError: if the images do not fit into it.
-    """
+    """The page as HTML."""
     told = redact(page, images)
     for encoding in _ENCODINGS:
         text = _filled(told, images, encoding).encode("utf-8", "replace").decode()  # file names may hold anything
@@ -104,15 +93,7 @@ def _filled(page: Page, images: Images, encoding: _Encoding) -> str:
 
 
 def notice(page: Page, images: Images) -> str:
-    """What the top of the page says of the images in it.
-
-    Args:
-        page: as it is shown.
-        images: how its images were treated.
-
-    Returns:
-        One or two sentences.
-    """
+    """What the top of the page says of the images in it."""
     if images == "none":
         return "This page embeds no images: neither of the data nor made by models."
     if not page.pictured:

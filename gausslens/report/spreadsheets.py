@@ -20,12 +20,6 @@ def as_csv(figure: Figure) -> str | None:
 
     Curves: series, x, y, low, high. Heat-maps: one line for each row of each panel. Image grids: one line for each
     picture, its pixels in the order channel, row, column, parted by spaces. Tables: one line a claim.
-
-    Args:
-        figure: any.
-
-    Returns:
-        The text; None for images that are withheld or have more than 200,000 pixel values together.
     """
     lines = list(_lines(figure))
     if not lines:

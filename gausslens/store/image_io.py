@@ -20,12 +20,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same images make the same file
 
 
 def save_grid(path: str | os.PathLike[str], images: Tensor) -> None:
-    """Write the first 256 images, or fewer, as one PNG: as square a grid as can be, row by row; small images enlarged.
-
-    Args:
-        path: the target.
-        images: uint8, (n, c, h, w), c = 1 or 3.
-    """
+    """Write the first 256 images, or fewer, as one PNG: as square a grid as can be, row by row; small images enlarged."""
     shown = _channels_last(images[:_SHOWN])
     factor = max(1, math.ceil(_TILE / shown.shape[2]))
     tiles = shown.repeat(factor, axis=1).repeat(factor, axis=2)

@@ -106,12 +106,7 @@ class Session:
         return self.recipe.learning_rate * min(1.0, ramp)
 
     def advance(self, *, progress: bool, report: Callable[[float], None] | None = None) -> None:
-        """Train to the end.
-
-        Args:
-            progress: show a progress bar.
-            report: is called after every step with the share of the training that is done.
-        """
+        """Train to the end."""
         total, writes = self.config.steps, self.accelerator.is_main_process
         if writes:
             self._configure()

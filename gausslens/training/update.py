@@ -66,15 +66,7 @@ class WeightUpdate:
         self._replay: Replay | None = None
 
     def __call__(self, batch: Batch, learning_rate: float) -> Tensor:
-        """Take a step.
-
-        Args:
-            batch: what to train on.
-            learning_rate: of this step.
-
-        Returns:
-            This process's mean loss, before the step, ().
-        """
+        """Take a step."""
         for group in self._adam.param_groups:
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(learning_rate)

@@ -30,18 +30,7 @@ def denoising_losses(
     labels: Tensor | None = None,
     arithmetic: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
 ) -> Float[Tensor, "n"]:
-    """λ(σ)·‖D(x0 + σ·eps; σ) − x0‖² per pixel, with one noise level and one noise per image.
-
-    Args:
-        denoiser: the denoiser; it is called where its weights are.
-        images: uint8 images, (n, c, h, w).
-        config: the resolved config it was trained with, which decides the noise levels and λ.
-        labels: integers (n,), for a conditional denoiser.
-        arithmetic: makes the context to call the denoiser in.
-
-    Returns:
-        The losses, (n,), on the CPU; their mean estimates the objective.
-    """
+    """λ(σ)·‖D(x0 + σ·eps; σ) − x0‖² per pixel, with one noise level and one noise per image."""
     device = next(denoiser.parameters()).device
 
     def losses(start: int, stop: int) -> Tensor:

@@ -61,19 +61,7 @@ class LabeledUNet(nn.Module):
         self.shape, self.classes = _shape(settings), int(settings.get("num_class_embeds") or 0)
 
     def forward(self, x: Tensor, time: Tensor, labels: Tensor | None = None) -> Tensor:
-        """What the network predicts.
-
-        Args:
-            x: its input, (b, c, h, w).
-            time: what it is told of the noise level, (b,).
-            labels: integers (b,), if it has classes.
-
-        Returns:
-            The prediction, (b, c, h, w).
-
-        Raises:
-            DataError: if labels are missing or not wanted.
-        """
+        """What the network predicts."""
         if (labels is None) != (self.classes == 0):
             expected = f"labels from 0 to {self.classes - 1}" if self.classes else "no labels: it is unconditional"
             raise DataError(f"this model takes {expected}; got {'none' if labels is None else 'labels'}.")
@@ -90,19 +78,7 @@ def is_diffusers(folder: Path) -> bool:
 
 
 def load_diffusers(folder: Path, *, device: torch.device | str | None = None) -> Model:
-    """The model in a diffusers folder.
-
-    Args:
-        folder: as `save_pretrained` wrote it.
-        device: where to put it; None is the CPU.
-
-    Returns:
-        The model; a latent one has `bounds=None`, `encode` and `decode`.
-
-    Raises:
-        CheckpointError: if the folder lacks a part, or holds a model that is no denoiser of images.
-        MissingExtraError: if diffusers is not installed.
-    """
+    """The model in a diffusers folder."""
     diffusers = _diffusers()
     latents = None
     with _quiet(diffusers):
@@ -276,11 +252,7 @@ def _part(folder: Path, name: str, config: str) -> Path:
 
 @contextmanager
 def _quiet(diffusers: Any) -> Iterator[None]:
-    """Inside, diffusers neither warns nor shows progress: what matters is in our errors.
-
-    Yields:
-        Nothing.
-    """
+    """Inside, diffusers neither warns nor shows progress: what matters is in our errors."""
     logger, show = logging.getLogger("diffusers"), diffusers.utils.logging
     level, shown = logger.level, show.is_progress_bar_enabled()
     logger.setLevel(logging.CRITICAL + 1)

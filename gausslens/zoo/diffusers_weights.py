@@ -21,19 +21,7 @@ _ENDING = ".safetensors"
 
 
 def check_weights(folder: Path, kind: Any, settings: Mapping[str, Any]) -> str | None:
-    """See that a folder has weights for a model, without loading them.
-
-    Args:
-        folder: with the files.
-        kind: the model's class.
-        settings: its config.
-
-    Returns:
-        The variant to ask diffusers for, such as "fp16"; None for the plain names.
-
-    Raises:
-        CheckpointError: if there are none, some are pickles, or they are far fewer than the config calls for.
-    """
+    """See that a folder has weights for a model, without loading them."""
     variant, names = _files(folder, kind.__name__)
     shapes: dict[str, list[int]] = {}
     for name in names:

@@ -40,16 +40,7 @@ class FunctionDenoiser(nn.Module):
         self.function = function
 
     def forward(self, x: Tensor, sigma: Any, *labels: Any) -> Any:
-        """D(x, σ), whatever the function answers; who calls a denoiser checks it.
-
-        Args:
-            x: noisy images, (b, c, h, w).
-            sigma: noise levels.
-            *labels: integers (b,), if the function takes them.
-
-        Returns:
-            The estimates, (b, c, h, w).
-        """
+        """D(x, σ), whatever the function answers; who calls a denoiser checks it."""
         return self.function(x, sigma, *labels)
 
 
@@ -59,18 +50,7 @@ def is_object_name(text: str) -> bool:
 
 
 def load_object(name: str, *, device: torch.device | str | None = None) -> Model:
-    """The model that `package.module:object` names; modules in the current directory are found, too.
-
-    Args:
-        name: the object; dots after the colon lead to attributes.
-        device: where to put it; None leaves it where it is.
-
-    Returns:
-        The model.
-
-    Raises:
-        CheckpointError: if there is no such object, its module cannot be imported, or it is no denoiser.
-    """
+    """The model that `package.module:object` names; modules in the current directory are found, too."""
     module_name, _, path = name.partition(":")
     with _current_directory_importable():
         try:
@@ -96,21 +76,7 @@ def load_object(name: str, *, device: torch.device | str | None = None) -> Model
 
 
 def as_model(found: Any, *, source: str = "", device: torch.device | str | None = None, code: str = "") -> Model:
-    """A module, a function, a `Model` or a factory of one as a model.
-
-    Args:
-        found: the object.
-        source: what to call it; its own name if empty.
-        device: where to put it; None leaves it where it is.
-        code: a hash of the code it came from, for the identity.
-
-    Returns:
-        The model, its module neither frozen nor put in eval mode. What the object does not say, such as the shape of
-        its images, is left open.
-
-    Raises:
-        CheckpointError: if it is no denoiser, its weights have no values, or the factory fails.
-    """
+    """A module, a function, a `Model` or a factory of one as a model."""
     name = source or getattr(found, "__qualname__", type(found).__name__)
     if _is_factory(found):
         try:

@@ -48,11 +48,7 @@ def draw(findings: Findings) -> list[Figure]:
 
 
 def _of_sizes(findings: Findings) -> Iterator[Figure]:
-    """Figs. 1 and 13.
-
-    Yields:
-        The figures.
-    """
+    """Figs. 1 and 13."""
     plan = findings.plan
     known = _bounded(findings.evidence.where(alpha=None, preconditioning=(None, "edm")))
     held_out = known.where(on="held_out")
@@ -102,11 +98,7 @@ def _of_sizes(findings: Findings) -> Iterator[Figure]:
 
 
 def _of_weights(findings: Findings) -> Iterator[Figure]:
-    """Fig. 10.
-
-    Yields:
-        The figures.
-    """
+    """Fig. 10."""
     varied = Evidence(record for record in findings.evidence.records if record.get("alpha") is not None)
     network = varied.where(denoiser="network", affine=False)
     equal = findings.evidence.where(affine=False, alpha=None, n=findings.plan.sizes[-1], preconditioning=(None, "edm"))
@@ -157,11 +149,7 @@ def _by_weight(network: Evidence, equal: Evidence, quantity: str, on: str) -> tu
 
 
 def _of_baseline(findings: Findings) -> Iterator[Figure | None]:
-    """Fig. 11.
-
-    Yields:
-        The figures; None for one whose tasks are not finished.
-    """
+    """Fig. 11."""
     largest = findings.plan.sizes[-1]
     scores = findings.evidence.where(quantity="linearity_cosine", on="held_out", alpha=None, n=largest)
     edm, baseline = scores.where(preconditioning="edm"), scores.where(preconditioning=_BASELINE["preconditioning"])

@@ -27,18 +27,7 @@ _PICTURES = 5
 
 
 def close_ups(plan: Plan, model: Task, key: str, *, kimg: float | None = None, controls: bool = False) -> list[Part]:
-    """The parts that denoise held-out images at both levels, and pure noise.
-
-    Args:
-        plan: the study's.
-        model: the task that trains the model.
-        key: what the study calls it.
-        kimg: which snapshot; None is the last.
-        controls: whether the Gaussian and the multi-delta denoiser of its training images do so, too.
-
-    Returns:
-        The parts.
-    """
+    """The parts that denoise held-out images at both levels, and pure noise."""
     denoisers = ("network", *(_CLOSED_FORM if controls else ()))
     how: dict[str, Any] = {"denoisers": denoisers, "sigmas": _LEVELS, "pictures": _PICTURES, "kimg": kimg}
     return [
@@ -50,18 +39,7 @@ def close_ups(plan: Plan, model: Task, key: str, *, kimg: float | None = None, c
 def close_up_grid(
     findings: Findings, rows: Sequence[tuple[str, str, str]], sigma: float, *, noise: bool = False, **words: Any
 ) -> ImageGrid | None:
-    """Outputs at one noise level, a row for each denoiser, below a row of their inputs.
-
-    Args:
-        findings: of the study.
-        rows: label, key given to `close_ups`, and name of the denoiser.
-        sigma: `HIGH` or `MIDDLE`.
-        noise: whether what is made of pure noise, ε, stands beside what is made of noisy images, y.
-        words: title, caption and the like of an `ImageGrid`.
-
-    Returns:
-        The grid of those rows that are finished; None if none is.
-    """
+    """Outputs at one noise level, a row for each denoiser, below a row of their inputs."""
     kinds = {"noise": "ε", "images": "y"} if noise else {"images": "y"}
     found = [(label, _outputs(findings, kinds, key, name, sigma)) for label, key, name in rows]
     there = [(label, images) for label, images in found if images is not None]

@@ -18,15 +18,7 @@ _UNTRAINED = 0.5
 
 
 def agreement_task(plan: Plan, both: Sequence[Task]) -> Task:
-    """The task that compares two models' samples.
-
-    Args:
-        plan: the study's.
-        both: two tasks of `sample_model`.
-
-    Returns:
-        The task; equal for equal arguments.
-    """
+    """The task that compares two models' samples."""
     return plan.on_model(compare_samples, *both)
 
 

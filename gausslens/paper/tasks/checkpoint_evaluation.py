@@ -25,16 +25,7 @@ _SAMPLING_CALLS = 35  # of Heun's method on 18 levels
 
 
 def checkpoint_task(plan: Plan, model: Task, kimg: float) -> Task:
-    """The task that looks at a snapshot.
-
-    Args:
-        plan: the study's.
-        model: the task that trains the model.
-        kimg: which of its snapshots.
-
-    Returns:
-        The task; equal for equal arguments.
-    """
+    """The task that looks at a snapshot."""
     samples = sample_count(plan)
     calls = _LEVELS * plan.count + _SAMPLING_CALLS * samples
     return plan.on_model(look_at_snapshot, model, calls=calls, kimg=kimg, samples=samples)

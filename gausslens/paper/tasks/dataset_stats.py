@@ -28,16 +28,7 @@ def dataset_stats_task(plan: Plan) -> Task:
 
 
 def on_images(plan: Plan, work: Work, options: Mapping[str, Any]) -> Task:
-    """A task that works on images alone.
-
-    Args:
-        plan: the study's.
-        work: its function, which calls `available_images`.
-        options: what it is told besides.
-
-    Returns:
-        The task.
-    """
+    """A task that works on images alone."""
     told = {**{name: plan.training.get(name) for name in LOADING}, **options}
     listed = {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
     return Task(

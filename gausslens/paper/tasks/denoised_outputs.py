@@ -37,20 +37,7 @@ def denoised_outputs_task(
     pictures: int = _PICTURES,
     kimg: float | None = None,
 ) -> Task:
-    """The task that denoises images with a model and its counterparts.
-
-    Args:
-        plan: the study's.
-        model: the task that trains the model.
-        denoisers: which of `COUNTERPARTS`; linear ones only at the default levels.
-        sigmas: the noise levels, descending; None is ten from 80 down to 0.002.
-        inputs: "images" for noisy held-out images x0 + σ·eps, "noise" for σ·eps.
-        pictures: how many; the first of those that the gaps are measured on, with the same noise.
-        kimg: which snapshot; None is the last.
-
-    Returns:
-        The task; equal for equal arguments.
-    """
+    """The task that denoises images with a model and its counterparts."""
     return task_on_references(
         *(plan, denoise_images, model),
         denoisers=denoisers,

@@ -37,17 +37,7 @@ _TRAVEL = 3.0  # how far Adam could move a weight in all its steps, in units of 
 
 
 def distillation_task(plan: Plan, model: Task, *, denoisers: Sequence[str], images: Sequence[str]) -> Task:
-    """The task that distils a model.
-
-    Args:
-        plan: the study's.
-        model: the task that trains it.
-        denoisers: "network", and "multidelta" as a control.
-        images: what to distil on: "held_out", "train", "surrogate".
-
-    Returns:
-        The task; without records where images have too many pixels to distil by default.
-    """
+    """The task that distils a model."""
     sigmas = _levels(plan)
     calls = 10 * plan.dim * len(sigmas or range(_LEVELS)) * len(denoisers) * len(images)
     return plan.on_model(

@@ -107,16 +107,7 @@ def is_dense(dim: int) -> bool:
 
 
 def singular_vectors(evaluation: EvaluationContext, name: str, step: Step) -> Tensor:
-    """The leading left singular vectors of a denoiser's Jacobian where a path has come to.
-
-    Args:
-        evaluation: whose denoiser it is.
-        name: of the denoiser.
-        step: where the path of b noises has come to.
-
-    Returns:
-        Orthonormal columns, (b, d, m); all d of them for small images.
-    """
+    """The leading left singular vectors of a denoiser's Jacobian where a path has come to."""
     dense = is_dense(evaluation.dim)
     return jacobian_spectrum(
         *(evaluation.denoisers[name], step.x, step.sigma, evaluation.dim if dense else SPARSE_VECTORS),
@@ -127,16 +118,7 @@ def singular_vectors(evaluation: EvaluationContext, name: str, step: Step) -> Te
 
 
 def portrait(left: Tensor, components: Tensor, shape: tuple[int, ...]) -> dict[str, Tensor]:
-    """What a page shows of one Jacobian.
-
-    Args:
-        left: its left singular vectors, (d, m).
-        components: principal components, (d, r).
-        shape: of an image.
-
-    Returns:
-        `correlation`, |UᵀU_data|, (k, k), and `vectors`, the first three, uint8 (3, c, h, w).
-    """
+    """What a page shows of one Jacobian."""
     kept = min(left.shape[1], components.shape[1], _LARGEST_MAP)
     leading, principal = left[:, :PICTURED], components[:, :PICTURED]
     return {
@@ -150,12 +132,6 @@ def separated_cuts(moments: Moments) -> list[int]:
 
     An eigenvalue λ of N images has a standard error of about λ√(2/N), and the difference of two neighbours √2 times that.
     Where it is less than twice its standard error, the images do not say which of the two leads, and no network can know.
-
-    Args:
-        moments: of the images.
-
-    Returns:
-        Those out of 1, 2, 3, 5, 10, 20; if none, where the relative gap is largest.
     """
     carrying = moments.eigvals[moments.eigvals > 1e-9 * moments.eigvals[0]].tolist()
     values = [*carrying, 0.0][: moments.dim]  # there is nothing to part all dimensions from
@@ -165,34 +141,14 @@ def separated_cuts(moments: Moments) -> list[int]:
 
 
 def overlaps_at(left: Tensor, components: Tensor, cuts: Sequence[int]) -> dict[int, Tensor]:
-    """The overlap of leading subspaces at each cut.
-
-    Args:
-        left: orthonormal columns for each of b inputs, (b, d, m).
-        components: principal components, (d, r).
-        cuts: numbers k of leading columns, at most m and r.
-
-    Returns:
-        ‖U[:k]ᵀ U_data[:k]‖²/k by k, (b,) each.
-    """
+    """The overlap of leading subspaces at each cut."""
     widest = max(cuts)
     curves = torch.stack([subspace_overlap(one[:, :widest], components[:, :widest]) for one in left]).cpu()
     return {k: curves[:, k - 1] for k in cuts}
 
 
 def steer(denoiser: Denoiser, step: Step, sigmas: Tensor, first: Tensor, *, seed: int = 0) -> Tensor:
-    """Samples that go on from x_t and from where it is moved to, by 3σ_t along each direction.
-
-    Args:
-        denoiser: the denoiser that samples.
-        step: where its path has come to, for b noises.
-        sigmas: all levels of the path, descending.
-        first: the first singular vector at each x_t, (b, d).
-        seed: of the random directions.
-
-    Returns:
-        The samples, (b, 5, c, h, w), in the order of `STEERS`.
-    """
+    """Samples that go on from x_t and from where it is moved to, by 3σ_t along each direction."""
     x, count = step.x, len(step.x)
     random = draw_noise(seed, torch.arange(count), (x[0].numel(),), stream="steering").to(x)
     u, v = (way.to(x).reshape(x.shape) for way in (first, random / random.norm(dim=1, keepdim=True)))

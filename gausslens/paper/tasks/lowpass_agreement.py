@@ -21,15 +21,7 @@ _FIELDS = 8  # a side, at most
 
 
 def lowpass_agreement_task(plan: Plan, sampled: Task) -> Task:
-    """The task that compares the layouts of a model's samples with those of its Gaussian.
-
-    Args:
-        plan: the study's.
-        sampled: the task of `Plan.sampled` on the model.
-
-    Returns:
-        The task; equal for equal arguments.
-    """
+    """The task that compares the layouts of a model's samples with those of its Gaussian."""
     return plan.on_model(compare_layouts, sampled)
 
 
@@ -59,14 +51,7 @@ def compare_layouts(context: TaskContext) -> Iterator[Record]:
 
 
 def lowpass(images: Tensor) -> Tensor:
-    """Means over fields.
-
-    Args:
-        images: uint8, (n, c, h, w).
-
-    Returns:
-        Float64 in [-1, 1], (n, c, h', w') with h' = min(8, h/2), and w' alike, but at least 1.
-    """
+    """Means over fields."""
     from torch.nn.functional import adaptive_avg_pool2d
 
     fields = [max(1, min(_FIELDS, side // 2)) for side in images.shape[2:]]

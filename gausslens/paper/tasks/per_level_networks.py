@@ -47,16 +47,7 @@ _DENSE_NOISES, _NOISES = 8, 4
 
 
 def per_level_task(plan: Plan, models: Sequence[Task], work: Work) -> Task:
-    """The task that works on networks of one noise level each.
-
-    Args:
-        plan: the study's.
-        models: the tasks that train them.
-        work: `measure_levels` or `follow_levels`.
-
-    Returns:
-        The task; equal for equal arguments.
-    """
+    """The task that works on networks of one noise level each."""
     products = _DENSE_NOISES * plan.dim if is_dense(plan.dim) else _NOISES * 2 * ITERATIONS * SPARSE_VECTORS
     calls = 2 * products if work is follow_levels else 3 * plan.count
     return plan.on_model(work, *models, calls=calls * len(models))

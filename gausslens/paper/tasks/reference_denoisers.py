@@ -33,33 +33,13 @@ def task_on_references(
     kimg: float | None = None,
     **options: Any,
 ) -> Task:
-    """A task that works on a model and its counterparts.
-
-    Args:
-        plan: the study's.
-        work: its function, which calls `references_of`.
-        model: the task that trains the model.
-        denoisers: which of `COUNTERPARTS`. With "linear", the task also needs the measures of the model, which distil it and
-            leave the map beside the model.
-        kimg: which snapshot; None is the last.
-        options: what else `Plan.on_model` takes.
-
-    Returns:
-        The task.
-    """
+    """A task that works on a model and its counterparts."""
     measured = (plan.measured(model, "linear_gap", kimg=kimg),) if "linear" in denoisers else ()
     return plan.on_model(work, model, *measured, kimg=kimg, denoisers=tuple(denoisers), **options)
 
 
 def references_of(context: TaskContext) -> tuple[EvaluationContext, Record, dict[str, nn.Module]]:
-    """What a task made by `task_on_references` works on.
-
-    Args:
-        context: the task's.
-
-    Returns:
-        The evaluation, the tags of its records, and the denoisers by name.
-    """
+    """What a task made by `task_on_references` works on."""
     evaluation, tags = evaluation_of(context)
     names = context.options["denoisers"]
     found = {

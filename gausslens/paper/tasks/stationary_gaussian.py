@@ -29,15 +29,7 @@ _OWN = ("gaussian", "multidelta")
 
 
 def stationary_task(plan: Plan, both: Sequence[Task]) -> Task:
-    """The task that compares two models' samples with those of the stationary Gaussians of their training images.
-
-    Args:
-        plan: the study's.
-        both: two tasks of `sample_model`, of models of the plan.
-
-    Returns:
-        The task; equal for equal arguments.
-    """
+    """The task that compares two models' samples with those of the stationary Gaussians of their training images."""
     splits = [task.needs[0].options["config"]["split"] for task in both]
     told = {name: plan.training.get(name) for name in LOADING}
     return plan.on_model(compare_with_stationary, *both, splits=splits, **told)

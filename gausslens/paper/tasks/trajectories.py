@@ -42,18 +42,7 @@ def trajectory_task(
     kimg: float | None = None,
     noises: int = _NOISES,
 ) -> Task:
-    """The task that follows a model and its counterparts.
-
-    Args:
-        plan: the study's.
-        model: the task that trains the model.
-        denoisers: which of `COUNTERPARTS`.
-        kimg: which snapshot; None is the last.
-        noises: how many trajectories are kept as images; the plan's count stands behind the numbers.
-
-    Returns:
-        The task; equal for equal arguments.
-    """
+    """The task that follows a model and its counterparts."""
     return task_on_references(
         *(plan, follow_trajectories, model),
         denoisers=denoisers,
@@ -91,17 +80,7 @@ def follow_trajectories(context: TaskContext) -> Iterator[Record]:
 
 
 def follow(denoiser: Denoiser, latents: Tensor, sigmas: Tensor, *, device: Any = None) -> Tensor:
-    """D(x_t; σ_t) at every level of an Euler path, x_{t+1} = x_t + (σ_{t+1} − σ_t)(x_t − D(x_t; σ_t))/σ_t.
-
-    Args:
-        denoiser: the denoiser.
-        latents: standard normal noise, (n, c, h, w).
-        sigmas: the noise levels, descending, (s,).
-        device: where to work; None is where the denoiser is.
-
-    Returns:
-        The denoised images, float32 (n, s, c, h, w), on the CPU; the last are the samples.
-    """
+    """D(x_t; σ_t) at every level of an Euler path, x_{t+1} = x_t + (σ_{t+1} − σ_t)(x_t − D(x_t; σ_t))/σ_t."""
     seen: list[torch.Tensor] = []
     sample(
         *(denoiser, latents),
@@ -117,17 +96,7 @@ def follow(denoiser: Denoiser, latents: Tensor, sigmas: Tensor, *, device: Any =
 def trajectory_grid(
     findings: Findings, rows: Sequence[tuple[str, str, str]], *, noises: Sequence[int] = (0,), **words: Any
 ) -> ImageGrid | None:
-    """Trajectories as rows of images, a column for each noise level.
-
-    Args:
-        findings: of the study.
-        rows: label, key of the part made by `trajectory_task`, and name of the denoiser.
-        noises: which noises; the rows are repeated for each.
-        words: title, caption and the like of an `ImageGrid`.
-
-    Returns:
-        The grid of those rows that are finished; None if none is.
-    """
+    """Trajectories as rows of images, a column for each noise level."""
     found = [(label, key, findings.array(key, name)) for label, key, name in rows]
     there = [(label, key, paths) for label, key, paths in found if paths is not None]
     if not there:
