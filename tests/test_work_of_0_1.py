@@ -1,11 +1,13 @@
 """Work that 0.1 did opens, goes on and reports: nothing that it finished is computed again.
 
-`fixtures/0.1/README.md` says what the work is and how it was made. Everything here goes through the command line and public
-names, so that it holds wherever the code lives.
+`fixtures/0.1/README.md` says what the work is and how it was made. Everything here goes through `python -m gausslens`
+and public names, so that it holds wherever the code lives.
 """
 
 import json
+import runpy
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,6 @@ import pytest
 import torch
 
 import gausslens
-from gausslens import cli
 
 FIXTURE = Path(__file__).parent / "fixtures" / "0.1"
 EXPECTED = json.loads((FIXTURE / "expected.json").read_text())
@@ -32,11 +33,20 @@ def work(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "work")
 
 
-def do(capsys, *words):
-    """What a command that succeeds prints."""
-    capsys.readouterr()
-    assert cli.main([*words]) == 0, capsys.readouterr().err
-    return capsys.readouterr().out
+@pytest.fixture
+def do(capsys, monkeypatch):
+    """A function that runs a command, sees that it succeeds, and returns what it prints."""
+
+    def run(*words):
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "argv", ["gausslens", *words])
+        with pytest.raises(SystemExit) as end:
+            runpy.run_module("gausslens", run_name="__main__")
+        output = capsys.readouterr()
+        assert end.value.code == 0, output.err
+        return output.out
+
+    return run
 
 
 def run_of(name):
@@ -103,26 +113,26 @@ def test_a_trained_network_answers_as_it_did(work):
 
 
 @pytest.mark.parametrize("name", ["train", "measure"])
-def test_finished_work_is_found(name, work, capsys):
+def test_finished_work_is_found(name, work, do):
     before = files_of(RUNS)
-    do(capsys, *COMMANDS[name])
+    do(*COMMANDS[name])
     check_kept(before)
     assert len(run_of(name).provenance["sessions"]) == 1  # nothing was to be done
 
 
-def test_a_trained_network_is_found_when_its_images_have_moved(work, capsys):
+def test_a_trained_network_is_found_when_its_images_have_moved(work, do):
     Path("elsewhere").mkdir()
     Path("images.npy").rename("elsewhere/images.npy")
     before = files_of(RUNS)
-    do(capsys, *(word.replace("images.npy", "elsewhere/images.npy") for word in COMMANDS["train"]))
-    do(capsys, *COMMANDS["measure"], "--data", "elsewhere/images.npy")
+    do(*(word.replace("images.npy", "elsewhere/images.npy") for word in COMMANDS["train"]))
+    do(*COMMANDS["measure"], "--data", "elsewhere/images.npy")
     check_kept(before)
     assert {folder.name for folder in RUNS.iterdir()} == {"cells", *FOLDERS.values()}
 
 
-def test_training_goes_on_to_the_end_that_it_would_have_had(work, capsys):
+def test_training_goes_on_to_the_end_that_it_would_have_had(work, do):
     before, kept = files_of(RUNS / FOLDERS["resume"] / "snapshots"), run_of("resume").records()
-    do(capsys, *COMMANDS["resume"])
+    do(*COMMANDS["resume"])
     run = run_of("resume")
     check_kept(before)
     assert run.is_finished
@@ -139,43 +149,43 @@ def test_training_goes_on_to_the_end_that_it_would_have_had(work, capsys):
     assert mean_squares(run) == pytest.approx(EXPECTED["network"]["resume"], rel=CLOSE)
 
 
-def test_measuring_adds_a_measure_to_those_that_are_there(work, capsys):
+def test_measuring_adds_a_measure_to_those_that_are_there(work, do):
     before = run_of("measure").records()
     words = [*COMMANDS["measure"]]
     words[words.index("--only") + 1] += ",identity_gap"
-    do(capsys, *words)
+    do(*words)
     run = run_of("measure")
     assert run.records()[: len(before)] == before
     assert {record["measure"] for record in run.records()[len(before) :]} == {"identity_gap"}
     assert len(run.provenance["sessions"]) == 2
 
 
-def test_an_audit_is_found_and_its_page_is_written(work, capsys):
+def test_an_audit_is_found_and_its_page_is_written(work, do):
     before = files_of(RUNS)
-    found = json.loads(do(capsys, *COMMANDS["audit"], "--json"))
+    found = json.loads(do(*COMMANDS["audit"], "--json"))
     check_kept(before)
     assert {name: found[name] for name in EXPECTED["audit"]} == EXPECTED["audit"]
     assert "Partly memorizing" in (RUNS / FOLDERS["audit"] / PAGE).read_text()
 
 
-def test_an_audit_that_was_stopped_goes_on(work, capsys):
+def test_an_audit_that_was_stopped_goes_on(work, do):
     path = RUNS / FOLDERS["audit"] / "records.jsonl"
     records = [json.loads(line) for line in path.read_text().splitlines()]
     left = [record for record in records if record["stage"] != records[-1]["stage"]]
     assert 0 < len(left) < len(records)
     path.write_text("".join(f"{json.dumps(record)}\n" for record in left))
     samples = files_of(path.parent, but={*NOTES, path.name})
-    found = json.loads(do(capsys, *COMMANDS["audit"], "--json"))
+    found = json.loads(do(*COMMANDS["audit"], "--json"))
     check_kept(samples)
     assert run_of("audit").records()[: len(left)] == left
     assert found["copying"] == EXPECTED["audit"]["copying"]
     assert found["verdict"] == EXPECTED["audit"]["verdict"]
 
 
-def test_an_answer_to_how_many_is_found(work, capsys):
+def test_an_answer_to_how_many_is_found(work, do):
     before, tasks = files_of(RUNS / "cells"), finished_tasks()
     known = json.loads((FIXTURE / "runs" / FOLDERS["how-many"] / "answer.json").read_text())
-    do(capsys, *COMMANDS["how-many"])
+    do(*COMMANDS["how-many"])
     check_kept(before)
     assert finished_tasks() == tasks
     answer = json.loads((run_of("how-many").path / "answer.json").read_text())
@@ -184,19 +194,19 @@ def test_an_answer_to_how_many_is_found(work, capsys):
     assert (run_of("how-many").path / PAGE).exists()
 
 
-def test_a_study_does_what_is_missing_and_nothing_else(work, capsys):
+def test_a_study_does_what_is_missing_and_nothing_else(work, do):
     before, tasks = files_of(RUNS / "cells"), finished_tasks()
-    do(capsys, *COMMANDS["study"])
+    do(*COMMANDS["study"])
     check_kept(before)
     assert finished_tasks() - tasks == {EXPECTED["missing"]}
     assert {path.name for path in RUNS.glob("cells/*")} == finished_tasks()
-    check_verdicts(do(capsys, "report", "runs", "--json"), EXPECTED["verdicts"]["after"])
+    check_verdicts(do("report", "runs", "--json"), EXPECTED["verdicts"]["after"])
 
 
-def test_a_study_is_reported_from_what_is_there(work, capsys):
+def test_a_study_is_reported_from_what_is_there(work, do):
     before, tasks = files_of(RUNS / "cells"), finished_tasks()
-    check_verdicts(do(capsys, "report", "runs", "--json"), EXPECTED["verdicts"]["before"])
-    do(capsys, "report", "runs")
+    check_verdicts(do("report", "runs", "--json"), EXPECTED["verdicts"]["before"])
+    do("report", "runs")
     check_kept(before)
     assert finished_tasks() == tasks
     page = (run_of("study").path / PAGE).read_text()
