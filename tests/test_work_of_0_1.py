@@ -35,7 +35,7 @@ def work(tmp_path, monkeypatch):
 
 @pytest.fixture
 def do(capsys, monkeypatch):
-    """A function that runs a command, sees that it succeeds, and returns what it prints."""
+    """A function that runs a command, sees that it succeeds and begins no other run, and returns what it prints."""
 
     def run(*words):
         capsys.readouterr()
@@ -44,6 +44,7 @@ def do(capsys, monkeypatch):
             runpy.run_module("gausslens", run_name="__main__")
         output = capsys.readouterr()
         assert end.value.code == 0, output.err
+        assert {folder.name for folder in RUNS.iterdir()} == {"cells", *FOLDERS.values()}
         return output.out
 
     return run
@@ -127,7 +128,6 @@ def test_a_trained_network_is_found_when_its_images_have_moved(work, do):
     do(*(word.replace("images.npy", "elsewhere/images.npy") for word in COMMANDS["train"]))
     do(*COMMANDS["measure"], "--data", "elsewhere/images.npy")
     check_kept(before)
-    assert {folder.name for folder in RUNS.iterdir()} == {"cells", *FOLDERS.values()}
 
 
 def test_training_goes_on_to_the_end_that_it_would_have_had(work, do):
