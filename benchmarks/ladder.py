@@ -35,12 +35,12 @@ from torch import Tensor
 
 from gausslens.auditing.copies import find_copies
 from gausslens.auditing.evidence import Evidence
-from gausslens.auditing.foreignness import check_foreignness
 from gausslens.auditing.losses import measure_losses
+from gausslens.auditing.preprocessing_check import check_foreignness
 from gausslens.auditing.verdict import judge
 from gausslens.data import Splits
+from gausslens.evaluation.cached_denoiser import Remembering
 from gausslens.images import as_tensor
-from gausslens.measuring.remembering import Remembering
 from gausslens.noise import draw_noise, karras_sigmas
 from gausslens.sampling import sample
 

@@ -26,8 +26,8 @@ import torch
 from mixture import MixtureDenoiser
 
 from gausslens import GaussianDenoiser, Moments, MultiDeltaDenoiser, distill, karras_sigmas, load_denoiser
-from gausslens.acceleration import hastened
 from gausslens.denoisers.adam import published_learning_rate
+from gausslens.nn.acceleration import hastened
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 ON_GPU = DEVICE.type == "cuda"

@@ -10,18 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..acceleration import hastened
 from ..data.groups import with_shared_groups
 from ..data.loading import ImageSet, load_images
 from ..denoisers.protocol import call, evaluating, placement
 from ..errors import CheckpointError, ConfigError, DataError, GausslensError, told
+from ..evaluation.cached_denoiser import Remembering
+from ..evaluation.references import RunImages, gaussian_denoiser, load_run_images, multidelta_denoiser
 from ..images import Bounds, as_bytes, as_tensor, content_hash, dequantize, of_known_classes
 from ..measures.neighbors import duplicates
 from ..measures.originals import DUPLICATE_RMSE
-from ..measuring.references import RunImages, gaussian_denoiser, load_run_images, multidelta_denoiser
-from ..measuring.remembering import Remembering
+from ..nn.acceleration import hastened
 from ..noise import as_sigmas, draw_noise, karras_sigmas
-from ..runs import Run
+from ..store.run import Run
 from ..zoo.loading import load_model
 from ..zoo.model import Model
 from ..zoo.objects import takes_labels

@@ -17,12 +17,12 @@ from torch import Tensor
 
 from .._typing import Bool, Float, Images, Int
 from ..images import Bounds, gather
-from ..measures.copying import compared_sets, estimate_ratio, gl_score
+from ..measures.copy_test import NEIGHBORS, CopyTest, judge_neighborhood, pool_neighborhood
 from ..measures.intervals import Estimate, proportion_estimate
+from ..measures.memorization import compared_sets, estimate_ratio, gl_score
 from ..measures.neighbors import duplicates, nearest, resident
 from ..measures.originals import COPY_RATIO, DUPLICATE_RMSE, Match, Originals
 from ..measures.transformations import Transformation
-from ..measures.twoset import NEIGHBORS, CopyTest, judge_neighborhood, pool_neighborhood
 from ..noise import draw_order
 from ..progress import track
 from .controls import ONCE, Comparison, FamilyMatches

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from .._typing import Bool, Float, Images
 from ..images import Bounds
-from ..measures.copying import Memorization, memorization
 from ..measures.frechet import feature_distances
 from ..measures.intervals import Estimate, jackknife_estimate, mean_estimate
+from ..measures.memorization import Memorization, memorization
 from .embedding import BATCH, FeatureNetwork
 
 _COPYING = 0.1  # the mean cosine distance below which MiFID counts samples as copies

@@ -25,8 +25,8 @@ from scipy.stats import beta, binom, norm
 from torch import Tensor
 
 from .._typing import Bool, Float, Int
-from ..measures.copying import estimate_ratio
 from ..measures.intervals import Estimate, mean_estimate
+from ..measures.memorization import estimate_ratio
 from ..measures.two_sample import auc_estimate
 from .losses import GAUSSIAN, LossGap
 from .thresholds import THRESHOLDS

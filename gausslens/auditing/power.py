@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .._typing import Int
 from ..images import dequantize
-from ..measures.copying import identifiable_images
+from ..measures.memorization import identifiable_images
 from ..measures.originals import Originals
 from ..measures.transformations import MIRRORED, Transformation
 from ..noise import draw_noise, draw_order

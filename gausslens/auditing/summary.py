@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import gausslens
 
-from ..runs import Record
+from ..store.run import Record
 from .families import PLAIN
 from .thresholds import THRESHOLDS
 from .verdict import GENERALIZING, MEMORIZING, PARTLY, SUSPECT
 
 if TYPE_CHECKING:
-    from .running import Audit
+    from .audit import Audit
 
 SCHEMA = "gausslens-audit/2"
 """Name and version of what `as_json` writes; a field that goes or changes its meaning raises the version."""

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from ..measures.intervals import Estimate
 from .evidence import Evidence
-from .foreignness import Foreignness
+from .preprocessing_check import Foreignness
 from .thresholds import THRESHOLDS
 
 MEMORIZING, PARTLY, GENERALIZING = "memorizing", "partly memorizing", "generalizing"

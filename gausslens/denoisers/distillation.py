@@ -23,12 +23,12 @@ from ..images import Bounds, check_labels, gather
 from ..noise import as_sigmas
 from ..progress import track
 from .adam import EPOCHS
-from .conditional import PerClassDenoiser
 from .fitting import Teacher, fit_by_adam, fit_in_closed_form, unexplained
 from .gaussian import GaussianDenoiser
 from .linear import LinearDenoiser
 from .maps import MapCollector
 from .moments import Moments
+from .per_class import PerClassDenoiser
 from .protocol import Denoiser, evaluating, placement
 from .regression import Affine
 

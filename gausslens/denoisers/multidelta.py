@@ -20,16 +20,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .._kernels.cuda_graphs import Later, Replay, recorded
+from .._kernels.logits import TOLERANCE, Queries, exact_logits, repair
+from .._kernels.softmax import RunningSoftmax
+from .._kernels.tiles import ImageTile, kind_of
 from .._typing import Float, Images, Sigma
 from ..errors import CheckpointError, ConfigError
 from ..images import Bounds, check_labels, content_hash, dequantize, gather
 from ..precision import float32_products
-from ..replay import Later, Replay, recorded
-from .conditional import PerClassDenoiser
-from .logits import TOLERANCE, Queries, exact_logits, repair
+from .per_class import PerClassDenoiser
 from .protocol import check_input, expand_sigma
-from .softmax import RunningSoftmax
-from .tiles import ImageTile, kind_of
 
 # Bytes that a tile may take by default, one for each pixel and 20 for each logit (its digits' products and itself): on a CPU
 # few enough that passes over them are cheap; on a GPU, what a recording keeps and a tile beside it are under 1 GiB.

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from . import kernels
+from .._kernels import group_norm as kernels
 
 
 class GroupNorm(nn.GroupNorm):

@@ -9,7 +9,7 @@ Outside the image everything is zero. Patches are the lossless way: k×k pixels 
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import kernels
+from .._kernels import group_norm as kernels
 
 
 def downsample(x: Tensor, *, smooth: bool) -> Tensor:

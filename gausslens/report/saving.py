@@ -43,7 +43,7 @@ def save_report(path: str | os.PathLike[str], page: Page, *, images: Images = "s
         ConfigError: if the page is too large.
         CheckpointError: if a file cannot be written.
     """
-    from ..storage import save_text  # brings torch, which drawing does without
+    from ..atomic_files import save_text  # brings torch, which drawing does without
 
     target = Path(path)
     files = {target: render(page, images=images)}

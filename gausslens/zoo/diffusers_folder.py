@@ -19,13 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from ..denoisers.preconditioned import Preconditioned
+from ..denoisers.schedules import Discrete, LinearFlow
 from ..errors import CheckpointError, DataError, MissingExtraError, told
 from .diffusers_weights import check_weights
 from .json_files import read_object
 from .latents import LatentSpace
 from .model import Model, fingerprint
 from .predictions import from_eps, from_flow, from_v, from_x0
-from .schedules import Discrete, LinearFlow
 
 _CONVERT = {"epsilon": from_eps, "v_prediction": from_v, "sample": from_x0}
 _CONVERT_FLOW = {"flow_prediction": from_flow, "epsilon": from_eps, "sample": from_x0}

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..denoisers.preconditioned import Preconditioned
 from ..errors import CheckpointError
-from ..snapshots import build_denoiser
+from ..store.weights import build_denoiser
 from .edm_weights import translated
 from .instructions import Instance, kind_of
 from .model import Model, fingerprint

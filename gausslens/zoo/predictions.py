@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from .._typing import Float, Sigma
 from ..denoisers.protocol import check_classes, check_input, expand_sigma, may_look
+from ..denoisers.schedules import Schedule, as_schedule, signal
 from ..errors import ConfigError, DataError
 from .model import stated
-from .schedules import Schedule, as_schedule, signal
 
 Target: TypeAlias = Literal["x0", "eps", "v", "flow"]
 
@@ -128,7 +128,7 @@ def from_eps(network: Any, schedule: Any = "vp") -> Converted:
 
     Args:
         network: F(x_t, t) or F(x_t, t, labels), a function or module.
-        schedule: what it was trained with: "vp", "ve" or "flow", or one of `gausslens.zoo.schedules`, for instance
+        schedule: what it was trained with: "vp", "ve" or "flow", or one of `gausslens.denoisers.schedules`, for instance
             `Discrete.from_alphas(ᾱ)` for a DDPM.
 
     Returns:

@@ -29,11 +29,11 @@ from gausslens import (
     load_denoiser,
     train,
 )
+from gausslens.atomic_files import load_tensors
 from gausslens.errors import MemoryShortError
-from gausslens.measuring.references import load_run_images
-from gausslens.storage import load_tensors
-from gausslens.training import running
+from gausslens.evaluation.references import load_run_images
 from gausslens.training import session as sessions
+from gausslens.training import train as running
 
 SCRIPT = str(Path(__file__).with_name("tiny_training.py"))
 TIMES = ("seconds", "images_per_second")

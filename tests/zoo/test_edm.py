@@ -9,8 +9,9 @@ from edm_files import CASES, VECTORS, Case, Persistent, edm_pickle, network, pic
 from safetensors.torch import load_file
 
 from gausslens import CheckpointError, ConfigError, load_denoiser
-from gausslens.snapshots import build_denoiser
-from gausslens.verbs import Manner, converting
+from gausslens.cli.main import Manner
+from gausslens.cli.main import convert as converting
+from gausslens.store.weights import build_denoiser
 from gausslens.zoo.edm import load_edm, read_edm
 from gausslens.zoo.edm_weights import translated
 from gausslens.zoo.loading import load_model
