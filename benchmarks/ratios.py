@@ -27,7 +27,7 @@ from mixture import MixtureDenoiser
 
 from gausslens import GaussianDenoiser, Moments, MultiDeltaDenoiser, distill, karras_sigmas, load_denoiser
 from gausslens.denoisers.adam import published_learning_rate
-from gausslens.nn.acceleration import hastened
+from gausslens.nn.acceleration import for_inference
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 ON_GPU = DEVICE.type == "cuda"
@@ -184,7 +184,7 @@ def distillation(args):
         train, test = (_shrink(images) for images in (train, test[:2000]))
     fitted, held_out = dequantized(train[:20000].to(DEVICE)), dequantized(train[20000:].to(DEVICE))
     if args.model:
-        teacher = hastened(load_denoiser(args.model).to(DEVICE), DEVICE)
+        teacher = for_inference(load_denoiser(args.model).to(DEVICE), DEVICE)
     else:
         teacher = MixtureDenoiser(fitted, rank=32 if ON_GPU else 16).to(DEVICE)
     images = dequantized(test.to(DEVICE))

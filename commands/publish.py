@@ -29,9 +29,9 @@ from gausslens.paper.copy_finished import SHOWN, copy_arrays, copy_finished, is_
 from gausslens.paper.plan import Plan
 from gausslens.paper.registry import find_study
 from gausslens.paper.run import collect, findings_of, tasks_of
-from gausslens.paper.studies.critical_points import closest, images_needed, memorizing_from, timed
+from gausslens.paper.studies.critical_points import closest, format_time, images_needed, memorizing_from
 from gausslens.paper.study import Findings
-from gausslens.report.drawings import drawing
+from gausslens.report.drawings import draw_svg
 from gausslens.report.figures import NoiseSlider
 from gausslens.report.rendering import anchor
 from gausslens.store.run import Record, Run
@@ -153,7 +153,7 @@ def draw(found: list[Findings], folder: Path) -> list[Record]:
     for findings in found:
         for figure in find_study(findings.study).draw(findings):
             # What is moved by hand is for the page alone.
-            picture = None if isinstance(figure, NoiseSlider) else drawing(figure)
+            picture = None if isinstance(figure, NoiseSlider) else draw_svg(figure)
             if picture is not None:
                 name = f"{findings.study}-{anchor(figure.title)}.svg"
                 told = {"study": findings.study, "title": figure.title, "file": name}
@@ -356,10 +356,10 @@ def located(plan: Plan, evidence: Evidence) -> Iterator[str]:
         yield f"| {what} | {needed.value:,.0f} [{ends}] | {seeds} |"
     if turning is not None:
         what = f"τ*: length of training at which N = {plan.few:,} is closest to its Gaussian (thousand images)"
-        yield f"| {what} | {timed(turning.value, turning.low, turning.high)} | {len(turning.at)} |"
+        yield f"| {what} | {format_time(turning.value, turning.low, turning.high)} | {len(turning.at)} |"
     if onset is not None and onset.starts is not None:
         what = "length of training at which 5 % of its samples are copies (thousand images)"
-        yield f"| {what} | {timed(onset.starts, onset.low, onset.high)} | {onset.memorizing} of {onset.seeds} |"
+        yield f"| {what} | {format_time(onset.starts, onset.low, onset.high)} | {onset.memorizing} of {onset.seeds} |"
     yield ""
 
 

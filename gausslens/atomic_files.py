@@ -21,43 +21,22 @@ from .errors import CheckpointError
 
 
 def save_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], *, kind: str, **metadata: Any) -> None:
-    """Write tensors and JSON metadata to `path`, atomically.
-
-    Args:
-        path: the target; an existing file is replaced.
-        tensors: what to store.
-        kind: what sort of file this is, checked by `load_tensors`.
-        **metadata: anything JSON can hold.
-
-    Raises:
-        CheckpointError: if the file cannot be written.
-    """
+    """Write tensors and JSON metadata to `path`, atomically."""
     target = Path(path)
     header = {"kind": kind, "metadata": json.dumps(metadata)}
     stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    with replacing(target) as temporary:
+    with atomic_replace(target) as temporary:
         save_file(stored, temporary, metadata=header)
 
 
 def save_text(path: str | os.PathLike[str], text: str) -> None:
     """Write text to `path`, atomically; raises `CheckpointError` if the file cannot be written."""
-    with replacing(Path(path)) as temporary:
+    with atomic_replace(Path(path)) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def load_tensors(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what `save_tensors` wrote: the tensors, on the CPU, and the metadata.
-
-    Args:
-        path: the file.
-        kind: the sort of file expected.
-
-    Returns:
-        Tensors by name, and metadata by name.
-
-    Raises:
-        CheckpointError: if the file is missing, truncated, not safetensors, or of another kind.
-    """
+    """Read what `save_tensors` wrote: the tensors, on the CPU, and the metadata."""
     if not Path(path).is_file():
         raise CheckpointError(f"expected a safetensors file with {kind} at {path}; there is no such file.")
     try:
@@ -79,15 +58,8 @@ def load_tensors(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, 
 
 
 @contextmanager
-def replacing(target: Path) -> Iterator[Path]:
-    """A temporary file to write, which becomes `target` if all goes well and vanishes if not.
-
-    Yields:
-        Its path.
-
-    Raises:
-        CheckpointError: if something cannot be written.
-    """
+def atomic_replace(target: Path) -> Iterator[Path]:
+    """A temporary file to write, which becomes `target` if all goes well and vanishes if not."""
     temporary = target.with_name(f".{target.name}.{uuid4().hex}.partial")
     try:
         temporary.touch(exist_ok=False)

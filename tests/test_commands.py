@@ -23,7 +23,7 @@ from gausslens.paper.copy_finished import SHOWN, copy_finished
 from gausslens.paper.registry import find_study
 from gausslens.paper.run import open_study, plan_study, tasks_of
 from gausslens.paper.studies.distillation_pictures import SHOWN_SIGMA
-from gausslens.paper.tasks.denoised_outputs import denoised
+from gausslens.paper.tasks.denoised_outputs import denoised_outputs_task
 
 sys.path += [str(Path(__file__).parents[1] / "commands")]
 from explained_variance import led_to
@@ -82,7 +82,7 @@ def test_seed_by_seed_everything_is_done_once(shown):
     by_seed = [{task.identity for task in _load("reproduce").tasks_of_seed(plan, seed)} for seed in range(3)]
     assert set().union(*by_seed) == {task.identity for task in tasks_of(plan)}
     assert sum(map(len, by_seed)) == len(set().union(*by_seed))
-    pictures = denoised(
+    pictures = denoised_outputs_task(
         plan, plan.model(plan.sizes[-1], shown), denoisers=("network", "gaussian"), sigmas=(SHOWN_SIGMA,), pictures=3
     )
     assert [pictures.identity in tasks for tasks in by_seed] == [seed == shown for seed in range(3)]

@@ -42,7 +42,7 @@ class Replay:
         return type(None), ()
 
 
-def recorded(function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> Replay | None:
+def try_capture(function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> Replay | None:
     """A recording of the function, or None where one of its steps cannot be recorded or memory does not suffice."""
     try:
         return Replay(function, *inputs)

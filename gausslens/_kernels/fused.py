@@ -35,11 +35,7 @@ def fused(function: Callable[..., Any], *arguments: Any) -> Any:
 
 @contextmanager
 def uncompiled() -> Iterator[None]:
-    """Inside, nothing is compiled: for work of fewer calls than would earn it back.
-
-    Yields:
-        Nothing.
-    """
+    """Inside, nothing is compiled: for work of fewer calls than would earn it back."""
     before = _compiling.set(False)
     try:
         yield
@@ -103,16 +99,6 @@ def blocks_seen(
 
     Rounding moves logit i by some δ_i, never by more than slack = dim·scale, which moves the answer by Σ w_i δ_i (y_i − D).
     Leaving alone the images of weight below w costs about δ√w, so w = (tolerance/δ)² = (margin/scale)².
-
-    Args:
-        logits: those of a tile, (b, t).
-        top: their maxima, (b, 1).
-        scale: see `describe_queries`.
-        margin: the error allowed of the answer over that of a logit in units of `scale`.
-        dim: the number of pixels.
-        block: how many images are one block.
-        others: Σ exp(logit − others_top) of other tiles, (b, 1).
-        others_top: the maxima of other tiles, (b, 1).
     """
     slack = scale * dim
     highest = torch.maximum(others_top, top - slack)  # at most the true one

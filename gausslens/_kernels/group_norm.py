@@ -37,20 +37,7 @@ def usable(x: Tensor) -> bool:
 def normalized(
     x: Tensor, weight: Tensor, bias: Tensor, groups: int, epsilon: float, offset: Tensor | None, *, activate: bool
 ) -> Tensor:
-    """Group normalisation of x, or of x plus an offset for every channel, and SiLU if asked for.
-
-    Args:
-        x: activations, (b, c, h, w), channels last.
-        weight: (c,).
-        bias: (c,).
-        groups: of channels.
-        epsilon: ε.
-        offset: a, (b, c), or None.
-        activate: whether SiLU follows.
-
-    Returns:
-        y in x's dtype and layout.
-    """
+    """Group normalisation of x, or of x plus an offset for every channel, and SiLU if asked for."""
     images, channels, pixels = x.shape[0], x.shape[1], x.shape[2] * x.shape[3]
     mean, variance, centre, scale = torch.empty(4, images, channels, device=x.device, dtype=torch.float32)
     y = torch.empty_like(x)
@@ -71,17 +58,7 @@ def normalized(
 
 
 def joined(p: Tensor, q: Tensor, bias: Tensor, scale: float) -> Tensor:
-    """scale·(p + q) + bias.
-
-    Args:
-        p: activations, (b, c, h, w), channels last.
-        q: of the same shape, dtype and layout.
-        bias: (c,), float32.
-        scale: the factor.
-
-    Returns:
-        The sum in p's dtype and layout.
-    """
+    """scale·(p + q) + bias."""
     z = torch.empty_like(p)
     rows, channels = p.numel() // p.shape[1], p.shape[1]
     grid = (_ceil(rows, _ROWS), _ceil(channels, _COLUMNS))

@@ -108,11 +108,7 @@ class ImageTile:
         return dequantize(some, self._dtype).double() if self._is_bytes else some.double()
 
     def parts(self) -> Iterator[tuple[slice, Float[Tensor, "k d"]]]:
-        """All images in float64, as many at a time as memory for them is cheap.
-
-        Yields:
-            Which images, and their values.
-        """
+        """All images in float64, as many at a time as memory for them is cheap."""
         step = max(1, _PART_NUMBERS[kind_of(self.stored)] // self.stored.shape[1])
         for start in range(0, len(self.stored), step):
             some = slice(start, start + step)
@@ -127,19 +123,7 @@ class ImageTile:
         level: Float[Tensor, "b 1"],
         half_squares: Float[Tensor, "t"],
     ) -> tuple[Float[Tensor, "b t"], Float[Tensor, "b 1"]]:
-        """(x·y − ½‖y‖²)/σ² − level for all rows and images, in float64, and the largest of each row.
-
-        Args:
-            x: the queries, in float32.
-            digits: their digits, on demand: they are the same for all tiles.
-            row_sums: the sums of their entries.
-            variance: σ² in float64.
-            level: what to subtract, in float64.
-            half_squares: ½‖y‖² in float64.
-
-        Returns:
-            The logits, and their maxima over the images.
-        """
+        """(x·y − ½‖y‖²)/σ² − level for all rows and images, in float64, and the largest of each row."""
         # p/127.5 − 1 = ((p − 128) + ½)/127.5
         if self._on_cpu_units:
             products = digits().times(self._pixels().T)

@@ -30,7 +30,7 @@ from ..errors import ConfigError, DataError
 from ..evaluation.references import RunImages
 from ..generation import BATCH, best_device
 from ..images import check_labels, gather
-from ..nn.acceleration import fitting_threads
+from ..nn.acceleration import limit_threads
 from ..noise import as_sigmas
 from ..store.provenance import describe_machine
 from ..store.run import Record, Run
@@ -170,25 +170,12 @@ def audit(
         in_unseen = check_labels(held_out_groups, len(unseen), "held_out_groups")
     images = RunImages(known, known, unseen, of_train, of_unseen, "images", in_train, in_unseen)
     who = fit(loaded, images, AuditConfig(model=str(loaded.source or "model"), **options))
-    with uncompiled(), fitting_threads(who.device, who.config.count * who.dim):
+    with uncompiled(), limit_threads(who.device, who.config.count * who.dim):
         return _conclude(who, *_carry_out(who, _Memory(), progress=progress))
 
 
 def audit_model(config: AuditConfig, *, progress: bool = False) -> tuple[Run, Audit, Auditee]:
-    """Audit a model, or go on with it, or find it audited.
-
-    Args:
-        config: which model and images, and how.
-        progress: show progress bars.
-
-    Returns:
-        The run that holds everything, the audit, and who was audited.
-
-    Raises:
-        ConfigError: on options that do not fit.
-        DataError: on images that cannot be used.
-        CheckpointError: on a model that cannot be read.
-    """
+    """Audit a model, or go on with it, or find it audited."""
     who = load_auditee(config, device=best_device(cpu=config.cpu), progress=progress)
     return *audit_in_folder(who, progress=progress), who
 
@@ -197,7 +184,7 @@ def audit_in_folder(who: Auditee, *, progress: bool = False) -> tuple[Run, Audit
     """The same of an auditee that is loaded: the run that holds everything, and the audit."""
     config, device = who.config, who.device
     run = Run.create(config.out, "audit", who.images.name, identity(who), asdict(config))
-    with run.locked(), uncompiled(), fitting_threads(device, config.count * who.dim):
+    with run.locked(), uncompiled(), limit_threads(device, config.count * who.dim):
         run.save_json("provenance.json", {"sessions": [*run.provenance["sessions"], describe_machine(device)]})
         _check_unchanged(who, run)
         found = _conclude(who, *_carry_out(who, _Folder(run), progress=progress))

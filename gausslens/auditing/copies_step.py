@@ -11,7 +11,7 @@ from ..generation import BATCH
 from ..images import quantize
 from ..measures.intervals import proportion_estimate
 from ..noise import draw_noise, karras_sigmas
-from ..progress import measured
+from ..progress import progress_bar
 from ..sampling import sample
 from ..store.run import Record
 from .auditee import Auditee
@@ -29,25 +29,11 @@ _SHIFTS = (1, 2)  # pixels
 def generate_samples(
     who: Auditee, start: int, stop: int, *, denoiser: nn.Module | None = None, progress: bool = False
 ) -> Tensor:
-    """Samples `start` … `stop` − 1 of the network: uint8 pixels, or latents in float32.
-
-    Args:
-        who: the auditee.
-        start: the first.
-        stop: after the last.
-        denoiser: another denoiser to sample from the same latents in the same way; None is the network.
-        progress: show a progress bar.
-
-    Returns:
-        The samples, on the CPU; each depends on the seed and its index alone, but for rounding.
-
-    Raises:
-        DataError: if some are NaN or infinite, which as pixels would pass for black images.
-    """
+    """Samples `start` … `stop` − 1 of the network: uint8 pixels, or latents in float32."""
     known = who.classes
     sigmas = karras_sigmas(who.config.steps, *who.sigma_range)
     parts = []
-    with measured(float(stop - start), unit="images", label="sampling", enabled=progress) as show:
+    with progress_bar(float(stop - start), unit="images", label="sampling", enabled=progress) as show:
         for first in range(start, stop, BATCH):
             # All batches have one size, for which a GPU's work is recorded; the images too many are cut off.
             indices = torch.arange(first, first + min(BATCH, who.sample_count))
@@ -75,12 +61,6 @@ def take_copies(
     who: Auditee, samples: Tensor, *, exchangeable: bool = True, progress: bool = False
 ) -> Iterator[Record]:
     """Which samples are copies of training images, of which ones, how often, and how few would have been found.
-
-    Args:
-        who: the auditee.
-        samples: of its network.
-        exchangeable: whether held-out images may stand for new training images.
-        progress: show progress bars.
 
     Yields:
         The records.

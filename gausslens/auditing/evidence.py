@@ -91,16 +91,7 @@ class Evidence:
 
     @classmethod
     def of_losses(cls, losses: LossGap, name: str = "network", **others: Any) -> "Evidence":
-        """What the losses of a denoiser say, beside other evidence.
-
-        Args:
-            losses: from `measure_losses`.
-            name: of the denoiser.
-            **others: further fields.
-
-        Returns:
-            The evidence.
-        """
+        """What the losses of a denoiser say, beside other evidence."""
         known = {
             "sigmas": tuple(losses.sigmas.tolist()),
             "intermediate": intermediate_levels(losses),

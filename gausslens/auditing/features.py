@@ -69,19 +69,6 @@ def compare_features(
 ) -> FeatureComparison:
     """How near samples lie to training images in a feature space.
 
-    Args:
-        network: makes the features.
-        samples: generated images, (m, c, h, w); only checked to be finite.
-        train: the images the model was trained on, (n, c, h, w).
-        held_out: images of the same source it has not seen, (n', c, h, w).
-        bounds: admissible values of float `train` and `held_out`, or None.
-        seed: fixes everything random.
-        batch_size: see `FeatureNetwork.embed`.
-        progress: show progress bars.
-
-    Returns:
-        The comparison.
-
     Reference: Heusel, Ramsauer, Unterthiner, Nessler, Hochreiter (2017), arXiv:1706.08500, for FD; Bai, Lin, Raffel, Kan
     (2021), arXiv:2106.03062, for MiFID.
     """

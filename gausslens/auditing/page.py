@@ -26,17 +26,7 @@ _DRAWN, _SHOWN_LOSSES = (-1.0, 2.0), (1e-6, math.inf)  # uncertain positions and
 
 
 def make_page(audit: Audit, who: Auditee, provenance: Mapping[str, Any], command: str) -> Page:
-    """The page.
-
-    Args:
-        audit: what was found.
-        who: the model and its images.
-        provenance: of the run.
-        command: what makes the same.
-
-    Returns:
-        The page.
-    """
+    """The page."""
     unseen = f"{audit.n_held_out:,} held-out" if audit.n_held_out else "no held-out"
     reasons = "\n\n".join(map(sentence, audit.verdict.reasons))
     rows = [f"{name}: {value} ({note})" if note else f"{name}: {value}" for name, value, note in summary(audit)]
@@ -67,11 +57,7 @@ def make_page(audit: Audit, who: Auditee, provenance: Mapping[str, Any], command
 
 
 def _leaning(audit: Audit, command: str) -> Iterator[Figure]:
-    """Losses, and where they lie between the references.
-
-    Yields:
-        The figures that have points.
-    """
+    """Losses, and where they lie between the references."""
     leaning = [
         ("retrieval κ on held-out images", audit.find("retrieval"), False),
         ("position of the loss gap above the baseline", audit.find("position"), False),
@@ -115,11 +101,7 @@ def _leaning(audit: Audit, command: str) -> Iterator[Figure]:
 
 
 def _recognised(audit: Audit, command: str) -> Iterator[Figure]:
-    """Who could be recognised as trained on, and at which noise level best.
-
-    Yields:
-        The figures.
-    """
+    """Who could be recognised as trained on, and at which noise level best."""
     curves = [
         ("the model", audit.find("roc", denoiser="network"), False),
         ("Gaussian denoiser of the training images", audit.find("roc", denoiser="gaussian"), True),
@@ -159,11 +141,7 @@ def _roc(name: str, records: list[Record], *, dashed: bool) -> Series:
 
 
 def _distances(audit: Audit, command: str) -> Iterator[Figure]:
-    """Distances and linearity.
-
-    Yields:
-        The figures.
-    """
+    """Distances and linearity."""
     found = [
         ("to the Gaussian", "distance_gaussian", False),
         ("to multi-delta", "distance_multidelta", False),
@@ -239,11 +217,7 @@ def _drawn(audit: Audit, who: Auditee) -> str:
 
 
 def _pairs(audit: Audit, who: Auditee, command: str) -> Iterator[Figure]:
-    """Copies beside their originals, most copied first; and the samples most like one training image.
-
-    Yields:
-        A grid, if there are samples that are pictures, or become such by decoding.
-    """
+    """Copies beside their originals, most copied first; and the samples most like one training image."""
     decode, originals = who.model.decode, who.images.train if who.pictures is None else who.pictures[0]
     if audit.samples is None or (who.bounds is None and decode is None) or originals.shape[1] not in (1, 3):
         return

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from .._typing import Float, Images, Sigmas
-from ..denoisers.protocol import Denoiser, call, evaluating, in_batches, placement
+from ..denoisers.protocol import Denoiser, call, eval_mode, in_batches, placement
 from ..errors import ConfigError
 from ..images import Bounds, check_labels, dequantize, gather
 from ..measures.intervals import Estimate, ratio_interval
@@ -99,26 +99,6 @@ def check_foreignness(
     A preparation suits it better if its loss, interval included, is below .985 of the loss as given at one noise level, or
     below .99 at two; or below .8 on training images alone, which a memoriser denoises without fault, and all others badly
     in any preparation. It is out of the question if training images suffer from it at any level, by 5 %.
-
-    Args:
-        denoiser: the model.
-        train: the images it was trained on, (n, *shape).
-        held_out: images it has not seen, (m, *shape), or None.
-        sigmas: noise levels; those between .2 and 12 standard deviations of the images are used.
-        count: images used of either set, at most.
-        noises: noises per image.
-        seed: of noises and choice.
-        labels: integers (n,) given to the denoiser as third argument, or None.
-        held_out_labels: the same for held-out images, (m,).
-        bounds: admissible values of float images, or None.
-        sigma_range: noise levels that the denoiser can be called with; a level and those it is scaled to lie within.
-        device: where to call the denoiser; None is where its parameters are.
-
-    Returns:
-        What suits the model better, if anything.
-
-    Raises:
-        ConfigError: if one set has labels and the other has none.
     """
     if held_out is not None and (labels is None) != (held_out_labels is None):
         raise ConfigError("labels are given for training and held-out images, or for neither; got one of the two.")
@@ -144,7 +124,7 @@ def check_foreignness(
         return Foreignness(None, None, None)
     place, dtype = placement(denoiser, clean, device)
 
-    with evaluating(denoiser):
+    with eval_mode(denoiser):
         as_given, *others = _losses(denoiser, clean, of_class, ways, levels, noises, seed, place, dtype)
     # A memoriser's loss can be nothing at all; a millionth of the variance is as good as that.
     nothing = _NOTHING * spread**2
@@ -170,14 +150,7 @@ def check_foreignness(
 
 
 def preparations(shape: tuple[int, ...]) -> Iterator[Preparation]:
-    """All preparations that are tried for images of a shape.
-
-    Args:
-        shape: of one image.
-
-    Yields:
-        The preparations; not the one that changes nothing.
-    """
+    """All preparations that are tried for images of a shape."""
     yield Preparation("images in [0, 1]", 0.5, lambda x: (x + 1) / 2)
     yield Preparation("images in [-1, 1], and these seem to be in [0, 1]", 2.0, lambda x: 2 * x - 1)
     yield Preparation("negatives of these images", 1.0, lambda x: -x)

@@ -67,12 +67,6 @@ class Verdict:
 def judge(evidence: Evidence) -> Verdict:
     """The verdict that the rules of this module give.
 
-    Args:
-        evidence: what was measured.
-
-    Returns:
-        The verdict with its reasons.
-
     >>> judge(Evidence(copies_exist=True, copied_share=Estimate(0.93, 0.91, 0.95, 500))).verdict
     'memorizing'
     >>> judge(Evidence()).verdict

@@ -1,7 +1,7 @@
 """The verbs of the command line, one a file: what can be asked of it, and the function that does it.
 
 Each file has a frozen dataclass of options, whose fields without a default are given by position, and a function
-`perform(options, how)`. Nothing heavy is imported before that function runs.
+`run(options, how)`. Nothing heavy is imported before that function runs.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Manner:
+class GlobalOptions:
     """How to go about it."""
 
     dry_run: bool = False
@@ -26,18 +26,7 @@ class Manner:
 
 
 def open_training_run(path: str, kimg: float | None) -> tuple["Run", float]:
-    """The training run and the snapshot that a user names.
-
-    Args:
-        path: the run's folder.
-        kimg: the snapshot, in thousands of images; None is the last.
-
-    Returns:
-        The run, and the snapshot's kimg.
-
-    Raises:
-        ConfigError: if there is no such thing.
-    """
+    """The training run and the snapshot that a user names."""
     from ..store.run import Run
 
     try:

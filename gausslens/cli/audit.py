@@ -11,7 +11,7 @@ import tyro
 from ..auditing.config import FAIL_ON, AuditConfig
 from ..errors import CheckpointError, ConfigError
 from ..store.invocation import typed_command, typed_options
-from . import Manner
+from . import GlobalOptions
 
 if TYPE_CHECKING:
     from ..auditing.verdict import Verdict
@@ -46,7 +46,7 @@ class Options(AuditConfig):
     it; cannot-tell. Several are separated by spaces or commas."""
 
 
-def perform(options: Options, how: Manner) -> int:
+def run(options: Options, how: GlobalOptions) -> int:
     """Audit, tell, write the page; returns the exit code."""
     from ..auditing.audit import REPORT, audit_in_folder
     from ..auditing.auditee import load_auditee

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import CheckpointError, ConfigError
-from . import Manner
+from . import GlobalOptions
 
 DESCRIPTION = """\
 Convert a network pickle of EDM into a safetensors file, which is read as a snapshot of ours is. Nothing in the pickle
@@ -31,7 +31,7 @@ class Options:
                 raise ConfigError(f"{name} must be a file whose name ends in {suffix}; got {getattr(self, name)}.")
 
 
-def perform(options: Options, how: Manner) -> None:
+def run(options: Options, how: GlobalOptions) -> None:
     """Convert, unless the file is there already."""
     from ..store.weights import save_denoiser
     from ..zoo.edm import read_edm

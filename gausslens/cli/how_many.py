@@ -8,7 +8,7 @@ import tyro
 
 from ..errors import GausslensError
 from ..sample_size.config import HowManyConfig
-from . import Manner
+from . import GlobalOptions
 from .study import bars, failures
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Options(HowManyConfig):
     """The values that become black and white, 0 and 255; needed for 16-bit and float images."""
 
 
-def perform(options: Options, how: Manner) -> None:
+def run(options: Options, how: GlobalOptions) -> None:
     """Find out, and say so."""
     from ..paper.run import plan_study
     from ..sample_size.how_many import Question, how_many

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import gausslens
 
 from ..errors import ConfigError, DataError, GausslensError
-from .parsing import as_typed, parse, refuse
+from .parsing import as_typed, parse, usage_error
 
 _VERBS = {  # its module, and what it does
     "train": ("train", "train a denoiser on a set of images"),
@@ -62,11 +62,7 @@ _STOPPED = "stopped; the same command continues with what is not finished."
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Inside, warnings are one line like errors, without the line of code that they come from.
-
-    Yields:
-        Nothing.
-    """
+    """Inside, warnings are one line like errors, without the line of code that they come from."""
 
     def show(message: Warning | str, *unused: Any) -> None:
         print(f"gausslens: {message}", file=sys.stderr)
@@ -84,18 +80,7 @@ class _Terminated(BaseException):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Args:
-        arguments: the words after the program's name; by default those it was started with.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        Exception: with `--debug`, whatever went wrong.
-        SystemExit: after `--help`, bad usage, or SIGTERM during training.
-    """
+    """Run the command line."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     for stream in (sys.stdout, sys.stderr):
@@ -103,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")
     try:
         with _ending_on_sigterm(), _plain_warnings():
-            code = _obey(words)
+            code = _dispatch(words)
             sys.stdout.flush()
     except (KeyboardInterrupt, _Terminated) as stopped:
         print(f"\ngausslens: {str(stopped) or _STOPPED}", file=sys.stderr)
@@ -124,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _obey(words: list[str]) -> int:
+def _dispatch(words: list[str]) -> int:
     early = [word for word in words[:1] if word == "--debug"]  # it may also stand before the verb
     verb, rest = words[len(early) :][:1], words[len(early) + 1 :]
     if verb in (["-h"], ["--help"]):
@@ -132,12 +117,12 @@ def _obey(words: list[str]) -> int:
     elif verb == ["--version"]:
         print(f"gausslens {gausslens.__version__}")
     elif not verb or verb[0] not in _VERBS:
-        refuse("gausslens", f"expected a verb, one of {', '.join(_VERBS)}; got {verb[0] if verb else 'none'}")
+        usage_error("gausslens", f"expected a verb, one of {', '.join(_VERBS)}; got {verb[0] if verb else 'none'}")
     else:
         module = import_module(f".{_VERBS[verb[0]][0]}", __package__)
         program = f"gausslens {verb[0]}"
         options, how = parse(module.Options, [*rest, *early], program=program, description=module.DESCRIPTION)
-        return module.perform(options, how) or 0
+        return module.run(options, how) or 0
     return 0
 
 
@@ -149,11 +134,7 @@ def _as_typed(message: str, words: list[str]) -> str:
 
 @contextmanager
 def _ending_on_sigterm() -> Iterator[None]:
-    """Inside, SIGTERM ends the program as Ctrl-C does, after temporary files are removed.
-
-    Yields:
-        Nothing.
-    """
+    """Inside, SIGTERM ends the program as Ctrl-C does, after temporary files are removed."""
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
         raise _Terminated

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ..evaluation.config import MeasureConfig as Options
-from . import Manner, open_training_run
+from . import GlobalOptions, open_training_run
 
 if TYPE_CHECKING:
     from ..store.run import Record
@@ -22,7 +22,7 @@ examples:
   gausslens measure runs/train-digits-1a2b3c4d --only linearity,gap
   gausslens measure runs/train-digits-1a2b3c4d --kimg 50 --sigmas 10,1,0.1 --samples 1000"""
 
-__all__ = ["DESCRIPTION", "Options", "perform"]
+__all__ = ["DESCRIPTION", "Options", "run"]
 
 # Title, which records, whether the least or the greatest over noise levels is shown, and what counts as a column.
 _ROWS: list[tuple[str, dict[str, Any], Callable[..., Any], str]] = [
@@ -46,7 +46,7 @@ _ROWS: list[tuple[str, dict[str, Any], Callable[..., Any], str]] = [
 ]
 
 
-def perform(options: Options, how: Manner) -> None:
+def run(options: Options, how: GlobalOptions) -> None:
     """Measure, and show the most telling numbers."""
     from ..evaluation.measure import measure, rehearse
 

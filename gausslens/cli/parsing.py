@@ -14,7 +14,7 @@ from dataclasses import MISSING, dataclass, fields
 from types import NoneType, UnionType
 from typing import Any, Generic, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from . import Manner
+from . import GlobalOptions
 
 T = TypeVar("T")
 
@@ -27,24 +27,11 @@ class _Command(Generic[T]):
     """All options of a verb."""
 
     what: T
-    how: Manner
+    how: GlobalOptions
 
 
-def parse(kind: type[T], words: Sequence[str], *, program: str, description: str) -> tuple[T, Manner]:
-    """Read the options of a verb.
-
-    Args:
-        kind: the dataclass of the verb's own options.
-        words: the words after the program's name.
-        program: the command so far, for messages.
-        description: what `--help` says first.
-
-    Returns:
-        The verb's own options, and those that all verbs have.
-
-    Raises:
-        SystemExit: with code 0 after `--help`, and 2 after one line on what is wrong.
-    """
+def parse(kind: type[T], words: Sequence[str], *, program: str, description: str) -> tuple[T, GlobalOptions]:
+    """Read the options of a verb."""
     import tyro
 
     registry = tyro.constructors.ConstructorRegistry()
@@ -67,7 +54,7 @@ def parse(kind: type[T], words: Sequence[str], *, program: str, description: str
             )
     except SystemExit as end:
         if end.code:
-            refuse(program, as_typed(_sentence(complaint.getvalue(), program), kind))
+            usage_error(program, as_typed(_sentence(complaint.getvalue(), program), kind))
         raise
     return command.what, command.how
 
@@ -84,7 +71,7 @@ def _placed(words: Sequence[str], kind: type[Any]) -> list[str]:
     return list(words)
 
 
-def refuse(program: str, message: str) -> NoReturn:
+def usage_error(program: str, message: str) -> NoReturn:
     """End with one line on what is wrong with the words, and exit code 2."""
     stop = "" if message.endswith((".", "?")) else "."
     print(f"{program}: {message}{stop} See {program} --help.", file=sys.stderr)
@@ -92,15 +79,7 @@ def refuse(program: str, message: str) -> NoReturn:
 
 
 def as_typed(message: str, kind: type[Any]) -> str:
-    """A message with the names of fields as the options that a user types.
-
-    Args:
-        message: from the package, which speaks to Python users: "held_out must be …", "--size S (size=S)".
-        kind: the dataclass of the verb's options.
-
-    Returns:
-        "--held-out must be …", "--size S".
-    """
+    """A message with the names of fields as the options that a user types."""
     hints = get_type_hints(kind, include_extras=True)
     for field in fields(kind):
         renamed = [part.name for part in getattr(hints[field.name], "__metadata__", ()) if getattr(part, "name", None)]

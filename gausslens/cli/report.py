@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import CheckpointError, ConfigError, GausslensError
-from . import Manner
+from . import GlobalOptions
 
 if TYPE_CHECKING:
     from ..report import Images
@@ -50,7 +50,7 @@ class Options:
             raise ConfigError("images can be left out (--no-images) or blurred (--blur), not both.")
 
 
-def perform(options: Options, how: Manner) -> None:
+def run(options: Options, how: GlobalOptions) -> None:
     """Judge, print, and write pages."""
     from ..paper.claims import as_json, judge
     from ..paper.page import spoken
@@ -84,11 +84,7 @@ def perform(options: Options, how: Manner) -> None:
 
 
 def _studies(path: Path) -> "list[Run]":
-    """The study in a folder, or those in the folders that it holds.
-
-    Raises:
-        ConfigError: if there is none.
-    """
+    """The study in a folder, or those in the folders that it holds."""
     from ..store.run import Run
 
     inside = [folder for folder in sorted(path.glob("study-*")) if folder.is_dir()] if path.is_dir() else []

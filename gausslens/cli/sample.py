@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import ConfigError
-from . import Manner, open_training_run
+from . import GlobalOptions, open_training_run
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -72,7 +72,7 @@ class Options:
             raise ConfigError(f"format must be some of {', '.join(_FORMATS)}; got {', '.join(unknown) or 'none'}.")
 
 
-def perform(options: Options, how: Manner) -> None:
+def run(options: Options, how: GlobalOptions) -> None:
     """Sample, and write the files that are not there yet."""
     from ..store.image_io import save_grid, save_npz, save_zip
 
@@ -124,7 +124,7 @@ def _sample(run: "Run", options: Options, *, progress: bool) -> tuple["Tensor", 
 
     from ..evaluation.references import gaussian_denoiser, linear_denoiser, load_run_images, multidelta_denoiser
     from ..generation import best_device, generate
-    from ..nn.acceleration import FastDenoiser, fitting_threads, pays_to_compile
+    from ..nn.acceleration import FastDenoiser, limit_threads, pays_to_compile
     from ..store.run import load_trained
 
     device = best_device(cpu=options.cpu)
@@ -151,7 +151,7 @@ def _sample(run: "Run", options: Options, *, progress: bool) -> tuple["Tensor", 
             made = gaussian_denoiser(images, device=device) if gaussian else multidelta_denoiser(images)
             denoiser = made.to(device, torch.float32)
     shape = tuple(run.manifest["shape"])
-    with fitting_threads(device, min(options.count, options.batch) * math.prod(shape)):
+    with limit_threads(device, min(options.count, options.batch) * math.prod(shape)):
         samples = generate(
             denoiser,
             shape,

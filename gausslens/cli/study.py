@@ -10,8 +10,8 @@ import tyro
 
 from ..errors import GausslensError
 from ..paper.config import StudyConfig
-from ..progress import measured
-from . import Manner
+from ..progress import progress_bar
+from . import GlobalOptions
 
 if TYPE_CHECKING:
     from ..experiments.graph import Outcome, Progress
@@ -40,7 +40,7 @@ class Options(StudyConfig):
     """The values that become black and white, 0 and 255; needed for 16-bit and float images."""
 
 
-def perform(options: Options, how: Manner) -> None:
+def run(options: Options, how: GlobalOptions) -> None:
     """Do the studies, say where the page is, and what is missing from it."""
     from ..paper.page import spoken
     from ..paper.run import plan_study, study
@@ -80,18 +80,10 @@ def listing(plan: "Plan", options: Options) -> str:
 
 @contextmanager
 def bars(label: str, visible: bool) -> "Iterator[Callable[[Progress], None] | None]":
-    """One progress bar for a grid of tasks and one for what is being done, if visible.
-
-    Args:
-        label: of the first bar.
-        visible: whether to show them.
-
-    Yields:
-        What is to be told of progress.
-    """
+    """One progress bar for a grid of tasks and one for what is being done, if visible."""
     with (
-        measured(100, unit="%", label=label, enabled=visible) as whole,
-        measured(100, unit="%", label="task", enabled=visible) as part,
+        progress_bar(100, unit="%", label=label, enabled=visible) as whole,
+        progress_bar(100, unit="%", label="task", enabled=visible) as part,
     ):
 
         def show(progress: "Progress") -> None:

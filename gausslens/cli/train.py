@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from ..config import TrainConfig
-from . import Manner
+from . import GlobalOptions
 
 DESCRIPTION = """\
 Train a denoiser on a set of images. The same command continues a run that was stopped, and finds one that is
@@ -37,7 +37,7 @@ class Options(TrainConfig):
 _NAMED = 10  # broken files, at most
 
 
-def perform(options: Options, how: Manner) -> None:
+def run(options: Options, how: GlobalOptions) -> None:
     """Train."""
     from ..data.groups import with_groups
     from ..data.loading import load_images

@@ -24,7 +24,7 @@ _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int32}
 """Whole numbers to read numbers of so many bytes as."""
 
 
-class Remembering(nn.Module):
+class CachedDenoiser(nn.Module):
     """D(x, σ) that computes an answer once, as long as not too many others come between; it takes no derivatives.
 
     Args:

@@ -23,10 +23,10 @@ from ..denoisers.linear import LinearDenoiser
 from ..denoisers.moments import Moments
 from ..generation import generate
 from ..images import Bounds
-from ..nn.acceleration import hastened
+from ..nn.acceleration import for_inference
 from ..noise import as_sigmas, draw_noise, karras_sigmas
 from ..store.locking import lock
-from .cached_denoiser import Remembering
+from .cached_denoiser import CachedDenoiser
 from .config import MeasureConfig
 from .references import RunImages, gaussian_denoiser, moments_of, multidelta_denoiser
 
@@ -53,7 +53,7 @@ class Inputs:
     options: Mapping[str, Any]
 
 
-class Subject:
+class EvaluationContext:
     """A network with its images and references.
 
     Args:
@@ -122,12 +122,12 @@ class Subject:
     @cached_property
     def fast_network(self) -> nn.Module:
         """The network for calls that are many and need few digits."""
-        return hastened(self.network, self.device)
+        return for_inference(self.network, self.device)
 
     @cached_property
     def remembering(self) -> dict[str, nn.Module]:
         """The same, each of which computes an answer once."""
-        return {name: Remembering(denoiser) for name, denoiser in self.denoisers.items()}
+        return {name: CachedDenoiser(denoiser) for name, denoiser in self.denoisers.items()}
 
     @property
     def calls(self) -> int | None:
@@ -142,15 +142,7 @@ class Subject:
         return max(_DISTILLED_DIM, min(math.isqrt(memory // (8 * _MATRICES)), _DISTILLED_DIM_GPU))
 
     def linear(self, name: str, inputs: Inputs) -> LinearDenoiser:
-        """One of the denoisers distilled on a set of images; kept in the folder of results.
-
-        Args:
-            name: of the denoiser.
-            inputs: what it is distilled on.
-
-        Returns:
-            The linear denoiser, on the network's device.
-        """
+        """One of the denoisers distilled on a set of images; kept in the folder of results."""
         path = self.folder / f"distilled-{name}-{inputs.name}.safetensors"
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(path.with_suffix(".lock"), "w") as file:

@@ -1,4 +1,4 @@
-"""The measures that `gausslens measure` takes: each a function of a `Subject` that returns tidy records.
+"""The measures that `gausslens measure` takes: each a function of a `EvaluationContext` that returns tidy records.
 
 A record is one number: `quantity`, `value`, `low`, `high` (its 95 % interval, None where there is none), `count` (of
 independent units), and what it is the number of: `sigma`, `on` (train, held_out or surrogate images), `denoiser`
@@ -27,7 +27,7 @@ from ..measures.memorization import memorization
 from ..noise import draw_noise, draw_order
 from ..store.run import Record
 from ..training.validation import denoising_losses
-from .context import Inputs, Subject
+from .context import EvaluationContext, Inputs
 from .records import of_curve, of_estimate, of_similarity, record_of
 
 Pair: TypeAlias = tuple[str, Any, str, Any]
@@ -43,167 +43,174 @@ _ITERATIONS = 15
 _CONTROL_COST = {"cpu": 2e10, "cuda": 2e13}
 
 
-def take_duplicates(subject: Subject) -> Iterator[Record]:
+def take_duplicates(evaluation: EvaluationContext) -> Iterator[Record]:
     """How many held-out images repeat a training image.
 
     Yields:
         The records.
     """
-    images = subject.images
+    images = evaluation.images
     if len(images.held_out):
-        report = find_duplicates(images.train, images.held_out, device=subject.device)
+        report = find_duplicates(images.train, images.held_out, device=evaluation.device)
         for kind, pairs in (("exact", report.exact), ("near", report.near)):
             yield {"quantity": "duplicates", "value": len(pairs), "count": report.n_held_out, "kind": kind}
 
 
-def take_denoising_loss(subject: Subject) -> Iterator[Record]:
+def take_denoising_loss(evaluation: EvaluationContext) -> Iterator[Record]:
     """The training objective on images of either kind.
 
     Yields:
         The records.
     """
-    network = subject.network
+    network = evaluation.network
     if not isinstance(network, Preconditioned):
         raise ConfigError("the training objective is that of one trained network; other denoisers have none.")
-    for inputs in subject.inputs:
+    for inputs in evaluation.inputs:
         if inputs.name != "surrogate":
             labels = inputs.options["labels"]
-            chosen = draw_order(subject.config.seed, len(inputs.images))[: 10 * subject.config.count]
+            chosen = draw_order(evaluation.config.seed, len(inputs.images))[: 10 * evaluation.config.count]
             losses = denoising_losses(
-                *(network, inputs.images[chosen], subject.training),
+                *(network, inputs.images[chosen], evaluation.training),
                 labels=None if labels is None else labels[chosen],
             )
             yield of_estimate("denoising_loss", mean_estimate(losses.double()), on=inputs.name, denoiser="network")
 
 
-def take_linearity(subject: Subject) -> Iterator[Record]:
+def take_linearity(evaluation: EvaluationContext) -> Iterator[Record]:
     """How linear each denoiser is.
 
     Yields:
         The records.
     """
-    for inputs in subject.inputs:
-        for name, denoiser in subject.remembering.items():
+    for inputs in evaluation.inputs:
+        for name, denoiser in evaluation.remembering.items():
             for metric in ("cosine", "nmse"):
                 for affine in (False, True):
                     curve = linearity(
-                        denoiser, inputs.images, subject.sigmas, metric=metric, affine=affine, **_how(subject, inputs)
+                        denoiser,
+                        inputs.images,
+                        evaluation.sigmas,
+                        metric=metric,
+                        affine=affine,
+                        **_how(evaluation, inputs),
                     )
                     yield from of_curve(f"linearity_{metric}", curve, on=inputs.name, denoiser=name, affine=affine)
 
 
-def take_gap(subject: Subject) -> Iterator[Record]:
+def take_gap(evaluation: EvaluationContext) -> Iterator[Record]:
     """How far the network is from each closed form, and, as a control, the multi-delta denoiser from the Gaussian.
 
     Yields:
         The records.
     """
-    network, gaussian, memory = subject.remembering.values()
+    network, gaussian, memory = evaluation.remembering.values()
     pairs: list[Pair] = [
         ("network", network, "gaussian", gaussian),
         ("network", network, "multidelta", memory),
         ("multidelta", memory, "gaussian", gaussian),
     ]
-    if subject.full_gaussian is not None:
-        pairs.append(("network", network, "gaussian_full", subject.full_gaussian))
-    yield from _gaps(subject, pairs)
+    if evaluation.full_gaussian is not None:
+        pairs.append(("network", network, "gaussian_full", evaluation.full_gaussian))
+    yield from _gaps(evaluation, pairs)
 
 
-def take_linear_gap(subject: Subject) -> Iterator[Record]:
+def take_linear_gap(evaluation: EvaluationContext) -> Iterator[Record]:
     """How far the network's linear denoiser, distilled on training images, is from the network and from the Gaussian.
 
     Yields:
         The records, of plain least squares (`shrunk` False): a fit shrunk toward the Gaussian would be near it. None where
         nothing is distilled, or with too few calls.
     """
-    if subject.calls is None:
+    if evaluation.calls is None:
         return
-    network, gaussian, _ = subject.remembering.values()
-    fit = subject.linear("network", subject.inputs[0])
+    network, gaussian, _ = evaluation.remembering.values()
+    fit = evaluation.linear("network", evaluation.inputs[0])
     if fit.has_unshrunk:
         linear = fit.unshrunk
         pairs: list[Pair] = [("network", network, "linear", linear), ("linear", linear, "gaussian", gaussian)]
-        yield from ({**record, "shrunk": False} for record in _gaps(subject, pairs))
+        yield from ({**record, "shrunk": False} for record in _gaps(evaluation, pairs))
 
 
-def take_identity_gap(subject: Subject) -> Iterator[Record]:
+def take_identity_gap(evaluation: EvaluationContext) -> Iterator[Record]:
     """How far each denoiser is from doing nothing.
 
     Yields:
         The records.
     """
-    for inputs in subject.inputs:
-        for name, denoiser in subject.remembering.items():
+    for inputs in evaluation.inputs:
+        for name, denoiser in evaluation.remembering.items():
             for metric in ("nmse", "cosine"):
-                curve = identity_gap(denoiser, inputs.images, subject.sigmas, metric=metric, **_how(subject, inputs))
+                curve = identity_gap(
+                    denoiser, inputs.images, evaluation.sigmas, metric=metric, **_how(evaluation, inputs)
+                )
                 yield from of_curve(f"identity_{metric}", curve, on=inputs.name, denoiser=name)
 
 
-def take_distillation(subject: Subject) -> Iterator[Record]:
+def take_distillation(evaluation: EvaluationContext) -> Iterator[Record]:
     """What an affine map leaves unexplained of each denoiser, and how far its matrix is from a Gaussian's.
 
     Yields:
         The records.
     """
-    for name in distilled(subject):
-        for inputs in _real(subject):
-            yield from of_distillation(subject, name, inputs)
+    for name in distilled(evaluation):
+        for inputs in _real(evaluation):
+            yield from of_distillation(evaluation, name, inputs)
 
 
-def take_alignment(subject: Subject) -> Iterator[Record]:
+def take_alignment(evaluation: EvaluationContext) -> Iterator[Record]:
     """How the distilled matrices line up with the principal components of the training images.
 
     Yields:
         The records; none with too few calls for a fit without shrinkage.
     """
-    halves = half_moments(subject)
-    for name in distilled(subject):
-        for inputs in _real(subject):
-            fit = subject.linear(name, inputs)
+    halves = half_moments(evaluation)
+    for name in distilled(evaluation):
+        for inputs in _real(evaluation):
+            fit = evaluation.linear(name, inputs)
             if fit.has_unshrunk:
-                yield from of_alignment(name, inputs, fit.calls, aligned(subject, fit, halves))
+                yield from of_alignment(name, inputs, fit.calls, aligned(evaluation, fit, halves))
 
 
-def take_memorization(subject: Subject) -> Iterator[Record]:
+def take_memorization(evaluation: EvaluationContext) -> Iterator[Record]:
     """Whether samples of each denoiser are copies of training images.
 
     Yields:
         The records.
     """
-    for name, samples in subject.samples.items():
-        yield from of_samples(subject, name, samples)
+    for name, samples in evaluation.samples.items():
+        yield from of_samples(evaluation, name, samples)
 
 
-def take_agreement(subject: Subject) -> Iterator[Record]:
+def take_agreement(evaluation: EvaluationContext) -> Iterator[Record]:
     """How alike the network's samples and each control's are from the same noise, and from different noises.
 
     Yields:
         The records.
     """
-    samples = dict(subject.samples)
+    samples = dict(evaluation.samples)
     generated = samples.pop("network", None)
     for reference, others in samples.items():
-        found = agreement(generated, others, seed=subject.config.seed)
+        found = agreement(generated, others, seed=evaluation.config.seed)
         for noise, likeness in (("same", found.same_noise), ("shuffled", found.shuffled)):
             yield from of_similarity(likeness, denoiser="network", reference=reference, noise=noise)
 
 
-def take_jacobian(subject: Subject) -> Iterator[Record]:
+def take_jacobian(evaluation: EvaluationContext) -> Iterator[Record]:
     """The largest singular values of the network's and the Gaussian's Jacobian at a few noisy images.
 
     Yields:
         The records.
     """
-    k, seed = min(_SINGULAR_VALUES, subject.dim), subject.config.seed
-    for inputs in _real(subject):
+    k, seed = min(_SINGULAR_VALUES, evaluation.dim), evaluation.config.seed
+    for inputs in _real(evaluation):
         chosen = draw_order(seed, len(inputs.images), stream="jacobian")[:_JACOBIANS]
-        x0, eps = dequantize(inputs.images[chosen]), draw_noise(seed, chosen, subject.images.shape)
+        x0, eps = dequantize(inputs.images[chosen]), draw_noise(seed, chosen, evaluation.images.shape)
         labels = inputs.options["labels"]
         for name in ("network", "gaussian"):
-            for sigma in subject.sigmas.tolist():
+            for sigma in evaluation.sigmas.tolist():
                 spectrum = jacobian_spectrum(
-                    *(subject.denoisers[name], x0 + sigma * eps, sigma, k),
-                    full=subject.dim <= _DENSE_DIM,
+                    *(evaluation.denoisers[name], x0 + sigma * eps, sigma, k),
+                    full=evaluation.dim <= _DENSE_DIM,
                     iterations=_ITERATIONS,
                     labels=None if labels is None else labels[chosen],
                 )
@@ -213,7 +220,7 @@ def take_jacobian(subject: Subject) -> Iterator[Record]:
                     yield of_estimate("singular_value", estimate, **tags)
 
 
-TAKE: dict[str, Callable[[Subject], Iterator[Record]]] = {
+TAKE: dict[str, Callable[[EvaluationContext], Iterator[Record]]] = {
     "duplicates": take_duplicates,
     "denoising_loss": take_denoising_loss,
     "linearity": take_linearity,
@@ -228,32 +235,29 @@ TAKE: dict[str, Callable[[Subject], Iterator[Record]]] = {
 }
 
 
-def _gaps(subject: Subject, pairs: Sequence[Pair]) -> Iterator[Record]:
-    for inputs in subject.inputs:
+def _gaps(evaluation: EvaluationContext, pairs: Sequence[Pair]) -> Iterator[Record]:
+    for inputs in evaluation.inputs:
         for name, denoiser, against, reference in pairs:
             for metric in ("rmse", "nmse", "ev"):
-                curve = gap(denoiser, reference, inputs.images, subject.sigmas, metric=metric, **_how(subject, inputs))
+                curve = gap(
+                    denoiser, reference, inputs.images, evaluation.sigmas, metric=metric, **_how(evaluation, inputs)
+                )
                 yield from of_curve(f"gap_{metric}", curve, on=inputs.name, denoiser=name, reference=against)
 
 
-def of_samples(subject: Subject, name: str, samples: Tensor) -> Iterator[Record]:
+def of_samples(evaluation: EvaluationContext, name: str, samples: Tensor) -> Iterator[Record]:
     """The records of whether samples are copies of the training images.
-
-    Args:
-        subject: whose images.
-        name: of the denoiser that made the samples.
-        samples: (n, c, h, w).
 
     Yields:
         The records; without those of the copy test for a network that was trained on mirror images too: these and their
         originals are not independent, and held-out images with or without theirs are no match. An audit allows for it.
     """
-    images = subject.images
+    images = evaluation.images
     found = memorization(
         *(samples, images.train, images.held_out if len(images.held_out) else None),
         groups=images.train_groups,
-        seed=subject.config.seed,
-        device=subject.device,
+        seed=evaluation.config.seed,
+        device=evaluation.device,
     )
     estimates = {"gl": found.gl, "gl_held_out": found.gl_held_out, "gl_relative": found.gl_relative}
     estimates |= {"memorised_fraction": found.ratio_fraction}
@@ -261,7 +265,7 @@ def of_samples(subject: Subject, name: str, samples: Tensor) -> Iterator[Record]
     for quantity, estimate in estimates.items():
         if estimate is not None:
             yield of_estimate(quantity, estimate, denoiser=name)
-    if found.copy_test is not None and not subject.training.flip:
+    if found.copy_test is not None and not evaluation.training.flip:
         tested = found.copy_test
         numbers = {"copy_test_p": tested.p_value, "nearer_train": tested.nearer_train}
         numbers |= {"nearer_held_out": tested.nearer_held_out, "copies_named": len(tested.copies)}
@@ -269,51 +273,38 @@ def of_samples(subject: Subject, name: str, samples: Tensor) -> Iterator[Record]
             yield record_of(quantity, value, count=len(samples), denoiser=name)
 
 
-def of_distillation(subject: Subject, name: str, inputs: Inputs) -> Iterator[Record]:
+def of_distillation(evaluation: EvaluationContext, name: str, inputs: Inputs) -> Iterator[Record]:
     """The records of one denoiser distilled on one set of images.
 
     Yields:
         The records.
     """
-    fit = subject.linear(name, inputs)
+    fit = evaluation.linear(name, inputs)
     columns = {"fvu": fit.fvu, "fvu_floor": fit.fvu_floor, "fvu_held_out": fit.fvu_held_out}
     columns |= {"weight_error_floor": fit.weight_error_floor, "shrinkage": fit.shrinkage}
     tags = {"on": inputs.name, "denoiser": name, "count": fit.calls}
     for quantity, values in columns.items():
-        yield from _per_level(subject, quantity, values, **tags)
+        yield from _per_level(evaluation, quantity, values, **tags)
     for reference, values in fit.weight_error.items():
         of_inputs = inputs.name if reference == "distillation" else reference
         if reference == "distillation" or reference != inputs.name:
-            yield from _per_level(subject, "weight_error", values, reference=f"gaussian of {of_inputs}", **tags)
+            yield from _per_level(evaluation, "weight_error", values, reference=f"gaussian of {of_inputs}", **tags)
 
 
-def aligned(subject: Subject, fit: LinearDenoiser, halves: tuple[Moments, Moments] | None) -> list[Alignment]:
-    """A distilled denoiser beside the principal components of the training images, at every noise level.
-
-    Args:
-        subject: whose images.
-        fit: of `Subject.linear`.
-        halves: of `half_moments`.
-
-    Returns:
-        The comparisons.
-    """
+def aligned(
+    evaluation: EvaluationContext, fit: LinearDenoiser, halves: tuple[Moments, Moments] | None
+) -> list[Alignment]:
+    """A distilled denoiser beside the principal components of the training images, at every noise level."""
     found = []
-    for sigma in subject.sigmas.tolist():
-        passed = int((subject.moments.eigvals > sigma**2).sum())  # with gains above ½, and one more to know how many
+    for sigma in evaluation.sigmas.tolist():
+        passed = int((evaluation.moments.eigvals > sigma**2).sum())  # with gains above ½, and one more to know how many
         k = min(max(_OVERLAPS[-1], passed + 1), _MOST_DIRECTIONS)
-        found.append(alignment(fit, subject.moments, sigma, k, halves=halves))
+        found.append(alignment(fit, evaluation.moments, sigma, k, halves=halves))
     return found
 
 
 def of_alignment(name: str, inputs: Inputs, calls: int, levels: Sequence[Alignment]) -> Iterator[Record]:
     """The records of how one distilled denoiser lines up with principal components.
-
-    Args:
-        name: of the denoiser.
-        inputs: what it is distilled on.
-        calls: of the denoiser at each level.
-        levels: of `aligned`.
 
     Yields:
         The records; `separated` says whether the Gaussian's gains part the first `k` components from the others, and
@@ -334,34 +325,39 @@ def of_alignment(name: str, inputs: Inputs, calls: int, levels: Sequence[Alignme
                 yield record_of("overlap_ceiling", float(found.ceiling[k - 1]), **cut)
 
 
-def distilled(subject: Subject) -> list[str]:
+def distilled(evaluation: EvaluationContext) -> list[str]:
     """Which denoisers are distilled: the network, and the control that retrieves where that is not too much work."""
-    if subject.calls is None:
+    if evaluation.calls is None:
         return []
-    limit = _CONTROL_COST.get(subject.device.type, _CONTROL_COST["cpu"])
-    affordable = subject.calls * subject.dim * len(subject.images.train) <= limit
+    limit = _CONTROL_COST.get(evaluation.device.type, _CONTROL_COST["cpu"])
+    affordable = evaluation.calls * evaluation.dim * len(evaluation.images.train) <= limit
     return ["network", "multidelta"] if affordable else ["network"]
 
 
-def half_moments(subject: Subject) -> tuple[Moments, Moments] | None:
+def half_moments(evaluation: EvaluationContext) -> tuple[Moments, Moments] | None:
     """The moments of two random halves of the training images; None if there are too few."""
-    order = draw_order(subject.config.seed, len(subject.images.train), stream="halves")
+    order = draw_order(evaluation.config.seed, len(evaluation.images.train), stream="halves")
     if len(order) <= 3:
         return None
-    first, second = (subject.images.train[half.sort().values] for half in order.chunk(2))
-    return Moments.fit(first, device=subject.device), Moments.fit(second, device=subject.device)
+    first, second = (evaluation.images.train[half.sort().values] for half in order.chunk(2))
+    return Moments.fit(first, device=evaluation.device), Moments.fit(second, device=evaluation.device)
 
 
-def _per_level(subject: Subject, quantity: str, values: Tensor | None, **tags: Any) -> Iterator[Record]:
+def _per_level(evaluation: EvaluationContext, quantity: str, values: Tensor | None, **tags: Any) -> Iterator[Record]:
     if values is not None:
-        for sigma, value in zip(subject.sigmas.tolist(), values.tolist(), strict=True):
+        for sigma, value in zip(evaluation.sigmas.tolist(), values.tolist(), strict=True):
             yield record_of(quantity, value, sigma=sigma, **tags)
 
 
-def _how(subject: Subject, inputs: Inputs) -> dict[str, Any]:
+def _how(evaluation: EvaluationContext, inputs: Inputs) -> dict[str, Any]:
     """What all curves are taken with."""
-    return {"count": subject.config.count, "seed": subject.config.seed, "device": subject.device, **inputs.options}
+    return {
+        "count": evaluation.config.count,
+        "seed": evaluation.config.seed,
+        "device": evaluation.device,
+        **inputs.options,
+    }
 
 
-def _real(subject: Subject) -> list[Inputs]:
-    return [inputs for inputs in subject.inputs if inputs.name != "surrogate"]
+def _real(evaluation: EvaluationContext) -> list[Inputs]:
+    return [inputs for inputs in evaluation.inputs if inputs.name != "surrogate"]

@@ -17,12 +17,12 @@ import torch
 from ..atomic_files import save_text
 from ..errors import ConfigError
 from ..generation import best_device
-from ..nn.acceleration import fitting_threads
+from ..nn.acceleration import limit_threads
 from ..progress import track
 from ..store.provenance import describe_machine
 from ..store.run import Record, Run, load_trained
 from .config import MEASURES, MeasureConfig
-from .context import Subject
+from .context import EvaluationContext
 from .evaluators import TAKE
 from .references import RunImages, load_run_images
 
@@ -34,20 +34,7 @@ _FINISHED = "seconds"  # the quantity of a measure's last record
 
 
 def measure(config: MeasureConfig, *, progress: bool = False) -> Run:
-    """Measure a trained network, or continue, or find it measured.
-
-    Args:
-        config: the training run and what to measure.
-        progress: show a progress bar.
-
-    Returns:
-        The run with the records; each names its `measure`.
-
-    Raises:
-        ConfigError: on options that do not fit the run.
-        DataError: if the run's images are not what they were.
-        CheckpointError: if a run cannot be read or written.
-    """
+    """Measure a trained network, or continue, or find it measured."""
     trained = Run.open(config.run)
     config, images = _prepare(config, trained, progress=progress)
     run = Run.create(str(config.out), "measure", images.name, identity(config, trained), asdict(config))
@@ -57,33 +44,25 @@ def measure(config: MeasureConfig, *, progress: bool = False) -> Run:
         _drop_unfinished(run, done)
         if missing:
             device = best_device(cpu=config.cpu)
-            subject = _subject(config, trained, images, run.path, device)
+            evaluation = _subject(config, trained, images, run.path, device)
             run.save_json("provenance.json", {"sessions": [*run.provenance["sessions"], describe_machine(device)]})
-            with fitting_threads(device, config.count * subject.dim):
+            with limit_threads(device, config.count * evaluation.dim):
                 for name in track(missing, label="measuring", enabled=progress):
                     started = time.perf_counter()
-                    records = [{"measure": name, **record} for record in TAKE[name](subject)]
+                    records = [{"measure": name, **record} for record in TAKE[name](evaluation)]
                     seconds = {"measure": name, "quantity": _FINISHED, "value": time.perf_counter() - started}
                     run.append([*records, seconds])
     return run
 
 
 def rehearse(config: MeasureConfig, *, progress: bool = False) -> tuple[MeasureConfig, Path]:
-    """What `measure` would do, for which it raises the same errors.
-
-    Args:
-        config: the training run and what to measure.
-        progress: show a progress bar while images are read.
-
-    Returns:
-        The config with every choice left open made, noise levels and network calls too; and the folder of the results.
-    """
+    """What `measure` would do, for which it raises the same errors."""
     trained = Run.open(config.run)
     config, images = _prepare(config, trained, progress=progress)
     folder = Run.folder(str(config.out), "measure", images.name, identity(config, trained))
-    subject = _subject(config, trained, images, folder, best_device(cpu=config.cpu))
-    sigmas, data = tuple(subject.sigmas.tolist()), config.data or trained.config.data
-    return replace(config, sigmas=sigmas, calls=subject.calls, data=data), folder
+    evaluation = _subject(config, trained, images, folder, best_device(cpu=config.cpu))
+    sigmas, data = tuple(evaluation.sigmas.tolist()), config.data or trained.config.data
+    return replace(config, sigmas=sigmas, calls=evaluation.calls, data=data), folder
 
 
 def resolve(config: MeasureConfig, trained: Run) -> MeasureConfig:
@@ -104,9 +83,11 @@ def _prepare(config: MeasureConfig, trained: Run, *, progress: bool) -> tuple[Me
     return config, load_run_images(trained, data=config.data, progress=progress)
 
 
-def _subject(config: MeasureConfig, trained: Run, images: RunImages, folder: Path, device: torch.device) -> Subject:
+def _subject(
+    config: MeasureConfig, trained: Run, images: RunImages, folder: Path, device: torch.device
+) -> EvaluationContext:
     network = load_trained(trained, kimg=config.kimg, ema=config.weights == "ema", device=device)
-    return Subject(network, trained.config, images, config, folder)
+    return EvaluationContext(network, trained.config, images, config, folder)
 
 
 def identity(config: MeasureConfig, trained: Run) -> str:

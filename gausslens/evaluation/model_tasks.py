@@ -15,7 +15,7 @@ from ..store.run import Run, load_trained
 from ..training.collapse import collapse_told
 from ..training.train import train
 from .config import MeasureConfig
-from .context import Subject
+from .context import EvaluationContext
 from .evaluators import TAKE, take_memorization
 from .references import load_run_images
 
@@ -32,9 +32,6 @@ def train_model(context: TaskContext) -> Iterator[Record]:
 
     Yields:
         The training's records.
-
-    Raises:
-        GausslensError: if the training has collapsed: what it came to says nothing about networks.
     """
     where = {"data": context.options["data"], "cpu": context.options.get("cpu", False), "out": str(context.folder)}
     config = TrainConfig(**context.options["config"], **where)
@@ -55,15 +52,15 @@ def train_model(context: TaskContext) -> Iterator[Record]:
 
 @task("measure_model", version=3)
 def measure_model(context: TaskContext) -> Iterator[Record]:
-    """Measure the model of the first input. Options: `measures`, their names; and those that `subject_of` reads.
+    """Measure the model of the first input. Options: `measures`, their names; and those that `evaluation_of` reads.
 
     Yields:
         The records of `gausslens measure`.
     """
-    subject, tags = subject_of(context)
+    evaluation, tags = evaluation_of(context)
     for done, name in enumerate(context.options["measures"]):
         context.report(done / len(context.options["measures"]))
-        for record in TAKE[name](subject):
+        for record in TAKE[name](evaluation):
             yield {**tags, **record}
 
 
@@ -71,30 +68,22 @@ def measure_model(context: TaskContext) -> Iterator[Record]:
 def sample_model(context: TaskContext) -> Iterator[Record]:
     """Sample the model of the first input and its controls from the same noise, and look for copies.
 
-    Options are those that `subject_of` reads. Its arrays hold, uint8 (samples, c, h, w), `network`, `gaussian`, `multidelta`
-    and `nearest`, the training image nearest to each of the network's samples.
+    Options are those that `evaluation_of` reads. Its arrays hold, uint8 (samples, c, h, w), `network`, `gaussian`,
+    `multidelta` and `nearest`, the training image nearest to each of the network's samples.
 
     Yields:
         The records of the measure `memorization`.
     """
-    subject, tags = subject_of(context)
-    samples = subject.samples
-    _, indices = nearest(samples["network"], subject.images.train, device=subject.device)
-    context.save_arrays(**samples, nearest=subject.images.train[indices[:, 0]])
-    for record in take_memorization(subject):
+    evaluation, tags = evaluation_of(context)
+    samples = evaluation.samples
+    _, indices = nearest(samples["network"], evaluation.images.train, device=evaluation.device)
+    context.save_arrays(**samples, nearest=evaluation.images.train[indices[:, 0]])
+    for record in take_memorization(evaluation):
         yield {**tags, **record}
 
 
-def subject_of(context: TaskContext) -> tuple[Subject, Record]:
-    """The model that a task works on, with its images and references, and the tags of its records.
-
-    Args:
-        context: whose first input is of `train_model`; its options may set the fields sigmas, count, samples, steps,
-            calls and kimg of a `MeasureConfig`.
-
-    Returns:
-        The subject, and which model it is.
-    """
+def evaluation_of(context: TaskContext) -> tuple[EvaluationContext, Record]:
+    """The model that a task works on, with its images and references, and the tags of its records."""
     run = run_of(context.inputs[0])
     given = {name: _tupled(context.options[name]) for name in _MEASURED_WITH if name in context.options}
     config = MeasureConfig(run=str(run.path), **given)
@@ -103,7 +92,7 @@ def subject_of(context: TaskContext) -> tuple[Subject, Record]:
     # What is distilled lies beside the model, for all tasks that measure it in the same way.
     way = json.dumps([given.get(name) for name in _DISTILLED_WITH])
     maps = context.inputs[0].folder / f"maps-{hashlib.sha256(way.encode()).hexdigest()[:8]}"
-    return Subject(network, run.config, images, config, maps), tags_of(run, config.kimg)
+    return EvaluationContext(network, run.config, images, config, maps), tags_of(run, config.kimg)
 
 
 def run_of(result: Result) -> Run:

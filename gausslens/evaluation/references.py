@@ -23,7 +23,7 @@ from ..denoisers.multidelta import MultiDeltaDenoiser
 from ..denoisers.per_class import PerClassDenoiser
 from ..denoisers.preconditioned import Preconditioned
 from ..errors import ConfigError, DataError
-from ..images import Bounds, as_tensor, of_known_classes
+from ..images import Bounds, as_tensor, keep_known_classes
 from ..noise import karras_sigmas
 from ..store.run import Run
 
@@ -63,19 +63,7 @@ class RunImages:
 
 
 def load_run_images(run: Run, *, data: str | os.PathLike[str] | None = None, progress: bool = False) -> RunImages:
-    """The images that a run was trained on, and those held out from it.
-
-    Args:
-        run: a training run.
-        data: where the images are now; None is where they were.
-        progress: show a progress bar.
-
-    Returns:
-        The images.
-
-    Raises:
-        DataError: if they or their groups are not there, or not what they were.
-    """
+    """The images that a run was trained on, and those held out from it."""
     config, manifest = run.config, run.manifest
     images = load_images(
         data or config.data,
@@ -115,7 +103,7 @@ def load_run_images(run: Run, *, data: str | os.PathLike[str] | None = None, pro
         train_labels = None if train_labels is None else train_labels.repeat(2)
     held_out_labels = None
     if labels is not None and train_labels is not None:
-        rest, held_out_labels = of_known_classes(rest, labels[rest], train_labels)
+        rest, held_out_labels = keep_known_classes(rest, labels[rest], train_labels)
     groups = None if images.groups is None else as_tensor(images.groups)
     return RunImages(
         train,
@@ -130,16 +118,7 @@ def load_run_images(run: Run, *, data: str | os.PathLike[str] | None = None, pro
 
 
 def moments_of(images: Tensor, *, device: torch.device | None = None, bounds: Bounds = (-1.0, 1.0)) -> Moments:
-    """`Moments.fit`, of which the last few are kept: the spectrum of 7,000 faces takes a minute on two cores.
-
-    Args:
-        images: (n, *shape), uint8 or float.
-        device: where to compute; None is where the images are.
-        bounds: admissible float values; None for other units.
-
-    Returns:
-        The moments; not to be written to.
-    """
+    """`Moments.fit`, of which the last few are kept: the spectrum of 7,000 faces takes a minute on two cores."""
     content = hashlib.blake2b(images.contiguous().cpu().view(torch.uint8).numpy().data).digest()
     key = (content, tuple(images.shape), images.dtype, str(device or images.device), bounds)
     known = _moments.pop(key, None) or Moments.fit(images, device=device, bounds=bounds)
@@ -156,17 +135,7 @@ def gaussian_denoiser(
     moments: Moments | None = None,
     bounds: Bounds = (-1.0, 1.0),
 ) -> GaussianDenoiser | PerClassDenoiser:
-    """The Wiener filter of the training images' mean and covariance, or of each class's.
-
-    Args:
-        images: the run's.
-        device: where to compute the moments; on one thread of a CPU, 50,000 images of 3,072 numbers take a minute.
-        moments: of all training images, where they are known.
-        bounds: admissible values of float images; None for latents.
-
-    Returns:
-        The denoiser.
-    """
+    """The Wiener filter of the training images' mean and covariance, or of each class's."""
     if images.train_labels is None:
         return GaussianDenoiser(moments or moments_of(images.train, device=device, bounds=bounds))
     return GaussianDenoiser.per_class(images.train, images.train_labels, device=device, bounds=bounds)
@@ -189,23 +158,7 @@ def linear_denoiser(
     ema: bool = True,
     progress: bool = False,
 ) -> nn.Module:
-    """The affine map closest to a run's network at each level of `karras_sigmas(steps)`, kept in the run.
-
-    Args:
-        run: the training run.
-        denoiser: its network at `kimg`.
-        images: the run's images; those trained on are what the maps are fitted on.
-        steps: number of noise levels.
-        kimg: the snapshot.
-        ema: whether the network has the averaged weights.
-        progress: show a progress bar.
-
-    Returns:
-        A `LinearDenoiser` on the network's device; for a network with labels one per class.
-
-    Raises:
-        ConfigError: if the network was trained for one noise level only.
-    """
+    """The affine map closest to a run's network at each level of `karras_sigmas(steps)`, kept in the run."""
     if run.config.sigma is not None:
         raise ConfigError(f"{run.path} was trained for sigma = {run.config.sigma:g} alone, and cannot be sampled.")
     device = next(denoiser.parameters()).device

@@ -22,16 +22,7 @@ _STARTING = 1.0  # seconds before a model's work begins
 
 
 def seconds_to_train(config: TrainConfig, shape: tuple[int, int, int], *, cpu: bool) -> float:
-    """Expected seconds of a training run.
-
-    Args:
-        config: of the run.
-        shape: of one image, (c, h, w).
-        cpu: whether a GPU is left alone.
-
-    Returns:
-        The seconds.
-    """
+    """Expected seconds of a training run."""
     resolved = config.resolve(shape)
     speed, overhead = _machine(cpu)
     images = resolved.steps * resolved.recipe.batch

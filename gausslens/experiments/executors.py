@@ -36,20 +36,9 @@ def default_workers(*, cpu: bool) -> int:
 
 
 def make_executor(on: str, workers: int) -> Executor:
-    """The executor by name.
-
-    Args:
-        on: "here", "pool" or "ray".
-        workers: how many tasks run at a time; "here" it is one.
-
-    Returns:
-        The executor, to be used as a context.
-
-    Raises:
-        ConfigError: if there is no executor of this name.
-    """
+    """The executor by name."""
     if on == "here":
-        return HereExecutor()
+        return SerialExecutor()
     if on == "pool":
         # Not forked: a copy of a process that has used torch's threads can hang.
         context = multiprocessing.get_context("spawn")
@@ -60,15 +49,7 @@ def make_executor(on: str, workers: int) -> Executor:
 
 
 def run_task(task: Task, folder: Path) -> float:
-    """Do a task's work in this process, on one thread, noting the share that is done in a file.
-
-    Args:
-        task: the task.
-        folder: of all tasks.
-
-    Returns:
-        The seconds it took.
-    """
+    """Do a task's work in this process, on one thread, noting the share that is done in a file."""
     torch.set_num_threads(1)
     try:
         with uncompiled():
@@ -120,7 +101,7 @@ def _or_leave(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         os._exit(leaving.code if isinstance(leaving.code, int) else 1)
 
 
-class HereExecutor(Executor):
+class SerialExecutor(Executor):
     """Runs each piece of work at once, in this process."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:

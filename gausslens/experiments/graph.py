@@ -58,15 +58,7 @@ class Outcome:
 
 
 def in_order(tasks: Iterable[Task], *, is_there: Callable[[Task], bool] = lambda _: False) -> list[Task]:
-    """The tasks and all that they need, each once and after what it needs, otherwise in the order given.
-
-    Args:
-        tasks: the tasks.
-        is_there: whether a task is there with all that it made, so that what it needed is needed no more.
-
-    Returns:
-        The tasks.
-    """
+    """The tasks and all that they need, each once and after what it needs, otherwise in the order given."""
     ordered: dict[str, Task] = {}
 
     def add(task: Task) -> None:
@@ -102,21 +94,7 @@ def run_tasks(
     failed: Callable[[Task, Exception], None] | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Outcome:
-    """Run tasks, and what they need.
-
-    Args:
-        tasks: from the most to the least informative.
-        folder: of tasks, finished or not.
-        on: "here", "pool" or "ray".
-        workers: how many tasks run at a time; one fewer each time that one finds too little memory beside others.
-        budget: seconds after which no task should be running; None is no limit.
-        finished: is told of each task that was run, in this process.
-        failed: is told of each that failed, as soon as it has.
-        progress: is told now and then how far it all is.
-
-    Returns:
-        What failed, what was skipped for it, and what was left out.
-    """
+    """Run tasks, and what they need."""
     return _Engine(tasks, folder, on, 1 if on == "here" else workers, budget, failed).run(finished, progress)
 
 
@@ -202,11 +180,7 @@ class _Engine:
         return self.deadline is None or time.monotonic() + self.costs[task.identity] <= self.deadline
 
     def _collect(self) -> list[Task]:
-        """Wait a little for running tasks; returns those that have finished.
-
-        Raises:
-            BrokenProcessPool: if a worker died, after putting its tasks back.
-        """
+        """Wait a little for running tasks; returns those that have finished."""
         finished, broken, alone = [], None, len(self.running) == 1
         for future in wait(self.running, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED).done:
             task = self.running.pop(future)

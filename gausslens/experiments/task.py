@@ -63,13 +63,6 @@ def task(name: str, version: int) -> Callable[[F], F]:
     """Register a function that does a task's work under a name that stays when the function moves.
 
     Records that come in addition do not raise the version: finished tasks lack them, and are as right as before.
-
-    Args:
-        name: of the task; folders of finished work begin with it.
-        version: to be raised whenever a record would be another one.
-
-    Returns:
-        A decorator that leaves the function as it is, with its `TaskName` as the attribute `task`.
     """
 
     def register(function: F) -> F:
@@ -189,31 +182,13 @@ class TaskStore:
         return self.is_done(task) and not is_partial(self.path / task.name)
 
     def result(self, task: Task) -> Result:
-        """What came out of a finished task.
-
-        Args:
-            task: the task.
-
-        Returns:
-            Its result.
-
-        Raises:
-            CheckpointError: if it is not finished.
-        """
+        """What came out of a finished task."""
         if not self.is_done(task):
             raise CheckpointError(f"{self.path / task.name} is not finished; run the study again to go on.")
         return Result(self.path / task.name, task.options)
 
     def run(self, task: Task, report: Report) -> float:
-        """Do a task's work, unless it is done and complete; another process at it is waited for.
-
-        Args:
-            task: the task; those that it needs are complete.
-            report: is told the share of the work that is done.
-
-        Returns:
-            The seconds it took.
-        """
+        """Do a task's work, unless it is done and complete; another process at it is waited for."""
         folder = self.path / task.name
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder):
@@ -242,11 +217,7 @@ def is_partial(folder: Path) -> bool:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, which the system gives back if the process dies.
-
-    Yields:
-        Nothing.
-    """
+    """Hold the folder's lock, which the system gives back if the process dies."""
     with open(folder / "lock", "w") as file:
         lock(file, wait=True)
         yield

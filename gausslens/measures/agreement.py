@@ -134,14 +134,6 @@ def ssim(a: Float[Tensor, "n c h w"], b: Float[Tensor, "n c h w"], data_range: f
     with means and covariances under a Gaussian window of 11×11 pixels, σ = 1.5, at every position where it lies inside
     the image. In images of fewer than 11 pixels a side the window is cut to the largest odd width that fits, 7 in 8×8.
 
-    Args:
-        a: images, (n, c, h, w).
-        b: images, (n, c, h, w).
-        data_range: the width of the range of pixel values.
-
-    Returns:
-        Values in [-1, 1], (n,), in a's dtype.
-
     Reference: Wang, Bovik, Sheikh, Simoncelli (2004), IEEE Trans. Image Process. 13, 600 ff.
 
     >>> x = torch.rand(2, 1, 8, 8, dtype=torch.float64)

@@ -116,21 +116,6 @@ def copy_test(
     which many samples around one image do not; at a rate of 0.05 nothing is named unless at least 20 samples have
     r < t. Copies of flat images, and of images of few degrees of freedom, are not identifiable: others lie as near.
 
-    Args:
-        samples: generated images, (m, *shape); only checked to be finite.
-        train: the images the model was trained on, (n, *shape).
-        held_out: images from the same source it has not seen, (n', *shape).
-        threshold: t, above 0 and below 1.
-        false_discovery: the admissible share of wrong names, above 0 and below 1.
-        permutations: random labellings, at least 1.
-        seed: fixes the labellings, and the subset of the larger set.
-        bounds: admissible values of float `train` and `held_out`, or None.
-        device: where to find neighbours; None is where the images are.
-        progress: show progress bars.
-
-    Returns:
-        The test's result.
-
     >>> pool = torch.rand(400, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     >>> copies, new = pool[:30] + 0.001, torch.rand(30, 1, 4, 4, generator=torch.Generator().manual_seed(1))
     >>> copy_test(copies, pool[:200], pool[200:]).p_value, copy_test(new, pool[:200], pool[200:]).p_value
@@ -159,17 +144,7 @@ def copy_test(
 def pool_neighborhood(
     to_train: tuple[Tensor, Tensor], to_held_out: tuple[Tensor, Tensor], n_train: int, n_held_out: int
 ) -> Neighborhood:
-    """The 16 pool images nearest to each sample, out of those nearest in either half.
-
-    Args:
-        to_train: distances, ascending, and indices of the training images nearest to each sample, (m, min(16, n_train)).
-        to_held_out: the same of the held-out images.
-        n_train: training images.
-        n_held_out: held-out images.
-
-    Returns:
-        The neighbourhood; of images at equal distance, training images come first.
-    """
+    """The 16 pool images nearest to each sample, out of those nearest in either half."""
     distances, order = torch.cat([to_train[0], to_held_out[0]], 1).sort(dim=1, stable=True)
     members = torch.cat([to_train[1], to_held_out[1] + n_train], 1).gather(1, order)
     return Neighborhood(distances[:, :NEIGHBORS], members[:, :NEIGHBORS], n_train, n_held_out)
@@ -183,21 +158,7 @@ def judge_neighborhood(
     permutations: int = 9999,
     seed: int = 0,
 ) -> CopyTest:
-    """The two-set copy test, given the neighbours of each sample; see `copy_test`.
-
-    Args:
-        neighborhood: of the samples, in any distance.
-        threshold: t, above 0 and below 1.
-        false_discovery: the admissible share of wrong names, above 0 and below 1.
-        permutations: random labellings, at least 1.
-        seed: fixes the labellings.
-
-    Returns:
-        The test's result.
-
-    Raises:
-        ConfigError: if an option is out of its range.
-    """
+    """The two-set copy test, given the neighbours of each sample; see `copy_test`."""
     for name, value in (("threshold", threshold), ("false_discovery", false_discovery)):
         if not 0 < value < 1:
             raise ConfigError(f"{name} must lie above 0 and below 1; got {value}.")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .._typing import Float, Images, Sigmas
-from ..denoisers.protocol import Denoiser, evaluating
+from ..denoisers.protocol import Denoiser, eval_mode
 from ..images import Bounds, check_labels, gather
 from ..noise import as_sigmas, draw_order
 from .comparison import cosine, norm_ratio, root_mean_square
@@ -95,7 +95,7 @@ def gap(
         return first(rounded, sigma, y), second(rounded, sigma, y)
 
     inputs = _pick(pixels, labels, count, seed)
-    with evaluating(a, b):
+    with eval_mode(a, b):
         if metric == "ev":
             return explained_variance(outputs, inputs, as_sigmas(sigmas), batch_size, progress)
         return _mean_comparison(outputs, inputs, as_sigmas(sigmas), metric, metric, batch_size, progress)
@@ -159,7 +159,7 @@ def identity_gap(
         return placed(rounded, sigma, y), rounded.flatten(1)
 
     inputs = _pick(pixels, labels, count, seed)
-    with evaluating(denoiser):
+    with eval_mode(denoiser):
         name = f"identity {metric}"
         return _mean_comparison(outputs, inputs, as_sigmas(sigmas), metric, name, batch_size, progress)
 

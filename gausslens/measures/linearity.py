@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .._typing import Float, Images, Sigmas
-from ..denoisers.protocol import Denoiser, evaluating, in_batches
+from ..denoisers.protocol import Denoiser, eval_mode, in_batches
 from ..errors import ConfigError, DataError
 from ..images import Bounds, check_labels, dequantize, gather
 from ..noise import as_sigmas, draw_order
@@ -112,7 +112,7 @@ def linearity(
         superposed = alpha * d1 + beta * d2
         return norm_ratio(mixed, superposed) if metric == "nmse" else cosine(mixed, superposed).abs()
 
-    with evaluating(denoiser):
+    with eval_mode(denoiser):
         rows = [
             first.averages(torch.cat(parts)) for parts in sweep(compared, levels, first.count, batch_size, progress)
         ]

@@ -98,12 +98,7 @@ def compared_sets(
     duplicate_rmse: float,
     bounds: Bounds,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Samples, training and held-out images as tensors that fit each other; see `memorization`.
-
-    Raises:
-        ConfigError: if an option is out of its range.
-        DataError: if a set is empty or not finite, or the sets' image shapes differ.
-    """
+    """Samples, training and held-out images as tensors that fit each other; see `memorization`."""
     if not 0 < threshold < 1:
         raise ConfigError(f"threshold must lie above 0 and below 1; got {threshold}.")
     if not 0 <= duplicate_rmse < math.inf:

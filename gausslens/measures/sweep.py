@@ -135,18 +135,7 @@ def sweep(
     batch_size: int | None,
     progress: bool,
 ) -> Iterator[list[T]]:
-    """`work(sigma, start, stop)` over batches that cover 0 … count, at every noise level.
-
-    Args:
-        work: the computation on one range of inputs at one noise level.
-        sigmas: the noise levels, (s,).
-        count: how many inputs there are.
-        batch_size: inputs per range; None is automatic.
-        progress: whether to show a progress bar.
-
-    Yields:
-        The results of one noise level, in order.
-    """
+    """`work(sigma, start, stop)` over batches that cover 0 … count, at every noise level."""
     for sigma in track(sigmas.tolist(), total=len(sigmas), label="noise levels", enabled=progress):
         yield list(in_batches(partial(work, sigma), count, batch_size))
 

@@ -62,16 +62,6 @@ class Transition:
 def fit_transition(counts: Sequence[Count], threshold: float = MEMORIZED) -> Transition:
     """Fit the transition.
 
-    Args:
-        counts: of networks on at least two numbers of images.
-        threshold: share of copies above which a network memorises, below ½.
-
-    Returns:
-        The transition.
-
-    Raises:
-        DataError: if there are fewer than two numbers of images.
-
     >>> counts = [Count(n, seed, copies, 100) for n, copies in ((16, 95), (64, 50), (256, 1)) for seed in range(4)]
     >>> needed = fit_transition(counts).needed
     >>> 90 < needed.low < needed.value < needed.high < 256

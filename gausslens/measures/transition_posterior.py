@@ -85,14 +85,7 @@ class Posterior(NamedTuple):
 
 
 def posterior_of(counts: Sequence[Count]) -> Posterior:
-    """The posterior.
-
-    Args:
-        counts: of networks, one or more.
-
-    Returns:
-        The posterior, on a grid.
-    """
+    """The posterior."""
     sizes = [math.log(count.n) for count in counts]
     ends = (min(sizes) - _BEYOND, max(sizes) + _BEYOND), (math.log(_STEEPEST), math.log(_FLATTEST)), (0.0, 1.0)
     centers, log_widths, roots = (_spaced(*pair, points) for pair, points in zip(ends, _POINTS, strict=True))

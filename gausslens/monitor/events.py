@@ -14,7 +14,7 @@ import torch
 
 from ..measures.intervals import Estimate, proportion_estimate, student_quantile
 from ..measures.memorization import MEMORIZED
-from .probe import Look
+from .probe import ProbeResult
 
 NEARER_MULTIDELTA = 0.5
 """ρ above which a network is nearer to memorising, for networks that cannot be sampled."""
@@ -24,7 +24,7 @@ _AGREEING = 2  # looks among them that must say the same
 
 
 @dataclass(frozen=True)
-class Mark:
+class Event:
     """A moment.
 
     Attributes:
@@ -40,7 +40,7 @@ class Mark:
     settled: bool
 
 
-def closest_to_gaussian(looks: Sequence[Look]) -> Mark | None:
+def closest_to_gaussian(looks: Sequence[ProbeResult]) -> Event | None:
     """The look at which the network was closest to the Gaussian denoiser; None without looks.
 
     It is settled once two looks or more in a row, up to the latest, are further away for certain.
@@ -55,19 +55,11 @@ def closest_to_gaussian(looks: Sequence[Look]) -> Mark | None:
         last += 1
     since = looks[last + 1 :]
     settled = len(since) >= _AGREEING and all(_further(look, looks[best]) for look in since)
-    return Mark(looks[best].step, looks[first].step, looks[last].step, settled)
+    return Event(looks[best].step, looks[first].step, looks[last].step, settled)
 
 
-def start_of_memorizing(looks: Sequence[Look], by_chance: Estimate | None = None) -> Mark | None:
-    """Since when the network memorises; None if it does not, as far as can be said.
-
-    Args:
-        looks: in their order.
-        by_chance: the share of copies that held-out images, which are none, seem to be.
-
-    Returns:
-        The first look of those that gave certainty, between the last that excludes memorising and the one that is certain.
-    """
+def start_of_memorizing(looks: Sequence[ProbeResult], by_chance: Estimate | None = None) -> Event | None:
+    """Since when the network memorises; None if it does not, as far as can be said."""
     threshold = max(MEMORIZED, by_chance.high if by_chance is not None and by_chance.value > 0 else 0.0)
     mark, excluded = None, looks[0].step if looks else 0
     for index, look in enumerate(looks):
@@ -79,20 +71,20 @@ def start_of_memorizing(looks: Sequence[Look], by_chance: Estimate | None = None
         if mark is None:
             saying = [each for each in recent if is_suspicious(each, threshold)]
             if share.low > limit and len(saying) >= _AGREEING:
-                mark = Mark(saying[0].step, min(excluded, saying[0].step), look.step, True)
+                mark = Event(saying[0].step, min(excluded, saying[0].step), look.step, True)
         if share.high < limit:
             mark, excluded = None, look.step
     return mark
 
 
-def is_suspicious(look: Look, threshold: float = MEMORIZED) -> bool:
+def is_suspicious(look: ProbeResult, threshold: float = MEMORIZED) -> bool:
     """Whether a look alone, by its value and not its interval, speaks of memorising."""
     if look.samples:
         return look.copies > threshold * look.samples
     return look.rho is not None and look.rho.value > NEARER_MULTIDELTA
 
 
-def recommended(looks: Sequence[Look], memorizing: Mark | None) -> Look | None:
+def recommended_probe(looks: Sequence[ProbeResult], memorizing: Event | None) -> ProbeResult | None:
     """The look whose weights to keep; None without looks.
 
     Of those before memorising starts, the one with the least held-out loss. Without held-out images the one closest to the
@@ -105,21 +97,21 @@ def recommended(looks: Sequence[Look], memorizing: Mark | None) -> Look | None:
     return best_of(looks)
 
 
-def best_of(looks: Sequence[Look]) -> Look | None:
+def best_of(looks: Sequence[ProbeResult]) -> ProbeResult | None:
     """The look with the least held-out loss, without held-out images the one closest to the Gaussian; None without looks."""
     return min(looks, key=lambda look: (look.loss_held_out or look.gaussian).value) if looks else None
 
 
-def wanted(looks: Sequence[Look], memorizing: Mark | None) -> list[float | int]:
+def steps_to_keep(looks: Sequence[ProbeResult], memorizing: Event | None) -> list[float | int]:
     """Steps whose weights may yet be recommended, ascending: all others can be thrown away."""
-    may_be = [recommended(looks, memorizing), best_of(looks)]
+    may_be = [recommended_probe(looks, memorizing), best_of(looks)]
     for index in range(max(len(looks) - _POOLED, 0), len(looks)):
         if is_suspicious(looks[index]):
             may_be.append(best_of(looks[:index]) or looks[0])
     return sorted({look.step for look in may_be if look is not None})
 
 
-def _further(look: Look, best: Look) -> bool:
+def _further(look: ProbeResult, best: ProbeResult) -> bool:
     """Whether a look was further from the Gaussian than the best, for certain."""
     own, least = (torch.tensor(each.gaussian_by_image, dtype=torch.float64) for each in (look, best))
     difference = own - least
@@ -129,7 +121,7 @@ def _further(look: Look, best: Look) -> bool:
     return bool(difference.mean() > student_quantile(n - 1) * difference.std() / math.sqrt(n))
 
 
-def _share(recent: Sequence[Look]) -> Estimate | None:
+def _share(recent: Sequence[ProbeResult]) -> Estimate | None:
     """The share of copies over several looks; for networks that cannot be sampled, ρ of the last."""
     n = sum(look.samples for look in recent)
     return proportion_estimate(sum(look.copies for look in recent), n) if n else recent[-1].rho

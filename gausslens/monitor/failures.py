@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import GausslensError, is_short_of_memory, told
+from ..errors import GausslensError, is_short_of_memory, one_line
 
 _LOGGER = logging.getLogger("gausslens")  # no warning: where warnings are errors, it would end the main work
 
@@ -26,14 +26,7 @@ class Failure:
     reason: str
 
     def sentence(self, unit: str = "step") -> str:
-        """It in plain words.
-
-        Args:
-            unit: what steps are counted in.
-
-        Returns:
-            A sentence.
-        """
+        """It in plain words."""
         when = "" if self.step is None else f" at {unit} {self.step:.10g}"
         return f"{self.what}{when} failed: {self.reason}."
 
@@ -50,13 +43,7 @@ class Failures:
         self._told: set[str] = set()
 
     def remember(self, what: str, step: Any, error: Exception) -> None:
-        """Remember an error, and tell of it unless one that differs only in its numbers has been told before.
-
-        Args:
-            what: what was tried.
-            step: when.
-            error: what was raised.
-        """
+        """Remember an error, and tell of it unless one that differs only in its numbers has been told before."""
         number = step if isinstance(step, int | float) and math.isfinite(step) else None
         self.latest = Failure(what, number, _reason(error))
         text = self.latest.sentence()
@@ -70,5 +57,5 @@ def _reason(error: Exception) -> str:
     if isinstance(error, GausslensError):
         return str(error).rstrip(". ")
     if is_short_of_memory(error):
-        return f"memory does not suffice ({told(error)})"
-    return told(error)
+        return f"memory does not suffice ({one_line(error)})"
+    return one_line(error)

@@ -35,11 +35,11 @@ from ..errors import CheckpointError, ConfigError, is_short_of_memory
 from ..images import Bounds, content_hash
 from ..measures.intervals import Estimate, proportion_estimate
 from ..noise import as_sigmas
-from .events import Mark, closest_to_gaussian, recommended, start_of_memorizing
+from .events import Event, closest_to_gaussian, recommended_probe, start_of_memorizing
 from .failures import Failure, Failures
-from .overhead import TimeShare
-from .probe import Look, Vantage
-from .probe_images import Watched
+from .overhead import OverheadBudget
+from .probe import Probe, ProbeResult
+from .probe_images import ProbeImages
 from .summary import describe, explain_no_look, summarize
 
 _STATE = 1
@@ -110,7 +110,7 @@ class GeneralizationMonitor:
         if not 0 < share <= 1:
             raise ConfigError(f"share must lie above 0 and be at most 1; got {share}.")
         self.device = device
-        self._watched = Watched.gathered(train, held_out, labels, held_out_labels, groups, bounds)
+        self._watched = ProbeImages.gathered(train, held_out, labels, held_out_labels, groups, bounds)
         self._options: dict[str, Any] = {
             "count": count,
             "noises": noises,
@@ -119,13 +119,13 @@ class GeneralizationMonitor:
             "seed": seed,
         }
         self._sigmas = None if sigmas is None else as_sigmas(sigmas)
-        self._vantage: Vantage | None = None
-        self._looks: list[Look] = []
+        self._vantage: Probe | None = None
+        self._looks: list[ProbeResult] = []
         self._by_chance: Estimate | None = None
         self._expected: float | None = None  # seconds of the next look
         self._to_try = [8, 64]  # images at a time, which cost less each than one alone
-        self._memorization: Mark | None = None
-        self._time = TimeShare(share)
+        self._memorization: Event | None = None
+        self._time = OverheadBudget(share)
         self._failures = Failures()
         self._final: float | int | None = None  # the step of the look at the end, which is taken whatever it costs
         self._ended: float | int | None = None  # the total at which that look was due
@@ -247,12 +247,12 @@ class GeneralizationMonitor:
         return [self._described(look) for look in self._looks]
 
     @property
-    def closest_to_gaussian(self) -> Mark | None:
+    def closest_to_gaussian(self) -> Event | None:
         """When the network was closest to the Gaussian denoiser of its training images; None before the first look."""
         return closest_to_gaussian(self._looks)
 
     @property
-    def memorization(self) -> Mark | None:
+    def memorization(self) -> Event | None:
         """Since when the network memorises; None while it does not."""
         return self._memorization
 
@@ -263,7 +263,7 @@ class GeneralizationMonitor:
         Of the looks before memorising starts, the one with the least held-out loss; without held-out images the one closest
         to the Gaussian or, while nothing is memorised, the latest.
         """
-        found = recommended(self._looks, self.memorization)
+        found = recommended_probe(self._looks, self.memorization)
         return None if found is None else found.step
 
     @property
@@ -315,7 +315,7 @@ class GeneralizationMonitor:
             )
         by_chance = None if state["by_chance"] is None else Estimate(**state["by_chance"])
         failure = None if state.get("failure") is None else Failure(**state["failure"])
-        looks = [Look.from_json(value) for value in state["looks"]]
+        looks = [ProbeResult.from_json(value) for value in state["looks"]]
         self._time.restore(state["time"])
         self._by_chance, self._looks, self._final = by_chance, looks, state.get("final")
         self._failures.latest = failure
@@ -376,18 +376,14 @@ class GeneralizationMonitor:
         return self._watched.seconds_to_prepare(self._options["count"] * self._options["noises"])
 
     @contextmanager
-    def _spending(self, denoiser: Denoiser) -> Iterator[Vantage]:
-        """Inside, time counts as the monitor's own; prepares to look if that is not done yet.
-
-        Yields:
-            What to look from.
-        """
+    def _spending(self, denoiser: Denoiser) -> Iterator[Probe]:
+        """Inside, time counts as the monitor's own; prepares to look if that is not done yet."""
         device, _ = placement(denoiser, self._watched.train, self.device)
         _finish(device)  # what a GPU still has to train is not ours
         with self._time.spending():
             if self._vantage is None:
                 within = range_of(denoiser)
-                self._vantage = Vantage(
+                self._vantage = Probe(
                     self._watched, sigmas=self._sigmas, device=device, sigma_range=within, **self._options
                 )
                 chance = self._vantage.copies_by_chance
@@ -395,7 +391,7 @@ class GeneralizationMonitor:
             yield self._vantage
             _finish(device)
 
-    def _described(self, look: Look) -> dict[str, Any]:
+    def _described(self, look: ProbeResult) -> dict[str, Any]:
         """A look, judged by it and by those before."""
         until = [each for each in self._looks if each.step <= look.step]
         return describe(until, start_of_memorizing(until, self._by_chance))

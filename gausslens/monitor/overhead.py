@@ -12,7 +12,7 @@ _PLANNED = 0.8  # of the share: what takes longer than it did before must fit in
 _ADVANCE = 4.0  # times its share side work may have taken so far, where it is known that the main work will go on
 
 
-class TimeShare:
+class OverheadBudget:
     """The time of side work, which is done in between, and of the main work around it.
 
     Args:
@@ -62,11 +62,7 @@ class TimeShare:
 
     @contextmanager
     def spending(self) -> Iterator[None]:
-        """Inside is a piece of side work; the main work goes on after it, or after the `leave` that is yet to come.
-
-        Yields:
-            Nothing.
-        """
+        """Inside is a piece of side work; the main work goes on after it, or after the `leave` that is yet to come."""
         alone = self._arrived is None
         self.arrive()
         started = time.perf_counter()
@@ -92,27 +88,13 @@ class TimeShare:
         return time.perf_counter() < self._until
 
     def rest(self, seconds: float, done: float | None = None) -> None:
-        """Rest for as long as side work cannot be afforded: what may be spent in advance only shrinks.
-
-        Args:
-            seconds: that it is expected to take.
-            done: the part of the main work that is done, if that is known (see `affords`).
-        """
+        """Rest for as long as side work cannot be afforded: what may be spent in advance only shrinks."""
         most = _PLANNED * self.share * _advance(done)
         needed = max((self.own + _CAUTION * seconds) / most, self.last / (1 - self._spacing))
         self._until = time.perf_counter() + max(needed - self.main, 0.0)
 
     def affords(self, seconds: float, done: float | None = None) -> bool:
-        """Whether side work stays within its share, with a margin, and is not too soon.
-
-        Args:
-            seconds: that it is expected to take.
-            done: the part of the main work that is done, if that is known: then up to √done of all that will be allowed for
-                may be spent, in advance, but for one more piece at the end, and at the end no more than the share.
-
-        Returns:
-            Whether it can be afforded now.
-        """
+        """Whether side work stays within its share, with a margin, and is not too soon."""
         allowed = self.share * self.main
         if done is not None and done >= 1:
             return self.own + _LITTLE_CAUTION * seconds <= allowed

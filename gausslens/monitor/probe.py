@@ -23,7 +23,7 @@ from .._typing import Float, Sigmas
 from ..denoisers.gaussian import GaussianDenoiser
 from ..denoisers.moments import Moments
 from ..denoisers.multidelta import MultiDeltaDenoiser
-from ..denoisers.protocol import Denoiser, call, evaluating, in_batches, placement
+from ..denoisers.protocol import Denoiser, call, eval_mode, in_batches, placement
 from ..errors import ConfigError, DataError
 from ..images import dequantize
 from ..measures.intervals import Estimate, mean_estimate, ratio_interval
@@ -32,7 +32,7 @@ from ..measures.sweep import NoisyInputs
 from ..measures.two_sample import quotient_estimate
 from ..noise import as_sigmas, draw_noise, draw_order, karras_sigmas
 from ..sampling import sample
-from .probe_images import Watched
+from .probe_images import ProbeImages
 
 _SEARCHED = (20.0, 0.05, 12)  # noise levels, from and to and how many, among which those that tell most are chosen
 _SAMPLED = (80.0, 0.002)  # noise levels that are sampled through, from and to
@@ -46,7 +46,7 @@ _CHANCE_IMAGES = 256  # held-out images that say how often one seems to be a cop
 
 
 @dataclass(frozen=True)
-class Look:
+class ProbeResult:
     """What was seen of a network at one moment; distances and losses are means over a few noise levels.
 
     Attributes:
@@ -75,7 +75,7 @@ class Look:
     seconds: float = 0.0
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "Look":
+    def from_json(cls, value: Mapping[str, Any]) -> "ProbeResult":
         """A look as `dataclasses.asdict` and JSON leave it."""
         names = ("rho", "gaussian", "multidelta", "loss_train", "loss_held_out")
         found = {name: None if value[name] is None else Estimate(**value[name]) for name in names}
@@ -100,7 +100,7 @@ class _Inputs:
         return self.noisy.averages(values.double().cpu())
 
 
-class Vantage:
+class Probe:
     """Fixed inputs with the references' answers, from which any denoiser of the same images can be looked at.
 
     Args:
@@ -121,7 +121,7 @@ class Vantage:
 
     def __init__(
         self,
-        watched: Watched,
+        watched: ProbeImages,
         *,
         sigmas: Sigmas | None,
         count: int,
@@ -143,7 +143,7 @@ class Vantage:
         if watched.held_out is not None and len(watched.held_out) > 1:
             self.held_out = _Inputs(watched.held_out, watched.held_out_labels, count, noises, seed, "held out")
         references = _references(watched, device)
-        with evaluating(*references):
+        with eval_mode(*references):
             self.sigmas = self._window(references) if asked is None else asked
             self.inputs = [self.train] if self.held_out is None else [self.train, self.held_out]
             self._noisy = [[each.at(sigma).to(device) for sigma in self.sigmas.tolist()] for each in self.inputs]
@@ -163,24 +163,12 @@ class Vantage:
 
     def try_out(self, denoiser: Denoiser, count: int) -> None:
         """Call the denoiser on so many images, at most, to see how long that takes."""
-        with evaluating(denoiser):
+        with eval_mode(denoiser):
             self._call(denoiser, self.train, self._noisy[0][0][:count], self.sigmas[0].item())
 
-    def look(self, denoiser: Denoiser, step: float | int, number: int) -> Look:
-        """Look at a denoiser.
-
-        Args:
-            denoiser: D(x, sigma), or D(x, sigma, labels).
-            step: when, as the caller counts.
-            number: how many looks there were before; the samples are made from noises of its own.
-
-        Returns:
-            What was seen.
-
-        Raises:
-            DataError: if the denoiser answers, or its samples are, anything but finite.
-        """
-        with evaluating(denoiser):
+    def look(self, denoiser: Denoiser, step: float | int, number: int) -> ProbeResult:
+        """Look at a denoiser."""
+        with eval_mode(denoiser):
             answers = self._answers(denoiser)
         for of_each in answers:
             _check_finite(of_each, f"the denoiser's answers at step {step:g}", "Training has diverged")
@@ -194,7 +182,7 @@ class Vantage:
             made = self.sampled(denoiser, number)
             _check_finite(made, f"the denoiser's samples at step {step:g}", "If it cannot be sampled, say samples=0")
             copies = self._copies(made)[0]
-        return Look(
+        return ProbeResult(
             step=step,
             rho=None if self.held_out is None else position(losses, self._losses[0], self._losses[1]),
             gaussian=mean_estimate(to_gaussian),
@@ -208,7 +196,7 @@ class Vantage:
 
     def relative_losses(self, denoiser: Denoiser) -> list[Estimate]:
         """A denoiser's losses in units of the Gaussian's, on training images and, if there are such, on held-out ones."""
-        with evaluating(denoiser):
+        with eval_mode(denoiser):
             losses = self._losses_of(self._answers(denoiser))
         found = [ratio_interval(own, of_gaussian) for own, of_gaussian in zip(losses, self._losses[0], strict=True)]
         return [Estimate(float(value), float(low), float(high), len(units)) for value, low, high, units in found]
@@ -314,16 +302,7 @@ def _within(sigmas: Sigmas, sigma_range: tuple[float, float]) -> Float[Tensor, "
 
 
 def position(network: list[Tensor], gaussian: list[Tensor], multidelta: list[Tensor]) -> Estimate | None:
-    """Where the gap between held-out and training loss lies, between the Gaussian's (0) and the multi-delta's (1).
-
-    Args:
-        network: losses by image, of training and of held-out images.
-        gaussian: those of the Gaussian denoiser, on the same inputs.
-        multidelta: those of the multi-delta denoiser.
-
-    Returns:
-        ρ with its 95 % interval over images; None unless the references' gaps are told apart.
-    """
+    """Where the gap between held-out and training loss lies, between the Gaussian's (0) and the multi-delta's (1)."""
     above, whole = (
         (losses[0].double() - gaussian[0].double(), losses[1].double() - gaussian[1].double())
         for losses in (network, multidelta)
@@ -331,7 +310,7 @@ def position(network: list[Tensor], gaussian: list[Tensor], multidelta: list[Ten
     return quotient_estimate(above, whole)
 
 
-def _references(watched: Watched, device: torch.device) -> tuple[nn.Module, nn.Module]:
+def _references(watched: ProbeImages, device: torch.device) -> tuple[nn.Module, nn.Module]:
     """The Gaussian and the multi-delta denoiser of the training images, or of each class's."""
     dim = watched.train[0].numel()
     rank = min(_RANK, len(watched.train)) if dim > _DENSE_DIM else None

@@ -8,13 +8,13 @@ from torch import Tensor
 
 from .._typing import Images
 from ..errors import DataError
-from ..images import Bounds, check_labels, gather, of_known_classes
+from ..images import Bounds, check_labels, gather, keep_known_classes
 
 _SPEED = {"cpu": 1e10, "cuda": 1e12}  # arithmetic per second, to guess what preparing takes
 
 
 @dataclass(frozen=True)
-class Watched:
+class ProbeImages:
     """The images that a network is looked at with.
 
     Attributes:
@@ -36,23 +36,8 @@ class Watched:
     @classmethod
     def gathered(
         cls, train: Images, held_out: Images | None, labels: Any, held_out_labels: Any, groups: Any, bounds: Bounds
-    ) -> "Watched":
-        """Images and labels of any source, checked to fit; held-out images of unknown classes are left out.
-
-        Args:
-            train: as in the attributes, likewise all others.
-            held_out: or None.
-            labels: or None.
-            held_out_labels: or None.
-            groups: or None.
-            bounds: or None.
-
-        Returns:
-            The images.
-
-        Raises:
-            DataError: if they do not fit.
-        """
+    ) -> "ProbeImages":
+        """Images and labels of any source, checked to fit; held-out images of unknown classes are left out."""
         known = gather(train, bounds=bounds, name="train")
         unseen = None if held_out is None else gather(held_out, bounds=bounds, name="held_out")
         if unseen is not None and unseen.shape[1:] != known.shape[1:]:
@@ -68,7 +53,7 @@ class Watched:
         of_unseen = None
         if of_known is not None and unseen is not None:
             of_unseen = check_labels(held_out_labels, len(unseen), "held_out_labels")
-            unseen, of_unseen = of_known_classes(unseen, of_unseen, of_known)
+            unseen, of_unseen = keep_known_classes(unseen, of_unseen, of_known)
             if not len(unseen):
                 unseen, of_unseen = None, None
         together = None if groups is None else check_labels(groups, len(known), "groups")

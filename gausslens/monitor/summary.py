@@ -6,23 +6,15 @@ from typing import Any
 
 from ..measures.intervals import proportion_estimate
 from ..measures.memorization import MEMORIZED
-from .events import NEARER_MULTIDELTA, Mark, closest_to_gaussian, recommended, wanted
+from .events import NEARER_MULTIDELTA, Event, closest_to_gaussian, recommended_probe, steps_to_keep
 from .failures import Failure
-from .overhead import TimeShare
-from .probe import Look
+from .overhead import OverheadBudget
+from .probe import ProbeResult
 
 
-def describe(looks: Sequence[Look], memorizing: Mark | None) -> dict[str, Any]:
-    """The numbers of the last look, by name.
-
-    Args:
-        looks: it and those before.
-        memorizing: since when the network memorises, by these looks.
-
-    Returns:
-        What `GeneralizationMonitor.look` promises.
-    """
-    look, steps = looks[-1], wanted(looks, memorizing)
+def describe(looks: Sequence[ProbeResult], memorizing: Event | None) -> dict[str, Any]:
+    """The numbers of the last look, by name."""
+    look, steps = looks[-1], steps_to_keep(looks, memorizing)
     estimates = {
         "rho": look.rho,
         "gaussian_rmse": look.gaussian,
@@ -40,28 +32,16 @@ def describe(looks: Sequence[Look], memorizing: Mark | None) -> dict[str, Any]:
 
 
 def summarize(
-    looks: Sequence[Look],
-    memorizing: Mark | None,
-    time: TimeShare,
+    looks: Sequence[ProbeResult],
+    memorizing: Event | None,
+    time: OverheadBudget,
     *,
     is_last: bool,
     failure: Failure | None,
     unit: str,
 ) -> str:
-    """What the looks have found.
-
-    Args:
-        looks: at least one.
-        memorizing: since when the network memorises.
-        time: what the looks have cost.
-        is_last: whether the latest look was taken because training ends.
-        failure: of the latest attempt to look.
-        unit: what steps are counted in.
-
-    Returns:
-        A few sentences.
-    """
-    closest, best, last = closest_to_gaussian(looks), recommended(looks, memorizing), looks[-1]
+    """What the looks have found."""
+    closest, best, last = closest_to_gaussian(looks), recommended_probe(looks, memorizing), looks[-1]
     assert closest is not None
     assert best is not None
     sure = "" if closest.settled else ", so far"
@@ -86,18 +66,8 @@ def summarize(
     return " ".join(words)
 
 
-def explain_no_look(time: TimeShare, seconds: float, failure: Failure | None, unit: str) -> str:
-    """Why no look was taken.
-
-    Args:
-        time: what training has taken.
-        seconds: that a first look would take.
-        failure: of the latest attempt.
-        unit: what steps are counted in.
-
-    Returns:
-        A sentence or two.
-    """
+def explain_no_look(time: OverheadBudget, seconds: float, failure: Failure | None, unit: str) -> str:
+    """Why no look was taken."""
     if failure is not None:
         return f"No look was taken. {failure.sentence(unit)}"
     allowed = time.share * time.main_until_now
@@ -110,5 +80,5 @@ def explain_no_look(time: TimeShare, seconds: float, failure: Failure | None, un
     )
 
 
-def _between(mark: Mark) -> str:
+def _between(mark: Event) -> str:
     return f"between {mark.earliest:g} and {mark.latest:g}"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from .._kernels.cuda_graphs import Replay, recorded
+from .._kernels.cuda_graphs import Replay, try_capture
 from .._typing import Sigma
 from ..denoisers.preconditioned import Preconditioned
 from ..denoisers.protocol import expand_sigma
@@ -52,16 +52,7 @@ def pays_to_compile(device: torch.device, calls: float | int) -> bool:
 
 
 def prepare_network(denoiser: Preconditioned, device: torch.device, *, compile: bool) -> bool:
-    """Put a denoiser on its device in the layout that suits it, and compile its blocks.
-
-    Args:
-        denoiser: changed in place; the names of its weights stay.
-        device: where it will run.
-        compile: whether to compile its blocks, if it has such.
-
-    Returns:
-        Whether there are blocks that were compiled.
-    """
+    """Put a denoiser on its device in the layout that suits it, and compile its blocks."""
     denoiser.to(device)
     denoiser.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if device.type == "cuda":
@@ -79,16 +70,8 @@ def prepare_network(denoiser: Preconditioned, device: torch.device, *, compile: 
 
 
 @contextlib.contextmanager
-def fitting_threads(device: torch.device, numbers: int) -> Iterator[None]:
-    """Inside, a CPU uses one thread if a step has few numbers: threads would wait for each other longer than they work.
-
-    Args:
-        device: where the network runs.
-        numbers: in one process's part of a batch.
-
-    Yields:
-        Nothing.
-    """
+def limit_threads(device: torch.device, numbers: int) -> Iterator[None]:
+    """Inside, a CPU uses one thread if a step has few numbers: threads would wait for each other longer than they work."""
     threads = torch.get_num_threads()
     if device.type == "cpu" and numbers <= _FEW_NUMBERS:
         torch.set_num_threads(1)
@@ -101,7 +84,8 @@ def fitting_threads(device: torch.device, numbers: int) -> Iterator[None]:
 class FastDenoiser(nn.Module):
     """A trained denoiser for sampling: on a GPU in bf16, replayed and, if asked for, compiled; elsewhere as it is.
 
-    It takes no derivatives. For measuring, use the denoiser itself, in float32; for a fit to very many calls see `hastened`.
+    It takes no derivatives. For measuring, use the denoiser itself, in float32; for a fit to very many calls see
+    `for_inference`.
 
     Args:
         denoiser: the denoiser, moved and changed in place.
@@ -131,7 +115,7 @@ class FastDenoiser(nn.Module):
             self._seen = [*self._seen, shapes][-_SEEN_BEFORE_RECORDING - 1 :]
             if self._seen != [shapes] * (_SEEN_BEFORE_RECORDING + 1):
                 return self._call(*inputs)[0]
-            self._replay, self._seen = recorded(self._call, *inputs), []
+            self._replay, self._seen = try_capture(self._call, *inputs), []
         return self._call(*inputs)[0] if self._replay is None else self._replay(*inputs)[0].clone()
 
     def _call(self, *inputs: Tensor) -> tuple[Tensor]:
@@ -139,17 +123,10 @@ class FastDenoiser(nn.Module):
             return (self.denoiser(*inputs),)
 
 
-def hastened(denoiser: nn.Module, device: torch.device) -> nn.Module:
+def for_inference(denoiser: nn.Module, device: torch.device) -> nn.Module:
     """A denoiser for calls that are many and need few digits: samples, and fits that average over ten calls a dimension.
 
     With bf16 the network's part of D, c_out·F, has about eight significant bits.
-
-    Args:
-        denoiser: any; one of ours is changed in place.
-        device: where it is.
-
-    Returns:
-        On a GPU, one of ours as `FastDenoiser`; all else as it is.
     """
     ours = isinstance(denoiser, Preconditioned) and device.type == "cuda"
     return FastDenoiser(denoiser, device) if ours else denoiser  # type: ignore[arg-type]

@@ -34,13 +34,6 @@ def architecture(plan: Plan, name: str) -> dict[str, Any]:
 
     Beside the small U-Net, small images get a reduced network and training, and larger ones the U-Net's own width, depth and
     length of training. Beside a published network, the others have its width and their own published layout.
-
-    Args:
-        plan: the study's.
-        name: of the architecture: one of `PUBLISHED`, or the plan's own, which needs no change.
-
-    Returns:
-        Changes that `Plan.model` takes.
     """
     own = plan.training["network"]
     if name == own:
@@ -61,18 +54,7 @@ def architecture(plan: Plan, name: str) -> dict[str, Any]:
 
 
 def model_of(plan: Plan, name: str, n: int, seed: int, *, half: int = 1) -> Task:
-    """The task that trains a model of an architecture; for the plan's own, that of all other studies.
-
-    Args:
-        plan: the study's.
-        name: of the architecture, as in `architecture`.
-        n: number of training images.
-        seed: of training.
-        half: on which of two disjoint sets.
-
-    Returns:
-        The task; equal for equal arguments.
-    """
+    """The task that trains a model of an architecture; for the plan's own, that of all other studies."""
     return plan.model(n, seed, half=half, **architecture(plan, name))
 
 

@@ -45,18 +45,7 @@ def kinds(plan: Plan) -> tuple[str, ...]:
 
 
 def autoencoder(plan: Plan, name: str, n: int, seed: int, sigma: float) -> Task:
-    """The task that trains an autoencoder.
-
-    Args:
-        plan: the study's.
-        name: one of `AUTOENCODERS`.
-        n: number of training images.
-        seed: of training.
-        sigma: its noise level.
-
-    Returns:
-        The task; equal for equal arguments.
-    """
+    """The task that trains an autoencoder."""
     if name == "linear":
         return plan.model(n, seed, **_linear(plan, sigma))
     small_network = plan.training["network"] == "unet"

@@ -27,15 +27,6 @@ def copy_finished(source: Path, target: Path, *, names: Collection[str] | None =
     """Copy the finished tasks and the studies that another output folder lacks.
 
     A task that is there already is left alone, unless it is partial and this one is not.
-
-    Args:
-        source: a folder that studies were written to, with `tasks` in it.
-        target: the other; made if it is not there.
-        names: of the tasks and studies to copy; None is all.
-        images: how many images of each array to take along; none leaves all arrays behind.
-
-    Returns:
-        The files that were written.
     """
     written = []
     for done in sorted(source.glob("cells/*/done.json")):
@@ -51,17 +42,7 @@ def copy_finished(source: Path, target: Path, *, names: Collection[str] | None =
 
 
 def copy_arrays(source: Path, target: Path, names: Collection[str], *, images: int) -> Path:
-    """Put some of a task's arrays beside its copy; a file that holds just these is left as it is.
-
-    Args:
-        source: the folder of the task.
-        target: the folder of its copy.
-        names: of the arrays.
-        images: how many images of each to take along.
-
-    Returns:
-        The file.
-    """
+    """Put some of a task's arrays beside its copy; a file that holds just these is left as it is."""
     arrays = {name: Result(source, {}).arrays[name] for name in sorted(names)}
     few = {name: array[:images] if array.dtype.itemsize == 1 else array for name, array in arrays.items()}
     path, there = target / "arrays.safetensors", Result(target, {}).arrays

@@ -33,16 +33,6 @@ def line(
     """One line: at each x the mean over training seeds, with its 95 % interval over seeds and images.
 
     Intervals of records need not be symmetric, nor then is their mean's: of no copy among 256 samples it is [0, .015].
-
-    Args:
-        name: what the legend says.
-        evidence: the records, which differ in x, seed and (the longest counts) kimg alone.
-        x: the tag along the axis.
-        dashed: whether the line is broken, as for models that memorise, or controls.
-        number: what is drawn of the records at one x and seed, where there are several, such as an extreme over σ.
-
-    Returns:
-        The line; without points if there is no record.
     """
     points = [
         (place, *_mean(group.seeds(), number)) for place, group in (evidence.by(x) if len(evidence) else {}).items()
@@ -78,18 +68,7 @@ def lines(
     x: str = "sigma",
     dashed: Callable[[Any], bool] | None = None,
 ) -> tuple[Series, ...]:
-    """A line for each value of a tag.
-
-    Args:
-        evidence: the records.
-        by: the tag that tells lines apart.
-        name: what the legend says, by its value.
-        x: the tag along the axis.
-        dashed: whether a line is broken, by its value.
-
-    Returns:
-        The lines, in ascending order of the tag; none without records.
-    """
+    """A line for each value of a tag."""
     groups = evidence.by(by) if len(evidence) else {}
     return tuple(
         line(name(value), group, x=x, dashed=dashed is not None and dashed(value)) for value, group in groups.items()
@@ -117,12 +96,12 @@ def trainings_behind(evidence: Evidence) -> str:
     return told + (" (of one, intervals are over images alone, and narrow for it)" if told.startswith("1 to") else "")
 
 
-def drawn(*series: Series) -> tuple[Series, ...]:
+def non_empty_series(*series: Series) -> tuple[Series, ...]:
     """Those lines that have points."""
     return tuple(one for one in series if len(one.x))
 
 
-def shown(*figures: Any) -> list[Any]:
+def non_empty_figures(*figures: Any) -> list[Any]:
     """Those figures that have something to show: at least one point or picture."""
     return [figure for figure in figures if figure is not None and getattr(figure, "series", True) != ()]
 
@@ -130,17 +109,7 @@ def shown(*figures: Any) -> list[Any]:
 def sample_grid(
     findings: Findings, rows: Sequence[tuple[str, str, str]], *, columns: int = 10, **words: Any
 ) -> ImageGrid | None:
-    """Samples of several models from the same noise, a row for each.
-
-    Args:
-        findings: of the study.
-        rows: label, key of the part, and name of its array (n, c, h, w) of uint8 images.
-        columns: how many samples to show.
-        words: title, caption and the like of an `ImageGrid`.
-
-    Returns:
-        The grid of those rows whose parts are finished; None if none is.
-    """
+    """Samples of several models from the same noise, a row for each."""
     found = [(label, findings.array(key, name)) for label, key, name in rows]
     there = [(label, images[:columns]) for label, images in found if images is not None]
     if not there:

@@ -19,17 +19,7 @@ from .study import Findings
 def make_page(
     plan: Plan, found: Sequence[Findings], verdicts: Sequence[Verdict], provenance: Mapping[str, Any]
 ) -> Page:
-    """The page, from whatever is finished.
-
-    Args:
-        plan: what was to be done.
-        found: what came out of each study so far.
-        verdicts: on all claims, from that.
-        provenance: of the study's run.
-
-    Returns:
-        The page.
-    """
+    """The page, from whatever is finished."""
     studied = {claim for findings in found for claim in find_study(findings.study).claims}
     sections = []
     for findings in found:

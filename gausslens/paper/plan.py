@@ -131,19 +131,7 @@ class Plan:
         return f"s{half}:{n}" if 2 * n <= self.available else str(n)
 
     def model(self, n: int, seed: int, *, half: int = 1, width: int | None = None, **changes: Any) -> Task:
-        """The task that trains a model.
-
-        Args:
-            n: number of training images.
-            seed: of training, from 0; models on the second half are trained with another, those of another repetition too.
-            half: on which of two disjoint sets.
-            width: channels; None is the plan's.
-            changes: other fields of its `TrainConfig`. Of the plan's own fields, those that another network does not have
-                are left out.
-
-        Returns:
-            The task; equal for equal arguments.
-        """
+        """The task that trains a model."""
         width = width or self.width
         given = {**self.training, "split": self.split(n, half), "width": width, "kimg": self.kimg}
         given |= {"seed": self.seed(seed) + (OTHER_HALF if half == 2 else 0), **changes}
@@ -160,17 +148,7 @@ class Plan:
         )
 
     def measured(self, model: Task, *measures: str, kimg: float | None = None, **options: Any) -> Task:
-        """The task that takes measures of `gausslens measure` on a model.
-
-        Args:
-            model: the task that trains it.
-            measures: their names.
-            kimg: which snapshot; None is the last.
-            options: other fields of a `MeasureConfig`.
-
-        Returns:
-            The task.
-        """
+        """The task that takes measures of `gausslens measure` on a model."""
         return self.on_model(measure_model, model, kimg=kimg, measures=list(measures), **options)
 
     def sampled(self, model: Task, *, kimg: float | None = None) -> Task:
@@ -178,17 +156,7 @@ class Plan:
         return self.on_model(sample_model, model, kimg=kimg, samples=self.samples)
 
     def on_model(self, work: Work, *needs: Task, calls: int | None = None, **options: Any) -> Task:
-        """A task that works on models.
-
-        Args:
-            work: its function.
-            needs: the tasks that it needs, the first that of a model.
-            calls: of the network, to estimate the cost by; None is those of a few curves.
-            options: what it is told, besides how many images stand behind a number.
-
-        Returns:
-            The task.
-        """
+        """A task that works on models."""
         config = TrainConfig(data=self.data, **needs[0].options["config"]) if "config" in needs[0].options else None
         given = {name: _listed(value) for name, value in options.items() if value is not None}
         return Task(
@@ -205,11 +173,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Plan":
-        """The plan that `as_json` wrote down; a field that is newer than the plan has its default.
-
-        Raises:
-            CheckpointError: if a later version wrote it, or if it is no plan.
-        """
+        """The plan that `as_json` wrote down; a field that is newer than the plan has its default."""
         known = {field.name for field in fields(cls)}
         needed = {field.name for field in fields(cls) if field.default is MISSING}
         if other := ", ".join(sorted((set(value) - known) | (needed - set(value)))):
@@ -229,18 +193,7 @@ class Plan:
 
 
 def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
-    """Decide every number of a study.
-
-    Args:
-        config: what was asked for.
-        images: the images.
-
-    Returns:
-        The plan.
-
-    Raises:
-        ConfigError: if the images do not suffice for the sizes.
-    """
+    """Decide every number of a study."""
     splits = Splits(len(images), held_out=config.held_out, seed=config.repetition)
     available, side = splits.available, max(images.shape[1:])
     if available < 64 or len(splits.held_out) < 20:

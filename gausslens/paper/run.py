@@ -52,15 +52,7 @@ class Studied:
 
 
 def plan_study(config: StudyConfig, *, progress: bool = False) -> Plan:
-    """Look at the images and decide every number.
-
-    Args:
-        config: what was asked for.
-        progress: show a progress bar while images are read.
-
-    Returns:
-        The plan.
-    """
+    """Look at the images and decide every number."""
     images = load_images(
         config.data,
         size=config.size,
@@ -77,15 +69,7 @@ def tasks_of(plan: Plan) -> list[Task]:
 
 
 def open_study(plan: Plan, folder: Path) -> Run:
-    """The run of a plan, made or found, with a note of this session and of what it is asked for.
-
-    Args:
-        plan: the study's.
-        folder: that holds the run's folder, and the tasks.
-
-    Returns:
-        The run.
-    """
+    """The run of a plan, made or found, with a note of this session and of what it is asked for."""
     run = Run.create(folder, "study", plan.name, identity(plan), plan.as_json())
     asked = {*Plan.from_json(run.settings).studies, *plan.studies}
     run.save_config(replace(plan, studies=tuple(name for name in STUDIES if name in asked)).as_json())
@@ -102,21 +86,7 @@ def study(
     progress: Callable[[Progress], None] | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Studied:
-    """Do studies, or go on with them, or find them done.
-
-    Args:
-        config: what to study, and how.
-        plan: as `plan_study` makes it; None makes it.
-        progress: is told now and then how far it is.
-        tell: is told, in words, of each study that is finished, and of each task that fails.
-
-    Returns:
-        The run, its page, and what failed or was left out.
-
-    Raises:
-        ConfigError: on options that do not fit the images.
-        DataError: on images that cannot be used.
-    """
+    """Do studies, or go on with them, or find them done."""
     plan = plan or plan_study(config)
     run = open_study(plan, Path(config.out))
     store = TaskStore(run.path.parent / "cells")
@@ -153,17 +123,7 @@ def study(
 def write_report(
     run: Run, *, images: Images = "shown", svg: bool = False, page: Path | None = None
 ) -> tuple[Path, list[Verdict]]:
-    """Collect the records of a study's run and write its page, from whatever is finished.
-
-    Args:
-        run: the study's run, beside its folder of tasks.
-        images: whether images are shown, blurred or left out.
-        svg: whether to write figures as SVG files too.
-        page: the file; None is report.html in the run's folder.
-
-    Returns:
-        The page, and the verdicts that it shows.
-    """
+    """Collect the records of a study's run and write its page, from whatever is finished."""
     found = findings_of(run)
     records = [record for of_study in found for record in of_study.records]
     save_text(run.path / "records.jsonl", "".join(json.dumps(record) + "\n" for record in records))
@@ -175,18 +135,7 @@ def write_report(
 
 
 def findings_of(run: Run, tasks: Path | None = None) -> list[Findings]:
-    """What came out of each study of a run so far.
-
-    Args:
-        run: the run of a plan.
-        tasks: their folder; None is the one beside it.
-
-    Returns:
-        The findings, in the order of the plan's studies.
-
-    Raises:
-        GausslensError: if its folder of tasks is not there.
-    """
+    """What came out of each study of a run so far."""
     plan, tasks = Plan.from_json(run.settings), tasks or run.path.parent / "cells"
     if not tasks.is_dir():
         raise GausslensError(

@@ -12,8 +12,8 @@ from ..generation import best_device
 from ..images import quantize
 from ..measures.intervals import proportion_estimate
 from ..measures.neighbors import nearest
-from ..monitor.probe import Vantage
-from ..monitor.probe_images import Watched
+from ..monitor.probe import Probe
+from ..monitor.probe_images import ProbeImages
 from ..paper.plan import Plan
 from ..store.run import load_trained
 
@@ -28,18 +28,8 @@ def times(plan: Plan) -> tuple[float, ...]:
     return (*(float(f"{share * plan.kimg:.3g}") for share in _TIMES), plan.kimg)
 
 
-def looked_at(plan: Plan, n: int, seed: int, samples: int) -> Task:
-    """The task that looks at a network; it needs the one that trains it.
-
-    Args:
-        plan: how networks are trained.
-        n: number of training images.
-        seed: of its training, and of which images are drawn.
-        samples: how many images to generate.
-
-    Returns:
-        The task; equal for equal arguments.
-    """
+def copies_task(plan: Plan, n: int, seed: int, samples: int) -> Task:
+    """The task that looks at a network; it needs the one that trains it."""
     model = plan.model(n, seed, split_seed=seed, snapshots=times(plan)[:-1])
     calls = (len(times(plan)) + 1) * 2 * _COUNT * _NOISES * 3 + len(times(plan)) * samples * _STEPS
     return plan.on_model(look_at_copies, model, calls=calls, samples=samples)
@@ -50,17 +40,13 @@ def look_at_copies(context: TaskContext) -> Iterator[Record]:
     """Look at the network of the first input at each snapshot (see `looks`). Options: `samples`.
 
     Its arrays hold some samples of the end, uint8 (k, c, h, w), and the training images `nearest` to them.
-
-    Yields:
-        rho, gaussian_rmse and memorised_fraction at each snapshot; the last with the number of `copies`. Of the end also
-        relative_loss, in units of the Gaussian's, on `train` and on `held_out`.
     """
     run, device = run_of(context.inputs[0]), best_device(cpu=context.options.get("cpu", False))
     images, samples = load_run_images(run, data=context.options.get("data")), context.options["samples"]
-    watched = Watched(
+    watched = ProbeImages(
         images.train, images.held_out, images.train_labels, images.held_out_labels, (-1.0, 1.0), images.train_groups
     )
-    vantage = Vantage(
+    vantage = Probe(
         *(watched,),
         sigmas=None,
         count=_COUNT,

@@ -34,7 +34,7 @@ from ..store.invocation import typed_command, typed_options
 from ..store.provenance import describe_machine
 from ..store.run import Record, Run
 from .config import HowManyConfig
-from .copies_task import looked_at
+from .copies_task import copies_task
 from .summary import Answer, make_page
 
 VERSION = 1
@@ -84,7 +84,7 @@ class Question:
 
     def task(self, n: int, seed: int) -> Task:
         """The look at one network."""
-        return looked_at(self.plan, n, seed, self.config.samples)
+        return copies_task(self.plan, n, seed, self.config.samples)
 
     def first_round(self) -> list[tuple[int, int]]:
         """One network of each size: number of images and seed, the ends first."""
@@ -118,20 +118,7 @@ class Question:
 def how_many(
     config: HowManyConfig, *, plan: Plan | None = None, progress: Callable[[Progress], None] | None = None
 ) -> HowMany:
-    """Find out how many images suffice, or go on, or find it found.
-
-    Args:
-        config: what is asked.
-        plan: as `plan_study` makes it of `config.study`; None makes it.
-        progress: is told now and then how far a round is.
-
-    Returns:
-        The answer, its run and page, and what is missing.
-
-    Raises:
-        ConfigError: on options that do not fit the images.
-        DataError: on images that cannot be used.
-    """
+    """Find out how many images suffice, or go on, or find it found."""
     started = time.monotonic()
     question = Question(config, plan or plan_study(config.study))
     plan = question.plan
@@ -208,15 +195,7 @@ def growing_sizes(available: int) -> tuple[int, ...]:
 
 
 def sizes_around(shares: dict[int, float], threshold: float = MEMORIZED) -> list[int]:
-    """Where to look closer: around the last size that copies, and between it and the next.
-
-    Args:
-        shares: of copies, by number of images; two sizes or more.
-        threshold: share above which a network memorises.
-
-    Returns:
-        Up to four sizes, ascending.
-    """
+    """Where to look closer: around the last size that copies, and between it and the next."""
     tried = sorted(shares)
     last = max((index for index, n in enumerate(tried) if shares[n] > threshold), default=None)
     if last is None:

@@ -138,17 +138,7 @@ class Answer:
 def make_page(
     answer: Answer, records: Sequence[Record], samples: Sequence[tuple[int, Any, Any]], machine: Mapping[str, Any]
 ) -> Page:
-    """The page.
-
-    Args:
-        answer: what was found.
-        records: of all looks.
-        samples: number of images, samples (k, c, h, w) and the training images nearest to them.
-        machine: the last session's.
-
-    Returns:
-        The page.
-    """
+    """The page."""
     how_many = Section(
         "How many images?",
         "Networks were trained on more and more images, and copies counted among their samples: a copy is less than a third "

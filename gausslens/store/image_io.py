@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..atomic_files import replacing
+from ..atomic_files import atomic_replace
 
 _SHOWN = 256
 _TILE = 32  # pixels an image should at least be wide to be looked at
@@ -20,12 +20,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same images make the same file
 
 
 def save_grid(path: str | os.PathLike[str], images: Tensor) -> None:
-    """Write the first 256 images, or fewer, as one PNG: as square a grid as can be, row by row; small images enlarged.
-
-    Args:
-        path: the target.
-        images: uint8, (n, c, h, w), c = 1 or 3.
-    """
+    """Write the first 256 images, or fewer, as one PNG: as square a grid as can be, row by row; small images enlarged."""
     shown = _channels_last(images[:_SHOWN])
     factor = max(1, math.ceil(_TILE / shown.shape[2]))
     tiles = shown.repeat(factor, axis=1).repeat(factor, axis=2)
@@ -38,14 +33,14 @@ def save_grid(path: str | os.PathLike[str], images: Tensor) -> None:
             _GAP + place * (side + _GAP) for place, side in zip(divmod(index, columns), (height, width), strict=True)
         )
         page[top : top + height, left : left + width] = tile
-    with replacing(Path(path)) as temporary:
+    with atomic_replace(Path(path)) as temporary:
         temporary.write_bytes(_png(page))
 
 
 def save_npz(path: str | os.PathLike[str], images: Tensor, labels: Tensor | None = None) -> None:
     """Write the arrays `images`, uint8 (n, h, w, c), and, if there are any, `labels`, int64 (n,)."""
     arrays = {"images": _channels_last(images)} | ({} if labels is None else {"labels": labels.numpy()})
-    with replacing(Path(path)) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+    with atomic_replace(Path(path)) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, array in arrays.items():
             with archive.open(zipfile.ZipInfo(f"{name}.npy", _EPOCH), "w") as file:
                 np.lib.format.write_array(file, array, allow_pickle=False)
@@ -55,7 +50,7 @@ def save_zip(path: str | os.PathLike[str], images: Tensor, labels: Tensor | None
     """Write one PNG per image in folders of a thousand, with `dataset.json`: the format of EDM's data sets."""
     names = [f"{index // 1000:05d}/img{index:08d}.png" for index in range(len(images))]
     listed = None if labels is None else [[name, int(label)] for name, label in zip(names, labels, strict=True)]
-    with replacing(Path(path)) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+    with atomic_replace(Path(path)) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name, image in zip(names, _channels_last(images), strict=True):
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), _png(image))
         archive.writestr(zipfile.ZipInfo("dataset.json", _EPOCH), json.dumps({"labels": listed}))

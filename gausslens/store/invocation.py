@@ -12,13 +12,6 @@ _TYPED = {"value_range": "range"}
 def typed_options(config: Any, leave_out: Collection[str] = ()) -> str:
     """The options of a config that differ from their defaults, as they are typed.
 
-    Args:
-        config: a dataclass whose fields are options of a command.
-        leave_out: fields that are not options, or decide no number.
-
-    Returns:
-        The options, quoted for a shell where they need it.
-
     >>> from gausslens.paper.config import StudyConfig
     >>> typed_options(StudyConfig("digits", sizes=(10, 100), full=True, value_range=(0.0, 1.0)), ("data",))
     '--full --sizes 10,100 --range 0.0 1.0'

@@ -5,15 +5,7 @@ from typing import IO
 
 
 def lock(file: IO[str], *, wait: bool) -> None:
-    """Lock an open file for this process, until it is closed.
-
-    Args:
-        file: the file.
-        wait: whether to wait for a process that holds the lock.
-
-    Raises:
-        BlockingIOError: if another process holds it, and is not to be waited for.
-    """
+    """Lock an open file for this process, until it is closed."""
     if sys.platform != "win32":
         import fcntl
 

@@ -27,7 +27,7 @@ from torch import Tensor
 from ..atomic_files import save_text
 from ..config import TrainConfig
 from ..denoisers.preconditioned import Preconditioned
-from ..errors import CheckpointError, ConfigError, told
+from ..errors import CheckpointError, ConfigError, one_line
 from .locking import lock
 from .weights import load_snapshot, read_weights, save_denoiser
 
@@ -137,7 +137,7 @@ class Run:
         try:
             return TrainConfig(**self.settings)
         except (TypeError, ConfigError) as error:  # settings that are missing, of other types, or impossible
-            raise CheckpointError(f"{self.path / 'config.json'} is not a training run's: {told(error)}.") from None
+            raise CheckpointError(f"{self.path / 'config.json'} is not a training run's: {one_line(error)}.") from None
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -321,20 +321,7 @@ def load_trained(
     ema: bool = True,
     device: torch.device | str | None = None,
 ) -> Preconditioned:
-    """The trained denoiser D(x, σ) of a run or of a snapshot file, in eval mode.
-
-    Args:
-        run: a training run, its directory, or one of its snapshot files.
-        kimg: which snapshot of the run, in thousands of images; None is the last.
-        ema: the moving average of the weights rather than the raw ones.
-        device: where to put it; None is the CPU.
-
-    Returns:
-        The denoiser; a conditional one takes labels third.
-
-    Raises:
-        CheckpointError: if there is no such run or snapshot, or it cannot be read.
-    """
+    """The trained denoiser D(x, σ) of a run or of a snapshot file, in eval mode."""
     if not isinstance(run, Run) and Path(run).is_file():
         path = Path(run)
     else:

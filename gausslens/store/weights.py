@@ -12,7 +12,7 @@ from torch import Tensor
 from ..atomic_files import load_tensors, save_tensors
 from ..config import TrainConfig
 from ..denoisers.preconditioned import Preconditioned
-from ..errors import CheckpointError, told
+from ..errors import CheckpointError, one_line
 from ..nn import build_network
 
 _KIND = "gausslens snapshot"
@@ -40,37 +40,14 @@ def save_denoiser(
     raw: Mapping[str, Tensor] | None = None,
     **metadata: Any,
 ) -> None:
-    """Write a snapshot file, all that `load_trained` needs.
-
-    Args:
-        path: the file; an existing one is replaced.
-        denoiser: what `build_denoiser` needs.
-        ema: the weights, by name: of a training run, their moving average.
-        raw: the trained weights themselves, if there are any.
-        **metadata: where they are from, as JSON can hold it.
-
-    Raises:
-        CheckpointError: if the file cannot be written.
-    """
+    """Write a snapshot file, all that `load_trained` needs."""
     tensors = {f"raw.{name}": tensor for name, tensor in (raw or {}).items()}
     tensors |= {f"ema.{name}": tensor for name, tensor in ema.items()}
     save_tensors(path, tensors, kind=_KIND, denoiser=denoiser, **metadata)
 
 
 def load_snapshot(path: Path, *, ema: bool = True, device: torch.device | str | None = None) -> Preconditioned:
-    """The denoiser in a snapshot file, in eval mode.
-
-    Args:
-        path: the file.
-        ema: the moving average of the weights rather than the raw ones.
-        device: where to put it; None is the CPU.
-
-    Returns:
-        The denoiser.
-
-    Raises:
-        CheckpointError: if it cannot be read, or its weights are not those of the network that it describes.
-    """
+    """The denoiser in a snapshot file, in eval mode."""
     tensors, metadata = load_tensors(path, kind=_KIND)
     weights = _chosen(tensors, ema)
     if not weights and not ema:
@@ -81,7 +58,7 @@ def load_snapshot(path: Path, *, ema: bool = True, device: torch.device | str | 
         denoiser.load_state_dict(weights)
     except Exception as error:  # a description can be wrong in every way
         raise CheckpointError(
-            f"the weights in {path} do not fit the network they name: {told(error)}. "
+            f"the weights in {path} do not fit the network they name: {one_line(error)}. "
             "Use the version of gausslens that wrote it."
         ) from None
     denoiser.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # convolutions are faster so

@@ -58,25 +58,11 @@ class Watch:
         self.kept: dict[float, Weights] = {}
 
     def update(self, denoiser: nn.Module, kimg: float, step: int, weights: Callable[[], Mapping[str, Tensor]]) -> None:
-        """Look at the network, if it is time to; write down what was seen and hold its weights.
-
-        Args:
-            denoiser: with averaged weights.
-            kimg: thousands of images seen.
-            step: how many steps there were.
-            weights: gives all weights by name, raw and averaged.
-        """
+        """Look at the network, if it is time to; write down what was seen and hold its weights."""
         self._keep(self.monitor.update(denoiser, kimg, self.length), step, weights)
 
     def end(self, denoiser: nn.Module, kimg: float, step: int, weights: Callable[[], Mapping[str, Tensor]]) -> None:
-        """Look at the network once more, unless that was done at this step; to be called after the last step.
-
-        Args:
-            denoiser: as for `update`, likewise what follows.
-            kimg: of which the last batch may be more than what was left; snapshots are named by what was asked for, too.
-            step: how many there were.
-            weights: all of them.
-        """
+        """Look at the network once more, unless that was done at this step; to be called after the last step."""
         self._keep(self.monitor.finish(denoiser, min(kimg, self.length)), step, weights)
 
     def _keep(self, seen: dict[str, Any] | None, step: int, weights: Callable[[], Mapping[str, Tensor]]) -> None:
@@ -106,12 +92,7 @@ class Watch:
         return {f"{_KEPT}{kimg!r}/{name}": tensor for kimg, held in self.kept.items() for name, tensor in held.items()}
 
     def restore(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        """Go on from what was saved.
-
-        Args:
-            state: what `state` was.
-            tensors: among others, what `tensors` was.
-        """
+        """Go on from what was saved."""
         with self.monitor.guarded("Going on from what was seen before"):
             self.monitor.load_state_dict(state)
             for name, tensor in tensors.items():
@@ -120,11 +101,7 @@ class Watch:
                     self.kept.setdefault(float(kimg), {})[name] = tensor
 
     def finish(self, denoiser: Mapping[str, Any]) -> None:
-        """Keep the recommended weights as a snapshot, and write down what was found.
-
-        Args:
-            denoiser: what `build_denoiser` needs.
-        """
+        """Keep the recommended weights as a snapshot, and write down what was found."""
         with self.monitor.guarded("Keeping the recommended weights"):
             self._keep_recommended(denoiser)
         with self.monitor.guarded("Writing down what was found"):

@@ -19,7 +19,7 @@ from ..config import AUGMENT_INPUTS, TrainConfig
 from ..errors import CheckpointError, ConfigError, DivergedError
 from ..nn.acceleration import arithmetic, chosen_precision, pays_to_compile, prepare_network
 from ..noise import generator
-from ..progress import measured
+from ..progress import progress_bar
 from ..store.provenance import describe_machine
 from ..store.run import Record, Run
 from ..store.weights import build_denoiser, describe_denoiser
@@ -106,12 +106,7 @@ class Session:
         return self.recipe.learning_rate * min(1.0, ramp)
 
     def advance(self, *, progress: bool, report: Callable[[float], None] | None = None) -> None:
-        """Train to the end.
-
-        Args:
-            progress: show a progress bar.
-            report: is called after every step with the share of the training that is done.
-        """
+        """Train to the end."""
         total, writes = self.config.steps, self.accelerator.is_main_process
         if writes:
             self._configure()
@@ -124,7 +119,7 @@ class Session:
         with (
             closing(self.checkpoints),
             closing(self.stream.batches(self.step, total)) as batches,
-            measured(self.length, done=self.kimg, unit="kimg", label=self.run.path.name, enabled=progress) as show,
+            progress_bar(self.length, done=self.kimg, unit="kimg", label=self.run.path.name, enabled=progress) as show,
             noting_signals() as interruption,
         ):
             words = ""

@@ -59,14 +59,7 @@ class Checkpoints:
         return step - self.saved_step >= _SHARE * self.total and elapsed >= self._cost / _COST
 
     def save(self, step: int, tensors: Mapping[str, Tensor], provenance: Mapping[str, Any], **metadata: Any) -> None:
-        """Save in the background; an error while saving is raised by the next call of any method.
-
-        Args:
-            step: how many steps led to this state.
-            tensors: copied at once.
-            provenance: of the run, up to here.
-            **metadata: what else to keep, as JSON can hold it.
-        """
+        """Save in the background; an error while saving is raised by the next call of any method."""
         self.wait()
         copies = {name: tensor.detach().clone() for name, tensor in tensors.items()}
 

@@ -23,11 +23,11 @@ from ..data.groups import with_groups
 from ..data.loading import ImageSet, load_images
 from ..data.manifests import manifest
 from ..data.splits import Splits
-from ..errors import ConfigError, DataError, MemoryShortError, MissingExtraError, is_short_of_memory
+from ..errors import ConfigError, DataError, MissingExtraError, OutOfMemoryError, is_short_of_memory
 from ..generation import best_device
 from ..images import as_tensor
 from ..nn import build_network, default_options
-from ..nn.acceleration import fitting_threads
+from ..nn.acceleration import limit_threads
 from ..store.run import Run
 from .batches import TrainingData
 from .monitored import REPORT
@@ -90,7 +90,7 @@ def train(config: TrainConfig, *, progress: bool = False, report: Callable[[floa
     with (
         run.locked() if writes else nullcontext(),
         torch.random.fork_rng(gpus),
-        fitting_threads(accelerator.device, numbers),
+        limit_threads(accelerator.device, numbers),
         _clear_about_memory(config),
     ):
         finished = {config.recipe.kimg, *config.snapshots} <= set(run.snapshots)
@@ -113,15 +113,7 @@ def train(config: TrainConfig, *, progress: bool = False, report: Callable[[floa
 
 
 def resolve(config: TrainConfig, images: ImageSet) -> TrainConfig:
-    """The config with every choice left open made, for these images: training, network and held-out images.
-
-    Args:
-        config: the config.
-        images: what it will train on, with the groups that the config asks for.
-
-    Returns:
-        The config that a run writes down.
-    """
+    """The config with every choice left open made, for these images: training, network and held-out images."""
     options = default_options(config.network, images.shape)
     open_ones = [name for name in ("width", "multipliers", "blocks", "attention") if getattr(config, name) is None]
     network = {name: options[name] for name in open_ones if name in options}
@@ -130,17 +122,7 @@ def resolve(config: TrainConfig, images: ImageSet) -> TrainConfig:
 
 
 def check(config: TrainConfig, images: ImageSet, *, processes: int = 1) -> None:
-    """See that training can begin, without a network in memory or a folder on disk.
-
-    Args:
-        config: a resolved config.
-        images: what it will train on.
-        processes: how many will share a batch.
-
-    Raises:
-        ConfigError: on options that do not fit the data or the network.
-        DataError: if there are no labels to be told.
-    """
+    """See that training can begin, without a network in memory or a folder on disk."""
     batch = config.recipe.batch
     if batch % processes:
         raise ConfigError(f"the batch must divide evenly among {processes} processes; got {batch} images.")
@@ -161,15 +143,7 @@ def check(config: TrainConfig, images: ImageSet, *, processes: int = 1) -> None:
 
 
 def check_tracker(config: TrainConfig) -> None:
-    """See that there is the tracker that a config asks for, if it does.
-
-    Args:
-        config: the config.
-
-    Raises:
-        ConfigError: if accelerate has no such tracker.
-        MissingExtraError: if it is not installed.
-    """
+    """See that there is the tracker that a config asks for, if it does."""
     if config.tracker is None:
         return
     from accelerate.tracking import get_available_trackers
@@ -243,20 +217,13 @@ def _leave_group() -> None:
 
 @contextmanager
 def _clear_about_memory(config: TrainConfig) -> Iterator[None]:
-    """Inside, running out of memory is one clear sentence.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        MemoryShortError: if memory does not suffice.
-    """
+    """Inside, running out of memory is one clear sentence."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         if not is_short_of_memory(error):
             raise
-        raise MemoryShortError(
+        raise OutOfMemoryError(
             f"memory does not suffice for {config.network} with a batch of {config.batch} images: "
             "use a smaller batch or width, or more devices; what was saved is kept."
         ) from error

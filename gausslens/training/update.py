@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._kernels.cuda_graphs import Replay, recorded
+from .._kernels.cuda_graphs import Replay, try_capture
 from ..config import TrainConfig
 from ..denoisers.preconditioned import Preconditioned
 from .batches import Batch
@@ -66,15 +66,7 @@ class WeightUpdate:
         self._replay: Replay | None = None
 
     def __call__(self, batch: Batch, learning_rate: float) -> Tensor:
-        """Take a step.
-
-        Args:
-            batch: what to train on.
-            learning_rate: of this step.
-
-        Returns:
-            This process's mean loss, before the step, ().
-        """
+        """Take a step."""
         for group in self._adam.param_groups:
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(learning_rate)
@@ -83,7 +75,7 @@ class WeightUpdate:
         parts = (batch.x0, batch.sigma, batch.eps, batch.labels, batch.augment)
         inputs = [part for part in parts if part is not None]
         if self._to_record == 0:
-            self._replay, self._to_record = recorded(self._step, *inputs), None
+            self._replay, self._to_record = try_capture(self._step, *inputs), None
         elif self._to_record is not None:
             self._to_record -= 1
         if self._replay is not None:

@@ -23,7 +23,7 @@ from .._typing import Float, Sigma
 from ..denoisers.protocol import check_classes, check_input, expand_sigma, may_look
 from ..denoisers.schedules import Schedule, as_schedule, signal
 from ..errors import ConfigError, DataError
-from .model import stated
+from .model import declared_shape
 
 Target: TypeAlias = Literal["x0", "eps", "v", "flow"]
 
@@ -73,7 +73,7 @@ class Converted(nn.Module):
             ConfigError: if a noise level is outside the range of the schedule.
             DataError: if x or the labels do not fit the network, or its answer does not have x's shape.
         """
-        shape, classes = stated(self.network)
+        shape, classes = declared_shape(self.network)
         check_input(x, shape or (tuple(x.shape[1:]) if isinstance(x, Tensor) else ()))
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
         levels = expand_sigma(sigma, wide).double()

@@ -83,7 +83,7 @@ def test_errors_are_one_message_unless_debugging(error, code, monkeypatch, capsy
     def fail(options, how):
         raise error("expected this, got that")
 
-    monkeypatch.setattr(studying, "perform", fail)
+    monkeypatch.setattr(studying, "run", fail)
     assert cli.main(["study", "digits"]) == code
     assert capsys.readouterr().err == "gausslens: expected this, got that\n"
     for words in (["--debug", "study", "digits"], ["study", "digits", "--debug"]):
@@ -96,7 +96,7 @@ def test_stopped_in_either_way_it_says_the_same(number, code, monkeypatch, capsy
     def stop(options, how):
         signal.raise_signal(number)
 
-    monkeypatch.setattr(studying, "perform", stop)
+    monkeypatch.setattr(studying, "run", stop)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background are started without
     try:
         assert cli.main(["study", "digits"]) == code

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from gausslens.evaluation import cached_denoiser as remembering
-from gausslens.evaluation.cached_denoiser import Remembering, multilinear_hash
+from gausslens.evaluation.cached_denoiser import CachedDenoiser, multilinear_hash
 
 
 class _Counting(nn.Module):
@@ -34,7 +34,7 @@ def _question(seed=0, count=3):
 @pytest.mark.usefixtures("_known_by")
 def test_an_answer_is_computed_once_and_is_the_denoisers():
     counting = _Counting()
-    denoiser = Remembering(counting)
+    denoiser = CachedDenoiser(counting)
     first, second = _question(0), _question(1)
     for question in (first, second, first, second):
         assert torch.equal(denoiser(*question), counting(*question))
@@ -42,7 +42,7 @@ def test_an_answer_is_computed_once_and_is_the_denoisers():
 
 
 def test_writing_to_an_answer_changes_no_later_one():
-    denoiser, question = Remembering(_Counting()), _question()
+    denoiser, question = CachedDenoiser(_Counting()), _question()
     expected = denoiser(*question).clone()
     denoiser(*question).zero_()
     assert torch.equal(denoiser(*question), expected)
@@ -51,7 +51,7 @@ def test_writing_to_an_answer_changes_no_later_one():
 @pytest.mark.usefixtures("_known_by")
 def test_noise_levels_labels_and_precision_are_part_of_the_question():
     counting = _Counting()
-    denoiser, (x, sigma) = Remembering(counting), _question()
+    denoiser, (x, sigma) = CachedDenoiser(counting), _question()
     labels = torch.tensor([0, 1, 2])
     for question in ((x, sigma), (x, 2 * sigma), (x, sigma, labels), (x, sigma, labels + 1), (x.double(), sigma)):
         denoiser(*question)
@@ -60,7 +60,7 @@ def test_noise_levels_labels_and_precision_are_part_of_the_question():
 
 def test_the_oldest_answers_are_forgotten_first(monkeypatch):
     counting = _Counting()
-    denoiser = Remembering(counting)
+    denoiser = CachedDenoiser(counting)
     questions = [_question(seed) for seed in range(3)]
     monkeypatch.setattr(remembering, "_BYTES", 2 * questions[0][0].nbytes)
     for index in (0, 1, 2, 2, 1, 0):

@@ -17,7 +17,7 @@ import toy_tasks
 from toy_tasks import add
 
 from gausslens import CheckpointError, ConfigError, GausslensError, MissingExtraError
-from gausslens.experiments.executors import HereExecutor, make_executor
+from gausslens.experiments.executors import SerialExecutor, make_executor
 from gausslens.experiments.graph import in_order, run_tasks
 from gausslens.experiments.task import Task, TaskName, TaskStore
 
@@ -106,7 +106,7 @@ def test_a_failure_takes_down_what_needs_it_and_nothing_else(on, tmp_path):
 
 @pytest.fixture(name="broken_pools")
 def pools_that_take_no_work(monkeypatch):
-    class Broken(HereExecutor):
+    class Broken(SerialExecutor):
         def submit(self, fn, /, *args, **kwargs):
             raise BrokenProcessPool("no worker lives")
 

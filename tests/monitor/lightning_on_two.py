@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 import torch
-from test_monitoring import HELD_OUT, TRAIN
-from test_monitoring_lightning import Eager, growing
+from test_lightning import Eager, growing
+from test_monitor import HELD_OUT, TRAIN
 
 from gausslens.monitor.lightning import monitoring_callback
 

@@ -5,15 +5,15 @@ from dataclasses import replace
 import torch
 
 from gausslens.measures.intervals import Estimate, proportion_estimate
-from gausslens.monitor.events import closest_to_gaussian, recommended, start_of_memorizing, wanted
-from gausslens.monitor.probe import Look
+from gausslens.monitor.events import closest_to_gaussian, recommended_probe, start_of_memorizing, steps_to_keep
+from gausslens.monitor.probe import ProbeResult
 
 
 def look_at(step, *, copies=0, samples=32, gaussian=1.0, loss=1.0, images=20):
     noise = torch.randn(images, generator=torch.Generator().manual_seed(step)).double()
     by_image = tuple((gaussian + 0.01 * (noise - noise.mean())).tolist())
     exact = Estimate(gaussian, gaussian, gaussian, images)
-    return Look(
+    return ProbeResult(
         step, None, exact, exact, exact, Estimate(loss, loss, loss, images), copies, samples, by_image, seconds=0.1
     )
 
@@ -60,11 +60,11 @@ def test_the_minimum_is_between_the_looks_that_cannot_be_told_apart():
 
 def test_weights_before_a_suspicion_stay_wanted():
     looks = [look_at(0, loss=2.0), look_at(1, loss=1.0), look_at(2, loss=0.9, copies=5), look_at(3, loss=0.8, copies=5)]
-    assert wanted(looks[:3], start_of_memorizing(looks[:3])) == [1, 2]
+    assert steps_to_keep(looks[:3], start_of_memorizing(looks[:3])) == [1, 2]
     mark = start_of_memorizing(looks)
     assert mark.step == 2
-    assert recommended(looks, mark).step == 1
-    assert 1 in wanted(looks, mark)
+    assert recommended_probe(looks, mark).step == 1
+    assert 1 in steps_to_keep(looks, mark)
 
 
 def test_a_look_is_not_further_than_itself():

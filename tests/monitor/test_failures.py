@@ -7,11 +7,11 @@ import math
 
 import pytest
 import torch
-from test_monitoring import GAUSSIAN, HELD_OUT, TRAIN, mixture, watched
+from test_monitor import GAUSSIAN, HELD_OUT, TRAIN, mixture, watched
 
 from gausslens import ConfigError
 from gausslens.monitor.monitor import GeneralizationMonitor
-from gausslens.monitor.probe import Vantage
+from gausslens.monitor.probe import Probe
 
 
 def small(**options):
@@ -148,11 +148,11 @@ def test_failures_that_differ_only_in_numbers_are_told_once(caplog):
 
 
 def test_memory_that_ran_out_is_given_back(monkeypatch):
-    monitor, works = small(), Vantage.look
-    monkeypatch.setattr(Vantage, "look", lambda self, denoiser, step, number: short_of_memory(denoiser, step))
+    monitor, works = small(), Probe.look
+    monkeypatch.setattr(Probe, "look", lambda self, denoiser, step, number: short_of_memory(denoiser, step))
     assert monitor.finish(GAUSSIAN, 1) is None
     assert monitor._vantage is None, "training may need it"
-    monkeypatch.setattr(Vantage, "look", works)
+    monkeypatch.setattr(Probe, "look", works)
     assert monitor.finish(GAUSSIAN, 2)["step"] == 2
 
 

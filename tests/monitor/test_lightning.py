@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from test_monitoring import HELD_OUT, TRAIN, mixture
+from test_monitor import HELD_OUT, TRAIN, mixture
 from two_processes import run_on_two
 
 from gausslens import MissingExtraError

@@ -2,13 +2,13 @@
 
 import pytest
 
-from gausslens.monitor.overhead import TimeShare
+from gausslens.monitor.overhead import OverheadBudget
 
 
 def test_where_the_end_is_known_looks_begin_earlier_and_cost_no_more_in_the_end(clock):
 
     def cost_and_first(total):
-        pace, first = TimeShare(0.03), None
+        pace, first = OverheadBudget(0.03), None
         for step in range(1000):
             pace.leave()
             clock.now += 1.0
@@ -28,7 +28,7 @@ def test_where_the_end_is_known_looks_begin_earlier_and_cost_no_more_in_the_end(
 
 @pytest.mark.parametrize("seconds", [1.0, 2.0, 5.0, 9.0, 12.0, 20.0])
 def test_where_the_end_is_known_the_last_look_is_there(clock, seconds):
-    pace, taken = TimeShare(0.03), []
+    pace, taken = OverheadBudget(0.03), []
     for step in range(1, 1001):
         pace.leave()
         clock.now += 1.0
@@ -43,7 +43,7 @@ def test_where_the_end_is_known_the_last_look_is_there(clock, seconds):
 
 
 def test_deciding_against_a_look_is_paid_for_too(clock):
-    pace = TimeShare(0.03)
+    pace = OverheadBudget(0.03)
     for _ in range(4):
         pace.leave()
         clock.now += 100.0
@@ -68,7 +68,7 @@ def test_resting_misses_no_look(clock, total):
     """Whoever asks at every step and whoever rests in between take the same looks."""
     taken = {True: [], False: []}
     for rests, steps in taken.items():
-        pace, asked = TimeShare(0.03), 0
+        pace, asked = OverheadBudget(0.03), 0
         pace.leave()
         for step in range(1, 3001):
             clock.now += 1.0
@@ -90,7 +90,7 @@ def test_resting_misses_no_look(clock, total):
 
 
 def test_looks_move_apart_as_training_goes_on(clock):
-    pace = TimeShare(0.03)
+    pace = OverheadBudget(0.03)
     count = 0
     for _ in range(20000):
         pace.leave()
@@ -103,7 +103,7 @@ def test_looks_move_apart_as_training_goes_on(clock):
 
 
 def test_after_failures_looks_are_tried_ever_more_rarely(clock):
-    pace, tried = TimeShare(0.03), []
+    pace, tried = OverheadBudget(0.03), []
     for step in range(1, 20001):
         pace.leave()
         clock.now += 1.0

@@ -9,7 +9,7 @@ from gausslens.nn.acceleration import (
     FastDenoiser,
     arithmetic,
     chosen_precision,
-    fitting_threads,
+    limit_threads,
     pays_to_compile,
     prepare_network,
 )
@@ -75,7 +75,7 @@ def test_replayed_calls_on_a_gpu_are_the_same_calls():
 @pytest.mark.parametrize(("numbers", "threads"), [(256 * 64, 1), (128 * 784, 2)])
 def test_small_steps_use_one_thread(numbers, threads):
     torch.set_num_threads(2)
-    with fitting_threads(CPU, numbers):
+    with limit_threads(CPU, numbers):
         assert torch.get_num_threads() == threads
     assert torch.get_num_threads() == 2
 

@@ -10,7 +10,7 @@ from gausslens.experiments.graph import run_tasks
 from gausslens.experiments.task import TaskStore
 from gausslens.paper.config import StudyConfig
 from gausslens.paper.run import plan_study
-from gausslens.paper.tasks.checkpoint_evaluation import seen_at
+from gausslens.paper.tasks.checkpoint_evaluation import checkpoint_task
 
 TIME = 0.5
 
@@ -20,7 +20,7 @@ def look_both_ways(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cells")
     plan = plan_study(StudyConfig("digits", kimg=2.0, early=TIME, width=8, count=12, samples=8, cpu=True))
     model = plan.model(plan.sizes[0], 0)
-    tasks = [seen_at(plan, model, TIME), plan.sampled(model, kimg=TIME), model]
+    tasks = [checkpoint_task(plan, model, TIME), plan.sampled(model, kimg=TIME), model]
     outcome = run_tasks(tasks, folder, on="here")
     assert not outcome.failed, outcome.failed
     return [TaskStore(folder).result(task) for task in tasks]

@@ -5,11 +5,11 @@ import pytest
 from gausslens.paper.claims.evidence import Evidence
 from gausslens.paper.studies.critical_points import (
     closest,
+    format_images_needed,
+    format_onset,
     images_needed,
     memorizing_from,
     told_closest,
-    told_memorizing,
-    told_needed,
 )
 
 SIGMAS = (0.5, 1.5, 4.0, 10.0)
@@ -38,18 +38,18 @@ def test_more_trainings_and_sizes_say_better_how_many_images_are_needed():
     often = images_needed(Evidence([copies(n, seed, share) for n, share in shares.items() for seed in range(4)]))
     assert 64 < often.low < often.value < often.high < 256
     assert often.high - often.low < (once.high or math.inf) - (once.low or 0)
-    assert f"from N* = {often.value:,.0f} images on" in told_needed(often)
+    assert f"from N* = {often.value:,.0f} images on" in format_images_needed(often)
 
 
 def test_one_size_says_nothing_of_how_many_are_needed():
     assert images_needed(Evidence([copies(16, 0, 0.9)])) is None
-    assert told_needed(None) == ""
+    assert format_images_needed(None) == ""
 
 
 def test_copying_at_all_sizes_needs_more_images_than_were_tried():
     needed = images_needed(Evidence([copies(n, seed, 0.95) for n in (16, 64, 256) for seed in range(3)]))
     assert needed.value is None
-    assert "beyond those tried" in told_needed(needed)
+    assert "beyond those tried" in format_images_needed(needed)
 
 
 def test_the_closest_time_is_a_geometric_mean_with_an_interval_over_trainings():
@@ -85,4 +85,4 @@ def test_trainings_that_are_not_looked_at_to_the_end_do_not_count():
 def test_without_records_nothing_is_said_of_time():
     assert closest(Evidence([]), 50) is None
     assert memorizing_from(Evidence([]), 50) is None
-    assert told_closest(None, 50) == told_memorizing(None) == ""
+    assert told_closest(None, 50) == format_onset(None) == ""

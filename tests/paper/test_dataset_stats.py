@@ -9,7 +9,7 @@ from gausslens.experiments.task import TaskStore
 from gausslens.paper.claims.evidence import Evidence
 from gausslens.paper.config import StudyConfig
 from gausslens.paper.run import plan_study
-from gausslens.paper.tasks.dataset_stats import described, told_duplicates
+from gausslens.paper.tasks.dataset_stats import dataset_stats_task, format_duplicates
 
 
 @pytest.fixture(name="records")
@@ -22,7 +22,7 @@ def describe(tmp_path):
     images[unseen[0]] = images[available[40]]
     images[unseen[1]] = np.clip(images[available[50]].astype(int) + 5, 0, 255)
     np.savez(tmp_path / "images.npz", images=images)
-    task = described(plan_study(StudyConfig(str(tmp_path / "images.npz"), held_out=30, cpu=True)))
+    task = dataset_stats_task(plan_study(StudyConfig(str(tmp_path / "images.npz"), held_out=30, cpu=True)))
     assert not run_tasks([task], tmp_path / "cells", on="here").failed
     return TaskStore(tmp_path / "cells").result(task).records, images[available]
 
@@ -39,10 +39,10 @@ def test_repeated_images_are_counted(records):
 
 def test_they_are_said(records):
     found, _ = records
-    assert told_duplicates(Evidence(found)) == (
+    assert format_duplicates(Evidence(found)) == (
         " Of the 90 images that may be trained on, 3 repeat another one; of 30 held out, 2 repeat one of them, exactly or "
         "nearly."
     )
-    none = told_duplicates(Evidence([{**record, "value": 0} for record in found]))
+    none = format_duplicates(Evidence([{**record, "value": 0} for record in found]))
     assert none.startswith(" Of the 90 images that may be trained on, none repeat another one;")
-    assert told_duplicates(Evidence([])) == ""
+    assert format_duplicates(Evidence([])) == ""

@@ -7,7 +7,7 @@ from small_studies import check_drawing, missing, run_small, small_plan
 from gausslens.experiments.task import TaskStore
 from gausslens.nn import build_network
 from gausslens.paper.architectures import PUBLISHED, architecture, model_of
-from gausslens.paper.tasks.lowpass_agreement import layout
+from gausslens.paper.tasks.lowpass_agreement import lowpass
 
 
 @pytest.fixture(name="findings", scope="module")
@@ -55,7 +55,7 @@ def test_pairs_share_no_image_and_excess_is_over_the_multi_delta_pair(findings):
 def test_the_layout_control_is_the_multi_delta_denoiser_of_the_same_model(findings):
     (part,) = [part for part in findings.parts if part.key == "layouts of adm, seed 0"]
     arrays = TaskStore(findings.result(part.key).folder.parent).result(part.task.needs[0]).arrays
-    flat = {name: layout(arrays[name]).flatten(1) for name in ("network", "gaussian", "multidelta")}
+    flat = {name: lowpass(arrays[name]).flatten(1) for name in ("network", "gaussian", "multidelta")}
 
     def likeness(name):
         pairs = zip(flat[name], flat["gaussian"], strict=True)
@@ -68,11 +68,11 @@ def test_the_layout_control_is_the_multi_delta_denoiser_of_the_same_model(findin
 
 def test_layouts_are_means_over_fields():
     images = torch.randint(0, 256, (3, 2, 8, 8), dtype=torch.uint8)
-    fields = layout(images)
+    fields = lowpass(images)
     assert fields.shape == (3, 2, 4, 4)
     expected = images[1, 1, 2:4, 6:8].double().mean() / 127.5 - 1
     assert fields[1, 1, 1, 3].item() == pytest.approx(expected.item())
-    assert layout(images.repeat(1, 1, 4, 4)).shape == (3, 2, 8, 8)
+    assert lowpass(images.repeat(1, 1, 4, 4)).shape == (3, 2, 8, 8)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

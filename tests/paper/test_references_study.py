@@ -20,10 +20,10 @@ from gausslens.paper.claims import judge
 from gausslens.paper.plan import Plan
 from gausslens.paper.registry import find_study
 from gausslens.paper.study import Findings, Part
-from gausslens.paper.tasks.denoised_outputs import denoised
-from gausslens.paper.tasks.explained_variance import explained, gaussian_explained
+from gausslens.paper.tasks.denoised_outputs import denoised_outputs_task
+from gausslens.paper.tasks.explained_variance import explained_variance_task, gaussian_variance_task
 from gausslens.paper.tasks.reference_denoisers import COUNTERPARTS
-from gausslens.paper.tasks.trajectories import follow, followed
+from gausslens.paper.tasks.trajectories import follow, trajectory_task
 from gausslens.report import ImageGrid, NoiseSlider
 
 SIGMAS = karras_sigmas(10)
@@ -138,7 +138,7 @@ def test_outputs_are_of_held_out_images_with_the_noise_of_the_gaps(findings, mod
 def test_explained_variance_is_that_of_the_networks_outputs(findings, model, folder):
     """1 − Σ‖D − R‖²/Σ‖D − D̄‖², at the levels that others have published, beside published networks alone."""
     denoisers, images = model
-    task = explained(findings.plan, findings.plan.model(64, 0))
+    task = explained_variance_task(findings.plan, findings.plan.model(64, 0))
     assert not run_tasks([task], folder, on="here").failed
     records = TaskStore(folder).result(task).records
     assert {(record["sigma"], record["on"], record["reference"]) for record in records} == {
@@ -164,7 +164,7 @@ def test_explained_variance_is_that_of_the_networks_outputs(findings, model, fol
 
 def test_what_multidelta_explains_of_the_gaussian_is_said_by_its_own_variance(findings, model, folder):
     """2 − Var x/Var D where it retrieves the training image, since the error of D is orthogonal to D."""
-    task = gaussian_explained(findings.plan)
+    task = gaussian_variance_task(findings.plan)
     assert not run_tasks([task], folder, on="here").failed
     records = TaskStore(folder).result(task).records
     assert [record["on"] for record in records] == 5 * ["train"] + 5 * ["held_out"]
@@ -183,11 +183,11 @@ def test_pictures_need_the_measures_for_the_linear_denoiser_alone(findings):
     plan: Plan = findings.plan
     model = plan.model(64, 0)
     measured = plan.measured(model, "linear_gap")
-    for task in (followed(plan, model), denoised(plan, model)):
+    for task in (trajectory_task(plan, model), denoised_outputs_task(plan, model)):
         assert task.needs == (model, measured)
     for task in (
-        followed(plan, model, denoisers=COUNTERPARTS[:3]),
-        denoised(plan, model, denoisers=("network",), sigmas=(4.0,), inputs="noise"),
+        trajectory_task(plan, model, denoisers=COUNTERPARTS[:3]),
+        denoised_outputs_task(plan, model, denoisers=("network",), sigmas=(4.0,), inputs="noise"),
     ):
         assert task.needs == (model,)
 

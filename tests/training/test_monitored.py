@@ -12,7 +12,7 @@ from tiny_training import config
 
 from gausslens import CheckpointError, load_denoiser, train
 from gausslens.cli.main import main as cli
-from gausslens.monitor.probe import Vantage
+from gausslens.monitor.probe import Probe
 from gausslens.training import monitored as watching
 
 LOOKS = {"measure": "monitor", "quantity": "gaussian_rmse"}
@@ -191,7 +191,7 @@ def test_a_training_that_ends_early_is_looked_at_where_it_ends(tmp_path, monkeyp
 
 def test_a_monitor_that_fails_ends_no_training(tmp_path, monkeypatch, caplog, capsys):
     plain = train(config(tmp_path, out=str(tmp_path / "plain")))
-    monkeypatch.setattr(Vantage, "look", failing)
+    monkeypatch.setattr(Probe, "look", failing)
     monkeypatch.setattr(watching, "GeneralizationMonitor", partial(watching.GeneralizationMonitor, share=1.0))
     run = train(config(tmp_path, monitor=True))
     assert run.is_finished

@@ -41,13 +41,6 @@ CLAIMS: dict[str, tuple[str, Callable[[Evidence], Finding]]] = {
 def judge(records: Iterable[Record]) -> list[Verdict]:
     """The verdict on every claim, for every data set.
 
-    Args:
-        records: plain dictionaries of one report, as `Run.records()` gives them; each claim's function says which it reads.
-            Records without `data` count for every data set; those of one data set with another `plan` are of another study.
-
-    Returns:
-        The verdicts, C1 … C21 for the first data set, then for the next. All are judged together.
-
     >>> [verdict.verdict for verdict in judge([])] == ["not enough evidence"] * 21
     True
     """

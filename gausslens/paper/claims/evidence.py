@@ -65,11 +65,7 @@ class Number:
         return replace(self * (1 / other.value) - other * (ratio / other.value), value=ratio)
 
     def log(self) -> "Number":
-        """The natural logarithm.
-
-        Raises:
-            MissingError: if the value is not positive.
-        """
+        """The natural logarithm."""
         if self.value <= 0:
             raise MissingError("a value whose logarithm is needed is not positive")
         return replace(self * (1 / self.value), value=math.log(self.value))
@@ -103,16 +99,6 @@ def greatest(numbers: Iterable[Number]) -> Number:
 
 def slope(points: Mapping[Real, Number], sizes: Iterable[Real] = ()) -> Number:
     """The least-squares slope on the natural logarithm of a size.
-
-    Args:
-        points: the number at each size.
-        sizes: those that must be there, so that the slopes of all seeds are over the same.
-
-    Returns:
-        The change per factor of e.
-
-    Raises:
-        MissingError: if one of them is missing, or there are fewer than two sizes.
 
     >>> round(slope({math.e: Number(1.0), math.e**2: Number(3.0)}).value, 12)
     2.0
@@ -163,11 +149,7 @@ class Evidence:
         return Evidence(kept, self._told + told, self.undone)
 
     def by(self, tag: str) -> dict[Any, "Evidence"]:
-        """Those that have the tag, apart by its values, in ascending order.
-
-        Raises:
-            MissingError: if no record has it.
-        """
+        """Those that have the tag, apart by its values, in ascending order."""
         groups: dict[Any, list[Record]] = {}
         for record in self.records:
             if record.get(tag) is not None:
@@ -179,11 +161,7 @@ class Evidence:
         }
 
     def latest(self) -> Record:
-        """The record after the longest training, where there are several.
-
-        Raises:
-            MissingError: if there is none.
-        """
+        """The record after the longest training, where there are several."""
         if not self.records:
             raise self._missing()
         return max(self.records, key=lambda record: record.get("kimg") or 0.0)
@@ -225,11 +203,7 @@ def window(memory_to_gaussian: Mapping[Real, Number]) -> list[Real]:
 
 
 def mean_at(curve: Mapping[Real, Number], sigmas: Sequence[Real]) -> Number:
-    """The mean of a curve over noise levels.
-
-    Raises:
-        MissingError: if the curve lacks one.
-    """
+    """The mean of a curve over noise levels."""
     absent = [sigma for sigma in sigmas if sigma not in curve]
     if absent or not sigmas:
         raise MissingError(f"no record at sigma = {absent[0]:g}" if absent else "no noise level to average over")

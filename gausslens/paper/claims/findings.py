@@ -82,17 +82,7 @@ class Finding:
 
 
 def statistic(name: str, threshold: str, evidence: Evidence, measure: Measure) -> Statistic:
-    """A statistic of each seed's records, over all seeds.
-
-    Args:
-        name: what it is.
-        threshold: its name in the table.
-        evidence: the records of all seeds.
-        measure: computes it from the records of one seed, or raises MissingError.
-
-    Returns:
-        The statistic, with p-values where there is an interval.
-    """
+    """A statistic of each seed's records, over all seeds."""
     try:
         numbers = each_seed(evidence, measure)
     except MissingError as error:
@@ -105,17 +95,7 @@ def statistic(name: str, threshold: str, evidence: Evidence, measure: Measure) -
 def rank_statistic(
     name: str, threshold: str, evidence: Evidence, pairs: Callable[[Evidence], tuple[list[Real], list[Real]]]
 ) -> Statistic:
-    """Spearman's correlation of two quantities, over all seeds.
-
-    Args:
-        name: what it is.
-        threshold: its name in the table; one that is to be exceeded.
-        evidence: the records of all seeds.
-        pairs: the two quantities of one seed.
-
-    Returns:
-        The statistic. Its p-values are at least those of random orders.
-    """
+    """Spearman's correlation of two quantities, over all seeds."""
     found: list[tuple[list[Real], list[Real]]] = []
 
     def measure(records: Evidence) -> Number:
@@ -131,16 +111,7 @@ def rank_statistic(
 
 
 def bound(name: str, threshold: str, evidence: Evidence) -> Statistic:
-    """The largest of numbers that are exact: no images, no seeds, no interval; the value itself is held to the threshold.
-
-    Args:
-        name: what it is.
-        threshold: its name in the table; one to stay below or at.
-        evidence: the records.
-
-    Returns:
-        The statistic, with p-values of 0 or 1.
-    """
+    """The largest of numbers that are exact: no images, no seeds, no interval; the value itself is held to the threshold."""
     limit = THRESHOLDS[threshold]
     if not len(evidence):
         return Statistic(name, limit, missing="no record of it", seeded=False)
@@ -161,11 +132,7 @@ def control(name: str, evidence: Evidence, measure: Measure, possible: Range = A
 
 
 def each_seed(evidence: Evidence, measure: Measure) -> list[Number]:
-    """The statistic of each seed that has the records for it.
-
-    Raises:
-        MissingError: if none has, for the reason of the first: of later ones there may be little yet.
-    """
+    """The statistic of each seed that has the records for it."""
     numbers, reasons = [], []
     for records in evidence.seeds():
         try:
@@ -183,11 +150,7 @@ def of_the_papers_images(evidence: Evidence) -> bool:
 
 
 def pixel_scale(evidence: Evidence) -> float:
-    """What gaps are divided by: 1 for the paper's images, the data's RMS elsewhere.
-
-    Raises:
-        MissingError: if no record says what that is.
-    """
+    """What gaps are divided by: 1 for the paper's images, the data's RMS elsewhere."""
     if of_the_papers_images(evidence):
         return 1.0
     scale = evidence.where(quantity="data_rms").one().value

@@ -60,15 +60,7 @@ class Combined:
 
 
 def combine(values: Sequence[Real], variances: Sequence[Real]) -> Combined:
-    """The mean of one statistic over training seeds.
-
-    Args:
-        values: t_s, one for each of k ≥ 1 seeds.
-        variances: v_s, the variance of each over images; 0 where it is not known.
-
-    Returns:
-        The mean with both parts of its error.
-    """
+    """The mean of one statistic over training seeds."""
     spread = variance(values) / len(values) if len(values) > 1 else 0.0
     return Combined(fmean(values), spread, fmean(variances), len(values))
 
@@ -78,13 +70,6 @@ def holm(p_values: Mapping[str, float], level: float = 0.05) -> set[str]:
 
     The i-th smallest of m p-values is rejected if it and all smaller ones are at most level/(m − i + 1). The probability of
     any false rejection is then at most the level, however the tests depend on each other.
-
-    Args:
-        p_values: by name.
-        level: of the family.
-
-    Returns:
-        The names of those that are rejected.
 
     Reference: Holm (1979), Scand. J. Statist. 6, 65 ff.
 
@@ -102,13 +87,6 @@ def holm(p_values: Mapping[str, float], level: float = 0.05) -> set[str]:
 def spearman(x: Sequence[Real], y: Sequence[Real]) -> float:
     """Spearman's rank correlation, tied values sharing the mean of their ranks; 0 if either is constant.
 
-    Args:
-        x: n ≥ 2 numbers.
-        y: as many.
-
-    Returns:
-        ρ, in [−1, 1].
-
     >>> spearman([1, 2, 3, 4], [10, 20, 40, 30])
     0.8
     """
@@ -121,12 +99,6 @@ def spearman_tails(pairs: Sequence[tuple[Sequence[Real], Sequence[Real]]]) -> tu
     """How likely a mean of rank correlations this high, or this low, is if the two quantities were unrelated.
 
     Few sizes in the same order at every seed leave no spread between seeds to test with; orders drawn at random do.
-
-    Args:
-        pairs: x and y of each seed.
-
-    Returns:
-        The upper and the lower tail, from 20,000 random orders (the same at every call).
     """
     observed = fmean(spearman(x, y) for x, y in pairs)
     generator = np.random.default_rng(0)
@@ -145,13 +117,6 @@ def student_tail(t: float, freedom: int) -> float:
 
     With θ = arctan(t/√ν), P(|T| < t) is sin θ·(1 + ½cos²θ + (1·3)/(2·4)·cos⁴θ + …) up to cos^(ν−2) for even ν, and
     (2/π)(θ + sin θ·(cos θ + ⅔cos³θ + …)), up to the same power, for odd ν.
-
-    Args:
-        t: at least 0.
-        freedom: ν ≥ 1.
-
-    Returns:
-        The tail's probability, to about 1e-15.
 
     Reference: Abramowitz, Stegun (1964), Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
 

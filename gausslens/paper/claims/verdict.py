@@ -56,15 +56,7 @@ class Verdict:
 
 
 def decide(findings: Mapping[tuple[str, str | None], Finding], texts: Mapping[str, str]) -> list[Verdict]:
-    """Verdicts on claims that are judged together.
-
-    Args:
-        findings: by claim and data set.
-        texts: the claims in words.
-
-    Returns:
-        A verdict for each finding, in the same order.
-    """
+    """Verdicts on claims that are judged together."""
     holds = {f"{claim} {data}": _p_holds(finding) for (claim, data), finding in findings.items()}
     fails = {f"{claim} {data}": _p_fails(finding) for (claim, data), finding in findings.items()}
     certain = holm({name: p for name, p in holds.items() if p is not None})
@@ -89,14 +81,7 @@ def decide(findings: Mapping[tuple[str, str | None], Finding], texts: Mapping[st
 
 
 def as_json(verdicts: Sequence[Verdict]) -> str:
-    """Verdicts as JSON, in a layout that is numbered (docs/claims.md describes it).
-
-    Args:
-        verdicts: of one report.
-
-    Returns:
-        The text.
-    """
+    """Verdicts as JSON, in a layout that is numbered (docs/claims.md describes it)."""
     rows = [asdict(verdict) for verdict in verdicts]
     for row in rows:
         for part in (row["statistic"], *row["statistics"]):
@@ -107,15 +92,7 @@ def as_json(verdicts: Sequence[Verdict]) -> str:
 
 
 def as_table(verdicts: Sequence[Verdict], width: int = 100) -> str:
-    """Verdicts as a plain text table.
-
-    Args:
-        verdicts: of one report.
-        width: of the longest line, in characters, at least 80.
-
-    Returns:
-        The text; a claim takes a line for its statistic, and one or more for words.
-    """
+    """Verdicts as a plain text table."""
     several = len({verdict.data for verdict in verdicts}) > 1
     lines = [f"{'':4} {'verdict':20} {'statistic [95 % interval]':34} {'threshold':18} {'images':>7} {'seeds':>5}"]
     for verdict in verdicts:

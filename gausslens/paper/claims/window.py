@@ -28,21 +28,13 @@ class InWindow:
 
     @cached_property
     def sigmas(self) -> list[Real]:
-        """The noise levels of the window.
-
-        Raises:
-            MissingError: if no record says how far the multi-delta and the Gaussian denoisers are apart.
-        """
+        """The noise levels of the window."""
         groups = self._controls.by("sigma")
         means = {sigma: fmean(record["value"] for record in group.records) for sigma, group in groups.items()}
         return window({sigma: Number(value) for sigma, value in means.items()})
 
     def mean(self, records: Evidence) -> Number:
-        """The mean of RMSE(θ, G) over the window, of one model's records.
-
-        Raises:
-            MissingError: if the window or the model's gap is not known.
-        """
+        """The mean of RMSE(θ, G) over the window, of one model's records."""
         return mean_at(self._of(records).curve(), self.sigmas)
 
     def over(self, records: Evidence, tag: str) -> dict[Real, Number]:

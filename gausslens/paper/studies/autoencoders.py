@@ -7,14 +7,14 @@ from ..autoencoder_recipes import AUTOENCODERS, autoencoder, kinds
 from ..claims.evidence import Evidence, MissingError
 from ..claims.findings import pixel_scale
 from ..claims.thresholds import THRESHOLDS
-from ..figures import NOISE, OVERLAP, RMSE, drawn, line, shown, trainings_behind
+from ..figures import NOISE, OVERLAP, RMSE, line, non_empty_figures, non_empty_series, trainings_behind
 from ..plan import Plan
 from ..study import Findings, Part, Study
-from ..tasks.dataset_stats import described
-from ..tasks.jacobians import sensitivity
-from ..tasks.per_level_networks import follow_levels, measure_levels, stitched
+from ..tasks.dataset_stats import dataset_stats_task
+from ..tasks.jacobians import jacobian_task
+from ..tasks.per_level_networks import follow_levels, measure_levels, per_level_task
 from ..tasks.theorem import theorem_task
-from ..tasks.trajectories import followed, trajectory_grid
+from ..tasks.trajectories import trajectory_grid, trajectory_task
 from .jacobian_pictures import correlation_maps, vector_grid
 
 _LEVELS = 10
@@ -28,18 +28,21 @@ _SUBSPACE = 5  # dimensions of the subspace whose overlap is drawn, or the next 
 def parts(plan: Plan) -> list[Part]:
     """Every autoencoder at every level and seed on the most images, beside the plan's own model; the theorem first."""
     most = plan.sizes[-1]
-    found = [Part("theorem", theorem_task(plan)), Part("images", described(plan))]
+    found = [Part("theorem", theorem_task(plan)), Part("images", dataset_stats_task(plan))]
     for seed in range(plan.seeds):
         model = plan.model(most, seed)
         found.append(Part(f"network of all levels, seed {seed}", plan.measured(model, "gap", "linearity")))
         found.append(Part(f"its linear denoiser, seed {seed}", plan.measured(model, "linear_gap")))
         for name in kinds(plan):
             models = [autoencoder(plan, name, most, seed, sigma) for sigma in karras_sigmas(_LEVELS).tolist()]
-            found.append(Part(f"{name}, seed {seed}", stitched(plan, models, measure_levels)))
+            found.append(Part(f"{name}, seed {seed}", per_level_task(plan, models, measure_levels)))
             if seed == plan.shown:
-                found.append(Part(f"{name}, followed", stitched(plan, models, follow_levels)))
+                found.append(Part(f"{name}, followed", per_level_task(plan, models, follow_levels)))
     own = plan.model(most, plan.shown)
-    found += [Part(_FOLLOWED, followed(plan, own)), Part("network of all levels, Jacobians", sensitivity(plan, own))]
+    found += [
+        Part(_FOLLOWED, trajectory_task(plan, own)),
+        Part("network of all levels, Jacobians", jacobian_task(plan, own)),
+    ]
     return found
 
 
@@ -117,7 +120,7 @@ def draw(findings: Findings) -> list[Figure]:
             command=command,
             x=NOISE,
             y=Axis("relative residual", log=True),
-            series=drawn(
+            series=non_empty_series(
                 *(
                     line(kind, evidence.where(quantity="theorem_residual", kind=kind))
                     for kind in ("optimum", "gradient descent")
@@ -126,14 +129,14 @@ def draw(findings: Findings) -> list[Figure]:
             thresholds=(Threshold(THRESHOLDS["C21 residual"].below or 0.0, "limit of C21"),),
         ),
     ]
-    return shown(*figures)
+    return non_empty_figures(*figures)
 
 
 def _distances(gaps: Evidence, plan: Plan) -> tuple[Series, ...]:
     network = gaps.where(denoiser="network")
     plain, edm = (network.where(preconditioning=kind) for kind in ("none", "edm"))
     own = label(plan.training["network"])
-    return drawn(
+    return non_empty_series(
         *(
             line(f"{words}, one a level", plain.where(network=name, reference="gaussian"))
             for name, words in AUTOENCODERS.items()
@@ -154,7 +157,7 @@ def _distances(gaps: Evidence, plan: Plan) -> tuple[Series, ...]:
 def _pairs(gaps: Evidence, plan: Plan) -> tuple[Series, ...]:
     plain, edm = (gaps.where(preconditioning=kind) for kind in ("none", "edm"))
     all_levels = f"{label(plan.training['network'])}, all levels"
-    return drawn(
+    return non_empty_series(
         *(
             line(
                 f"{words}, one a level, to Gaussian",
@@ -193,7 +196,7 @@ def _overlaps(findings: Findings) -> CurveFigure:
         command=findings.command,
         x=NOISE,
         y=OVERLAP,
-        series=drawn(
+        series=non_empty_series(
             *(
                 line(f"{words}, one a level", at_k.where(preconditioning="none", network=name))
                 for name, words in AUTOENCODERS.items()

@@ -5,10 +5,21 @@ from ...report import Axis, CurveFigure, Figure, ImageGrid, Series, Threshold
 from ..claims.evidence import Evidence, MissingError, Number, mean, mean_at
 from ..claims.thresholds import HIGH_NOISE
 from ..claims.window import InWindow, gaps_of
-from ..figures import COPIES, MEAN_RMSE, NOISE, RMSE, drawn, line, lines, sample_grid, shown, trainings_behind
+from ..figures import (
+    COPIES,
+    MEAN_RMSE,
+    NOISE,
+    RMSE,
+    line,
+    lines,
+    non_empty_figures,
+    non_empty_series,
+    sample_grid,
+    trainings_behind,
+)
 from ..plan import Plan
 from ..study import Findings, Part, Study
-from ..tasks.checkpoint_evaluation import sampled_of, seen_at
+from ..tasks.checkpoint_evaluation import checkpoint_task, sample_count
 from .output_grids import HIGH, MIDDLE, close_up_grid, close_ups
 
 _SHOWN = 10  # samples of each model
@@ -24,7 +35,7 @@ def parts(plan: Plan) -> list[Part]:
     found = []
     for (width, seed), model in models.items():
         found.append(Part(f"measures of {width}, seed {seed}", plan.measured(model, "gap", "linearity")))
-        found.append(Part(f"{width}, seed {seed}, short", seen_at(plan, model, plan.short)))
+        found.append(Part(f"{width}, seed {seed}, short", checkpoint_task(plan, model, plan.short)))
         found.append(Part(f"{width}, seed {seed}", plan.sampled(model)))
     for seed in _seeds(plan):
         model = plan.model(plan.sizes[-1], seed)
@@ -45,12 +56,12 @@ def draw(findings: Findings) -> list[Figure]:
     gaps = evidence.where(quantity="gap_rmse", on="held_out", denoiser="network", reference="gaussian")
     of_few = gaps.where(role=None, kimg=plan.kimg)
     memory = gaps_of(evidence, "capacity").where(denoiser="multidelta", reference="gaussian")
-    beside = drawn(
+    beside = non_empty_series(
         line(f"{_channels(plan.width)}, N = {many:,}", gaps.where(**_REFERENCE), dashed=True),
         line(_MEMORY, memory, dashed=True),
     )
     low_noise = lines(of_few.at(0.0, _LOW), "width", _channels)
-    high_noise = drawn(
+    high_noise = non_empty_series(
         *(
             line(f"{kimg:,g} thousand images", records, x="width", number=_mean_over_noise)
             for kimg in (plan.short, plan.kimg)
@@ -83,7 +94,7 @@ def draw(findings: Findings) -> list[Figure]:
             command=command,
             x=Axis(NOISE.label, NOISE.unit),
             y=RMSE,
-            series=low_noise + drawn(line(_MEMORY, memory.at(0.0, _LOW), dashed=True)) if low_noise else (),
+            series=low_noise + non_empty_series(line(_MEMORY, memory.at(0.0, _LOW), dashed=True)) if low_noise else (),
         ),
         CurveFigure(
             title="Distance in the window, by width",
@@ -109,14 +120,14 @@ def draw(findings: Findings) -> list[Figure]:
             x=_WIDTH,
             y=MEAN_RMSE,
             series=high_noise
-            + drawn(line(_MEMORY, memory.at(HIGH_NOISE), x="width", dashed=True, number=_mean_over_noise))
+            + non_empty_series(line(_MEMORY, memory.at(HIGH_NOISE), x="width", dashed=True, number=_mean_over_noise))
             if high_noise
             else (),
         ),
         CurveFigure(
             title="Copies among samples, by width",
             caption="Share of samples whose nearest training image is less than a third as far as the second nearest: of "
-            f"{sampled_of(plan)} after {plan.short:,g} and of {plan.samples} after {plan.kimg:,g} thousand images. "
+            f"{sample_count(plan)} after {plan.short:,g} and of {plan.samples} after {plan.kimg:,g} thousand images. "
             f"Controls: samples of the multi-delta and the Gaussian denoiser of the {few:,} images.",
             redraws=(7, 20),
             claims=("C11",),
@@ -135,7 +146,7 @@ def draw(findings: Findings) -> list[Figure]:
             x=NOISE,
             y=Axis("linearity, affine", "cosine", bounds=(0.0, 1.0)),
             series=lines(linear.where(denoiser="network"), "width", _channels)
-            + drawn(
+            + non_empty_series(
                 *(
                     line(f"control: {name}", linear.where(denoiser=denoiser, width=plan.width), dashed=True)
                     for name, denoiser in (("multi-delta", "multidelta"), ("Gaussian", "gaussian"))
@@ -178,7 +189,7 @@ def draw(findings: Findings) -> list[Figure]:
             claims=("C11",),
         ),
     ]
-    return shown(*figures)
+    return non_empty_figures(*figures)
 
 
 def _in_window(evidence: Evidence) -> tuple[Series, ...]:
@@ -187,7 +198,7 @@ def _in_window(evidence: Evidence) -> tuple[Series, ...]:
     window = {reference: InWindow(evidence, "capacity", reference=reference) for reference in names}
     network = gaps.where(denoiser="network")
     try:
-        return drawn(
+        return non_empty_series(
             *(
                 line(name, network.where(reference=reference), x="width", number=window[reference].mean)
                 for reference, name in names.items()
@@ -210,7 +221,7 @@ def _mean_over_noise(records: Evidence) -> Number:
 
 def _copies(copies: Evidence, plan: Plan) -> tuple[Series, ...]:
     of_network = copies.where(denoiser="network")
-    return drawn(
+    return non_empty_series(
         *(
             line(f"{kimg:,g} thousand images", of_network.where(kimg=kimg), x="width")
             for kimg in (plan.short, plan.kimg)

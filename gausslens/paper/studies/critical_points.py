@@ -81,7 +81,7 @@ def _finished(trainings: "list[dict[Real, Number]]") -> "list[dict[Real, Number]
     return [training for training in trainings if set(training) == times]
 
 
-def told_needed(bound: Bound | None) -> str:
+def format_images_needed(bound: Bound | None) -> str:
     """N* as a sentence, with a space before it; empty if it is not known."""
     if bound is None:
         return ""
@@ -99,11 +99,11 @@ def told_closest(turning: Turning | None, few: int) -> str:
     if turning is None:
         return ""
     each = ", ".join(f"{kimg:,g}" for kimg in turning.at)
-    mean = "" if turning.low is None else f" ({timed(turning.value, turning.low, turning.high)} on average)"
+    mean = "" if turning.low is None else f" ({format_time(turning.value, turning.low, turning.high)} on average)"
     return f" For N = {few:,} it is least after {each} thousand images{mean}."
 
 
-def told_memorizing(onset: Onset | None) -> str:
+def format_onset(onset: Onset | None) -> str:
     """When copying begins as a sentence, likewise."""
     if onset is None:
         return ""
@@ -111,11 +111,11 @@ def told_memorizing(onset: Onset | None) -> str:
         return f" For N = {onset.n:,} it has not passed {MEMORIZED:g}."
     missing = onset.seeds - onset.memorizing
     never = f", and not at all in {missing} of {onset.seeds} trainings" if missing else ""
-    when = timed(onset.starts, onset.low, onset.high)
+    when = format_time(onset.starts, onset.low, onset.high)
     return f" For N = {onset.n:,} it passes {MEMORIZED:g} after {when} thousand images{never}."
 
 
-def timed(value: float, low: float | None, high: float | None) -> str:
+def format_time(value: float, low: float | None, high: float | None) -> str:
     """A length of training, with its interval where there is one; three digits each."""
     return _three(value) + ("" if low is None or high is None else f" [{_three(low)}, {_three(high)}]")
 

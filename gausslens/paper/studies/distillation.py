@@ -10,12 +10,12 @@ import math
 from ...report import Axis, CurveFigure, Figure, Series, Threshold
 from ..claims.evidence import Evidence
 from ..claims.thresholds import THRESHOLDS
-from ..figures import NOISE, OVERLAP, RMSE, drawn, line, lines, shown
+from ..figures import NOISE, OVERLAP, RMSE, line, lines, non_empty_figures, non_empty_series
 from ..plan import Plan
 from ..study import Findings, Part, Study
-from ..tasks.dataset_stats import described
-from ..tasks.denoised_outputs import denoised
-from ..tasks.distillation import distilled_by_adam, distilled_model, is_large
+from ..tasks.dataset_stats import dataset_stats_task
+from ..tasks.denoised_outputs import denoised_outputs_task
+from ..tasks.distillation import adam_distillation_task, distillation_task, is_large
 from ..tasks.theorem import theorem_task
 from .distillation_pictures import SHOWN_SIGMA, draw_pictures, outputs_key
 
@@ -29,18 +29,18 @@ _IMAGES = {on: _ON[on] for on in ("held_out", "train")}  # what a denoiser that 
 
 def parts(plan: Plan) -> list[Part]:
     """The theorem, then the largest and the smallest size at every seed, then pictures of all sizes."""
-    found = [Part("theorem", theorem_task(plan)), Part("images", described(plan))]
+    found = [Part("theorem", theorem_task(plan)), Part("images", dataset_stats_task(plan))]
     on = ("held_out",) if is_large(plan) else tuple(_ON)
     for n, images in ((plan.sizes[-1], on), (plan.sizes[0], on[:2])):
         for seed in range(plan.seeds):
             # The multi-delta denoiser is the same for all seeds.
             denoisers = ("network", "multidelta") if seed == 0 else ("network",)
-            task = distilled_model(plan, plan.model(n, seed), denoisers=denoisers, images=images)
+            task = distillation_task(plan, plan.model(n, seed), denoisers=denoisers, images=images)
             found.append(Part(f"distilled {n}, seed {seed}", task))
-    found.append(Part("adam", distilled_by_adam(plan, plan.model(plan.sizes[-1], plan.shown))))
+    found.append(Part("adam", adam_distillation_task(plan, plan.model(plan.sizes[-1], plan.shown))))
     for n in reversed(plan.sizes):
         for inputs in ("noise", "images"):
-            task = denoised(
+            task = denoised_outputs_task(
                 *(plan, plan.model(n, plan.shown)),
                 denoisers=("network", "gaussian"),
                 sigmas=(SHOWN_SIGMA,),
@@ -57,7 +57,7 @@ def draw(findings: Findings) -> list[Figure]:
     closed = evidence.where(method=None)
     large, small = (closed.where(n=n) for n in (plan.sizes[-1], plan.sizes[0]))
     adam = evidence.where(method="adam")
-    return shown(
+    return non_empty_figures(
         *_weights(findings, large, adam),
         *_subspaces(findings, large, small, adam),
         *_regimes(findings, large, small),
@@ -89,7 +89,7 @@ def _weights(findings: Findings, large: Evidence, adam: Evidence) -> list[Figure
             command=findings.command,
             x=NOISE,
             y=_ERROR,
-            series=_by_images(errors, "network, ") + drawn(line("floor of the fit", floor, dashed=True)),
+            series=_by_images(errors, "network, ") + non_empty_series(line("floor of the fit", floor, dashed=True)),
             thresholds=(Threshold(THRESHOLDS["C8 error"].below or 0.0, "the paper's bound"),),
         ),
         CurveFigure(
@@ -115,7 +115,7 @@ def _weights(findings: Findings, large: Evidence, adam: Evidence) -> list[Figure
             command=findings.command,
             x=NOISE,
             y=_ERROR,
-            series=drawn(
+            series=non_empty_series(
                 line("Adam, last epoch", by_adam.where(epoch=max(last))),
                 line("least squares", beside.where(seed=own)),
                 line("floor of least squares", floor.where(seed=own), dashed=True),
@@ -143,7 +143,7 @@ def _subspaces(findings: Findings, large: Evidence, small: Evidence, adam: Evide
             x=NOISE,
             y=OVERLAP,
             series=_by_images(cut.where(quantity="overlap"), "network, ")
-            + drawn(
+            + non_empty_series(
                 line("ceiling", held_out.where(quantity="overlap_ceiling"), dashed=True),
                 line("chance", held_out.where(quantity="overlap_chance"), dashed=True),
             ),
@@ -158,7 +158,7 @@ def _subspaces(findings: Findings, large: Evidence, small: Evidence, adam: Evide
             x=NOISE,
             y=_ASYMMETRY,
             series=_by_images(asymmetry["large"], "most images, ")
-            + drawn(
+            + non_empty_series(
                 line("fewest images, held-out images", asymmetry["small"].where(on="held_out", denoiser="network")),
                 line("fewest images, training images", asymmetry["small"].where(on="train", denoiser="network")),
             ),
@@ -193,7 +193,7 @@ def _regimes(findings: Findings, large: Evidence, small: Evidence) -> list[Figur
             ):
                 found.append(line(f"{pair}, {name}", gap.where(**tags), dashed=records is small))
         control = small.where(quantity="gap_rmse", on=on, denoiser="linear", reference="gaussian", of="multidelta")
-        return drawn(*found, line(f"control: L–G of multi-delta, {fewest}", control, dashed=True))
+        return non_empty_series(*found, line(f"control: L–G of multi-delta, {fewest}", control, dashed=True))
 
     def retrieving(records: Evidence) -> list[Series]:
         """Of the denoiser that retrieves the fewest images, as control."""
@@ -270,7 +270,7 @@ def _regimes(findings: Findings, large: Evidence, small: Evidence) -> list[Figur
             command=findings.command,
             x=NOISE,
             y=Axis("FVU", bounds=(0.0, math.inf)),
-            series=drawn(*unexplained),
+            series=non_empty_series(*unexplained),
         ),
         CurveFigure(
             title="Weight error: most and fewest images",
@@ -283,7 +283,7 @@ def _regimes(findings: Findings, large: Evidence, small: Evidence) -> list[Figur
             command=findings.command,
             x=NOISE,
             y=_ERROR,
-            series=drawn(*matrices),
+            series=non_empty_series(*matrices),
         ),
     ]
 
@@ -312,7 +312,7 @@ def _by_images(records: Evidence, prefix: str, *, tag: str = "denoiser") -> tupl
         line(f"control: multi-delta, {words}", records.where(on=on, **{tag: "multidelta"}), dashed=True)
         for on, words in _IMAGES.items()
     )
-    return drawn(*network, *control)
+    return non_empty_series(*network, *control)
 
 
 STUDY = Study(

@@ -6,7 +6,7 @@ from ...report import Axis, CurveFigure, Figure, Series
 from ..architectures import PUBLISHED, model_of
 from ..claims.evidence import Evidence
 from ..claims.thresholds import LOW_NOISE
-from ..figures import NOISE, drawn, line, shown
+from ..figures import NOISE, line, non_empty_figures, non_empty_series
 from ..plan import Plan
 from ..study import Findings, Part, Study
 
@@ -35,7 +35,7 @@ def draw(findings: Findings) -> list[Figure]:
         "there is no noise; the multi-delta denoiser, which answers with training images, does not."
     )
     near = Axis("noise level σ", "pixel range [−1, 1]")
-    return shown(
+    return non_empty_figures(
         CurveFigure(
             title="Distance of outputs from inputs",
             caption=f"Mean of ‖D(x) − x‖/‖D(x)‖ {whose}",
@@ -88,7 +88,7 @@ def _lines(records: Evidence, own: str) -> tuple[Series, ...]:
         line(f"control: {words}", records.where(network=own, denoiser=name), dashed=True)
         for name, words in (("gaussian", "Gaussian"), ("multidelta", "multi-delta"))
     )
-    return drawn(*networks, *controls)
+    return non_empty_series(*networks, *controls)
 
 
 STUDY = Study(

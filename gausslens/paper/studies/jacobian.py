@@ -5,10 +5,10 @@ import math
 from ...report import Axis, CurveFigure, Figure, ImageGrid, Series, Threshold
 from ..claims.evidence import Evidence
 from ..claims.thresholds import THRESHOLDS
-from ..figures import NOISE, OVERLAP, drawn, line, lines, shown
+from ..figures import NOISE, OVERLAP, line, lines, non_empty_figures, non_empty_series
 from ..plan import Plan
 from ..study import Findings, Part, Study
-from ..tasks.jacobians import STEERS, sensitivity
+from ..tasks.jacobians import STEERS, jacobian_task
 from .jacobian_pictures import correlation_maps, vector_grid
 
 _MAPS = (0, 2, 4, 6, 10)  # which of the eleven levels that are looked at
@@ -18,7 +18,7 @@ _SUBSPACE = 5  # dimensions of the subspace that controls are drawn for, or the 
 
 def parts(plan: Plan) -> list[Part]:
     """The largest size at every seed."""
-    return [Part(f"seed {seed}", sensitivity(plan, plan.model(plan.sizes[-1], seed))) for seed in range(plan.seeds)]
+    return [Part(f"seed {seed}", jacobian_task(plan, plan.model(plan.sizes[-1], seed))) for seed in range(plan.seeds)]
 
 
 def draw(findings: Findings) -> list[Figure]:
@@ -73,12 +73,12 @@ def draw(findings: Findings) -> list[Figure]:
         _response(findings, count),
         _steered(findings),
     ]
-    return shown(*figures)
+    return non_empty_figures(*figures)
 
 
 def _with_controls(overlap: Evidence) -> tuple[Series, ...]:
     names = {"network": "network", "gaussian": "control: Gaussian", "multidelta": "control: multi-delta"}
-    return drawn(
+    return non_empty_series(
         *(line(words, overlap.where(denoiser=name), dashed=name != "network") for name, words in names.items())
     )
 
@@ -96,7 +96,7 @@ def _response(findings: Findings, count: int) -> CurveFigure:
         command=findings.command,
         x=NOISE,
         y=Axis("‖Δx₀‖/‖Δx_t‖", bounds=(0.0, math.inf)),
-        series=drawn(
+        series=non_empty_series(
             *(
                 line(
                     f"{words}, {of}",

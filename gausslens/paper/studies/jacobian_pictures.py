@@ -13,17 +13,7 @@ from ..study import Findings
 
 
 def correlation_maps(findings: Findings, key: str, levels: Sequence[int], **words: Any) -> HeatMap | None:
-    """|UᵀU_data| of left singular vectors and principal components at points of one trajectory.
-
-    Args:
-        findings: of the study.
-        key: of the part.
-        levels: which of its noise levels.
-        words: title, redraws and claims of a `HeatMap`.
-
-    Returns:
-        The maps; None if the part is not finished.
-    """
+    """|UᵀU_data| of left singular vectors and principal components at points of one trajectory."""
     values, sigmas = findings.array(key, "correlation"), findings.array(key, "sigmas")
     if values is None:
         return None
@@ -41,16 +31,7 @@ def correlation_maps(findings: Findings, key: str, levels: Sequence[int], **word
 
 
 def vector_grid(findings: Findings, key: str, **words: Any) -> ImageGrid | None:
-    """A trajectory and, below, the first left singular vectors of the Jacobian at each of its points.
-
-    Args:
-        findings: of the study.
-        key: of the part.
-        words: title, redraws and claims of an `ImageGrid`.
-
-    Returns:
-        The grid; None if the part is not finished.
-    """
+    """A trajectory and, below, the first left singular vectors of the Jacobian at each of its points."""
     path, vectors = findings.array(key, "path"), findings.array(key, "vectors")
     if path is None:
         return None

@@ -7,11 +7,11 @@ from typing import Any
 from ...experiments.task import Task
 from ...report import Axis, CurveFigure, Figure, Series
 from ..claims.evidence import Evidence, Number, greatest, least, mean
-from ..figures import NOISE, drawn, line, lines, shown
+from ..figures import NOISE, line, lines, non_empty_figures, non_empty_series
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.linearity_weights import vary_weights
-from ..tasks.trajectories import followed, trajectory_grid
+from ..tasks.trajectories import trajectory_grid, trajectory_task
 
 # Trained on noise levels of its own, so those of the plan do not apply.
 _BASELINE: dict[str, Any] = {"preconditioning": "ve", "level_mean": None, "level_spread": None}
@@ -35,22 +35,20 @@ def parts(plan: Plan) -> list[Part]:
         work = plan.on_model(vary_weights, plan.model(largest, seed))
         found.append(Part(f"weights, seed {seed}", work))
         found.append(Part(f"baseline, seed {seed}", plan.measured(_baseline(plan, seed), "linearity")))
-    found.append(Part("trajectories", followed(plan, plan.model(largest, plan.shown))))
-    found.append(Part("baseline's trajectories", followed(plan, _baseline(plan, plan.shown), denoisers=("network",))))
+    found.append(Part("trajectories", trajectory_task(plan, plan.model(largest, plan.shown))))
+    found.append(
+        Part("baseline's trajectories", trajectory_task(plan, _baseline(plan, plan.shown), denoisers=("network",)))
+    )
     return found
 
 
 def draw(findings: Findings) -> list[Figure]:
     """Figs. 1, 10, 11 and 13 of the paper."""
-    return shown(*_of_sizes(findings), *_of_weights(findings), *_of_baseline(findings))
+    return non_empty_figures(*_of_sizes(findings), *_of_weights(findings), *_of_baseline(findings))
 
 
 def _of_sizes(findings: Findings) -> Iterator[Figure]:
-    """Figs. 1 and 13.
-
-    Yields:
-        The figures.
-    """
+    """Figs. 1 and 13."""
     plan = findings.plan
     known = _bounded(findings.evidence.where(alpha=None, preconditioning=(None, "edm")))
     held_out = known.where(on="held_out")
@@ -100,11 +98,7 @@ def _of_sizes(findings: Findings) -> Iterator[Figure]:
 
 
 def _of_weights(findings: Findings) -> Iterator[Figure]:
-    """Fig. 10.
-
-    Yields:
-        The figures.
-    """
+    """Fig. 10."""
     varied = Evidence(record for record in findings.evidence.records if record.get("alpha") is not None)
     network = varied.where(denoiser="network", affine=False)
     equal = findings.evidence.where(affine=False, alpha=None, n=findings.plan.sizes[-1], preconditioning=(None, "edm"))
@@ -128,7 +122,7 @@ def _of_weights(findings: Findings) -> Iterator[Figure]:
         "Cosine at equal weights minus that at weight α, pair by pair, mean over the noise levels: below 0 where equal "
         "weights are harder. The Gaussian is affine: for it the difference comes from α + β ≠ 1 alone.",
         *((10,), ("C3",)),
-        drawn(
+        non_empty_series(
             *(
                 line(name, paired.where(denoiser=denoiser, on=on), x="alpha", dashed=dashed, number=_mean_over_levels)
                 for name, denoiser, on, dashed in (
@@ -151,15 +145,11 @@ def _by_weight(network: Evidence, equal: Evidence, quantity: str, on: str) -> tu
         line(f"control: {name}", equal.where(quantity=quantity, on=on, denoiser=denoiser), dashed=True)
         for name, denoiser in (("multi-delta", "multidelta"), ("Gaussian", "gaussian"))
     )
-    return of_network + drawn(*controls) if of_network else ()
+    return of_network + non_empty_series(*controls) if of_network else ()
 
 
 def _of_baseline(findings: Findings) -> Iterator[Figure | None]:
-    """Fig. 11.
-
-    Yields:
-        The figures; None for one whose tasks are not finished.
-    """
+    """Fig. 11."""
     largest = findings.plan.sizes[-1]
     scores = findings.evidence.where(quantity="linearity_cosine", on="held_out", alpha=None, n=largest)
     edm, baseline = scores.where(preconditioning="edm"), scores.where(preconditioning=_BASELINE["preconditioning"])
@@ -173,7 +163,7 @@ def _of_baseline(findings: Findings) -> Iterator[Figure | None]:
         f"images. {trained} Look at σ ≥ 20, where the mean image makes up most of the raw score. Dashed: affine linearity, "
         "which may order the two otherwise, and the Gaussian as a control.",
         *((11,), ("C4",)),
-        drawn(
+        non_empty_series(
             line("EDM", edm.where(denoiser="network", affine=False)),
             line("baseline", baseline.where(denoiser="network", affine=False)),
             line("EDM, affine", edm.where(denoiser="network", affine=True), dashed=True),
@@ -226,7 +216,7 @@ def _by_size(plan: Plan, scores: Evidence) -> tuple[Series, ...]:
         line(f"control: {name}", scores.where(denoiser=denoiser, n=plan.sizes[-1]), dashed=True)
         for name, denoiser in (("multi-delta", "multidelta"), ("Gaussian", "gaussian"))
     )
-    return of_network + drawn(*controls)
+    return of_network + non_empty_series(*controls)
 
 
 def _worst(scores: Evidence, worst: Callable[[Iterable[Number]], Number]) -> tuple[Series, ...]:
@@ -235,7 +225,7 @@ def _worst(scores: Evidence, worst: Callable[[Iterable[Number]], Number]) -> tup
     def over_levels(records: Evidence) -> Number:
         return worst(records.curve().values())
 
-    return drawn(
+    return non_empty_series(
         *(
             line(
                 name,

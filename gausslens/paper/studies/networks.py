@@ -10,11 +10,11 @@ from ...report import Axis, CurveFigure, Figure, ImageGrid, Series, Threshold
 from ..architectures import PUBLISHED, label, model_of, sizes_told
 from ..claims.evidence import Evidence
 from ..claims.thresholds import THRESHOLDS
-from ..figures import CORRELATION, NOISE, RMSE, drawn, line, sample_grid, shown, trainings_behind
+from ..figures import CORRELATION, NOISE, RMSE, line, non_empty_figures, non_empty_series, sample_grid, trainings_behind
 from ..plan import Plan
 from ..study import Findings, Part, Study
-from ..tasks.agreement import samples_compared
-from ..tasks.lowpass_agreement import layouts_compared
+from ..tasks.agreement import agreement_task
+from ..tasks.lowpass_agreement import lowpass_agreement_task
 
 _SHOWN = 8  # samples of each model
 _COUNT = 100  # images behind a number, at most: these networks are slow for their size
@@ -29,7 +29,7 @@ def parts(plan: Plan) -> list[Part]:
             model = model_of(plan, name, most, seed)
             sampled = plan.sampled(model)
             found.append(Part(f"samples of {name}, seed {seed}", sampled))
-            found.append(Part(f"layouts of {name}, seed {seed}", layouts_compared(plan, sampled)))
+            found.append(Part(f"layouts of {name}, seed {seed}", lowpass_agreement_task(plan, sampled)))
             found += [
                 Part(f"{what} of {name}, seed {seed}", task) for what, task in _measured(plan, name, model).items()
             ]
@@ -43,7 +43,7 @@ def parts(plan: Plan) -> list[Part]:
             models = (model_of(plan, name, n, seed, half=half) for half, name in ((1, first), (2, second)))
             both = [plan.sampled(model) for model in models]
             tags = {"network": first, "reference": second, "n": n, "seed": seed}
-            found.append(Part(f"{first} and {second}, seed {seed}", samples_compared(plan, both), tags))
+            found.append(Part(f"{first} and {second}, seed {seed}", agreement_task(plan, both), tags))
     return found
 
 
@@ -133,7 +133,7 @@ def draw(findings: Findings) -> list[Figure]:
             series=_gaps(evidence.where(quantity="gap_rmse", on="held_out"), names, most, least),
         ),
     ]
-    return shown(*figures)
+    return non_empty_figures(*figures)
 
 
 def _samples(findings: Findings) -> ImageGrid | None:
@@ -192,7 +192,7 @@ def _layouts(layout: Evidence, places: Mapping[str, int]) -> tuple[Series, ...]:
 
 def _placed(kinds: Mapping[str, list[dict[str, Any]]]) -> tuple[Series, ...]:
     """A line for each kind of records, along their places."""
-    return drawn(
+    return non_empty_series(
         *(
             line(words, Evidence(records), x="place", dashed=not words.startswith("networks"))
             for words, records in kinds.items()
@@ -208,7 +208,7 @@ def _linearity(scores: Evidence, names: tuple[str, ...], most: int, least: int) 
         for name in names
     )
     control = affine.where(network=names[0], n=most, denoiser="multidelta")
-    return drawn(*networks, line(f"control: multi-delta, N = {most:,}", control, dashed=True))
+    return non_empty_series(*networks, line(f"control: multi-delta, N = {most:,}", control, dashed=True))
 
 
 def _gaps(gaps: Evidence, names: tuple[str, ...], most: int, least: int) -> tuple[Series, ...]:
@@ -227,7 +227,7 @@ def _gaps(gaps: Evidence, names: tuple[str, ...], most: int, least: int) -> tupl
         for name in names[:1]
     ]
     memory = gaps.where(network=names[0], denoiser="multidelta", reference="gaussian", n=most)
-    return drawn(*found, line(f"control: multi-delta, N = {most:,}", memory, dashed=True))
+    return non_empty_series(*found, line(f"control: multi-delta, N = {most:,}", memory, dashed=True))
 
 
 def _measured(plan: Plan, name: str, model: Task) -> dict[str, Task]:

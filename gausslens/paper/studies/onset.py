@@ -38,14 +38,6 @@ class Onset:
 def find_onset(n: int, shares: Sequence[Mapping[float, float]], threshold: float = MEMORIZED) -> Onset:
     """When memorising starts with n images.
 
-    Args:
-        n: number of images.
-        shares: for each seed, the share of copies by kimg.
-        threshold: share above which a network memorises.
-
-    Returns:
-        The onset over seeds.
-
     >>> onset = find_onset(64, [{10.0: 0.0, 20.0: 0.0, 40.0: 0.1}, {10.0: 0.0, 20.0: 0.01, 40.0: 0.04}])
     >>> 20 < onset.starts < 40, onset.memorizing, onset.safe
     (True, 1, 20.0)
@@ -70,15 +62,7 @@ def over_trainings(times: Sequence[float]) -> tuple[float, float | None, float |
 
 
 def crossing(share: Mapping[float, float], threshold: float = MEMORIZED) -> float | None:
-    """When a share rises above the threshold for good, between two looks by log-log interpolation; None if it does not.
-
-    Args:
-        share: by kimg.
-        threshold: the share to pass.
-
-    Returns:
-        The time in kimg; the first look if it is above from there on.
-    """
+    """When a share rises above the threshold for good, between two looks by log-log interpolation; None if it does not."""
     looks = sorted((kimg, value) for kimg, value in share.items() if kimg > 0)  # time 0 has no logarithm
     if not looks or looks[-1][1] <= threshold:
         return None

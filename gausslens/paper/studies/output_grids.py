@@ -16,7 +16,7 @@ from ...experiments.task import Task
 from ...report import ImageGrid
 from ..plan import Plan
 from ..study import Findings, Part
-from ..tasks.denoised_outputs import denoised
+from ..tasks.denoised_outputs import denoised_outputs_task
 
 HIGH, MIDDLE = 60.0, 4.0
 """The paper's two noise levels: at the first little but the mean image can be told, at the second memorising shows."""
@@ -27,22 +27,11 @@ _PICTURES = 5
 
 
 def close_ups(plan: Plan, model: Task, key: str, *, kimg: float | None = None, controls: bool = False) -> list[Part]:
-    """The parts that denoise held-out images at both levels, and pure noise.
-
-    Args:
-        plan: the study's.
-        model: the task that trains the model.
-        key: what the study calls it.
-        kimg: which snapshot; None is the last.
-        controls: whether the Gaussian and the multi-delta denoiser of its training images do so, too.
-
-    Returns:
-        The parts.
-    """
+    """The parts that denoise held-out images at both levels, and pure noise."""
     denoisers = ("network", *(_CLOSED_FORM if controls else ()))
     how: dict[str, Any] = {"denoisers": denoisers, "sigmas": _LEVELS, "pictures": _PICTURES, "kimg": kimg}
     return [
-        Part(f"{inputs} denoised by {key}", denoised(plan, model, inputs=inputs, **how))
+        Part(f"{inputs} denoised by {key}", denoised_outputs_task(plan, model, inputs=inputs, **how))
         for inputs in ("images", "noise")
     ]
 
@@ -50,18 +39,7 @@ def close_ups(plan: Plan, model: Task, key: str, *, kimg: float | None = None, c
 def close_up_grid(
     findings: Findings, rows: Sequence[tuple[str, str, str]], sigma: float, *, noise: bool = False, **words: Any
 ) -> ImageGrid | None:
-    """Outputs at one noise level, a row for each denoiser, below a row of their inputs.
-
-    Args:
-        findings: of the study.
-        rows: label, key given to `close_ups`, and name of the denoiser.
-        sigma: `HIGH` or `MIDDLE`.
-        noise: whether what is made of pure noise, ε, stands beside what is made of noisy images, y.
-        words: title, caption and the like of an `ImageGrid`.
-
-    Returns:
-        The grid of those rows that are finished; None if none is.
-    """
+    """Outputs at one noise level, a row for each denoiser, below a row of their inputs."""
     kinds = {"noise": "ε", "images": "y"} if noise else {"images": "y"}
     found = [(label, _outputs(findings, kinds, key, name, sigma)) for label, key, name in rows]
     there = [(label, images) for label, images in found if images is not None]

@@ -9,17 +9,17 @@ from ..architectures import PUBLISHED
 from ..claims.evidence import Evidence, MissingError
 from ..claims.findings import pixel_scale
 from ..claims.thresholds import THRESHOLDS
-from ..figures import CORRELATION, NOISE, RMSE, drawn, line, lines, shown
+from ..figures import CORRELATION, NOISE, RMSE, line, lines, non_empty_figures, non_empty_series
 from ..plan import Plan
 from ..study import Findings, Part, Study
-from ..tasks.dataset_stats import described
-from ..tasks.denoised_outputs import denoised
+from ..tasks.dataset_stats import dataset_stats_task
+from ..tasks.denoised_outputs import denoised_outputs_task
 from ..tasks.explained_variance import QUANTITY as EXPLAINED
-from ..tasks.explained_variance import explained, gaussian_explained
+from ..tasks.explained_variance import explained_variance_task, gaussian_variance_task
 from ..tasks.finetune_probe import QUANTITY as REFINED
-from ..tasks.finetune_probe import refined
+from ..tasks.finetune_probe import finetune_task
 from ..tasks.reference_denoisers import COUNTERPARTS, LABELS
-from ..tasks.trajectories import followed, trajectory_grid
+from ..tasks.trajectories import trajectory_grid, trajectory_task
 
 _NOISES = (0, 1, 2)  # whose trajectories are shown
 _SLIDER_PIXELS = 1_100_000  # of all pictures behind the slider, which keeps it small on the page
@@ -41,20 +41,20 @@ _INPUTS = (
 
 def parts(plan: Plan) -> list[Part]:
     """The model on most images at every seed: measured, and followed from noise beside its counterparts."""
-    found = [Part("images", described(plan))]
+    found = [Part("images", dataset_stats_task(plan))]
     for seed in range(plan.seeds):
         model = plan.model(plan.sizes[-1], seed)
         found.append(Part(f"measures, seed {seed}", plan.measured(model, "gap", "linearity")))
         found.append(Part(f"linear, seed {seed}", plan.measured(model, "linear_gap")))
-        found.append(Part(f"trajectories, seed {seed}", followed(plan, model)))
+        found.append(Part(f"trajectories, seed {seed}", trajectory_task(plan, model)))
         if plan.training["network"] in PUBLISHED:
-            found.append(Part(f"explained variance, seed {seed}", explained(plan, model)))
+            found.append(Part(f"explained variance, seed {seed}", explained_variance_task(plan, model)))
     pictures = max(2, min(6, _SLIDER_PIXELS // (50 * plan.dim)))
     own = plan.model(plan.sizes[-1], plan.shown)
-    found.append(Part("outputs", denoised(plan, own, pictures=pictures)))
-    found.append(Part("refined", refined(plan, own)))
+    found.append(Part("outputs", denoised_outputs_task(plan, own, pictures=pictures)))
+    found.append(Part("refined", finetune_task(plan, own)))
     if plan.training["network"] in PUBLISHED:
-        found.append(Part("explained variance of the Gaussian", gaussian_explained(plan)))
+        found.append(Part("explained variance of the Gaussian", gaussian_variance_task(plan)))
     return found
 
 
@@ -164,17 +164,17 @@ def draw(findings: Findings) -> list[Figure]:
         ),
         _slider(findings),
     ]
-    return shown(*figures)
+    return non_empty_figures(*figures)
 
 
 def _distances(gaps: Evidence) -> tuple[Series, ...]:
-    return drawn(
+    return non_empty_series(
         *(line(label, gaps.where(denoiser=a, reference=b), dashed=dashed) for label, a, b, dashed in _PAIRS),
     )
 
 
 def _explained(shares: Evidence) -> tuple[Series, ...]:
-    return drawn(
+    return non_empty_series(
         *(
             line(f"{LABELS[name]}, {words}", shares.where(denoiser="network", reference=name, on=on), dashed=dashed)
             for words, on, dashed in _INPUTS
@@ -185,11 +185,11 @@ def _explained(shares: Evidence) -> tuple[Series, ...]:
 
 
 def _on_inputs(gaps: Evidence) -> tuple[Series, ...]:
-    return drawn(*(line(label, gaps.where(on=name), dashed=dashed) for label, name, dashed in _INPUTS))
+    return non_empty_series(*(line(label, gaps.where(on=name), dashed=dashed) for label, name, dashed in _INPUTS))
 
 
 def _likeness(pairs: Evidence) -> tuple[Series, ...]:
-    return drawn(
+    return non_empty_series(
         *(
             line(f"{words}{LABELS[name]}", pairs.where(reference=name, noise=noise), dashed=noise == "shuffled")
             for noise, words in (("same", "network and "), ("shuffled", "different noises: network and "))

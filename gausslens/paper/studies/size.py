@@ -3,11 +3,11 @@
 from ...measures.memorization import MEMORIZED
 from ...report import Axis, CurveFigure, Figure, ImageGrid, Threshold
 from ..claims.thresholds import PAPER_GENERALIZATION
-from ..figures import COPIES, GL, NOISE, RMSE, drawn, line, lines, sample_grid, shown
+from ..figures import COPIES, GL, NOISE, RMSE, line, lines, non_empty_figures, non_empty_series, sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
-from ..tasks.dataset_stats import described, told_duplicates
-from .critical_points import images_needed, told_needed
+from ..tasks.dataset_stats import dataset_stats_task, format_duplicates
+from .critical_points import format_images_needed, images_needed
 
 _SHOWN = 10  # samples of each model
 _LOW = 1.0  # the noise levels up to which the paper's Fig. 16 zooms in
@@ -23,7 +23,7 @@ def parts(plan: Plan) -> list[Part]:
             model = plan.model(n, seed)
             found.append(Part(f"measures of {n}, seed {seed}", plan.measured(model, "gap", "linearity")))
             found.append(Part(f"samples of {n}, seed {seed}", plan.sampled(model)))
-    found.append(Part("images", described(plan)))
+    found.append(Part("images", dataset_stats_task(plan)))
     return found
 
 
@@ -39,7 +39,7 @@ def draw(findings: Findings) -> list[Figure]:
     of_subset = lines(gaps.where(reference="gaussian"), "n", _images)
     low_noise = lines(gaps.where(reference="gaussian").at(0.0, _LOW), "n", _images)
     of_all = lines(gaps.where(reference="gaussian_full"), "n", _images)
-    memory = drawn(line(_MEMORY, control, dashed=True))
+    memory = non_empty_series(line(_MEMORY, control, dashed=True))
     figures: list[Figure | None] = [
         CurveFigure(
             title="Distance to the Gaussian denoiser of the training images, by number of images",
@@ -62,7 +62,7 @@ def draw(findings: Findings) -> list[Figure]:
             command=command,
             x=Axis("noise level σ", "pixel range [−1, 1]"),
             y=RMSE,
-            series=low_noise + drawn(line(_MEMORY, control.at(0.0, _LOW), dashed=True)) if low_noise else (),
+            series=low_noise + non_empty_series(line(_MEMORY, control.at(0.0, _LOW), dashed=True)) if low_noise else (),
         ),
         CurveFigure(
             title="Distance to the Gaussian denoiser of all images, by number of images",
@@ -105,7 +105,7 @@ def draw(findings: Findings) -> list[Figure]:
         CurveFigure(
             title="Copies among samples, by number of images",
             caption="Share of samples whose nearest training image is less than a third as far as the second nearest."
-            f"{told_needed(images_needed(findings.evidence))}{told_duplicates(findings.evidence)}",
+            f"{format_images_needed(images_needed(findings.evidence))}{format_duplicates(findings.evidence)}",
             redraws=(12,),
             claims=("C14",),
             command=command,
@@ -124,7 +124,7 @@ def draw(findings: Findings) -> list[Figure]:
         ),
         _samples(findings),
     ]
-    return shown(*figures)
+    return non_empty_figures(*figures)
 
 
 def _samples(findings: Findings) -> ImageGrid | None:

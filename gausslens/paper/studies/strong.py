@@ -7,12 +7,22 @@ from ...measures.memorization import MEMORIZED
 from ...report import Axis, CurveFigure, Figure, ImageGrid, Series, Threshold
 from ..claims.evidence import Evidence
 from ..claims.thresholds import THRESHOLDS
-from ..figures import COPIES, CORRELATION, TRAINED, drawn, line, sample_grid, shown, trainings, trainings_behind
+from ..figures import (
+    COPIES,
+    CORRELATION,
+    TRAINED,
+    line,
+    non_empty_figures,
+    non_empty_series,
+    sample_grid,
+    trainings,
+    trainings_behind,
+)
 from ..plan import Plan
 from ..study import Findings, Part, Study
-from ..tasks.agreement import samples_compared
-from ..tasks.stationary_gaussian import stationary_compared
-from ..tasks.subset_gaussians import gaussians_compared
+from ..tasks.agreement import agreement_task
+from ..tasks.stationary_gaussian import stationary_task
+from ..tasks.subset_gaussians import subset_gaussians_task
 
 _SHOWN = 8  # noises of each pair
 _SUBSETS = 8  # random subsets whose Gaussians are compared; they take no training
@@ -62,15 +72,15 @@ def parts(plan: Plan) -> list[Part]:
             both = _sampled(plan, pair, seed)
             found += [Part(_key(role, seed, half), task, {"role": role}) for half, task in enumerate(both, 1)]
             told = {"role": role, "n": pair.n, "seed": seed}
-            found.append(Part(f"{role}, seed {seed}", samples_compared(plan, both), told))
-            found.append(Part(_stationary(role, seed), stationary_compared(plan, both), told))
+            found.append(Part(f"{role}, seed {seed}", agreement_task(plan, both), told))
+            found.append(Part(_stationary(role, seed), stationary_task(plan, both), told))
         for kimg in _between(plan):
             pair = pairs(plan)["small"]._replace(kimg=kimg)
-            compared = samples_compared(plan, _sampled(plan, pair, seed))
+            compared = agreement_task(plan, _sampled(plan, pair, seed))
             told = {"role": _IN_TIME, "n": pair.n, "seed": seed}
             found.append(Part(f"small after {kimg:g}, seed {seed}", compared, told))
     for seed in range(_SUBSETS):
-        found.append(Part(f"subsets, seed {seed}", gaussians_compared(plan, plan.seed(seed), _subsets(plan))))
+        found.append(Part(f"subsets, seed {seed}", subset_gaussians_task(plan, plan.seed(seed), _subsets(plan))))
     return found
 
 
@@ -167,7 +177,7 @@ def draw(findings: Findings) -> list[Figure]:
             command=command,
             x=Axis("images in the subset", log=True),
             y=CORRELATION,
-            series=drawn(
+            series=non_empty_series(
                 line("same noise", subsets.where(noise="same"), x="n"),
                 line("control: noises exchanged", subsets.where(noise="shuffled"), x="n", dashed=True),
             ),
@@ -187,7 +197,7 @@ def draw(findings: Findings) -> list[Figure]:
             training=False,
         ),
     ]
-    return shown(*figures)
+    return non_empty_figures(*figures)
 
 
 def _in_time(findings: Findings, alike: Evidence) -> CurveFigure:
@@ -205,7 +215,7 @@ def _in_time(findings: Findings, alike: Evidence) -> CurveFigure:
         command=findings.command,
         x=TRAINED,
         y=CORRELATION,
-        series=drawn(
+        series=non_empty_series(
             line("networks", network.where(noise="same"), x="kimg"),
             line("control: networks, noises exchanged", network.where(noise="shuffled"), x="kimg", dashed=True),
             *(
@@ -241,7 +251,7 @@ def _by_role(name: str, records: Evidence, *, dashed: bool = False) -> tuple[Ser
     placed = [
         {**record, "place": _ROLES.index(record["role"]) + 1} for record in records.records if record["role"] in _ROLES
     ]
-    return drawn(line(name, Evidence(placed), x="place", dashed=dashed))
+    return non_empty_series(line(name, Evidence(placed), x="place", dashed=dashed))
 
 
 def _trained(alike: Evidence) -> str:

@@ -12,17 +12,17 @@ from ..figures import (
     NOISE,
     RMSE,
     TRAINED,
-    drawn,
     line,
     lines,
+    non_empty_figures,
+    non_empty_series,
     sample_grid,
-    shown,
     trainings_behind,
 )
 from ..plan import Plan
 from ..study import Findings, Part, Study
-from ..tasks.checkpoint_evaluation import sampled_of, seen_at
-from .critical_points import closest, memorizing_from, told_closest, told_memorizing
+from ..tasks.checkpoint_evaluation import checkpoint_task, sample_count
+from .critical_points import closest, format_onset, memorizing_from, told_closest
 from .output_grids import HIGH, MIDDLE, close_up_grid, close_ups
 
 _SHOWN = 10  # samples of each snapshot
@@ -36,7 +36,9 @@ def parts(plan: Plan) -> list[Part]:
         found.append(Part(f"measures of {n}, seed {seed}", plan.measured(model, "gap", "linearity")))
         found.append(Part(_samples_key(plan, n, seed, plan.kimg), plan.sampled(model)))
     for (n, seed), model in models.items():
-        found += [Part(_samples_key(plan, n, seed, kimg), seen_at(plan, model, kimg)) for kimg in plan.times[:-1]]
+        found += [
+            Part(_samples_key(plan, n, seed, kimg), checkpoint_task(plan, model, kimg)) for kimg in plan.times[:-1]
+        ]
     for kimg in _pictured(plan):
         end = kimg == plan.kimg
         found += close_ups(plan, models[plan.few, plan.shown], f"{kimg:g}", kimg=None if end else kimg, controls=end)
@@ -48,7 +50,7 @@ def draw(findings: Findings) -> list[Figure]:
     plan, command, evidence = findings.plan, findings.command, findings.evidence
     few, many = _sizes(plan)[0], _sizes(plan)[-1]
     on = f"on {plan.count} noisy held-out images, {trainings_behind(evidence)}"
-    counted = f"{sampled_of(plan)} of a snapshot and {plan.samples} of the end"
+    counted = f"{sample_count(plan)} of a snapshot and {plan.samples} of the end"
     gaps = evidence.where(quantity="gap_rmse", on="held_out", denoiser="network", reference="gaussian")
     of_few = lines(gaps.where(n=few, kimg=_pictured(plan)), "kimg", _time)
     control = evidence.where(quantity="gap_rmse", on="held_out", denoiser="multidelta", reference="gaussian", n=few)
@@ -65,7 +67,7 @@ def draw(findings: Findings) -> list[Figure]:
             x=NOISE,
             y=RMSE,
             series=of_few
-            + drawn(
+            + non_empty_series(
                 line(f"N = {many:,}, the end", gaps.where(n=many), dashed=True),
                 line("control: multi-delta", control, dashed=True),
             )
@@ -88,7 +90,7 @@ def draw(findings: Findings) -> list[Figure]:
         CurveFigure(
             title="Copies among samples as training goes on",
             caption=f"Share of samples, {counted}, whose nearest training image is less than a third as far as the "
-            f"second nearest.{told_memorizing(memorizing_from(evidence, few))} Controls, which do not change in time: "
+            f"second nearest.{format_onset(memorizing_from(evidence, few))} Controls, which do not change in time: "
             f"samples of the Gaussian and the multi-delta denoiser of the {few:,} images.",
             redraws=(8, 21),
             claims=("C11",),
@@ -134,7 +136,7 @@ def draw(findings: Findings) -> list[Figure]:
             claims=("C11",),
         ),
     ]
-    return shown(*figures)
+    return non_empty_figures(*figures)
 
 
 def _in_window(evidence: Evidence, few: int, many: int) -> tuple[Series, ...]:
@@ -142,7 +144,7 @@ def _in_window(evidence: Evidence, few: int, many: int) -> tuple[Series, ...]:
     gaps = evidence.where(quantity="gap_rmse", on="held_out", denoiser="network")
     small = gaps.where(n=few)
     try:
-        return drawn(
+        return non_empty_series(
             line(_images(few), small.where(reference="gaussian"), x="kimg", number=own.mean),
             line(
                 f"N = {few:,}, to the Gaussian of all images",
@@ -164,7 +166,7 @@ def _in_window(evidence: Evidence, few: int, many: int) -> tuple[Series, ...]:
 
 def _of_samples(records: Evidence, plan: Plan) -> tuple[Series, ...]:
     few, many = _sizes(plan)[0], _sizes(plan)[-1]
-    return drawn(
+    return non_empty_series(
         line(_images(few), records.where(denoiser="network", n=few), x="kimg"),
         line(_images(many), records.where(denoiser="network", n=many), x="kimg"),
         _lasting("control: multi-delta", records.where(denoiser="multidelta", n=few), plan),

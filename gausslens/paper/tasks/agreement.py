@@ -17,16 +17,8 @@ _CONTROLS = ("multidelta", "gaussian")
 _UNTRAINED = 0.5
 
 
-def samples_compared(plan: Plan, both: Sequence[Task]) -> Task:
-    """The task that compares two models' samples.
-
-    Args:
-        plan: the study's.
-        both: two tasks of `sample_model`.
-
-    Returns:
-        The task; equal for equal arguments.
-    """
+def agreement_task(plan: Plan, both: Sequence[Task]) -> Task:
+    """The task that compares two models' samples."""
     return plan.on_model(compare_samples, *both)
 
 

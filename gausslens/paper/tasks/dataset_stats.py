@@ -22,22 +22,13 @@ LOADING = ("size", "value_range", "skip_broken", "held_out", "split_seed")
 """Fields of a training that say how images are loaded and split."""
 
 
-def described(plan: Plan) -> Task:
+def dataset_stats_task(plan: Plan) -> Task:
     """The task that describes the images that may be trained on; it needs no model."""
     return on_images(plan, describe_images, {})
 
 
 def on_images(plan: Plan, work: Work, options: Mapping[str, Any]) -> Task:
-    """A task that works on images alone.
-
-    Args:
-        plan: the study's.
-        work: its function, which calls `available_images`.
-        options: what it is told besides.
-
-    Returns:
-        The task.
-    """
+    """A task that works on images alone."""
     told = {**{name: plan.training.get(name) for name in LOADING}, **options}
     listed = {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
     return Task(
@@ -54,11 +45,11 @@ def available_images(context: TaskContext) -> Tensor:
 
 def available_and_held_out(context: TaskContext) -> tuple[Tensor, Tensor]:
     """The images that may be trained on, and those held out, uint8 (n, c, h, w), of a task made by `on_images`."""
-    pixels, splits = loaded(context)
+    pixels, splits = load_split_images(context)
     return pixels[as_tensor(splits.named("all"))], pixels[as_tensor(splits.held_out)]
 
 
-def loaded(context: TaskContext) -> tuple[Tensor, Splits]:
+def load_split_images(context: TaskContext) -> tuple[Tensor, Splits]:
     """All images, uint8 (n, c, h, w), and how they are split, of a task whose options say so (`LOADING`)."""
     told: dict[str, Any] = {name: context.options.get(name) for name in LOADING}
     images = load_images(
@@ -91,7 +82,7 @@ def describe_images(context: TaskContext) -> Iterator[Record]:
     yield {"quantity": "duplicates", "value": shared.count, "count": len(unseen), "on": "held_out"}
 
 
-def told_duplicates(evidence: Evidence) -> str:
+def format_duplicates(evidence: Evidence) -> str:
     """How many images repeat others, as a sentence with a space before it; empty if it is not known."""
     found = {record["on"]: record for record in evidence.where(quantity="duplicates").records}
     if not found:

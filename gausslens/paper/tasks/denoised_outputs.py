@@ -15,19 +15,19 @@ from typing import Any
 
 import torch
 
-from ...denoisers.protocol import evaluating
+from ...denoisers.protocol import eval_mode
 from ...experiments.task import Task, TaskContext, task
 from ...images import quantize
 from ...measures.sweep import NoisyInputs, PlacedDenoiser
 from ...noise import draw_order
 from ..plan import Plan
-from .reference_denoisers import COUNTERPARTS, counterparts_of, on_counterparts
+from .reference_denoisers import COUNTERPARTS, references_of, task_on_references
 
 _PICTURES = 6
 _LEVELS = 10
 
 
-def denoised(
+def denoised_outputs_task(
     plan: Plan,
     model: Task,
     *,
@@ -37,21 +37,8 @@ def denoised(
     pictures: int = _PICTURES,
     kimg: float | None = None,
 ) -> Task:
-    """The task that denoises images with a model and its counterparts.
-
-    Args:
-        plan: the study's.
-        model: the task that trains the model.
-        denoisers: which of `COUNTERPARTS`; linear ones only at the default levels.
-        sigmas: the noise levels, descending; None is ten from 80 down to 0.002.
-        inputs: "images" for noisy held-out images x0 + σ·eps, "noise" for σ·eps.
-        pictures: how many; the first of those that the gaps are measured on, with the same noise.
-        kimg: which snapshot; None is the last.
-
-    Returns:
-        The task; equal for equal arguments.
-    """
-    return on_counterparts(
+    """The task that denoises images with a model and its counterparts."""
+    return task_on_references(
         *(plan, denoise_images, model),
         denoisers=denoisers,
         kimg=kimg,
@@ -65,7 +52,7 @@ def denoised(
 @task("denoise_images", version=1)
 def denoise_images(context: TaskContext) -> None:
     """Denoise, into arrays alone. Options: `inputs`, `pictures`, `denoisers`, and those that `subject_of` reads."""
-    subject, _, denoisers = counterparts_of(context)
+    subject, _, denoisers = references_of(context)
     held_out, seed, count = subject.images.held_out, subject.config.seed, context.options["pictures"]
     chosen = held_out[draw_order(seed, len(held_out))[:count]]
     clean = chosen if context.options["inputs"] == "images" else torch.zeros(chosen.shape)
@@ -76,7 +63,7 @@ def denoise_images(context: TaskContext) -> None:
     found["inputs"] = torch.stack([quantize(x / (1 + 2 * sigma)) for sigma, x in inputs.items()])
     for name, denoiser in denoisers.items():
         placed = PlacedDenoiser.of(denoiser, clean, subject.device, torch.float32)
-        with evaluating(denoiser):
+        with eval_mode(denoiser):
             outputs = [placed(x, sigma, None).reshape(x.shape) for sigma, x in inputs.items()]
         found[name] = torch.stack([quantize(output) for output in outputs])
     context.save_arrays(**found)

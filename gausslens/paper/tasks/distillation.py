@@ -14,9 +14,9 @@ from torch import Tensor
 from ...denoisers.adam import BATCH
 from ...denoisers.distillation import distill
 from ...denoisers.gaussian import GaussianDenoiser
-from ...evaluation.context import Inputs, Subject
+from ...evaluation.context import EvaluationContext, Inputs
 from ...evaluation.evaluators import aligned, distilled, half_moments, of_alignment, of_distillation
-from ...evaluation.model_tasks import subject_of
+from ...evaluation.model_tasks import evaluation_of
 from ...evaluation.records import of_curve
 from ...evaluation.references import moments_of
 from ...experiments.task import Record, Task, TaskContext, task
@@ -36,18 +36,8 @@ _ADAM_EPOCHS, _ADAM_CALLS = 60, {"cpu": 24_000, "cuda": 123_000}
 _TRAVEL = 3.0  # how far Adam could move a weight in all its steps, in units of the Gaussian's largest
 
 
-def distilled_model(plan: Plan, model: Task, *, denoisers: Sequence[str], images: Sequence[str]) -> Task:
-    """The task that distils a model.
-
-    Args:
-        plan: the study's.
-        model: the task that trains it.
-        denoisers: "network", and "multidelta" as a control.
-        images: what to distil on: "held_out", "train", "surrogate".
-
-    Returns:
-        The task; without records where images have too many pixels to distil by default.
-    """
+def distillation_task(plan: Plan, model: Task, *, denoisers: Sequence[str], images: Sequence[str]) -> Task:
+    """The task that distils a model."""
     sigmas = _levels(plan)
     calls = 10 * plan.dim * len(sigmas or range(_LEVELS)) * len(denoisers) * len(images)
     return plan.on_model(
@@ -60,7 +50,7 @@ def distilled_model(plan: Plan, model: Task, *, denoisers: Sequence[str], images
     )
 
 
-def distilled_by_adam(plan: Plan, model: Task) -> Task:
+def adam_distillation_task(plan: Plan, model: Task) -> Task:
     """The task that distils a model on held-out images as the paper does, by Adam."""
     calls = _ADAM_CALLS["cpu"] * _LEVELS
     return plan.on_model(distill_by_adam, model, calls=calls, sigmas=_levels(plan))
@@ -78,7 +68,7 @@ def _levels(plan: Plan) -> tuple[float, ...] | None:
 
 @task("distill_model", version=2)
 def distill_model(context: TaskContext) -> Iterator[Record]:
-    """Distil in closed form. Options: `denoisers` and `images`, names; and those that `subject_of` reads.
+    """Distil in closed form. Options: `denoisers` and `images`, names; and those that `evaluation_of` reads.
 
     Surrogates control the network alone: a denoiser that retrieves images has no business with them.
 
@@ -86,51 +76,51 @@ def distill_model(context: TaskContext) -> Iterator[Record]:
         The records of the measures `distillation` and `alignment`; and `gap_rmse` with `shrunk` False: of the linear map
         from the Gaussian (denoiser linear, `of` what was distilled) and of what was distilled from both.
     """
-    subject, tags = subject_of(context)
-    names = [name for name in distilled(subject) if name in context.options["denoisers"]]
-    sets = [inputs for inputs in subject.inputs if inputs.name in context.options["images"]]
-    halves = half_moments(subject) if names else None
+    evaluation, tags = evaluation_of(context)
+    names = [name for name in distilled(evaluation) if name in context.options["denoisers"]]
+    sets = [inputs for inputs in evaluation.inputs if inputs.name in context.options["images"]]
+    halves = half_moments(evaluation) if names else None
     pairs = [(name, inputs) for inputs in sets for name in names if (name, inputs.name) != ("multidelta", "surrogate")]
     for done, (name, inputs) in enumerate(pairs):
         context.report(done / len(pairs))
-        fit = subject.linear(name, inputs)
-        levels = aligned(subject, fit, halves)
+        fit = evaluation.linear(name, inputs)
+        levels = aligned(evaluation, fit, halves)
         for found in (
-            of_distillation(subject, name, inputs),
+            of_distillation(evaluation, name, inputs),
             of_alignment(name, inputs, fit.calls, levels),
-            _gaps(subject, name, inputs),
+            _gaps(evaluation, name, inputs),
         ):
             for record in found:
                 yield {**tags, **record}
         if (name, inputs.name) == ("network", "held_out"):
-            context.save_arrays(**_pictures(subject, levels))
+            context.save_arrays(**_pictures(evaluation, levels))
 
 
 @task("distill_by_adam", version=2)
 def distill_by_adam(context: TaskContext) -> Iterator[Record]:
-    """Distil the network on the held-out images by Adam. Options are those that `subject_of` reads.
+    """Distil the network on the held-out images by Adam. Options are those that `evaluation_of` reads.
 
     Yields:
         `weight_error`, from the Gaussian of the same images, and `asymmetry` by `epoch`, with `method` adam; `count` is of
         images, `step_size` Adam's.
     """
-    subject, tags = subject_of(context)
-    if subject.calls is None:
+    evaluation, tags = evaluation_of(context)
+    if evaluation.calls is None:
         return
-    images = subject.images.held_out  # those of the closed form, so that both have one Gaussian to be compared with
-    affordable = _ADAM_CALLS.get(subject.device.type, _ADAM_CALLS["cpu"])
+    images = evaluation.images.held_out  # those of the closed form, so that both have one Gaussian to be compared with
+    affordable = _ADAM_CALLS.get(evaluation.device.type, _ADAM_CALLS["cpu"])
     epochs = max(2, min(_ADAM_EPOCHS, affordable // len(images)))
     steps = epochs * -(-len(images) // BATCH)
-    gaussian = GaussianDenoiser(moments_of(images, device=subject.device)).to(subject.device)
-    for done, sigma in enumerate(subject.sigmas.tolist()):
-        context.report(done / len(subject.sigmas))
+    gaussian = GaussianDenoiser(moments_of(images, device=evaluation.device)).to(evaluation.device)
+    for done, sigma in enumerate(evaluation.sigmas.tolist()):
+        context.report(done / len(evaluation.sigmas))
         # Inputs are divided by √d, so weights are √d times the matrix that they stand for.
-        step_size = _TRAVEL * float(gaussian.weight(sigma).abs().max()) * subject.dim**0.5 / steps
+        step_size = _TRAVEL * float(gaussian.weight(sigma).abs().max()) * evaluation.dim**0.5 / steps
         fit = distill(
-            *(subject.fast_network, images, [sigma]),
+            *(evaluation.fast_network, images, [sigma]),
             method="adam",
             calls=epochs * len(images),
-            seed=subject.config.seed,
+            seed=evaluation.config.seed,
             learning_rate=step_size,
         )
         said = {**tags, "sigma": sigma, "on": "held_out", "denoiser": "network", "method": "adam"}
@@ -140,38 +130,38 @@ def distill_by_adam(context: TaskContext) -> Iterator[Record]:
                 yield {"quantity": quantity, "value": epoch[quantity], "epoch": int(epoch["epoch"]), **more, **said}
 
 
-def _gaps(subject: Subject, name: str, inputs: Inputs) -> Iterator[Record]:
+def _gaps(evaluation: EvaluationContext, name: str, inputs: Inputs) -> Iterator[Record]:
     """Between what was distilled, its linear map and the Gaussian, on the images that it was distilled on.
 
     Yields:
         The records.
     """
-    denoiser, gaussian = subject.remembering[name], subject.remembering["gaussian"]
-    linear = subject.linear(name, inputs).unshrunk
+    denoiser, gaussian = evaluation.remembering[name], evaluation.remembering["gaussian"]
+    linear = evaluation.linear(name, inputs).unshrunk
     for a, b, said in (
         (linear, gaussian, {"denoiser": "linear", "reference": "gaussian", "of": name, "shrunk": False}),
         (denoiser, linear, {"denoiser": name, "reference": "linear", "shrunk": False}),
         (denoiser, gaussian, {"denoiser": name, "reference": "gaussian"}),
     ):
         curve = gap(
-            *(a, b, inputs.images, subject.sigmas),
-            count=subject.config.count,
-            seed=subject.config.seed,
+            *(a, b, inputs.images, evaluation.sigmas),
+            count=evaluation.config.count,
+            seed=evaluation.config.seed,
             bounds=inputs.options["bounds"],
-            device=subject.device,
+            device=evaluation.device,
         )
         yield from of_curve("gap_rmse", curve, on=inputs.name, **said)
 
 
-def _pictures(subject: Subject, levels: Sequence[Alignment]) -> dict[str, Tensor]:
+def _pictures(evaluation: EvaluationContext, levels: Sequence[Alignment]) -> dict[str, Tensor]:
     """The arrays of a task."""
-    pictured = int((subject.sigmas.log() - torch.tensor(_PICTURED_SIGMA).log()).abs().argmin())
-    vectors, components = levels[pictured].left[:, :_PICTURED], subject.moments.eigvecs[:, :_PICTURED]
+    pictured = int((evaluation.sigmas.log() - torch.tensor(_PICTURED_SIGMA).log()).abs().argmin())
+    vectors, components = levels[pictured].left[:, :_PICTURED], evaluation.moments.eigvecs[:, :_PICTURED]
     return {
-        "sigmas": subject.sigmas,
+        "sigmas": evaluation.sigmas,
         "correlation": torch.stack([level.correlation[:_MAPPED, :_MAPPED] for level in levels]).float().cpu(),
         "singular_values": torch.stack([level.singular_values[:_MAPPED] for level in levels]).cpu(),
         "gains": torch.stack([level.gaussian_singular_values[:_MAPPED] for level in levels]).cpu(),
-        "vectors": as_pictures(signed_like(vectors, components), subject.images.shape),
-        "components": as_pictures(components, subject.images.shape),
+        "vectors": as_pictures(signed_like(vectors, components), evaluation.images.shape),
+        "components": as_pictures(components, evaluation.images.shape),
     }

@@ -19,7 +19,7 @@ import torch
 from ...denoisers.gaussian import GaussianDenoiser
 from ...denoisers.moments import Moments
 from ...denoisers.multidelta import MultiDeltaDenoiser
-from ...evaluation.model_tasks import subject_of
+from ...evaluation.model_tasks import evaluation_of
 from ...evaluation.records import of_curve
 from ...experiments.task import Record, Task, TaskContext, task
 from ...generation import best_device
@@ -33,13 +33,13 @@ _REFERENCES = ("gaussian", "multidelta")
 _MANY = 2000  # images behind the control, which calls no network
 
 
-def explained(plan: Plan, model: Task) -> Task:
+def explained_variance_task(plan: Plan, model: Task) -> Task:
     """The task that compares a model with its references; equal for equal arguments."""
     calls = 2 * len(_LEVELS) * plan.count
     return plan.on_model(explain_variance, model, calls=calls, sigmas=_LEVELS)
 
 
-def gaussian_explained(plan: Plan) -> Task:
+def gaussian_variance_task(plan: Plan) -> Task:
     """The task that compares the Gaussian denoiser of all images with their multi-delta one; it needs no model."""
     return on_images(plan, explain_gaussian, {"sigmas": _LEVELS, "count": _MANY})
 
@@ -70,13 +70,17 @@ def explain_variance(context: TaskContext) -> Iterator[Record]:
     Yields:
         The records, on training and on held-out images.
     """
-    subject, tags = subject_of(context)
-    how: dict[str, Any] = {"count": subject.config.count, "seed": subject.config.seed, "device": subject.device}
-    for inputs in subject.inputs:
+    evaluation, tags = evaluation_of(context)
+    how: dict[str, Any] = {
+        "count": evaluation.config.count,
+        "seed": evaluation.config.seed,
+        "device": evaluation.device,
+    }
+    for inputs in evaluation.inputs:
         if inputs.name == "surrogate":
             continue
         for reference in _REFERENCES:
-            network, other = subject.remembering["network"], subject.remembering[reference]
-            curve = gap(network, other, inputs.images, subject.sigmas, metric="ev", **how, **inputs.options)
+            network, other = evaluation.remembering["network"], evaluation.remembering[reference]
+            curve = gap(network, other, inputs.images, evaluation.sigmas, metric="ev", **how, **inputs.options)
             for record in of_curve(QUANTITY, curve, on=inputs.name, denoiser="network", reference=reference):
                 yield {**tags, **record}

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import torch
 
-from ...evaluation.model_tasks import subject_of
+from ...evaluation.model_tasks import evaluation_of
 from ...evaluation.records import of_curve
 from ...experiments.task import Record, Task, TaskContext, task
 from ...images import dequantize
@@ -27,7 +27,7 @@ _BATCH, _STEPS, _LOOKS = 32, 64, 4
 _STEP_SIZE, _RISE = 2e-4, 5  # of Adam, and the steps over which it rises before it falls
 
 
-def refined(plan: Plan, model: Task) -> Task:
+def finetune_task(plan: Plan, model: Task) -> Task:
     """The task that trains a model further at either level; equal for equal arguments."""
     sigmas = tuple(karras_sigmas(10)[list(_PLACES)].tolist())
     calls = len(sigmas) * (3 * _BATCH * _STEPS + (_LOOKS + 1) * plan.count)
@@ -43,19 +43,19 @@ def refine_at_levels(context: TaskContext) -> Iterator[Record]:
     """
     import copy
 
-    subject, tags = subject_of(context)
-    train = next(inputs for inputs in subject.inputs if inputs.name == "train")
-    held_out = next(inputs for inputs in subject.inputs if inputs.name == "held_out")
-    labels, seed, shape = train.options["labels"], subject.config.seed, subject.images.shape
-    how = {"count": subject.config.count, "seed": seed, "device": subject.device, **held_out.options}
-    for place, sigma in enumerate(subject.sigmas.tolist()):
-        network = copy.deepcopy(subject.network).requires_grad_(True)
+    evaluation, tags = evaluation_of(context)
+    train = next(inputs for inputs in evaluation.inputs if inputs.name == "train")
+    held_out = next(inputs for inputs in evaluation.inputs if inputs.name == "held_out")
+    labels, seed, shape = train.options["labels"], evaluation.config.seed, evaluation.images.shape
+    how = {"count": evaluation.config.count, "seed": seed, "device": evaluation.device, **held_out.options}
+    for place, sigma in enumerate(evaluation.sigmas.tolist()):
+        network = copy.deepcopy(evaluation.network).requires_grad_(True)
         optimizer = torch.optim.Adam(network.parameters(), lr=_STEP_SIZE)
         chosen = torch.randint(len(train.images), (_STEPS, _BATCH), generator=generator(seed, "refine"), device="cpu")
         for step in range(_STEPS + 1):
             if step % (_STEPS // _LOOKS) == 0:
-                context.report((place + step / _STEPS) / len(subject.sigmas))
-                curve = gap(network, subject.controls["gaussian"], held_out.images, [sigma], metric="rmse", **how)
+                context.report((place + step / _STEPS) / len(evaluation.sigmas))
+                curve = gap(network, evaluation.controls["gaussian"], held_out.images, [sigma], metric="rmse", **how)
                 said = {"on": "held_out", "denoiser": "network", "reference": "gaussian", "further": step * _BATCH}
                 for record in of_curve(QUANTITY, curve, **said):
                     yield {**tags, **record}
@@ -64,9 +64,9 @@ def refine_at_levels(context: TaskContext) -> Iterator[Record]:
             for group in optimizer.param_groups:
                 group["lr"] = _STEP_SIZE * min((step + 1) / _RISE, 1 - step / _STEPS)
             draws = torch.arange(step * _BATCH, (step + 1) * _BATCH)
-            noise = draw_noise(seed, draws, shape, stream="refine").to(subject.device)
-            clean = dequantize(train.images[chosen[step]]).to(subject.device)
-            classes = [] if labels is None else [labels[chosen[step]].to(subject.device)]
+            noise = draw_noise(seed, draws, shape, stream="refine").to(evaluation.device)
+            clean = dequantize(train.images[chosen[step]]).to(evaluation.device)
+            classes = [] if labels is None else [labels[chosen[step]].to(evaluation.device)]
             network.train()
             denoised = network(clean + sigma * noise, clean.new_full((_BATCH,), sigma), *classes)
             optimizer.zero_grad()

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from ...denoisers.moments import Moments
 from ...denoisers.protocol import Denoiser
-from ...evaluation.context import Subject
-from ...evaluation.model_tasks import subject_of
+from ...evaluation.context import EvaluationContext
+from ...evaluation.model_tasks import evaluation_of
 from ...evaluation.records import of_estimate
 from ...experiments.task import Record, Task, TaskContext, task
 from ...images import quantize
@@ -48,7 +48,7 @@ PICTURED = 3
 """Singular vectors that are drawn."""
 
 
-def sensitivity(plan: Plan, model: Task) -> Task:
+def jacobian_task(plan: Plan, model: Task) -> Task:
     """The task that follows a model's Jacobians; equal for equal arguments."""
     products = _NOISES * 2 * ITERATIONS * (SPARSE_VECTORS + 10)
     if is_dense(plan.dim):
@@ -58,34 +58,34 @@ def sensitivity(plan: Plan, model: Task) -> Task:
 
 @task("follow_jacobians", version=2)
 def follow_jacobians(context: TaskContext) -> Iterator[Record]:
-    """Follow the network's trajectories. Options are those that `subject_of` reads.
+    """Follow the network's trajectories. Options are those that `evaluation_of` reads.
 
     Yields:
         `jacobian_overlap` of the `k` leading left singular vectors with as many principal components, for the network and
         its controls, at those k after which eigenvalues are told apart; and `steering_response`, how far the sample
         moves, ‖Δx_0‖/‖Δx_t‖, by `direction`, the "first" singular vector or a "random" one.
     """
-    subject, tags = subject_of(context)
-    dense, shape, seed = is_dense(subject.dim), subject.images.shape, subject.config.seed
+    evaluation, tags = evaluation_of(context)
+    dense, shape, seed = is_dense(evaluation.dim), evaluation.images.shape, evaluation.config.seed
     latents = draw_noise(seed, torch.arange(_DENSE_NOISES if dense else _NOISES), shape, stream="latents")
     steps: list[Step] = []
     sigmas = karras_sigmas(_LEVELS)
-    sample(subject.network, latents, sigmas=sigmas, solver="euler", callback=steps.append)
+    sample(evaluation.network, latents, sigmas=sigmas, solver="euler", callback=steps.append)
     steps = [step for step in steps if step.index % 2 == 0 or step.index == _LEVELS - 1]
     names = ("network", "gaussian", "multidelta") if dense else ("network", "gaussian")
-    cuts = [k for k in separated_cuts(subject.moments) if dense or k <= SPARSE_VECTORS]
-    components = subject.moments.eigvecs
+    cuts = [k for k in separated_cuts(evaluation.moments) if dense or k <= SPARSE_VECTORS]
+    components = evaluation.moments.eigvecs
     found: dict[str, list[Tensor]] = {"vectors": [], "correlation": [], "steered": []}
     for done, step in enumerate(steps):
         context.report(done / len(steps))
         for name in names:
-            left = singular_vectors(subject, name, step)
+            left = singular_vectors(evaluation, name, step)
             said = {**tags, "sigma": step.sigma, "on": "noise", "denoiser": name}
             for k, overlaps in overlaps_at(left, components, cuts).items():
                 yield of_estimate("jacobian_overlap", mean_estimate(overlaps), k=k, **said)
             if name == "multidelta":
                 continue
-            samples = steer(subject.denoisers[name], step, sigmas, left[:, :, 0], seed=seed)
+            samples = steer(evaluation.denoisers[name], step, sigmas, left[:, :, 0], seed=seed)
             for direction, moved in responses(samples, step.sigma).items():
                 yield of_estimate("steering_response", mean_estimate(moved), direction=direction, **said)
             if name == "network":
@@ -95,7 +95,7 @@ def follow_jacobians(context: TaskContext) -> Iterator[Record]:
     context.save_arrays(
         sigmas=torch.tensor([step.sigma for step in steps]),
         path=torch.stack([quantize(step.denoised[0]).cpu() for step in steps]),
-        mean=quantize(subject.moments.mean.reshape(1, *shape)).cpu(),
+        mean=quantize(evaluation.moments.mean.reshape(1, *shape)).cpu(),
         components=as_pictures(components[:, :PICTURED], shape),
         **{name: torch.stack(parts) for name, parts in found.items()},
     )
@@ -106,37 +106,19 @@ def is_dense(dim: int) -> bool:
     return dim <= _DENSE_DIM
 
 
-def singular_vectors(subject: Subject, name: str, step: Step) -> Tensor:
-    """The leading left singular vectors of a denoiser's Jacobian where a path has come to.
-
-    Args:
-        subject: whose denoiser it is.
-        name: of the denoiser.
-        step: where the path of b noises has come to.
-
-    Returns:
-        Orthonormal columns, (b, d, m); all d of them for small images.
-    """
-    dense = is_dense(subject.dim)
+def singular_vectors(evaluation: EvaluationContext, name: str, step: Step) -> Tensor:
+    """The leading left singular vectors of a denoiser's Jacobian where a path has come to."""
+    dense = is_dense(evaluation.dim)
     return jacobian_spectrum(
-        *(subject.denoisers[name], step.x, step.sigma, subject.dim if dense else SPARSE_VECTORS),
+        *(evaluation.denoisers[name], step.x, step.sigma, evaluation.dim if dense else SPARSE_VECTORS),
         full=dense,
         iterations=ITERATIONS,
-        seed=subject.config.seed,
+        seed=evaluation.config.seed,
     ).left
 
 
 def portrait(left: Tensor, components: Tensor, shape: tuple[int, ...]) -> dict[str, Tensor]:
-    """What a page shows of one Jacobian.
-
-    Args:
-        left: its left singular vectors, (d, m).
-        components: principal components, (d, r).
-        shape: of an image.
-
-    Returns:
-        `correlation`, |UᵀU_data|, (k, k), and `vectors`, the first three, uint8 (3, c, h, w).
-    """
+    """What a page shows of one Jacobian."""
     kept = min(left.shape[1], components.shape[1], _LARGEST_MAP)
     leading, principal = left[:, :PICTURED], components[:, :PICTURED]
     return {
@@ -150,12 +132,6 @@ def separated_cuts(moments: Moments) -> list[int]:
 
     An eigenvalue λ of N images has a standard error of about λ√(2/N), and the difference of two neighbours √2 times that.
     Where it is less than twice its standard error, the images do not say which of the two leads, and no network can know.
-
-    Args:
-        moments: of the images.
-
-    Returns:
-        Those out of 1, 2, 3, 5, 10, 20; if none, where the relative gap is largest.
     """
     carrying = moments.eigvals[moments.eigvals > 1e-9 * moments.eigvals[0]].tolist()
     values = [*carrying, 0.0][: moments.dim]  # there is nothing to part all dimensions from
@@ -165,34 +141,14 @@ def separated_cuts(moments: Moments) -> list[int]:
 
 
 def overlaps_at(left: Tensor, components: Tensor, cuts: Sequence[int]) -> dict[int, Tensor]:
-    """The overlap of leading subspaces at each cut.
-
-    Args:
-        left: orthonormal columns for each of b inputs, (b, d, m).
-        components: principal components, (d, r).
-        cuts: numbers k of leading columns, at most m and r.
-
-    Returns:
-        ‖U[:k]ᵀ U_data[:k]‖²/k by k, (b,) each.
-    """
+    """The overlap of leading subspaces at each cut."""
     widest = max(cuts)
     curves = torch.stack([subspace_overlap(one[:, :widest], components[:, :widest]) for one in left]).cpu()
     return {k: curves[:, k - 1] for k in cuts}
 
 
 def steer(denoiser: Denoiser, step: Step, sigmas: Tensor, first: Tensor, *, seed: int = 0) -> Tensor:
-    """Samples that go on from x_t and from where it is moved to, by 3σ_t along each direction.
-
-    Args:
-        denoiser: the denoiser that samples.
-        step: where its path has come to, for b noises.
-        sigmas: all levels of the path, descending.
-        first: the first singular vector at each x_t, (b, d).
-        seed: of the random directions.
-
-    Returns:
-        The samples, (b, 5, c, h, w), in the order of `STEERS`.
-    """
+    """Samples that go on from x_t and from where it is moved to, by 3σ_t along each direction."""
     x, count = step.x, len(step.x)
     random = draw_noise(seed, torch.arange(count), (x[0].numel(),), stream="steering").to(x)
     u, v = (way.to(x).reshape(x.shape) for way in (first, random / random.norm(dim=1, keepdim=True)))

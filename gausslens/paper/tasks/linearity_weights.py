@@ -6,7 +6,7 @@ In a study's file, `plan.on_model(vary_weights, model)` is the task.
 import math
 from collections.abc import Iterator
 
-from ...evaluation.model_tasks import subject_of
+from ...evaluation.model_tasks import evaluation_of
 from ...evaluation.records import of_curve
 from ...experiments.task import Record, TaskContext, task
 from ...measures.linearity import linearity
@@ -18,19 +18,24 @@ _SQUARES = (0.5, 0.6225, 0.745, 0.8675, 0.99)  # α² as in the paper; the other
 def vary_weights(context: TaskContext) -> Iterator[Record]:
     """Linearity with other weights α and β = √(1 − α²), on noisy held-out images and on pure noise.
 
-    Options are those that `subject_of` reads.
+    Options are those that `evaluation_of` reads.
 
     Yields:
         `linearity_cosine` and `linearity_nmse` with `alpha`, and `linearity_difference`: the cosine at α² = ½ minus that at
         `alpha`, pair by pair. `on` is held_out, or noise for inputs σ·eps.
     """
-    subject, tags = subject_of(context)
-    (held_out,) = (inputs for inputs in subject.inputs if inputs.name == "held_out")
-    how = {"count": subject.config.count, "seed": subject.config.seed, "device": subject.device, **held_out.options}
+    evaluation, tags = evaluation_of(context)
+    (held_out,) = (inputs for inputs in evaluation.inputs if inputs.name == "held_out")
+    how = {
+        "count": evaluation.config.count,
+        "seed": evaluation.config.seed,
+        "device": evaluation.device,
+        **held_out.options,
+    }
     asked = [
         *(("network", inputs, False, ("cosine", "nmse")) for inputs in ("images", "noise")),
         ("network", "images", True, ("cosine",)),
-        *((name, "images", False, ("cosine",)) for name in subject.controls),
+        *((name, "images", False, ("cosine",)) for name in evaluation.controls),
     ]
     alphas = [math.sqrt(square) for square in _SQUARES]
     for done, (name, inputs, affine, metrics) in enumerate(asked):
@@ -39,7 +44,7 @@ def vary_weights(context: TaskContext) -> Iterator[Record]:
         # Both measures of one weight follow each other, while the answers that they share are remembered.
         curves = {
             (metric, alpha): linearity(
-                *(subject.remembering[name], held_out.images, subject.sigmas),
+                *(evaluation.remembering[name], held_out.images, evaluation.sigmas),
                 metric=metric,
                 affine=affine,
                 inputs=inputs,

@@ -20,16 +20,8 @@ from ..plan import Plan
 _FIELDS = 8  # a side, at most
 
 
-def layouts_compared(plan: Plan, sampled: Task) -> Task:
-    """The task that compares the layouts of a model's samples with those of its Gaussian.
-
-    Args:
-        plan: the study's.
-        sampled: the task of `Plan.sampled` on the model.
-
-    Returns:
-        The task; equal for equal arguments.
-    """
+def lowpass_agreement_task(plan: Plan, sampled: Task) -> Task:
+    """The task that compares the layouts of a model's samples with those of its Gaussian."""
     return plan.on_model(compare_layouts, sampled)
 
 
@@ -45,7 +37,7 @@ def compare_layouts(context: TaskContext) -> Iterator[Record]:
     (sampled,) = context.inputs
     said = ("network", "width", "n", "kimg", "seed", "split", "preconditioning")
     tags = {tag: value for tag, value in sampled.records[0].items() if tag in said}
-    network, gaussian, memory = (layout(sampled.arrays[name]) for name in ("network", "gaussian", "multidelta"))
+    network, gaussian, memory = (lowpass(sampled.arrays[name]) for name in ("network", "gaussian", "multidelta"))
     found = agreement(network, gaussian, multi_delta=(memory, gaussian))
     for denoiser, noise, likeness in (
         ("network", "same", found.same_noise),
@@ -58,15 +50,8 @@ def compare_layouts(context: TaskContext) -> Iterator[Record]:
         yield {**tags, **of_estimate("agreement_lowpass_correlation", likeness.correlation, **told)}
 
 
-def layout(images: Tensor) -> Tensor:
-    """Means over fields.
-
-    Args:
-        images: uint8, (n, c, h, w).
-
-    Returns:
-        Float64 in [-1, 1], (n, c, h', w') with h' = min(8, h/2), and w' alike, but at least 1.
-    """
+def lowpass(images: Tensor) -> Tensor:
+    """Means over fields."""
     from torch.nn.functional import adaptive_avg_pool2d
 
     fields = [max(1, min(_FIELDS, side // 2)) for side in images.shape[2:]]

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ...denoisers.levelwise import LevelwiseDenoiser
 from ...evaluation.config import MeasureConfig
-from ...evaluation.context import Subject
+from ...evaluation.context import EvaluationContext
 from ...evaluation.evaluators import take_gap
 from ...evaluation.model_tasks import run_of, tags_of
 from ...evaluation.records import of_estimate
@@ -46,17 +46,8 @@ from .jacobians import (
 _DENSE_NOISES, _NOISES = 8, 4
 
 
-def stitched(plan: Plan, models: Sequence[Task], work: Work) -> Task:
-    """The task that works on networks of one noise level each.
-
-    Args:
-        plan: the study's.
-        models: the tasks that train them.
-        work: `measure_levels` or `follow_levels`.
-
-    Returns:
-        The task; equal for equal arguments.
-    """
+def per_level_task(plan: Plan, models: Sequence[Task], work: Work) -> Task:
+    """The task that works on networks of one noise level each."""
     products = _DENSE_NOISES * plan.dim if is_dense(plan.dim) else _NOISES * 2 * ITERATIONS * SPARSE_VECTORS
     calls = 2 * products if work is follow_levels else 3 * plan.count
     return plan.on_model(work, *models, calls=calls * len(models))
@@ -69,8 +60,8 @@ def measure_levels(context: TaskContext) -> Iterator[Record]:
     Yields:
         The records of the measure `gap`.
     """
-    subject, tags = _subject_of(context)
-    for record in take_gap(subject):
+    evaluation, tags = _subject_of(context)
+    for record in take_gap(evaluation):
         yield {**tags, **record}
 
 
@@ -82,18 +73,18 @@ def follow_levels(context: TaskContext) -> Iterator[Record]:
         `jacobian_overlap` of the `k` leading left singular vectors with as many principal components at each `sigma`, for
         the network and, at the same inputs, the Gaussian as control.
     """
-    subject, tags = _subject_of(context)
-    dense, shape, seed = is_dense(subject.dim), subject.images.shape, subject.config.seed
+    evaluation, tags = _subject_of(context)
+    dense, shape, seed = is_dense(evaluation.dim), evaluation.images.shape, evaluation.config.seed
     latents = draw_noise(seed, torch.arange(_DENSE_NOISES if dense else _NOISES), shape, stream="latents")
     steps: list[Step] = []
-    sample(subject.network, latents, sigmas=subject.sigmas, solver="euler", callback=steps.append)
-    components = subject.moments.eigvecs
-    cuts = [k for k in separated_cuts(subject.moments) if dense or k <= SPARSE_VECTORS]
+    sample(evaluation.network, latents, sigmas=evaluation.sigmas, solver="euler", callback=steps.append)
+    components = evaluation.moments.eigvecs
+    cuts = [k for k in separated_cuts(evaluation.moments) if dense or k <= SPARSE_VECTORS]
     found: dict[str, list[Tensor]] = {"vectors": [], "correlation": []}
     for done, step in enumerate(steps):
         context.report(done / len(steps))
         for name in ("network", "gaussian"):
-            left = singular_vectors(subject, name, step)
+            left = singular_vectors(evaluation, name, step)
             said = {**tags, "sigma": step.sigma, "on": "noise", "denoiser": name}
             for k, overlaps in overlaps_at(left, components, cuts).items():
                 yield of_estimate("jacobian_overlap", mean_estimate(overlaps), k=k, **said)
@@ -105,13 +96,13 @@ def follow_levels(context: TaskContext) -> Iterator[Record]:
         sigmas=torch.tensor([step.sigma for step in steps]),
         network=outputs,
         path=outputs[0].clone(),
-        mean=quantize(subject.moments.mean.reshape(1, *shape)).cpu(),
+        mean=quantize(evaluation.moments.mean.reshape(1, *shape)).cpu(),
         components=as_pictures(components[:, :PICTURED], shape),
         **{name: torch.stack(parts) for name, parts in found.items()},
     )
 
 
-def _subject_of(context: TaskContext) -> tuple[Subject, Record]:
+def _subject_of(context: TaskContext) -> tuple[EvaluationContext, Record]:
     """The stitched networks with their images and references, and the tags of their records."""
     runs = sorted((run_of(result) for result in context.inputs), key=lambda run: -(run.config.sigma or 0.0))
     device = best_device(cpu=context.options.get("cpu", False))
@@ -119,4 +110,4 @@ def _subject_of(context: TaskContext) -> tuple[Subject, Record]:
     network = LevelwiseDenoiser([load_trained(run, device=device) for run in runs], sigmas)
     images = load_run_images(runs[0], data=context.options.get("data"))
     config = MeasureConfig(run=str(runs[0].path), sigmas=sigmas, count=context.options["count"])
-    return Subject(network, runs[0].config, images, config, context.folder), tags_of(runs[0])
+    return EvaluationContext(network, runs[0].config, images, config, context.folder), tags_of(runs[0])

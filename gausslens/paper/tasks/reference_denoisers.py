@@ -12,8 +12,8 @@ from typing import Any
 
 from torch import nn
 
-from ...evaluation.context import Subject
-from ...evaluation.model_tasks import subject_of
+from ...evaluation.context import EvaluationContext
+from ...evaluation.model_tasks import evaluation_of
 from ...experiments.task import Record, Task, TaskContext, Work
 from ..plan import Plan
 
@@ -24,7 +24,7 @@ LABELS = {"network": "network", "multidelta": "multi-delta", "gaussian": "Gaussi
 """What figures call them."""
 
 
-def on_counterparts(
+def task_on_references(
     plan: Plan,
     work: Work,
     model: Task,
@@ -33,38 +33,20 @@ def on_counterparts(
     kimg: float | None = None,
     **options: Any,
 ) -> Task:
-    """A task that works on a model and its counterparts.
-
-    Args:
-        plan: the study's.
-        work: its function, which calls `counterparts_of`.
-        model: the task that trains the model.
-        denoisers: which of `COUNTERPARTS`. With "linear", the task also needs the measures of the model, which distil it and
-            leave the map beside the model.
-        kimg: which snapshot; None is the last.
-        options: what else `Plan.on_model` takes.
-
-    Returns:
-        The task.
-    """
+    """A task that works on a model and its counterparts."""
     measured = (plan.measured(model, "linear_gap", kimg=kimg),) if "linear" in denoisers else ()
     return plan.on_model(work, model, *measured, kimg=kimg, denoisers=tuple(denoisers), **options)
 
 
-def counterparts_of(context: TaskContext) -> tuple[Subject, Record, dict[str, nn.Module]]:
-    """What a task made by `on_counterparts` works on.
-
-    Args:
-        context: the task's.
-
-    Returns:
-        The subject, the tags of its records, and the denoisers by name.
-    """
-    subject, tags = subject_of(context)
+def references_of(context: TaskContext) -> tuple[EvaluationContext, Record, dict[str, nn.Module]]:
+    """What a task made by `task_on_references` works on."""
+    evaluation, tags = evaluation_of(context)
     names = context.options["denoisers"]
     found = {
-        name: subject.network if name == "network" else subject.controls[name] for name in names if name != "linear"
+        name: evaluation.network if name == "network" else evaluation.controls[name]
+        for name in names
+        if name != "linear"
     }
-    if "linear" in names and subject.calls is not None:
-        found["linear"] = subject.linear("network", subject.inputs[0])
-    return subject, tags, found
+    if "linear" in names and evaluation.calls is not None:
+        found["linear"] = evaluation.linear("network", evaluation.inputs[0])
+    return evaluation, tags, found

@@ -23,21 +23,13 @@ from ...images import as_tensor
 from ...measures.agreement import agreement
 from ..plan import Plan
 from .agreement import in_common
-from .dataset_stats import LOADING, loaded
+from .dataset_stats import LOADING, load_split_images
 
 _OWN = ("gaussian", "multidelta")
 
 
-def stationary_compared(plan: Plan, both: Sequence[Task]) -> Task:
-    """The task that compares two models' samples with those of the stationary Gaussians of their training images.
-
-    Args:
-        plan: the study's.
-        both: two tasks of `sample_model`, of models of the plan.
-
-    Returns:
-        The task; equal for equal arguments.
-    """
+def stationary_task(plan: Plan, both: Sequence[Task]) -> Task:
+    """The task that compares two models' samples with those of the stationary Gaussians of their training images."""
     splits = [task.needs[0].options["config"]["split"] for task in both]
     told = {name: plan.training.get(name) for name in LOADING}
     return plan.on_model(compare_with_stationary, *both, splits=splits, **told)
@@ -45,7 +37,7 @@ def stationary_compared(plan: Plan, both: Sequence[Task]) -> Task:
 
 @task("compare_with_stationary", version=2)
 def compare_with_stationary(context: TaskContext) -> Iterator[Record]:
-    """Compare samples noise by noise. Options: `splits`, the training set of either model, and those of `loaded`.
+    """Compare samples noise by noise. Options: `splits`, the training set of either model, and those of `load_split_images`.
 
     Yields:
         agreement_rmse, agreement_nmse, agreement_correlation and agreement_ssim: with `noise` same of the `denoiser`
@@ -54,7 +46,7 @@ def compare_with_stationary(context: TaskContext) -> Iterator[Record]:
         the Gaussian of all that could have been trained on.
     """
     device = best_device(cpu=context.options.get("cpu", False))
-    pixels, splits = loaded(context)
+    pixels, splits = load_split_images(context)
     network = torch.as_tensor(context.inputs[0].arrays["network"])
 
     def chosen(split: str) -> "torch.Tensor":

@@ -20,17 +20,8 @@ CURVE = "curve"
 """The role of records at other sizes than the one that is judged."""
 
 
-def gaussians_compared(plan: Plan, seed: int, sizes: Sequence[int]) -> Task:
-    """The task that compares the Gaussians of random subsets with that of all images; it needs no model.
-
-    Args:
-        plan: the study's.
-        seed: of the subsets, which are nested.
-        sizes: numbers of images in them, the one that is judged among them.
-
-    Returns:
-        The task; equal for equal arguments.
-    """
+def subset_gaussians_task(plan: Plan, seed: int, sizes: Sequence[int]) -> Task:
+    """The task that compares the Gaussians of random subsets with that of all images; it needs no model."""
     told = {"sizes": tuple(sizes), "judged": plan.subset, "samples": plan.samples}
     return on_images(plan, compare_gaussians, {"seed": seed, **told})
 

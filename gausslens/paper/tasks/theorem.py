@@ -77,16 +77,7 @@ def check_theorem(context: TaskContext) -> Iterator[Record]:
 
 
 def residuals(images: Tensor, sigma: float) -> dict[str, float]:
-    """How far the minimum of the denoising loss, and where gradient descent ends, are from the Wiener filter.
-
-    Args:
-        images: the law of x0, each with equal weight, (n, c, h, w), float64.
-        sigma: the noise level, above 0.
-
-    Returns:
-        √(E‖D(x) − D_G(x)‖²/E‖D_G(x)‖²) over noisy images x, which weighs W and b as they act, for "optimum" and for
-        "gradient descent"; without those that float64, or a few seconds, do not suffice for.
-    """
+    """How far the minimum of the denoising loss, and where gradient descent ends, are from the Wiener filter."""
     rows = images.flatten(1)
     dim = rows.shape[1]
     extended = torch.cat([rows, rows.new_ones(len(rows), 1)], dim=1)

@@ -28,13 +28,13 @@ from ...report import ImageGrid
 from ...sampling import sample
 from ..plan import Plan
 from ..study import Findings
-from .reference_denoisers import COUNTERPARTS, counterparts_of, on_counterparts
+from .reference_denoisers import COUNTERPARTS, references_of, task_on_references
 
 _NOISES = 10
 _LEVELS = 10
 
 
-def followed(
+def trajectory_task(
     plan: Plan,
     model: Task,
     *,
@@ -42,19 +42,8 @@ def followed(
     kimg: float | None = None,
     noises: int = _NOISES,
 ) -> Task:
-    """The task that follows a model and its counterparts.
-
-    Args:
-        plan: the study's.
-        model: the task that trains the model.
-        denoisers: which of `COUNTERPARTS`.
-        kimg: which snapshot; None is the last.
-        noises: how many trajectories are kept as images; the plan's count stands behind the numbers.
-
-    Returns:
-        The task; equal for equal arguments.
-    """
-    return on_counterparts(
+    """The task that follows a model and its counterparts."""
+    return task_on_references(
         *(plan, follow_trajectories, model),
         denoisers=denoisers,
         kimg=kimg,
@@ -70,7 +59,7 @@ def follow_trajectories(context: TaskContext) -> Iterator[Record]:
     Yields:
         `trajectory_correlation` and `trajectory_rmse` of the network's D(x_t; σ_t) and each counterpart's, at each `sigma`.
     """
-    subject, tags, denoisers = counterparts_of(context)
+    subject, tags, denoisers = references_of(context)
     kept, seed = context.options["noises"], subject.config.seed
     latents = draw_noise(seed, torch.arange(max(kept, subject.config.count)), subject.images.shape, stream="latents")
     paths = {}
@@ -91,17 +80,7 @@ def follow_trajectories(context: TaskContext) -> Iterator[Record]:
 
 
 def follow(denoiser: Denoiser, latents: Tensor, sigmas: Tensor, *, device: Any = None) -> Tensor:
-    """D(x_t; σ_t) at every level of an Euler path, x_{t+1} = x_t + (σ_{t+1} − σ_t)(x_t − D(x_t; σ_t))/σ_t.
-
-    Args:
-        denoiser: the denoiser.
-        latents: standard normal noise, (n, c, h, w).
-        sigmas: the noise levels, descending, (s,).
-        device: where to work; None is where the denoiser is.
-
-    Returns:
-        The denoised images, float32 (n, s, c, h, w), on the CPU; the last are the samples.
-    """
+    """D(x_t; σ_t) at every level of an Euler path, x_{t+1} = x_t + (σ_{t+1} − σ_t)(x_t − D(x_t; σ_t))/σ_t."""
     seen: list[torch.Tensor] = []
     sample(
         *(denoiser, latents),
@@ -117,17 +96,7 @@ def follow(denoiser: Denoiser, latents: Tensor, sigmas: Tensor, *, device: Any =
 def trajectory_grid(
     findings: Findings, rows: Sequence[tuple[str, str, str]], *, noises: Sequence[int] = (0,), **words: Any
 ) -> ImageGrid | None:
-    """Trajectories as rows of images, a column for each noise level.
-
-    Args:
-        findings: of the study.
-        rows: label, key of the part made by `followed`, and name of the denoiser.
-        noises: which noises; the rows are repeated for each.
-        words: title, caption and the like of an `ImageGrid`.
-
-    Returns:
-        The grid of those rows that are finished; None if none is.
-    """
+    """Trajectories as rows of images, a column for each noise level."""
     found = [(label, key, findings.array(key, name)) for label, key, name in rows]
     there = [(label, key, paths) for label, key, paths in found if paths is not None]
     if not there:
