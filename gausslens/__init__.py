@@ -7,6 +7,8 @@ them, compares them, integrates them and judges them. Names are imported on firs
 from importlib import import_module
 from typing import Any
 
+from . import _moved as _moved
+
 __version__ = "0.1.0"
 
 _HOME = {
