@@ -64,7 +64,9 @@ def test_links_lead_somewhere(page):
         path, _, anchor = target.partition("#")
         if "://" in target:
             continue
-        file = (page.parent / path) if path else page
+        file = (page.parent / path).resolve() if path else page
+        if RESULTS in (file, *file.parents) and not RESULTS.exists():  # a source distribution has no results
+            continue
         anchors = (
             [_anchor(heading) for heading in re.findall(r"(?m)^#+ (.*)$", file.read_text(encoding="utf-8"))]
             if anchor and file.is_file()
@@ -75,6 +77,7 @@ def test_links_lead_somewhere(page):
     assert missing == []
 
 
+@pytest.mark.skipif(not RESULTS.exists(), reason="a source distribution has no results")
 def test_the_table_of_claims_is_that_of_the_verdicts(publish):
     table = REPRODUCE[REPRODUCE.index(publish.BEGIN) + len(publish.BEGIN) : REPRODUCE.index(publish.END)]
     assert table.strip().splitlines() == [line for line in publish.verdicts() if line]
