@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 from .errors import ConfigError
-from .store.identity import identity_of, semantic_fields
+from .identity import identity_of, semantic_fields
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ import gausslens
 PACKAGE = Path(gausslens.__file__).parent
 
 LAYERS = [
-    {"errors", "_typing", "images", "noise", "precision", "progress", "atomic_files", "_kernels"}
+    {"errors", "_typing", "images", "noise", "precision", "progress", "atomic_files", "identity", "_kernels"}
     | {"denoisers", "sampling", "generation", "measures", "nn"},
     {"config", "store", "data", "zoo", "report"},
     {"experiments", "monitor", "training", "evaluation"},

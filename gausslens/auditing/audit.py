@@ -23,11 +23,11 @@ from ..atomic_files import load_tensors, save_tensors
 from ..errors import ConfigError, DataError
 from ..evaluation.references import RunImages
 from ..generation import BATCH, best_device
+from ..identity import identity_of, semantic_fields
 from ..images import check_labels, gather
 from ..nn.acceleration import limit_threads
 from ..noise import as_sigmas
 from ..store.artifact import Artifact, Record
-from ..store.identity import identity_of, semantic_fields
 from ..store.run import Run
 from ..store.steps import Steps
 from ..zoo.loading import load_model

@@ -13,9 +13,9 @@ import torch
 
 from ..errors import ConfigError
 from ..generation import best_device
+from ..identity import identity_of, semantic_fields
 from ..nn.acceleration import limit_threads
 from ..progress import track
-from ..store.identity import identity_of, semantic_fields
 from ..store.run import Run, load_trained
 from ..store.steps import Steps
 from .config import MEASURES, MeasureConfig

@@ -25,9 +25,9 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from ..atomic_files import load_tensors, save_tensors
 from ..errors import CheckpointError
 from ..generation import best_device
+from ..identity import identity_of
 from ..store.artifact import Artifact
 from ..store.artifact import Record as Record
-from ..store.identity import identity_of
 from ..store.provenance import describe_machine
 from .keys import KEYS_OF_0_1
 

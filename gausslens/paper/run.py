@@ -17,9 +17,9 @@ from ..experiments.executors import default_workers
 from ..experiments.graph import Outcome, Progress, in_order, run_tasks
 from ..experiments.task import Task, TaskStore
 from ..generation import best_device
+from ..identity import identity_of, semantic_fields
 from ..report import Images, save_report
 from ..store.artifact import Record
-from ..store.identity import identity_of, semantic_fields
 from ..store.run import Run
 from .claims import Verdict, judge
 from .config import STUDIES, StudyConfig

@@ -20,6 +20,7 @@ from ..experiments.executors import default_workers
 from ..experiments.graph import Outcome, Progress, run_tasks
 from ..experiments.task import Task, TaskStore
 from ..generation import best_device
+from ..identity import identity_of
 from ..measures.memorization import MEMORIZED
 from ..measures.transition import Count, fit_transition
 from ..paper.plan import Plan
@@ -27,7 +28,6 @@ from ..paper.run import identity, plan_study
 from ..paper.studies.onset import find_onset
 from ..report import Images, save_report
 from ..store.artifact import Record
-from ..store.identity import identity_of
 from ..store.invocation import typed_command, typed_options
 from ..store.run import Run
 from .config import HowManyConfig
