@@ -23,11 +23,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from mixture import MixtureDenoiser
 
 from gausslens import GaussianDenoiser, Moments, MultiDeltaDenoiser, distill, karras_sigmas, load_denoiser
 from gausslens.acceleration import hastened
 from gausslens.denoisers.adam import published_learning_rate
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "validation"))
+from mixture import MixtureDenoiser
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 ON_GPU = DEVICE.type == "cuda"

@@ -6,7 +6,6 @@ its seed and its own name. What the audit must say of it is read from laws_truth
 
 import io
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -22,8 +21,6 @@ import gausslens as gl
 from gausslens.data import load_images
 from gausslens.images import as_tensor, dequantize, quantize
 from gausslens.noise import draw_order, generator
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 from laws import Deltas, Gaussians, Law, LocalMachine, PartialMemory, Product
 
