@@ -25,10 +25,10 @@ from pathlib import Path
 import torch
 
 from gausslens import Preconditioned, TrainConfig, train
-from gausslens.acceleration import FastDenoiser
+from gausslens.auditing.audit import REPORT, audit_model
 from gausslens.auditing.config import AuditConfig
-from gausslens.auditing.pages import make_page
-from gausslens.auditing.running import REPORT, audit_model
+from gausslens.auditing.page import make_page
+from gausslens.nn.acceleration import FastDenoiser
 from gausslens.report import save_report
 
 RATE = 50

@@ -21,7 +21,7 @@ import torch._inductor.config as settings
 import torch.nn.functional as F
 from torch._inductor import ir, metrics
 
-from gausslens.acceleration import WRITTEN_ABOVE
+from gausslens.nn.acceleration import WRITTEN_ABOVE
 from gausslens.nn.normalization import GroupNorm
 
 SHAPES = ((8, 128, 64, 64), (8, 256, 32, 32))

@@ -25,8 +25,8 @@ import numpy as np
 import torch
 
 from gausslens import GaussianDenoiser, Moments, MultiDeltaDenoiser, distill, karras_sigmas, load_denoiser
-from gausslens.acceleration import hastened
 from gausslens.denoisers.adam import published_learning_rate
+from gausslens.nn.acceleration import for_inference
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "validation"))
 from mixture import MixtureDenoiser
@@ -186,7 +186,7 @@ def distillation(args):
         train, test = (_shrink(images) for images in (train, test[:2000]))
     fitted, held_out = dequantized(train[:20000].to(DEVICE)), dequantized(train[20000:].to(DEVICE))
     if args.model:
-        teacher = hastened(load_denoiser(args.model).to(DEVICE), DEVICE)
+        teacher = for_inference(load_denoiser(args.model).to(DEVICE), DEVICE)
     else:
         teacher = MixtureDenoiser(fitted, rank=32 if ON_GPU else 16).to(DEVICE)
     images = dequantized(test.to(DEVICE))

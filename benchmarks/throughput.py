@@ -20,9 +20,9 @@ import numpy as np
 import torch
 
 from gausslens import Preconditioned, TrainConfig, sample, train
-from gausslens.acceleration import FastDenoiser
 from gausslens.nn import build_network
-from gausslens.training.updates import WeightUpdate
+from gausslens.nn.acceleration import FastDenoiser
+from gausslens.training.update import WeightUpdate
 
 BATCH = {64: 256, 32: 512}
 DEVICE = torch.device("cuda")

@@ -8,12 +8,12 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+from gausslens.paper.claims.evidence import Evidence, Number, mean, slope
+from gausslens.paper.claims.inference import Combined, combine
+from gausslens.paper.figures import line
+from gausslens.paper.plan import Plan
+from gausslens.paper.tasks.explained_variance import QUANTITY as EXPLAINED
 from gausslens.report import Series
-from gausslens.studies.claims.evidence import Evidence, Number, mean, slope
-from gausslens.studies.claims.inference import Combined, combine
-from gausslens.studies.drawing import line
-from gausslens.studies.explaining import QUANTITY as EXPLAINED
-from gausslens.studies.plans import Plan
 
 # σ, and the variance of public CIFAR-10 models that the Gaussian and the multi-delta denoiser explain there.
 PUBLISHED_EV = (

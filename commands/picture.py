@@ -13,8 +13,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from gausslens import Run
-from gausslens.studies.drawing import line, lines
-from gausslens.studies.running import findings_of
+from gausslens.paper.figures import line, lines
+from gausslens.paper.run import findings_of
 
 COLUMNS = 10
 SHOWN = (10, 48, 1438)

@@ -2,7 +2,7 @@
 
     python commands/publish.py runs/study-cifar10-00b65abe [--verdicts-only]
 
-RUN is the folder of a study beside its cells. It adds to what results/ has already, so the cells of earlier sessions need
+RUN is the folder of a study beside its tasks. It adds to what results/ has already, so the tasks of earlier sessions need
 not be at hand: results/cifar10 is itself a folder of runs, without weights and with the few images that figures show;
 `gausslens report` makes a page of it. Every number in the tables is computed here from records; the paper's numbers beside
 them are of arXiv:2410.24060 and its published notebooks. Other text of docs/reproduce.md stays as it is. Of a study that
@@ -17,21 +17,21 @@ from pathlib import Path
 from explained_variance import explained, led_to
 from sizes import by_size
 
-from gausslens.report.drawings import drawing
+from gausslens.paper.claims import judge
+from gausslens.paper.claims.evidence import Evidence
+from gausslens.paper.claims.findings import Control, Statistic
+from gausslens.paper.claims.verdict import Verdict
+from gausslens.paper.config import STUDIES
+from gausslens.paper.copy_finished import SHOWN, copy_arrays, copy_finished, is_copy, shorter
+from gausslens.paper.plan import Plan
+from gausslens.paper.registry import find_study
+from gausslens.paper.run import collect, findings_of, tasks_of
+from gausslens.paper.studies.critical_points import closest, format_time, images_needed, memorizing_from
+from gausslens.paper.study import Findings
+from gausslens.report.drawings import draw_svg
 from gausslens.report.figures import NoiseSlider
 from gausslens.report.rendering import anchor
-from gausslens.runs import Record, Run
-from gausslens.studies.catalogue import find_study
-from gausslens.studies.claims import judge
-from gausslens.studies.claims.evidence import Evidence
-from gausslens.studies.claims.findings import Control, Statistic
-from gausslens.studies.claims.verdicts import Verdict
-from gausslens.studies.config import STUDIES
-from gausslens.studies.copying import SHOWN, copy_arrays, copy_finished, is_copy, shorter
-from gausslens.studies.plans import Plan
-from gausslens.studies.running import cells_of, collect, findings_of
-from gausslens.studies.study import Findings
-from gausslens.studies.turning_points import closest, images_needed, memorizing_from, timed
+from gausslens.store.run import Record, Run
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "reproduce.md"
@@ -50,15 +50,15 @@ def main() -> None:
     )
     args = parser.parse_args()
     run = Run.open(args.run)
-    plan, cells = Plan.from_json(run.settings), args.run.parent / "cells"
+    plan, tasks = Plan.from_json(run.settings), args.run.parent / "cells"
     folder = RESULTS / plan.name
     if not args.verdicts_only:
         # Whatever is told follows from what is published, with all studies that were asked for, here or elsewhere.
         copy_finished(args.run.parent, folder, names={args.run.name})
         run = Run.open(folder / args.run.name)
         plan = Plan.from_json(run.settings)
-        copy_finished(args.run.parent, folder, names={cell.name for cell in cells_of(plan)})
-        keep_shown(findings_of(run, cells), cells, folder / "cells")
+        copy_finished(args.run.parent, folder, names={task.name for task in tasks_of(plan)})
+        keep_shown(findings_of(run, tasks), tasks, folder / "cells")
     records = collect([run])
     judged = judge(records)
     save_verdicts(judged, folder / "verdicts.jsonl")
@@ -111,7 +111,7 @@ def draw(found: list[Findings], folder: Path) -> list[Record]:
     for findings in found:
         for figure in find_study(findings.study).draw(findings):
             # What is moved by hand is for the page alone.
-            picture = None if isinstance(figure, NoiseSlider) else drawing(figure)
+            picture = None if isinstance(figure, NoiseSlider) else draw_svg(figure)
             if picture is not None:
                 name = f"{findings.study}-{anchor(figure.title)}.svg"
                 told = {"study": findings.study, "title": figure.title, "file": name}
@@ -121,9 +121,9 @@ def draw(found: list[Findings], folder: Path) -> list[Record]:
     return listed
 
 
-def keep_shown(found: list[Findings], cells: Path, published: Path) -> None:
+def keep_shown(found: list[Findings], tasks: Path, published: Path) -> None:
     """Publish what figures are drawn of beside records, such as a few samples of a model, if it is of the same training."""
-    if cells.resolve() == published.resolve():
+    if tasks.resolve() == published.resolve():
         return
     shown: dict[str, set[str]] = {}
     for findings in found:
@@ -131,8 +131,8 @@ def keep_shown(found: list[Findings], cells: Path, published: Path) -> None:
         for name, arrays in findings.seen.items():
             shown.setdefault(name, set()).update(arrays)
     for name, arrays in shown.items():
-        if is_copy(published / name, cells / name):
-            copy_arrays(cells / name, published / name, arrays, images=SHOWN)
+        if is_copy(published / name, tasks / name):
+            copy_arrays(tasks / name, published / name, arrays, images=SHOWN)
 
 
 def claims(plan: Plan, judged: list[Verdict], drawn: list[Record]) -> Iterator[str]:
@@ -296,10 +296,10 @@ def located(plan: Plan, evidence: Evidence) -> Iterator[str]:
         yield f"| {what} | {needed.value:,.0f} [{ends}] | {seeds} |"
     if turning is not None:
         what = f"τ*: thousand images after which N = {plan.few:,} is closest to its Gaussian"
-        yield f"| {what} | {timed(turning.value, turning.low, turning.high)} | {len(turning.at)} |"
+        yield f"| {what} | {format_time(turning.value, turning.low, turning.high)} | {len(turning.at)} |"
     if onset is not None and onset.starts is not None:
         what = "thousand images after which 5 % of its samples are copies"
-        yield f"| {what} | {timed(onset.starts, onset.low, onset.high)} | {onset.memorizing} of {onset.seeds} |"
+        yield f"| {what} | {format_time(onset.starts, onset.low, onset.high)} | {onset.memorizing} of {onset.seeds} |"
     yield ""
 
 

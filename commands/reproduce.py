@@ -23,12 +23,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gausslens.studies.cells import Cell
-from gausslens.studies.config import StudyConfig
-from gausslens.studies.copying import SHOWN, copy_finished
-from gausslens.studies.engine import run_cells
-from gausslens.studies.plans import Plan
-from gausslens.studies.running import cells_of, open_study, plan_study
+from gausslens.experiments.graph import run_tasks
+from gausslens.experiments.task import Task
+from gausslens.paper.config import StudyConfig
+from gausslens.paper.copy_finished import SHOWN, copy_finished
+from gausslens.paper.plan import Plan
+from gausslens.paper.run import open_study, plan_study, tasks_of
 
 GRIDS: dict[str, dict[str, Any]] = {
     "cifar10": {
@@ -86,7 +86,7 @@ def main() -> None:
     if args.print:
         print(config.words)
     elif args.pack:
-        names = {cell.name for cell in cells_of(plan_study(config))}
+        names = {task.name for task in tasks_of(plan_study(config))}
         pack(
             args.out,
             RESULTS / args.grid,
@@ -100,7 +100,7 @@ def main() -> None:
 
 
 def work(config: StudyConfig, args: argparse.Namespace) -> None:
-    """Do the cells of one seed after the other until the time is over."""
+    """Do the tasks of one seed after the other until the time is over."""
     start = time.monotonic()
     copy_finished(RESULTS / args.grid, args.out)
     if args.commit:
@@ -108,49 +108,49 @@ def work(config: StudyConfig, args: argparse.Namespace) -> None:
     plan = plan_study(config)
     open_study(plan, args.out)
 
-    def told(cell: Cell) -> None:
-        seconds = json.loads((args.out / "cells" / cell.name / "done.json").read_text())["seconds"]
-        config = (cell.needs[0] if cell.needs else cell).options.get("config", {})
+    def told(task: Task) -> None:
+        seconds = json.loads((args.out / "cells" / task.name / "done.json").read_text())["seconds"]
+        config = (task.needs[0] if task.needs else task).options.get("config", {})
         of = " ".join(str(config[name]) for name in ("network", "width", "split", "seed") if name in config)
-        print(f"{time.monotonic() - start:6.0f} s  {cell.name} {of}: {seconds:.1f} s", flush=True)
+        print(f"{time.monotonic() - start:6.0f} s  {task.name} {of}: {seconds:.1f} s", flush=True)
 
-    def failed(cell: Cell, error: Exception) -> None:
-        print(f"{time.monotonic() - start:6.0f} s  failed: {cell.name}: {error!r}", flush=True)
+    def failed(task: Task, error: Exception) -> None:
+        print(f"{time.monotonic() - start:6.0f} s  failed: {task.name}: {error!r}", flush=True)
 
     plan = replace(plan, studies=config.only or plan.studies)
     seeds = [int(seed) for seed in args.seeds.split(",")] if args.seeds else range(config.seeds)
-    cells = [cell for seed in seeds for cell in cells_of_seed(plan, seed)]
+    tasks = [task for seed in seeds for task in tasks_of_seed(plan, seed)]
     for field, words in (("split", args.splits), ("network", args.networks), ("width", args.widths)):
         if words:
-            known, wanted = set().union(*(of_models(cell, field) for cell in cells)), set(words.split(","))
+            known, wanted = set().union(*(of_models(task, field) for task in tasks)), set(words.split(","))
             if wanted - known:
                 sys.exit(
                     f"no {field} {', '.join(sorted(wanted - known))} in this work; there are {', '.join(sorted(known))}"
                 )
-            cells = [cell for cell in cells if of_models(cell, field) <= wanted]
+            tasks = [task for task in tasks if of_models(task, field) <= wanted]
     left = None if args.minutes is None else 60 * args.minutes
-    outcome = run_cells(cells, args.out / "cells", workers=args.workers, budget=left, finished=told, failed=failed)
-    print(f"{len(outcome.left_out)} cells left, {len(outcome.skipped)} skipped", flush=True)
+    outcome = run_tasks(tasks, args.out / "cells", workers=args.workers, budget=left, finished=told, failed=failed)
+    print(f"{len(outcome.left_out)} tasks left, {len(outcome.skipped)} skipped", flush=True)
     if outcome.failed:
         sys.exit(1)
 
 
-def cells_of_seed(plan: Plan, seed: int) -> list[Cell]:
+def tasks_of_seed(plan: Plan, seed: int) -> list[Task]:
     """What a plan of one seed more adds to one of the seeds below it; of the first seed, all. Pictures are of one seed."""
     fewer, more = (replace(plan, seeds=n, sweep_seeds=n, shown=min(plan.shown, n - 1)) for n in (seed, seed + 1))
-    known = {cell.identity for cell in cells_of(fewer)} if seed else set()
-    planned = {cell.identity for cell in cells_of(replace(plan, seeds=max(plan.seeds, seed + 1)))}
-    return [cell for cell in cells_of(more) if cell.identity in planned - known]
+    known = {task.identity for task in tasks_of(fewer)} if seed else set()
+    planned = {task.identity for task in tasks_of(replace(plan, seeds=max(plan.seeds, seed + 1)))}
+    return [task for task in tasks_of(more) if task.identity in planned - known]
 
 
-def of_models(cell: Cell, field: str) -> set[str]:
-    """A field of the configs of all models that a cell is or needs, as it is typed; linear ones have no width."""
-    own = {str(cell.options["config"].get(field))} if "config" in cell.options else set()
-    return own.union(*(of_models(needed, field) for needed in cell.needs))
+def of_models(task: Task, field: str) -> set[str]:
+    """A field of the configs of all models that a task is or needs, as it is typed; linear ones have no width."""
+    own = {str(task.options["config"].get(field))} if "config" in task.options else set()
+    return own.union(*(of_models(needed, field) for needed in task.needs))
 
 
 def pack(folder: Path, published: Path, target: Path, names: Collection[str], images: int = SHOWN) -> None:
-    """Write a tar of what is finished of these cells and studies and not published yet: no weights, and few images."""
+    """Write a tar of what is finished of these tasks and studies and not published yet: no weights, and few images."""
     with tempfile.TemporaryDirectory() as name:
         parcel = Path(name)
         copy_finished(published, parcel)

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from gausslens.studies.claims.evidence import Evidence, least
-from gausslens.studies.claims.findings import control
-from gausslens.studies.plans import Plan
+from gausslens.paper.claims.evidence import Evidence, least
+from gausslens.paper.claims.findings import control
+from gausslens.paper.plan import Plan
 
 
 def by_size(plan: Plan, evidence: Evidence) -> Iterator[str]:

@@ -7,6 +7,8 @@ them, compares them, integrates them and judges them. Names are imported on firs
 from importlib import import_module
 from typing import Any
 
+from . import _moved as _moved
+
 __version__ = "0.1.0"
 
 _HOME = {
@@ -14,30 +16,30 @@ _HOME = {
     "Moments": "denoisers.moments",
     "GaussianDenoiser": "denoisers.gaussian",
     "MultiDeltaDenoiser": "denoisers.multidelta",
-    "PerClassDenoiser": "denoisers.conditional",
+    "PerClassDenoiser": "denoisers.per_class",
     "distill": "denoisers.distillation",
     "LinearDenoiser": "denoisers.linear",
     "Denoiser": "denoisers.protocol",
-    "linearity": "measures.superposition",
-    "gap": "measures.gaps",
-    "identity_gap": "measures.gaps",
-    "Curve": "measures.curves",
+    "linearity": "measures.linearity",
+    "gap": "measures.gap",
+    "identity_gap": "measures.gap",
+    "Curve": "measures.curve",
     "Estimate": "measures.intervals",
-    "alignment": "measures.spectrum",
-    "memorization": "measures.copying",
-    "agreement": "measures.similarity",
+    "alignment": "measures.alignment",
+    "memorization": "measures.memorization",
+    "agreement": "measures.agreement",
     "jacobian_spectrum": "measures.jacobian",
     "Preconditioned": "denoisers.preconditioned",
     "TrainConfig": "config",
-    "train": "training.running",
-    "Run": "runs",
+    "train": "training.train",
+    "Run": "store.run",
     "load_denoiser": "zoo.loading",
     "from_eps": "zoo.predictions",
     "from_v": "zoo.predictions",
     "from_x0": "zoo.predictions",
     "from_flow": "zoo.predictions",
-    "audit": "auditing.running",
-    "GeneralizationMonitor": "monitoring",
+    "audit": "auditing.audit",
+    "GeneralizationMonitor": "monitor.monitor",
     "sample": "sampling",
     "Step": "sampling",
     "GausslensError": "errors",

@@ -1,5 +1,5 @@
 """`python -m gausslens` is the command `gausslens`."""
 
-from .cli import main
+from .cli.main import main
 
 raise SystemExit(main())

@@ -32,7 +32,7 @@ class MissingExtraError(GausslensError, ImportError):
     """An optional package is not installed."""
 
 
-class MemoryShortError(GausslensError, MemoryError):
+class OutOfMemoryError(GausslensError, MemoryError):
     """Memory does not suffice."""
 
 
@@ -48,7 +48,7 @@ def is_short_of_memory(error: BaseException) -> bool:
     )
 
 
-def told(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """What an error of somebody else's code says, in one line that has an end."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:300]}".rstrip(".: ")

@@ -8,7 +8,7 @@ from torch import Tensor
 from .denoisers.protocol import Denoiser
 from .images import quantize
 from .noise import draw_noise
-from .progress import measured
+from .progress import progress_bar
 from .sampling import sample
 
 BATCH = 256
@@ -36,27 +36,10 @@ def generate(
     """Sample images and round them to uint8.
 
     Latent i is draw i of the seed's stream "latents", so neither `count` nor `batch` changes an image, but for rounding.
-
-    Args:
-        denoiser: D(x, sigma), or D(x, sigma, labels).
-        shape: of one image, (c, h, w).
-        count: how many images, at least 1.
-        solver: see `sample`.
-        steps: number of noise levels.
-        seed: of the latents.
-        labels: integers (count,), passed to the denoiser third.
-        batch: at most so many images at a time. All batches have one size, since a compiled network is compiled for one;
-            the few images too many are cut off.
-        device: where to sample; None is where the denoiser is.
-        dtype: in which dtype to call the denoiser; None is its own.
-        progress: show a progress bar.
-
-    Returns:
-        The images, uint8 (count, c, h, w), on the CPU.
     """
     parts = []
     size = math.ceil(count / math.ceil(count / batch))
-    with measured(float(count), unit="images", label="sampling", enabled=progress) as show:
+    with progress_bar(float(count), unit="images", label="sampling", enabled=progress) as show:
         for start in range(0, count, size):
             indices = torch.arange(start, start + size)
             told = None if labels is None else labels[indices % count]

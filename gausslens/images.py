@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ._typing import Images, Int
-from .errors import DataError, told
+from .errors import DataError, one_line
 
 Bounds: TypeAlias = tuple[float, float] | None
 
@@ -89,27 +89,14 @@ def as_tensor(images: Any, name: str = "images") -> Tensor:
             return torch.as_tensor(array)
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"{_LAYOUT}; got {name} of type {type(images).__name__} that is no numeric array: {told(error)}."
+            f"{_LAYOUT}; got {name} of type {type(images).__name__} that is no numeric array: {one_line(error)}."
         ) from None
 
 
 def iterate(
     images: Images, *, batch_size: int = 1024, bounds: Bounds = (-1.0, 1.0), name: str = "images"
 ) -> Iterator[Tensor]:
-    """Batches of a source in order, checked, in the dtype they are stored in (see `dequantize`).
-
-    Args:
-        images: any source (see the module).
-        batch_size: images per batch where the source leaves the choice.
-        bounds: admissible float values, or None.
-        name: what to call the source in errors.
-
-    Yields:
-        Batches (b, *shape); all of one shape.
-
-    Raises:
-        DataError: on an empty source, a wrong shape or dtype, or values that are not finite or out of bounds.
-    """
+    """Batches of a source in order, checked, in the dtype they are stored in (see `dequantize`)."""
     shape: torch.Size | None = None
     for batch in _raw_batches(images, batch_size, bounds, name):
         check_layout(batch, bounds, name)
@@ -157,19 +144,10 @@ def content_hash(images: Tensor) -> str:
     return digest.hexdigest()
 
 
-def of_known_classes(
+def keep_known_classes(
     images: Tensor, labels: Int[Tensor, "m"], known: Int[Tensor, "n"]
 ) -> tuple[Tensor, Int[Tensor, "k"]]:
-    """The images whose class is among those known, with their labels; warns of those that are left out.
-
-    Args:
-        images: held-out images, (m, *shape).
-        labels: theirs.
-        known: labels of the training images. A class without any has no reference to compare a network with.
-
-    Returns:
-        Images and labels that are left.
-    """
+    """The images whose class is among those known, with their labels; warns of those that are left out."""
     kept = torch.isin(labels, known.to(labels.device))
     left_out = int((~kept).sum())
     if left_out:

@@ -10,20 +10,7 @@ T = TypeVar("T")
 
 
 def track(items: Iterable[T], *, total: int | None = None, label: str = "", enabled: bool = False) -> Iterator[T]:
-    """Iterate with a progress bar if `enabled`.
-
-    Args:
-        items: what to iterate over.
-        total: how many items there are, if `items` does not know.
-        label: the text beside the bar.
-        enabled: whether to show the bar.
-
-    Yields:
-        The items.
-
-    Raises:
-        MissingExtraError: if a bar is asked for and tqdm is not installed.
-    """
+    """Iterate with a progress bar if `enabled`."""
     if not enabled:
         yield from items
         return
@@ -31,24 +18,10 @@ def track(items: Iterable[T], *, total: int | None = None, label: str = "", enab
 
 
 @contextmanager
-def measured(
+def progress_bar(
     total: float | int, *, done: float | int = 0, unit: str = "", label: str = "", enabled: bool = False
 ) -> Iterator[Callable[[float, str], None]]:
-    """A progress bar, if `enabled`, for work that is measured rather than counted.
-
-    Args:
-        total: the amount of work.
-        done: how much of it was done before.
-        unit: of the amount.
-        label: the text beside the bar.
-        enabled: whether to show the bar.
-
-    Yields:
-        A function to call with the amount done so far and a few words on how it goes.
-
-    Raises:
-        MissingExtraError: if a bar is asked for and tqdm is not installed.
-    """
+    """A progress bar, if `enabled`, for work that is measured rather than counted."""
     if not enabled:
         yield lambda amount, words: None
         return

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ._typing import Float, Images, Sigmas
-from .denoisers.protocol import Denoiser, call, evaluating, in_batches, placement
+from .denoisers.protocol import Denoiser, call, eval_mode, in_batches, placement
 from .errors import ConfigError, DataError
 from .images import check_labels, gather
 from .noise import as_sigmas, karras_sigmas
@@ -119,7 +119,7 @@ def sample(
 
     x = levels[0] * noise.to(device, torch.float64)
     before = None
-    with evaluating(denoiser):
+    with eval_mode(denoiser):
         for index, (sigma, sigma_next) in enumerate(track(list(pairwise(levels)), label="sampling", enabled=progress)):
             now = Step(index, sigma, x, denoise(x, sigma))
             if callback is not None:

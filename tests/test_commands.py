@@ -14,18 +14,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from gausslens.storage import load_tensors, save_tensors
-from gausslens.studies.catalogue import find_study
-from gausslens.studies.cells import ARRAYS
-from gausslens.studies.claims import judge
-from gausslens.studies.claims.evidence import Evidence
-from gausslens.studies.config import STUDIES, StudyConfig
-from gausslens.studies.copying import SHOWN, copy_finished
-from gausslens.studies.distillation_pictures import SHOWN_SIGMA
-from gausslens.studies.outputs import denoised
-from gausslens.studies.running import cells_of, open_study, plan_study
+from gausslens.atomic_files import load_tensors, save_tensors
+from gausslens.experiments.task import ARRAYS
+from gausslens.paper.claims import judge
+from gausslens.paper.claims.evidence import Evidence
+from gausslens.paper.config import STUDIES, StudyConfig
+from gausslens.paper.copy_finished import SHOWN, copy_finished
+from gausslens.paper.registry import find_study
+from gausslens.paper.run import open_study, plan_study, tasks_of
+from gausslens.paper.studies.distillation_pictures import SHOWN_SIGMA
+from gausslens.paper.tasks.denoised_outputs import denoised_outputs_task
 
-sys.path += [str(Path(__file__).parent / "studies"), str(Path(__file__).parents[1] / "commands")]
+sys.path += [str(Path(__file__).parents[1] / "commands")]
 from explained_variance import led_to
 from sizes import by_size
 from small_studies import findings_in, small_plan
@@ -43,11 +43,11 @@ def _load(name):
 
 
 def _finish(folder, name, value, **told):
-    cell = folder / "cells" / name
-    cell.mkdir(parents=True)
-    (cell / "records.jsonl").write_text(json.dumps({"quantity": "sum", "value": value}) + "\n")
-    (cell / "done.json").write_text(json.dumps({"options": {}, "seconds": 1.0, **told}))
-    (cell / "weights.safetensors").write_bytes(b"large")
+    task = folder / "cells" / name
+    task.mkdir(parents=True)
+    (task / "records.jsonl").write_text(json.dumps({"quantity": "sum", "value": value}) + "\n")
+    (task / "done.json").write_text(json.dumps({"options": {}, "seconds": 1.0, **told}))
+    (task / "weights.safetensors").write_bytes(b"large")
 
 
 def test_a_parcel_holds_what_is_new_and_no_weights(tmp_path):
@@ -79,13 +79,13 @@ def test_a_parcel_holds_as_many_images_as_are_asked_for(images, tmp_path):
 def test_seed_by_seed_everything_is_done_once(shown):
     plan = plan_study(StudyConfig("digits", only=("distillation", "capacity", "strong"), shown=shown))
     plan = replace(plan, sweep_seeds=plan.seeds)
-    by_seed = [{cell.identity for cell in _load("reproduce").cells_of_seed(plan, seed)} for seed in range(3)]
-    assert set().union(*by_seed) == {cell.identity for cell in cells_of(plan)}
+    by_seed = [{task.identity for task in _load("reproduce").tasks_of_seed(plan, seed)} for seed in range(3)]
+    assert set().union(*by_seed) == {task.identity for task in tasks_of(plan)}
     assert sum(map(len, by_seed)) == len(set().union(*by_seed))
-    pictures = denoised(
+    pictures = denoised_outputs_task(
         plan, plan.model(plan.sizes[-1], shown), denoisers=("network", "gaussian"), sigmas=(SHOWN_SIGMA,), pictures=3
     )
-    assert [pictures.identity in cells for cells in by_seed] == [seed == shown for seed in range(3)]
+    assert [pictures.identity in tasks for tasks in by_seed] == [seed == shown for seed in range(3)]
 
 
 @pytest.mark.parametrize("grid", ["cifar10", "celeba64"])
@@ -190,9 +190,9 @@ def test_drawings_are_replaced_and_what_they_show_is_kept(tmp_path):
     runs, results = tmp_path / "runs", tmp_path / "results"
     for part in find_study("size").parts(plan):
         if part.key.startswith("samples of"):
-            _finish(runs, part.cell.name, 1)
+            _finish(runs, part.task.name, 1)
             samples = {name: torch.randint(0, 256, (40, 1, 8, 8), dtype=torch.uint8) for name in SAMPLES}
-            save_tensors(runs / "cells" / part.cell.name / "arrays.safetensors", samples, kind=ARRAYS)
+            save_tensors(runs / "cells" / part.task.name / "arrays.safetensors", samples, kind=ARRAYS)
     copy_finished(runs, results)
     publish.keep_shown([findings_in(plan, "size", runs / "cells")], runs / "cells", results / "cells")
     (results / "figures").mkdir()
@@ -218,20 +218,20 @@ def test_pictures_of_a_model_that_was_trained_again_do_not_replace_those_that_we
     def train(value):
         """As a parcel brings it: without weights."""
         shutil.rmtree(runs, ignore_errors=True)
-        _finish(runs.parent, part.cell.name, value, partial=True)
+        _finish(runs.parent, part.task.name, value, partial=True)
         samples = {name: torch.full((40, 1, 8, 8), value, dtype=torch.uint8) for name in SAMPLES}
-        save_tensors(runs / part.cell.name / "arrays.safetensors", samples, kind=ARRAYS)
+        save_tensors(runs / part.task.name / "arrays.safetensors", samples, kind=ARRAYS)
         copy_finished(runs.parent, results.parent)
         publish.keep_shown([findings_in(plan, "size", runs)], runs, results)
 
     for value in (1, 2):
         train(value)
-    shown, _ = load_tensors(results / part.cell.name / "arrays.safetensors", kind=ARRAYS)
+    shown, _ = load_tensors(results / part.task.name / "arrays.safetensors", kind=ARRAYS)
     assert int(shown["network"].max()) == 1
 
 
 def test_a_machine_that_was_asked_for_less_takes_nothing_from_what_is_published(tmp_path, monkeypatch):
-    """Its cells of the other studies are published as well."""
+    """Its tasks of the other studies are published as well."""
     publish, plan = _load("publish"), small_plan("size", seeds=1)
     runs, results, page = tmp_path / "runs", tmp_path / "results", tmp_path / "reproduce.md"
     page.write_text(
@@ -241,11 +241,11 @@ def test_a_machine_that_was_asked_for_less_takes_nothing_from_what_is_published(
     monkeypatch.setattr(publish, "PAGE", page)
     (results / plan.name).mkdir(parents=True)
     open_study(replace(plan, studies=("size", "time")), results / plan.name)
-    run, cell = open_study(plan, runs), find_study("time").parts(plan)[-1].cell
-    _finish(runs, cell.name, 1)
+    run, task = open_study(plan, runs), find_study("time").parts(plan)[-1].task
+    _finish(runs, task.name, 1)
     monkeypatch.setattr(sys, "argv", ["publish", str(run.path)])
     publish.main()
-    assert (results / plan.name / "cells" / cell.name / "done.json").exists()
+    assert (results / plan.name / "cells" / task.name / "done.json").exists()
     assert "| time" in page.read_text()
 
 
@@ -317,10 +317,10 @@ def test_an_open_verdict_says_why():
     )
 
 
-def test_a_cell_knows_the_networks_and_training_sets_that_it_needs():
+def test_a_task_knows_the_networks_and_training_sets_that_it_needs():
     of_models = _load("reproduce").of_models
     plan = small_plan("networks")
-    pair = next(part.cell for part in find_study("networks").parts(plan) if part.key == "ncsnpp and adm, seed 0")
+    pair = next(part.task for part in find_study("networks").parts(plan) if part.key == "ncsnpp and adm, seed 0")
     assert of_models(pair, "network") == {"ncsnpp", "adm"}
     assert of_models(pair, "width") == {"16"}
     assert len(of_models(pair, "split")) == 2

@@ -13,23 +13,23 @@ CORE = {"torch", "numpy", "safetensors"}
 # Elsewhere than in the core files, or only when asked for.
 EXCUSED = {
     "_typing.py": {"jaxtyping"},
-    "nn/programs.py": {"triton"},
-    "parsing.py": {"tyro"},
+    "_kernels/triton_programs.py": {"triton"},
+    "cli/parsing.py": {"tyro"},
     "progress.py": {"tqdm"},
     "auditing/controls.py": {"scipy"},
     "auditing/membership.py": {"scipy"},
     "auditing/power.py": {"scipy"},
-    "verbs/training.py": {"tyro"},
-    "verbs/studying.py": {"tyro"},
-    "verbs/auditing.py": {"tyro"},
-    "verbs/sufficing.py": {"tyro"},
-    "training/running.py": {"accelerate"},
-    "galleries.py": {"PIL"},
+    "cli/train.py": {"tyro"},
+    "cli/study.py": {"tyro"},
+    "cli/audit.py": {"tyro"},
+    "cli/how_many.py": {"tyro"},
+    "training/train.py": {"accelerate"},
+    "store/image_io.py": {"PIL"},
     "data/decoding.py": {"PIL"},
     "data/pictures.py": {"PIL"},
     "report/pictures.py": {"PIL"},
     "report/rendering.py": {"jinja2", "markupsafe", "plotly"},
-    "studies/executors.py": {"ray"},
+    "experiments/executors.py": {"ray"},
 }
 
 # Importing is allowed from the standard library, the core and what torch itself requires; all else is not installed.
@@ -74,7 +74,7 @@ import torch
 
 import gausslens as gl
 
-applications = ("gausslens.verbs.", "gausslens.auditing.")  # the command line needs tyro, and audits need scipy
+applications = ("gausslens.cli.", "gausslens.auditing.")  # the command line needs tyro, and audits need scipy
 for info in pkgutil.walk_packages(gl.__path__, "gausslens."):
     if info.name != "gausslens.__main__" and not info.name.startswith(applications):
         importlib.import_module(info.name)

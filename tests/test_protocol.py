@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from gausslens import Denoiser
-from gausslens.denoisers.protocol import call, check_input, evaluating, expand_sigma, in_batches, placement, range_of
+from gausslens.denoisers.protocol import call, check_input, eval_mode, expand_sigma, in_batches, placement, range_of
 from gausslens.errors import ConfigError, DataError
 
 X = torch.zeros(4, 3, 2, 2, dtype=torch.float64)
@@ -117,7 +117,7 @@ def test_modules_are_evaluated_and_put_back_as_they_were():
     module, other = mixed_module(), nn.Dropout().eval()
     before = [m.training for m in module.modules()]
     assert len(set(before)) == 2
-    with evaluating(module, other, lambda x, sigma: x):
+    with eval_mode(module, other, lambda x, sigma: x):
         assert not any(m.training for m in (*module.modules(), other))
         assert not torch.is_grad_enabled()
     assert [m.training for m in module.modules()] == before
@@ -128,14 +128,14 @@ def test_modules_are_evaluated_and_put_back_as_they_were():
 def test_modules_are_put_back_after_an_error():
     module = mixed_module()
     before = [m.training for m in module.modules()]
-    with pytest.raises(KeyError), evaluating(module):
+    with pytest.raises(KeyError), eval_mode(module):
         raise KeyError
     assert [m.training for m in module.modules()] == before
     assert torch.is_grad_enabled()
 
 
 def test_gradients_may_stay_on():
-    with evaluating(mixed_module(), gradients=True):
+    with eval_mode(mixed_module(), gradients=True):
         assert torch.is_grad_enabled()
 
 

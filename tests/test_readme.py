@@ -9,7 +9,7 @@ import pytest
 
 from gausslens import TrainConfig
 from gausslens.data import load_images
-from gausslens.training.running import resolve
+from gausslens.training.train import resolve
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -22,10 +22,10 @@ import numpy as np
 import torch
 
 from gausslens import GaussianDenoiser, Moments, TrainConfig, load_denoiser, sample, train
-from gausslens.acceleration import FastDenoiser, pays_to_compile
 from gausslens.data import Splits, load_images
 from gausslens.images import as_tensor
 from gausslens.measures.frechet import frechet_distance
+from gausslens.nn.acceleration import FastDenoiser, pays_to_compile
 from gausslens.noise import draw_noise
 from gausslens.training.validation import denoising_losses
 

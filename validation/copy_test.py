@@ -21,8 +21,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from gausslens.measures.copy_test import CopyTest, copy_test
 from gausslens.measures.neighbors import nearest
-from gausslens.measures.twoset import CopyTest, copy_test
 from gausslens.noise import generator
 
 SIDE = 8

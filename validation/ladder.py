@@ -35,12 +35,12 @@ from torch import Tensor
 
 from gausslens.auditing.copies import find_copies
 from gausslens.auditing.evidence import Evidence
-from gausslens.auditing.foreignness import check_foreignness
 from gausslens.auditing.losses import measure_losses
+from gausslens.auditing.preprocessing_check import check_foreignness
 from gausslens.auditing.verdict import judge
 from gausslens.data import Splits
+from gausslens.evaluation.cached_denoiser import CachedDenoiser
 from gausslens.images import as_tensor
-from gausslens.measuring.remembering import Remembering
 from gausslens.noise import draw_noise, karras_sigmas
 from gausslens.sampling import sample
 
@@ -53,7 +53,7 @@ def judged(
 ) -> Iterator[dict[str, Any]]:
     """Verdicts on several models of the same images, with what was measured."""
     gaussian, multidelta = references(train)
-    denoisers = {**models, "gaussian": gaussian, "multidelta": Remembering(multidelta)}
+    denoisers = {**models, "gaussian": gaussian, "multidelta": CachedDenoiser(multidelta)}
     losses = measure_losses(denoisers, train, held_out, SIGMAS, bounds=None)
     for kind, denoiser in models.items():
         foreignness = check_foreignness(denoiser, train, held_out, SIGMAS, bounds=None)
@@ -112,8 +112,8 @@ def closed_form_cases(
     source = load_source(name, n_train, TRUTH["held_out"], seed, photos)
     train, held_out = source.train, source.held_out
     shape, mean = tuple(train.shape[1:]), train.mean(0)
-    memorizer = Remembering(references(train)[1])
-    generalizer = Remembering(source.posterior_mean)
+    memorizer = CachedDenoiser(references(train)[1])
+    generalizer = CachedDenoiser(source.posterior_mean)
     models = {f"mixed {w}": mixed(memorizer, generalizer, float(w)) for w in TRUTH["mixed"]}
     models["random weights"] = random_network(shape, seed)
     models["identity"] = lambda x, sigma: x

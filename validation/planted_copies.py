@@ -34,7 +34,7 @@ from gausslens.auditing.copies import Copies, find_copies
 from gausslens.auditing.families import PLAIN
 from gausslens.auditing.power import PLANTINGS, Planting
 from gausslens.images import dequantize, quantize
-from gausslens.measures.copying import identifiable_images
+from gausslens.measures.memorization import identifiable_images
 from gausslens.measures.transformations import MIRRORED, Transformation, shifts_by
 from gausslens.noise import draw_noise, draw_order, generator
 

@@ -15,9 +15,9 @@ from statistics import NormalDist
 
 import torch
 
-from gausslens.measures.copying import MEMORIZED
-from gausslens.studies.transition import Count, fit_transition
-from gausslens.sufficiency.running import growing_sizes, sizes_around
+from gausslens.measures.memorization import MEMORIZED
+from gausslens.measures.transition import Count, fit_transition
+from gausslens.sample_size.how_many import growing_sizes, sizes_around
 
 SAMPLES, AVAILABLE = 256, 1438
 CASES = [

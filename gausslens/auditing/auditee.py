@@ -10,18 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..acceleration import hastened
 from ..data.groups import with_shared_groups
 from ..data.loading import ImageSet, load_images
-from ..denoisers.protocol import call, evaluating, placement
-from ..errors import CheckpointError, ConfigError, DataError, GausslensError, told
-from ..images import Bounds, as_bytes, as_tensor, content_hash, dequantize, of_known_classes
+from ..denoisers.protocol import call, eval_mode, placement
+from ..errors import CheckpointError, ConfigError, DataError, GausslensError, one_line
+from ..evaluation.cached_denoiser import CachedDenoiser
+from ..evaluation.references import RunImages, gaussian_denoiser, load_run_images, multidelta_denoiser
+from ..images import Bounds, as_bytes, as_tensor, content_hash, dequantize, keep_known_classes
 from ..measures.neighbors import duplicates
 from ..measures.originals import DUPLICATE_RMSE
-from ..measuring.references import RunImages, gaussian_denoiser, load_run_images, multidelta_denoiser
-from ..measuring.remembering import Remembering
+from ..nn.acceleration import for_inference
 from ..noise import as_sigmas, draw_noise, karras_sigmas
-from ..runs import Run
+from ..store.run import Run
 from ..zoo.loading import load_model
 from ..zoo.model import Model
 from ..zoo.objects import takes_labels
@@ -163,12 +163,12 @@ class Auditee:
     @cached_property
     def remembering(self) -> dict[str, nn.Module]:
         """The same, each of which computes an answer once."""
-        return {name: Remembering(denoiser) for name, denoiser in self.denoisers.items()}
+        return {name: CachedDenoiser(denoiser) for name, denoiser in self.denoisers.items()}
 
     @cached_property
     def fast_network(self) -> nn.Module:
         """The model's denoiser for calls that are many and need few digits."""
-        return hastened(self.network, self.device)
+        return for_inference(self.network, self.device)
 
     @cached_property
     def features(self) -> FeatureNetwork | None:
@@ -177,11 +177,7 @@ class Auditee:
 
     @cached_property
     def sigmas(self) -> Tensor:
-        """The noise levels, descending, all within the model's range.
-
-        Raises:
-            ConfigError: if one that was asked for is not.
-        """
+        """The noise levels, descending, all within the model's range."""
         low, high = self.sigma_range
         if self.config.sigmas:
             outside = [sigma for sigma in self.config.sigmas if not low <= sigma <= high]
@@ -198,25 +194,20 @@ class Auditee:
 
     @cached_property
     def first_answers(self) -> Tensor:
-        """What the model makes of its first training images with noise.
-
-        Raises:
-            CheckpointError: if it fails on them.
-            DataError: if it answers with anything but such images.
-        """
+        """What the model makes of its first training images with noise."""
         few = slice(_TRIED)
         clean, labels = dequantize(as_tensor(self.images.train)[few].cpu()), self.images.train_labels
         sigma = float(self.sigmas[len(self.sigmas) // 2])
         x = clean + sigma * draw_noise(0, torch.arange(len(clean)), self.images.shape, stream="first answers")
         try:
-            with evaluating(self.network):
+            with eval_mode(self.network):
                 return call(self.network, x.to(self.device), sigma, None if labels is None else labels[few])
         except GausslensError:
             raise
         except Exception as error:  # whatever the model's own code raises
             raise CheckpointError(
                 f"the model {self.model.source} fails on noisy images of shape {self.images.shape}"
-                f"{'' if labels is None else ' with labels'}: {told(error)}. It must take "
+                f"{'' if labels is None else ' with labels'}: {one_line(error)}. It must take "
                 f"D(x, sigma{'' if labels is None else ', labels'}), x of that shape."
             ) from error
 
@@ -273,22 +264,7 @@ class _Converted(nn.Module):
 
 
 def load_auditee(config: AuditConfig, *, device: torch.device, progress: bool = False, trial: bool = False) -> Auditee:
-    """Load the model and its images, and see that they fit each other.
-
-    Args:
-        config: which.
-        device: where to work.
-        progress: show progress bars.
-        trial: make latents of a few images alone, to see that all is well.
-
-    Returns:
-        Both.
-
-    Raises:
-        ConfigError: if the images are not named, or the model is of one noise level.
-        DataError: if they cannot be read, or do not fit the model.
-        CheckpointError: if the model cannot be read.
-    """
+    """Load the model and its images, and see that they fit each other."""
     model = load_model(config.model, kimg=config.kimg, device=device)
     check_levels(config.model)
     if config.train is not None:
@@ -298,24 +274,9 @@ def load_auditee(config: AuditConfig, *, device: torch.device, progress: bool = 
 
 
 def fit(model: Model, images: RunImages, config: AuditConfig, *, trial: bool = False) -> Auditee:
-    """A model and images that fit each other; pixels become latents for a model of latents.
-
-    Args:
-        model: the model.
-        images: its images, as pixels.
-        config: what to measure, and how.
-        trial: make latents of a few images alone, to see that all is well.
-
-    Returns:
-        The auditee.
-
-    Raises:
-        CheckpointError: if the model fails on them.
-        ConfigError: if features are asked for where there are no pictures.
-        DataError: if shapes or labels do not fit, or the images are too few or not held out.
-    """
+    """A model and images that fit each other; pixels become latents for a model of latents."""
     if images.train_labels is not None and images.held_out_labels is not None:
-        unseen, classes = of_known_classes(as_tensor(images.held_out), images.held_out_labels, images.train_labels)
+        unseen, classes = keep_known_classes(as_tensor(images.held_out), images.held_out_labels, images.train_labels)
         left = len(unseen) if len(unseen) >= _FEWEST_HELD_OUT or len(unseen) == len(images.held_out) else 0
         kept = torch.isin(images.held_out_labels, images.train_labels) if images.held_out_groups is not None else None
         groups = None if kept is None or images.held_out_groups is None else images.held_out_groups[kept][:left]
@@ -356,14 +317,7 @@ def fit(model: Model, images: RunImages, config: AuditConfig, *, trial: bool = F
 
 
 def check_levels(source: Any) -> None:
-    """See that a model, if it is of a run of ours, was trained for more than one noise level.
-
-    Args:
-        source: of the model.
-
-    Raises:
-        ConfigError: if it was not: what it answers at other levels means nothing.
-    """
+    """See that a model, if it is of a run of ours, was trained for more than one noise level."""
     run = _training_run(source)
     if run is not None and run.config.sigma is not None:
         raise ConfigError(

@@ -35,12 +35,6 @@ def images_used(dim: int) -> int:
 def shrunk_filter(images: Tensor) -> GaussianDenoiser:
     """The Wiener filter of images with Ledoit and Wolf's covariance.
 
-    Args:
-        images: floats, (n, *shape), n ≥ 2.
-
-    Returns:
-        The filter, in float32.
-
     >>> images = torch.randn(20, 1, 6, 6, generator=torch.Generator().manual_seed(0))
     >>> float(shrunk_filter(images).floor) > 0.5  # white noise: next to nothing is left of the sample covariance
     True
@@ -71,15 +65,6 @@ class Baseline(nn.Module):
         self.filters = nn.ModuleList([shrunk_filter(first), shrunk_filter(second)])
 
     def forward(self, x: Tensor, sigma: Sigma, in_first: Bool[Tensor, "b"]) -> Tensor:
-        """Denoise images of either half by the filter of the other.
-
-        Args:
-            x: noisy images, (b, *shape).
-            sigma: noise levels, a number or (b,).
-            in_first: whether the clean image is of the first half, (b,).
-
-        Returns:
-            The denoised images, (b, *shape).
-        """
+        """Denoise images of either half by the filter of the other."""
         of_first, of_second = (part(x, sigma) for part in self.filters)
         return torch.where(in_first.reshape(-1, *[1] * (x.ndim - 1)), of_second, of_first)

@@ -89,15 +89,7 @@ class Comparison:
         return self.p_value <= self.level and several
 
     def smallest_count(self, *, concentrated: bool, exact: bool = True) -> int | None:
-        """The fewest copies among as many samples that convict, chance ones included; None if not even all samples would.
-
-        Args:
-            concentrated: whether all are of one original, rather than each of another.
-            exact: whether one of them is within 2/255 RMSE of an original that no held-out image repeats.
-
-        Returns:
-            The number.
-        """
+        """The fewest copies among as many samples that convict, chance ones included; None if not even all samples would."""
         sure = exact or self.real.share.high <= _RARE
         low, high = 0, self.samples.total  # the p-values fall with the number of copies
         if not self._enough(high) or (concentrated and not sure):
@@ -149,14 +141,7 @@ class FamilyMatches:
     tolerance: float
 
     def comparisons(self, *, with_overlap: bool = True) -> list[Comparison]:
-        """The comparisons, by kind of original; of kinds that are there.
-
-        Args:
-            with_overlap: whether held-out images that repeat training images are among the real images.
-
-        Returns:
-            One or two comparisons.
-        """
+        """The comparisons, by kind of original; of kinds that are there."""
         kinds = [ONCE] * bool(self.originals.unique.any()) + [REPEATED] * bool((~self.originals.unique).any())
         return [self._comparison(kind, kinds, with_overlap) for kind in kinds]
 
@@ -227,15 +212,6 @@ def fisher_p(copies: int, count: int, control_copies: int, control_count: int) -
 
     p = P(X ≥ copies), X hypergeometric: of all copies in both sets, those that fall to the first. Valid whatever the share
     of copies, since it is given their number.
-
-    Args:
-        copies: how many of the units are copies.
-        count: units.
-        control_copies: how many of the control's units are.
-        control_count: the control's units.
-
-    Returns:
-        The p-value; 1 without any copies.
 
     >>> round(fisher_p(10, 1000, 0, 1000), 5)
     0.00095

@@ -17,12 +17,12 @@ from torch import Tensor
 
 from .._typing import Bool, Float, Images, Int
 from ..images import Bounds, gather
-from ..measures.copying import compared_sets, estimate_ratio, gl_score
+from ..measures.copy_test import NEIGHBORS, CopyTest, judge_neighborhood, pool_neighborhood
 from ..measures.intervals import Estimate, proportion_estimate
+from ..measures.memorization import compared_sets, estimate_ratio, gl_score
 from ..measures.neighbors import duplicates, nearest, resident
 from ..measures.originals import COPY_RATIO, DUPLICATE_RMSE, Match, Originals
 from ..measures.transformations import Transformation
-from ..measures.twoset import NEIGHBORS, CopyTest, judge_neighborhood, pool_neighborhood
 from ..noise import draw_order
 from ..progress import track
 from .controls import ONCE, Comparison, FamilyMatches
@@ -146,33 +146,6 @@ def find_copies(
     progress: bool = False,
 ) -> Copies:
     """Which samples are copies of training images, beside real images and samples of the Gaussian denoiser.
-
-    Args:
-        samples: generated images, (m, *shape); only checked to be finite.
-        train: the images the model was trained on, (n, *shape).
-        held_out: images of the same source it has not seen, (n', *shape), those that repeat training images included.
-        gaussian: samples of the training images' own Gaussian denoiser, from the same latents by the same sampler.
-        groups: the group of each training image, (n,), if they come in groups.
-        held_out_groups: the same of held-out images, (n',).
-        exchangeable: whether held-out images may stand for new training images; else they are no control.
-        mirrored: whether to look for mirrored copies.
-        shifts: pixels by which copies may be shifted, in either direction along each axis; () for none.
-        parts: whether to look for copied halves, quarters and centres.
-        flip: whether the model was trained on mirror images, too.
-        repeats: near-duplicates among training images, as `duplicates` finds them; None looks for them.
-        overlap: what `overlapping` says of the held-out images; None asks it.
-        duplicate_rmse: root mean square difference up to which two images are the same.
-        seed: decides which images are controls where there are more than enough.
-        bounds: admissible values of float `train` and `held_out`, or None.
-        device: where to look for neighbours; None is where `train` is.
-        progress: show a progress bar.
-
-    Returns:
-        Comparisons, named copies and scores.
-
-    Raises:
-        ConfigError: if an option is out of its range.
-        DataError: if a set is empty or not finite, or the sets' image shapes differ.
 
     >>> images = torch.rand(300, 1, 6, 6, generator=torch.Generator().manual_seed(0))
     >>> samples = torch.cat([images[:30].flip(-1), images[200:]])

@@ -50,20 +50,7 @@ class FeatureNetwork:
     def embed(
         self, images: Images, *, bounds: Bounds = (-1.0, 1.0), batch_size: int = BATCH, progress: bool = False
     ) -> Tensor:
-        """The features of images.
-
-        Args:
-            images: (n, c, h, w), uint8 or float in [-1, 1].
-            bounds: admissible float values; None takes any, as for samples.
-            batch_size: images at a time, where the network leaves the choice; halves on out-of-memory.
-            progress: show a progress bar.
-
-        Returns:
-            Features (n, d) in float32 on the CPU.
-
-        Raises:
-            CheckpointError: if the network does not answer with finite features, one vector or map for each image.
-        """
+        """The features of images."""
         pixels = gather(images, bounds=bounds)
         if pixels.ndim != 4:
             raise DataError(f"a feature network takes images (n, c, h, w); got shape {tuple(pixels.shape)}.")
@@ -113,22 +100,7 @@ class FeatureNetwork:
 def load_features(
     source: str | Path, *, size: int | None = None, device: torch.device | str | None = None
 ) -> FeatureNetwork:
-    """A feature network.
-
-    Args:
-        source: a TorchScript file (.pt, .pth, .ts, .torchscript), an ONNX file (.onnx), `package.module:object` (an
-            `nn.Module`, a function of images, or a factory of one), or "efficientnet-lite0".
-        size: side in pixels to which images are resized, at least 1; None is what the network says it needs, else the
-            images' own.
-        device: where to compute; None is the CPU. ONNX files run on a GPU only where onnxruntime can.
-
-    Returns:
-        The network.
-
-    Raises:
-        ConfigError: if `size` is below 1.
-        CheckpointError: if there is no such network or it cannot be read.
-    """
+    """A feature network."""
     if size is not None and size < 1:
         raise ConfigError(f"size must be at least 1 pixel; got {size}.")
     place = torch.device(device or "cpu")
@@ -157,14 +129,7 @@ class _EfficientNetLite(nn.Module):
         self.network = network
 
     def forward(self, images: Tensor) -> Tensor:
-        """Features of images.
-
-        Args:
-            images: (b, 3, 224, 224) in [-1, 1].
-
-        Returns:
-            Features, (b, 1280).
-        """
+        """Features of images."""
         # It was trained on (p − 127)/128 of pixels p in 0 … 255.
         maps: Tensor = self.network.extract_features((127.5 * images + 0.5) / 128)  # type: ignore[operator]
         return maps.mean((2, 3))

@@ -8,11 +8,11 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ..measures.intervals import Estimate
-from ..runs import Record
+from ..store.run import Record
 from .families import PLAIN
-from .foreignness import Foreignness
 from .losses import BASELINE, GAUSSIAN, MULTIDELTA, LossGap
 from .membership import Membership, lower_limit, measure_membership
+from .preprocessing_check import Foreignness
 from .thresholds import THRESHOLDS
 
 BY_LEVEL = ("rho", "position", "retrieval", "train_loss", "held_out_loss", "auc", "memory_share")
@@ -91,16 +91,7 @@ class Evidence:
 
     @classmethod
     def of_losses(cls, losses: LossGap, name: str = "network", **others: Any) -> "Evidence":
-        """What the losses of a denoiser say, beside other evidence.
-
-        Args:
-            losses: from `measure_losses`.
-            name: of the denoiser.
-            **others: further fields.
-
-        Returns:
-            The evidence.
-        """
+        """What the losses of a denoiser say, beside other evidence."""
         known = {
             "sigmas": tuple(losses.sigmas.tolist()),
             "intermediate": intermediate_levels(losses),

@@ -105,21 +105,6 @@ def check_exchangeability(
 ) -> Exchangeability | None:
     """Whether training and held-out images may be draws of one law.
 
-    Args:
-        train: (n, *shape), uint8 or finite floats.
-        held_out: (m, *shape).
-        groups: the group of each training image, (n,), if they come in groups.
-        held_out_groups: the same of held-out images, (m,); one number is one group in both sets.
-        repeats: near-duplicates among training images, then held-out ones, as `duplicates` has them; None looks for them.
-        rmse: root mean square difference up to which two images are the same.
-        permutations: labellings behind either p-value.
-        seed: fixes everything random.
-        device: where to compute; None is where `train` is.
-        progress: show a progress bar.
-
-    Returns:
-        What was found; None if one of the sets has fewer than ten originals, of which nobody could tell.
-
     >>> images = torch.rand(400, 1, 6, 6, generator=torch.Generator().manual_seed(0))
     >>> check_exchangeability(images[:200], images[200:]).refused is None
     True

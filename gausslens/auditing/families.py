@@ -55,19 +55,6 @@ def families_of(
 ) -> list[Family]:
     """The families that are looked for in images of a shape; pictures (c, h, w) alone have any but the plain one.
 
-    Args:
-        shape: of one image.
-        mirrored: whether to look for mirrored copies.
-        shifts: pixels by which copies may be shifted.
-        parts: whether to look for copied parts: halves, quarters and the centre.
-        flip: whether the model was trained on mirror images too; either orientation is then plain.
-
-    Returns:
-        The families, the plain one first.
-
-    Raises:
-        ConfigError: if a shift leaves nothing of the images.
-
     >>> [family.name for family in families_of((1, 8, 8), shifts=())][:4]
     ['plain', 'mirrored', 'top half', 'bottom half']
     """

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from .._typing import Bool, Float, Images
 from ..images import Bounds
-from ..measures.copying import Memorization, memorization
 from ..measures.frechet import feature_distances
 from ..measures.intervals import Estimate, jackknife_estimate, mean_estimate
+from ..measures.memorization import Memorization, memorization
 from .embedding import BATCH, FeatureNetwork
 
 _COPYING = 0.1  # the mean cosine distance below which MiFID counts samples as copies
@@ -68,19 +68,6 @@ def compare_features(
     progress: bool = False,
 ) -> FeatureComparison:
     """How near samples lie to training images in a feature space.
-
-    Args:
-        network: makes the features.
-        samples: generated images, (m, c, h, w); only checked to be finite.
-        train: the images the model was trained on, (n, c, h, w).
-        held_out: images of the same source it has not seen, (n', c, h, w).
-        bounds: admissible values of float `train` and `held_out`, or None.
-        seed: fixes everything random.
-        batch_size: see `FeatureNetwork.embed`.
-        progress: show progress bars.
-
-    Returns:
-        The comparison.
 
     Reference: Heusel, Ramsauer, Unterthiner, Nessler, Hochreiter (2017), arXiv:1706.08500, for FD; Bai, Lin, Raffel, Kan
     (2021), arXiv:2106.03062, for MiFID.

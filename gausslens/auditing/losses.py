@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from .._typing import Bool, Float, Images, Int, Sigmas
-from ..denoisers.protocol import Denoiser, call, evaluating, in_batches, placement
+from ..denoisers.protocol import Denoiser, call, eval_mode, in_batches, placement
 from ..errors import ConfigError, DataError
 from ..images import Bounds, check_labels, dequantize, gather
 from ..measures.intervals import Estimate, mean_estimate, mean_interval, ratio_interval
@@ -93,15 +93,7 @@ class LossGap:
         return permutation_p_values(self.train[name], self.held_out[name], seed=self.seed)
 
     def position(self, name: str, zero: str = GAUSSIAN) -> list[Estimate | None]:
-        """Where the gap lies between that of `zero` (0) and the multi-delta denoiser's (1), at each level.
-
-        Args:
-            name: of the denoiser.
-            zero: "gaussian" for ρ, or "baseline".
-
-        Returns:
-            The positions; None at levels where the two gaps cannot be told apart.
-        """
+        """Where the gap lies between that of `zero` (0) and the multi-delta denoiser's (1), at each level."""
         positions = []
         for own, zeros, ones in zip(*(self._rows(part) for part in (name, zero, MULTIDELTA)), strict=True):
             above = own[0] - zeros[0], own[1] - zeros[1]
@@ -109,14 +101,7 @@ class LossGap:
         return positions
 
     def retrieval(self, name: str) -> list[Estimate | None]:
-        """κ, the share of the multi-delta denoiser's answers to new images in this denoiser's, at each level.
-
-        Args:
-            name: of the denoiser.
-
-        Returns:
-            The shares; None at levels where the multi-delta denoiser is no worse than the baseline on new images.
-        """
+        """κ, the share of the multi-delta denoiser's answers to new images in this denoiser's, at each level."""
         self._check_calibrated()
         ones = self.pull[MULTIDELTA]
         resolved = mean_interval(ones)[1] > 0
@@ -169,34 +154,7 @@ def measure_losses(
     batch_size: int | None = None,
     progress: bool = False,
 ) -> LossGap:
-    """Denoising losses on training and held-out images, of the network and of the references beside it.
-
-    Args:
-        denoisers: by name; "gaussian" and "multidelta" are the references, of all the training images. The multi-delta
-            denoiser answers with the image itself among its images, as a memoriser does.
-        train: the images the model was trained on, (n, *shape).
-        held_out: images of the same source it has not seen, (m, *shape), or None: then there are no gaps.
-        sigmas: noise levels, s of them.
-        noises: noises per image, at least 1; 16 keep the noise well below the images' own differences.
-        count: images used of either set, at most; chosen by the seed.
-        seed: of noises and choice.
-        labels: integers (n,) given to every denoiser as third argument, or None.
-        held_out_labels: the same for held-out images, (m,).
-        groups: the group of each training image, (n,), if they come in groups. A group is then one unit, and each of its
-            noises falls on another of its images.
-        held_out_groups: the same for held-out images, (m,).
-        bounds: admissible values of float images, or None.
-        device: where to call the denoisers; None is where each one's parameters are.
-        batch_size: noisy images per call; None is automatic.
-        progress: show a progress bar.
-
-    Returns:
-        The losses, on the CPU.
-
-    Raises:
-        ConfigError: if a reference is missing or a number is out of its range.
-        DataError: if images cannot be used, or a denoiser returns anything but finite images.
-    """
+    """Denoising losses on training and held-out images, of the network and of the references beside it."""
     if missing := {GAUSSIAN, MULTIDELTA} - set(denoisers):
         raise ConfigError(f"denoisers must include the references; {', '.join(sorted(missing))} is missing.")
     if noises < 1 or count < 2:
@@ -223,7 +181,7 @@ def measure_losses(
     baseline = Baseline(*halves)
     size = batch_size or max(16, min(1024, _BATCH_NUMBERS // dim))
     results = []
-    with evaluating(*denoisers.values()):
+    with eval_mode(*denoisers.values()):
         for part in parts:
 
             def work(start: int, stop: int, part: _Part = part) -> tuple[Tensor, Tensor, Tensor]:

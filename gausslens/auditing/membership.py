@@ -25,8 +25,8 @@ from scipy.stats import beta, binom, norm
 from torch import Tensor
 
 from .._typing import Bool, Float, Int
-from ..measures.copying import estimate_ratio
 from ..measures.intervals import Estimate, mean_estimate
+from ..measures.memorization import estimate_ratio
 from ..measures.two_sample import auc_estimate
 from .losses import GAUSSIAN, LossGap
 from .thresholds import THRESHOLDS
@@ -70,15 +70,7 @@ class Membership:
 
 
 def measure_membership(losses: LossGap, name: str = "network") -> Membership:
-    """What the losses of a denoiser say of membership.
-
-    Args:
-        losses: on training and held-out images.
-        name: of the denoiser.
-
-    Returns:
-        Shares, AUC, TPR and the images that leak.
-    """
+    """What the losses of a denoiser say of membership."""
     known, new = losses.train[name], losses.held_out[name]
     count = len(known)
     auc = losses.auc(name)
@@ -109,15 +101,6 @@ def true_positive_rate(
 
     The value is an order statistic of the others, and its place is uncertain: limits are Clopper and Pearson's for members
     below the order statistics between which the true quantile lies, with half of the error for either.
-
-    Args:
-        members: losses of training images, (n,).
-        others: losses of held-out images, (m,), m·rate ≥ 1.
-        rate: the false-positive rate.
-        looks: how many such intervals shall hold together.
-
-    Returns:
-        The rate.
 
     >>> print(true_positive_rate(torch.arange(100.0), torch.arange(1000.0) + 50, 0.01))
     0.600 [0.414, 0.781] (n=100)

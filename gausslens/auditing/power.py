@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .._typing import Int
 from ..images import dequantize
-from ..measures.copying import identifiable_images
+from ..measures.memorization import identifiable_images
 from ..measures.originals import Originals
 from ..measures.transformations import MIRRORED, Transformation
 from ..noise import draw_noise, draw_order
@@ -73,16 +73,7 @@ class Power:
 
 
 def copy_power(copies: Copies, *, plantings: Sequence[Planting] = PLANTINGS, seed: int = 0) -> list[Power]:
-    """The power of an audit to find copies of different originals, by what they look like.
-
-    Args:
-        copies: the audit.
-        plantings: what copies look like; those of no family that was looked for are left out.
-        seed: fixes everything random.
-
-    Returns:
-        The power for each kind; none if there is no original that can be told from its neighbours.
-    """
+    """The power of an audit to find copies of different originals, by what they look like."""
     plain = copies.matches[PLAIN].originals
     originals = _identifiable(plain, seed)
     found = []

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import gausslens
 
-from ..runs import Record
+from ..store.run import Record
 from .families import PLAIN
 from .thresholds import THRESHOLDS
 from .verdict import GENERALIZING, MEMORIZING, PARTLY, SUSPECT
 
 if TYPE_CHECKING:
-    from .running import Audit
+    from .audit import Audit
 
 SCHEMA = "gausslens-audit/2"
 """Name and version of what `as_json` writes; a field that goes or changes its meaning raises the version."""
@@ -163,11 +163,7 @@ def format_text(audit: "Audit") -> str:
 
 
 def summary(audit: "Audit") -> Iterator[tuple[str, str, str]]:
-    """The most telling numbers: name, value, and what to compare it with.
-
-    Yields:
-        The rows, those of copying first.
-    """
+    """The most telling numbers: name, value, and what to compare it with."""
     yield from _copying_rows(audit)
     yield from _membership_rows(audit)
     yield from _model_rows(audit)
@@ -260,11 +256,7 @@ def _membership_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
 
 
 def _model_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
-    """Distances at the level of the lean, or where both references are furthest apart.
-
-    Yields:
-        The rows.
-    """
+    """Distances at the level of the lean, or where both references are furthest apart."""
     apart = audit.find("distance_references")
     if apart:
         widest = max(apart, key=lambda record: record["value"])["sigma"]

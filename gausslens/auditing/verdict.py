@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from ..measures.intervals import Estimate
 from .evidence import Evidence
-from .foreignness import Foreignness
+from .preprocessing_check import Foreignness
 from .thresholds import THRESHOLDS
 
 MEMORIZING, PARTLY, GENERALIZING = "memorizing", "partly memorizing", "generalizing"
@@ -66,12 +66,6 @@ class Verdict:
 
 def judge(evidence: Evidence) -> Verdict:
     """The verdict that the rules of this module give.
-
-    Args:
-        evidence: what was measured.
-
-    Returns:
-        The verdict with its reasons.
 
     >>> judge(Evidence(copies_exist=True, copied_share=Estimate(0.93, 0.91, 0.95, 500))).verdict
     'memorizing'

@@ -33,16 +33,7 @@ class Entry(NamedTuple):
 
 
 def entry_folder(cache: str | os.PathLike[str] | None, name: str, identity: Any) -> Path:
-    """Where the entry of a source is kept.
-
-    Args:
-        cache: the cache's folder, or None for the default.
-        name: the source's name, for people.
-        identity: what the entry depends on: the source's files and the options. Anything JSON can hold.
-
-    Returns:
-        The folder, which may not exist yet.
-    """
+    """Where the entry of a source is kept."""
     if cache is None:
         shared = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         cache = os.environ.get("GAUSSLENS_CACHE") or Path(shared) / "gausslens"
@@ -107,16 +98,7 @@ class EntryWriter:
         return images
 
     def finish(self, labels: NDArray[np.int64] | None, info: dict[str, Any], mapped: str | None = None) -> Entry:
-        """Make the entry visible; if another writer was faster, theirs is the entry.
-
-        Args:
-            labels: (n,) or None.
-            info: what to keep beside the images; anything JSON can hold. It has a `shape`, that of all images.
-            mapped: the file with the images if not the one written here.
-
-        Returns:
-            The entry.
-        """
+        """Make the entry visible; if another writer was faster, theirs is the entry."""
         with self._explained():
             self._close()
             if labels is not None:

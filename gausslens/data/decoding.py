@@ -41,18 +41,7 @@ class _Decoded(NamedTuple):
 def convert_pixels(
     pixels: Pixels, options: Options, name: str, *, workers: int, progress: bool
 ) -> Iterator[NDArray[np.uint8]]:
-    """An array of images as bytes, checked as a whole before the first.
-
-    Args:
-        pixels: the array.
-        options: size and range.
-        name: the source, for errors.
-        workers: number of threads.
-        progress: show a progress bar.
-
-    Yields:
-        Batches (b, c, h, w), in order.
-    """
+    """An array of images as bytes, checked as a whole before the first."""
     check_depth(pixels.images, options.value_range, name)
     images = channels_first(pixels.images, name)
     chunks = [images[start : start + _CHUNK] for start in range(0, len(images), _CHUNK)]
@@ -63,21 +52,7 @@ def convert_pixels(
 def decode_pictures(
     pictures: Pictures, options: Options, broken: dict[int, str], *, workers: int, progress: bool
 ) -> Iterator[NDArray[np.uint8]]:
-    """Encoded images in order, each (1, c, h, w); those that cannot be decoded are noted in `broken` and left out.
-
-    Args:
-        pictures: the images.
-        options: size and range.
-        broken: filled with the reason for every image left out, by its index.
-        workers: number of threads.
-        progress: show a progress bar.
-
-    Yields:
-        The images, all of one height and width.
-
-    Raises:
-        DataError: if two images differ in size or depth, or a range is missing or exceeded.
-    """
+    """Encoded images in order, each (1, c, h, w); those that cannot be decoded are noted in `broken` and left out."""
     first: tuple[str, _Decoded] | None = None
     unlike: DataError | None = None  # raised at the end, when all that is broken is known
     indices = range(len(pictures.names))
@@ -116,11 +91,7 @@ def fit(image: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
 
 
 def _in_threads(function: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
-    """Apply a function in threads.
-
-    Yields:
-        The results in order, few of them computed ahead, so that memory stays small however slow the reader is.
-    """
+    """Apply a function in threads."""
     with ThreadPoolExecutor(workers) as pool:
         pending: deque[Future[Result]] = deque()
         for item in items:

@@ -68,18 +68,6 @@ def find_duplicates(
 
     Images are first compared along one direction only, which rules out most pairs; the few that are left are compared
     with all training images.
-
-    Args:
-        train: (n, c, h, w), uint8 or floats in [-1, 1].
-        held_out: (m, c, h, w), of the same shape.
-        device: where to compute; None is where `train` is.
-        progress: show a progress bar.
-
-    Returns:
-        The pairs; each held-out image is in one pair at most, with its nearest training image.
-
-    Raises:
-        DataError: if the images differ in shape.
     """
     train, held_out = gather(train, name="train"), gather(held_out, name="held_out")
     scale = _GREY_LEVELS_PER_UNIT / math.sqrt(train[0].numel())

@@ -41,23 +41,6 @@ def load_groups(
     """The group of every image that `load_images` gives for the same source and options, in the same order.
 
     A single group for all images, or one for each image, is allowed; `count_groups` counts them.
-
-    Args:
-        source: where the images are.
-        spec: `FILE.csv:COLUMN`, `FILE.csv:COLUMN:FILECOLUMN`, or a regular expression on file names; see the module.
-        size: as `load_images` takes it, like all that follow.
-        value_range: the same.
-        skip_broken: the same; files that are left out there have no number here.
-        cache: the same.
-        workers: the same.
-        progress: the same.
-
-    Returns:
-        Numbers from 0 on, (n,), by first appearance.
-
-    Raises:
-        ConfigError: if the spec has no meaning for these images.
-        DataError: if the images cannot be used, or some of them have no group.
     """
     images = load_images(
         source,
@@ -74,36 +57,12 @@ def load_groups(
 
 
 def with_groups(images: ImageSet, spec: str | None) -> ImageSet:
-    """The images with their groups; unchanged if the spec is None.
-
-    Args:
-        images: as loaded.
-        spec: as `load_groups` takes it.
-
-    Returns:
-        The images; `groups` is (n,).
-
-    Raises:
-        ConfigError: if the spec has no meaning for these images.
-        DataError: if some of the images have no group.
-    """
+    """The images with their groups; unchanged if the spec is None."""
     return with_shared_groups([images], spec)[0]
 
 
 def with_shared_groups(sets: Sequence[ImageSet], spec: str | None) -> list[ImageSet]:
-    """Several sets of images with their groups, numbered over all of them; unchanged if the spec is None.
-
-    Args:
-        sets: as loaded.
-        spec: as `load_groups` takes it.
-
-    Returns:
-        The sets; a group that several of them hold has one number.
-
-    Raises:
-        ConfigError: if the spec has no meaning for these images.
-        DataError: if some of the images have no group.
-    """
+    """Several sets of images with their groups, numbered over all of them; unchanged if the spec is None."""
     if spec is None:
         return list(sets)
     values = [_values(images, spec) for images in sets]
@@ -135,16 +94,6 @@ def _values(images: ImageSet, spec: str) -> Sequence[Any]:
 
 def as_groups(groups: Any, count: int) -> NDArray[np.int64]:
     """Any integers, one for each image, as numbers from 0 on by first appearance.
-
-    Args:
-        groups: (n,), integers.
-        count: number of images.
-
-    Returns:
-        The same groups, (n,).
-
-    Raises:
-        ConfigError: if these are no groups of so many images.
 
     >>> as_groups([7, 7, 3, 7], 4).tolist()
     [0, 0, 1, 0]

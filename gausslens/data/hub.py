@@ -24,18 +24,7 @@ def is_saved(folder: Path) -> bool:
 
 
 def load_hub(text: str) -> Any:
-    """The data set that the part after `hf:` names.
-
-    Args:
-        text: NAME, NAME:SPLIT, FOLDER or FOLDER:SPLIT.
-
-    Returns:
-        A `datasets.Dataset`.
-
-    Raises:
-        DataError: if there is no such data set or split.
-        MissingExtraError: if the package `datasets` is not installed.
-    """
+    """The data set that the part after `hf:` names."""
     try:
         datasets = import_module("datasets")
     except ImportError:

@@ -82,24 +82,6 @@ def load_images(
 ) -> ImageSet:
     """Read a set of images, or open what an earlier call has read.
 
-    Args:
-        source: `digits`, `fashion`, `hf:NAME[:SPLIT]`, or the path of a folder or zip of images, of a .npz, .npy or IDX
-            file, or of the CIFAR-10 python archive.
-        size: crop the centre square of every image and resize it to size × size; None keeps images as they are.
-        value_range: (LOW, HIGH), the values that become 0 and 255; needed by float and 16-bit images, which say nothing
-            about their scale.
-        skip_broken: leave out files that cannot be decoded, instead of stopping.
-        cache: folder of the decoded images; None is $GAUSSLENS_CACHE or ~/.cache/gausslens.
-        workers: threads that decode; None is one per processor.
-        progress: show a progress bar.
-
-    Returns:
-        The images, in the order of the source (files by name).
-
-    Raises:
-        ConfigError: if an option is out of its range.
-        DataError: if the source is unknown, or its images cannot be used; the message says what to do.
-
     >>> digits = load_images("digits")
     >>> len(digits), digits.shape, digits.labels[:3].tolist()
     (1797, (1, 8, 8), [0, 1, 2])

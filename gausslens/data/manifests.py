@@ -22,23 +22,7 @@ _VERSION = 1
 
 
 def manifest(images: ImageSet, splits: Splits, names: Iterable[str] = ()) -> dict[str, Any]:
-    """The record of a set of images and of the named splits; the held-out part, if there is one, is always among them.
-
-    Args:
-        images: the whole set.
-        splits: its splits; made for the same number of images.
-        names: the splits that were used, as `Splits.named` knows them.
-
-    Returns:
-        A dict that JSON can hold: kind, version, source (of a path its last part), name, options, count, shape, labelled,
-        labels_hash, groups_hash, content_hash, skipped, seed, and by name for each split its count, indices_hash (of the
-        indices in order), content_hash (of the images in that order); if images have groups, also how many
-        groups are in the split.
-
-    Raises:
-        DataError: if the splits are of another number of images.
-        ConfigError: if a name is unknown.
-    """
+    """The record of a set of images and of the named splits; the held-out part, if there is one, is always among them."""
     if splits.count != len(images):
         raise DataError(
             f"expected splits of the {len(images)} images given; these are of {splits.count}. Make them again."

@@ -42,18 +42,7 @@ def check_range(value_range: Any) -> Range:
 
 
 def channels_first(images: NDArray[Any], name: str) -> NDArray[Any]:
-    """Images in any layout as a view (n, c, h, w).
-
-    Args:
-        images: (n, h, w), (n, h, w, c) or (n, c, h, w) with c = 1 or 3.
-        name: the source, for errors.
-
-    Returns:
-        The same pixels, (n, c, h, w).
-
-    Raises:
-        DataError: if the layout is none of these, or could be two of them.
-    """
+    """Images in any layout as a view (n, c, h, w)."""
     shape = images.shape
     expected = f"{name}: expected images of shape (n, h, w), (n, h, w, c) or (n, c, h, w) with c = 1 or 3"
     if 0 in shape:

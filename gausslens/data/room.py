@@ -17,18 +17,7 @@ from .pixels import Pixels, channels_first
 def check_room(
     content: Pixels | Pictures, size: int, name: str, *, folder: Path | None = None, workers: int = 1
 ) -> None:
-    """See that there is room for images of another size.
-
-    Args:
-        content: the images as they are.
-        size: the height and width they are to have.
-        name: the source, for errors.
-        folder: where they are to be written; None if they are to stay in memory.
-        workers: threads that resize them.
-
-    Raises:
-        DataError: if there is not.
-    """
+    """See that there is room for images of another size."""
     if isinstance(content, Pictures):
         count, channels = len(content.names), 1  # at least; they do not say before they are decoded
     else:

@@ -52,18 +52,7 @@ class Source:
 
 
 def find_source(source: str | os.PathLike[str]) -> Source:
-    """The source that a string or path means.
-
-    Args:
-        source: see the module. An embedded name is never a path: write ./digits for a folder of that name.
-
-    Returns:
-        The source. A folder has been listed; a file has not been read.
-
-    Raises:
-        DataError: if there is nothing there.
-        MissingExtraError: if it needs a package that is not installed.
-    """
+    """The source that a string or path means."""
     text = os.fspath(source)
     if text in EMBEDDED:
         return Source(text, text, None, partial(read_npz, _HOME / f"{text}.npz"), embedded=True)
@@ -85,18 +74,7 @@ def find_source(source: str | os.PathLike[str]) -> Source:
 
 
 def image_names(source: str | os.PathLike[str]) -> tuple[str, ...] | None:
-    """The files of a source's images, relative to it and in the order of the images; nothing is decoded.
-
-    Args:
-        source: as `find_source` takes it.
-
-    Returns:
-        The names, of files that cannot be decoded too; None if the images have no files of their own, as in an array, in
-        CIFAR-10's archive or on the hub.
-
-    Raises:
-        DataError: if the source is not there or cannot be read.
-    """
+    """The files of a source's images, relative to it and in the order of the images; nothing is decoded."""
     if os.fspath(source).startswith("hf:"):  # rows have no file names, and finding the data set may download it
         return None
     names = find_source(source).names()
@@ -168,14 +146,7 @@ def _holds_arrays(path: Path) -> bool:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Inside, a file that cannot be read is a DataError.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        DataError: if it cannot be read.
-    """
+    """Inside, a file that cannot be read is a DataError."""
     try:
         yield
     except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:

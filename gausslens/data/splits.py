@@ -96,18 +96,7 @@ class Splits:
         return one[:n], other[:n]
 
     def named(self, text: str) -> NDArray[np.int64]:
-        """Indices of the part with this name.
-
-        Args:
-            text: `1400` (the subset of that size), `s1:700` or `s2:700` (the sets of the pair of that size), `all` (all but
-                those held out) or `held-out`.
-
-        Returns:
-            The indices, (n,).
-
-        Raises:
-            ConfigError: if there is no such name, or too few images.
-        """
+        """Indices of the part with this name."""
         if text == "all":
             return self._order
         if text == "held-out":

@@ -59,22 +59,7 @@ def parse_column(text: str) -> Column | None:
 def read_column(
     column: Column, names: Sequence[str] | None, places: Sequence[int], count: int, folder: str
 ) -> list[str]:
-    """The text of each image.
-
-    Args:
-        column: which column of which CSV.
-        names: the images' files, relative to the source, (n,); None if they have none.
-        places: where the images are among all of the source, (n,).
-        count: how many images the source has, with those that were left out.
-        folder: the source's path, with which a row's file name may begin.
-
-    Returns:
-        A text for each image, (n,), which is empty where the cell is.
-
-    Raises:
-        ConfigError: if there is no such column.
-        DataError: if the file cannot be read, or does not have one row for each image.
-    """
+    """The text of each image."""
     if column.files is not None and names is None:
         raise ConfigError(
             f"{column.path.name}:{column.name}:{column.files} names a column of file names; {folder} has no files. Leave "
@@ -126,14 +111,7 @@ def _read(column: Column, *, by_name: bool) -> tuple[list[str], list[str] | None
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Inside, cells have a greatest length, and a table that cannot be read is a DataError.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        DataError: if it cannot be read.
-    """
+    """Inside, cells have a greatest length, and a table that cannot be read is a DataError."""
     before = csv.field_size_limit(_LONGEST_FIELD)
     try:
         yield
@@ -196,11 +174,7 @@ def _plain(name: str) -> str:
 
 
 def _endings(folder: str, name: str) -> Iterator[str]:
-    """Names of an image, by which a row may call it.
-
-    Yields:
-        The name, and longer and longer ends of its path; each also without the ending of an image.
-    """
+    """Names of an image, by which a row may call it."""
     yield from (name, _stem(name))
     for part in reversed(_plain(folder).split("/")):
         name = f"{part}/{name}"

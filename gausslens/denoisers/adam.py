@@ -29,17 +29,7 @@ def fit_adam(
     gaussian_weight: Float[Tensor, "d d"],
     learning_rate: float,
 ) -> tuple[Affine, list[dict[str, float]]]:
-    """Train W and b on batches of inputs and targets.
-
-    Args:
-        epochs: for each epoch, its batches of noisy inputs x and denoiser outputs D(x), each (b, d).
-        gaussian_weight: the Wiener filter W_G that the history compares with, (d, d); training is in its dtype.
-        learning_rate: Adam's constant step size.
-
-    Returns:
-        The trained map, and one record an epoch: `epoch`, mean `loss`, `weight_error` = ‖W−W_G‖_F/‖W_G‖_F and
-        `asymmetry` = ‖W−Wᵀ‖_F/‖W‖_F.
-    """
+    """Train W and b on batches of inputs and targets."""
     scale = len(gaussian_weight) ** -0.5
     weight = torch.zeros_like(gaussian_weight, requires_grad=True)
     bias = gaussian_weight.new_zeros(len(gaussian_weight), requires_grad=True)

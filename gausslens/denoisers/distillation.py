@@ -23,13 +23,13 @@ from ..images import Bounds, check_labels, gather
 from ..noise import as_sigmas
 from ..progress import track
 from .adam import EPOCHS
-from .conditional import PerClassDenoiser
-from .fitting import Teacher, fit_by_adam, fit_in_closed_form, unexplained
+from .fitting import Teacher, fit_by_adam, fit_in_closed_form, unexplained_variance
 from .gaussian import GaussianDenoiser
 from .linear import LinearDenoiser
 from .maps import MapCollector
 from .moments import Moments
-from .protocol import Denoiser, evaluating, placement
+from .per_class import PerClassDenoiser
+from .protocol import Denoiser, eval_mode, placement
 from .regression import Affine
 
 
@@ -145,7 +145,7 @@ def distill(
     pixels = gather(images, bounds=bounds)
     place, kind = placement(denoiser, pixels, device, dtype)
     options = _Options(method, calls, seed, full, learning_rate, bounds, place, kind, batch_size, progress)
-    with evaluating(denoiser):
+    with eval_mode(denoiser):
         if labels is None:
             return _distill(denoiser, pixels, levels, train, held_out, options)
         classes = check_labels(labels, len(pixels)).to(pixels.device)
@@ -213,7 +213,9 @@ def _distill(
         for name, gaussian in gaussians.items():
             record[f"weight_error.{name}"] = _weight_error(fit.unshrunk, gaussian.weight(sigma))
         if held_out_pixels is not None:
-            record["fvu_held_out"] = unexplained(teacher, held_out_pixels, sigma, fit.prediction, stream="held out")
+            record["fvu_held_out"] = unexplained_variance(
+                teacher, held_out_pixels, sigma, fit.prediction, stream="held out"
+            )
         record["truncation"] = maps.add(sigma, fit.unshrunk, fit.prediction)
         records.append(record)
 

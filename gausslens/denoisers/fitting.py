@@ -76,23 +76,7 @@ class Teacher:
         stream: str = "distill",
         batch_size: int | None = None,
     ) -> Iterator[tuple[Float[Tensor, "b d"], Float[Tensor, "b d"]]]:
-        """The denoiser's outputs at x = x0 + σ·sign·eps.
-
-        Args:
-            pixels: the clean images, (N, *shape), uint8 or float.
-            image: which image each input has, (n,).
-            noise: which draw of the stream each input has, (n,).
-            sigma: the noise level.
-            sign: factors on the draws, (n,); None is 1.
-            stream: names the stream of noise.
-            batch_size: inputs per call, if it is not the teacher's own.
-
-        Yields:
-            Inputs x and outputs D(x; σ) as rows, (b, d) each.
-
-        Raises:
-            DataError: if an output is not finite, which is found out when the next batch is asked for.
-        """
+        """The denoiser's outputs at x = x0 + σ·sign·eps."""
         shape = tuple(pixels.shape[1:])
         unseen: Tensor | None = None  # the last outputs, not yet looked at
 
@@ -134,17 +118,6 @@ def fit_in_closed_form(
     Where each half of the calls determines a least-squares fit, the shrunk fit starts from least squares; with
     fewer calls it starts from ridge with cross-validated strength. Either way it then keeps of each block of the matrix
     what the two halves agree on.
-
-    Args:
-        teacher: the denoiser.
-        pixels: the clean images, (N, *shape), taken in an order fixed by the seed and again when they are used up.
-        sigma: the noise level.
-        calls: how many inputs, at least 4.
-        toward: the matrix W_G to shrink toward, (d, d), float64.
-        basis: its eigenvectors, by descending eigenvalue, (d, d): the same at all levels.
-
-    Returns:
-        Both fits. The unshrunk one needs d + 1 pairs of calls, its floor as many in each half.
     """
     first, second = _half_sums(teacher, pixels, sigma, calls)
     both = first.merge(second)
@@ -184,19 +157,7 @@ def fit_by_adam(
     gaussian_weight: Float[Tensor, "d d"],
     learning_rate: float | None,
 ) -> LevelFit:
-    """The published recipe, in float32 unless the denoiser is in float64.
-
-    Args:
-        teacher: the denoiser.
-        pixels: the clean images, (N, *shape), taken in their own order with fresh noise in each epoch.
-        sigma: the noise level.
-        epochs: how many times to go over the images.
-        gaussian_weight: what the history compares with, (d, d).
-        learning_rate: Adam's step size; None takes the published one.
-
-    Returns:
-        The trained map as both fits, with its history.
-    """
+    """The published recipe, in float32 unless the denoiser is in float64."""
     order = torch.arange(len(pixels))
     batches = (
         teacher.answers(pixels, order, order + epoch * len(pixels), sigma, batch_size=BATCH) for epoch in range(epochs)
@@ -204,10 +165,10 @@ def fit_by_adam(
     rate = published_learning_rate(sigma) if learning_rate is None else learning_rate
     dtype = torch.promote_types(teacher.dtype, torch.float32)
     fit, history = fit_adam(batches, gaussian_weight.to(dtype), rate)
-    return LevelFit(fit, fit, unexplained(teacher, pixels, sigma, fit, stream="fresh noise"), history=history)
+    return LevelFit(fit, fit, unexplained_variance(teacher, pixels, sigma, fit, stream="fresh noise"), history=history)
 
 
-def unexplained(teacher: Teacher, pixels: Tensor, sigma: float, fit: Affine, *, stream: str) -> float:
+def unexplained_variance(teacher: Teacher, pixels: Tensor, sigma: float, fit: Affine, *, stream: str) -> float:
     """FVU = E‖D − Wx − b‖² / Var D on noise that no fit has seen; 0 for a constant D, which b explains."""
     index = torch.arange(min(10 * len(pixels), _EVALUATION_CALLS))
     image = draw_order(teacher.seed, len(pixels), stream=stream)[index % len(pixels)]

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from .._typing import Float, Images, Sigma
 from ..errors import ConfigError
 from ..precision import float32_products
-from .conditional import PerClassDenoiser
 from .moments import Moments
+from .per_class import PerClassDenoiser
 from .protocol import check_input, expand_sigma
 
 

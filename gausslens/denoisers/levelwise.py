@@ -33,18 +33,7 @@ class LevelwiseDenoiser(nn.Module):
         self.denoisers, self.sigmas = nn.ModuleList(denoisers), tuple(sigmas)
 
     def forward(self, x: Tensor, sigma: Sigma) -> Tensor:
-        """The estimates of the denoisers whose levels these are.
-
-        Args:
-            x: noisy images, (b, c, h, w).
-            sigma: noise levels out of `sigmas`, a number or (b,).
-
-        Returns:
-            Estimates in x's dtype, (b, c, h, w).
-
-        Raises:
-            ConfigError: if a level is none of `sigmas`.
-        """
+        """The estimates of the denoisers whose levels these are."""
         levels = expand_sigma(sigma, x)
         known = levels.unique().tolist()
         if len(known) == 1:  # the usual case, which Jacobians can follow

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from .._typing import Float
+from ..atomic_files import load_tensors, save_tensors
 from ..errors import CheckpointError, ConfigError
 from ..precision import float32_products
-from ..storage import load_tensors, save_tensors
 from .maps import AffineMaps, Fit
 from .protocol import check_input, expand_sigma
 

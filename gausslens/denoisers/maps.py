@@ -89,16 +89,7 @@ class MapCollector:
         self._levels: dict[str, list[Tensor]] = {}
 
     def add(self, sigma: float, unshrunk: Affine | None, prediction: Affine) -> float:
-        """Take in one level.
-
-        Args:
-            sigma: the noise level.
-            unshrunk: its unshrunk fit, at all levels or at none.
-            prediction: its prediction fit.
-
-        Returns:
-            What keeping it costs, ‖W − kept W‖_F/‖W‖_F, for the unshrunk fit or, without one, the prediction fit.
-        """
+        """Take in one level."""
         lost = self._keep("prediction", prediction, sigma)
         if unshrunk is not None:
             lost = self._keep("unshrunk", unshrunk, sigma)

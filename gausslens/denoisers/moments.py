@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from .._typing import Float, Images
+from ..atomic_files import load_tensors, save_tensors
 from ..errors import CheckpointError, ConfigError, DataError
 from ..images import Bounds, check_labels, gather, iterate
-from ..storage import load_tensors, save_tensors
 from .scatter import Scatter, share_between_ranks, sum_over_ranks
 
 _KIND = "gausslens.moments"

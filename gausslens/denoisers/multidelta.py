@@ -20,16 +20,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .._kernels.cuda_graphs import Later, Replay, try_capture
+from .._kernels.logits import TOLERANCE, Queries, exact_logits, repair
+from .._kernels.softmax import RunningSoftmax
+from .._kernels.tiles import ImageTile, kind_of
 from .._typing import Float, Images, Sigma
 from ..errors import CheckpointError, ConfigError
 from ..images import Bounds, check_labels, content_hash, dequantize, gather
 from ..precision import float32_products
-from ..replay import Later, Replay, recorded
-from .conditional import PerClassDenoiser
-from .logits import TOLERANCE, Queries, exact_logits, repair
+from .per_class import PerClassDenoiser
 from .protocol import check_input, expand_sigma
-from .softmax import RunningSoftmax
-from .tiles import ImageTile, kind_of
 
 # Bytes that a tile may take by default, one for each pixel and 20 for each logit (its digits' products and itself): on a CPU
 # few enough that passes over them are cheap; on a GPU, what a recording keeps and a tile beside it are under 1 GiB.
@@ -172,11 +172,7 @@ class MultiDeltaDenoiser(nn.Module):
         return self
 
     def _queries(self, x: Tensor, sigma: Sigma) -> Iterator[Queries]:
-        """Noisy images x with their noise levels, some at a time.
-
-        Yields:
-            The next ones.
-        """
+        """Noisy images x with their noise levels, some at a time."""
         check_input(x, self.shape)
         levels = expand_sigma(sigma, x)
         at_a_time = max(1, min(_MOST_QUERIES, _QUERY_NUMBERS // self.images.shape[1]))
@@ -192,7 +188,7 @@ class MultiDeltaDenoiser(nn.Module):
                 self._replay = replay = None
                 torch.cuda.empty_cache()  # a recording has memory of its own, which it needs now
                 self._mean_and_overflow(queries.rows, queries.sigma)
-                self._replay = replay = recorded(self._mean_and_overflow, queries.rows, queries.sigma)
+                self._replay = replay = try_capture(self._mean_and_overflow, queries.rows, queries.sigma)
             self._asked = None if self._asked == shape else shape
         if is_static and replay is not None and replay.shapes[0] == shape:
             mean, overflow = replay(queries.rows, queries.sigma)
@@ -211,16 +207,7 @@ class MultiDeltaDenoiser(nn.Module):
         return queries.rows.dtype == torch.float64 or queries.rows.numel() * self.count <= _SMALL_PROBLEM
 
     def _visit(self, queries: Queries, *, with_mean: bool, room: int | None = None) -> RunningSoftmax:
-        """The softmax over all images, tile by tile.
-
-        Args:
-            queries: whose softmax.
-            with_mean: whether the images are added up too.
-            room: the most pairs to compute again; given, no step depends on the numbers.
-
-        Returns:
-            The softmax.
-        """
+        """The softmax over all images, tile by tile."""
         x = queries.rows
         softmax = RunningSoftmax(x, with_mean=with_mean)
         tile_bytes = _RECORDED_TILE_BYTES if room else _TILE_BYTES[kind_of(x)]

@@ -132,7 +132,7 @@ def range_of(denoiser: Any) -> tuple[float, float]:
 
 
 @contextmanager
-def evaluating(*denoisers: Any, gradients: bool = False) -> Iterator[None]:
+def eval_mode(*denoisers: Any, gradients: bool = False) -> Iterator[None]:
     """Put modules in eval mode and gradients off, or on if asked for; restore both afterwards."""
     modules = [m for denoiser in denoisers if isinstance(denoiser, nn.Module) for m in denoiser.modules()]
     training = [module for module in modules if module.training]
@@ -147,19 +147,7 @@ def evaluating(*denoisers: Any, gradients: bool = False) -> Iterator[None]:
 
 
 def in_batches(work: Callable[[int, int], T], n: int, batch_size: int | None = None) -> Iterator[T]:
-    """`work(start, stop)` over ranges that cover 0 … n; out of memory halves the batch and repeats the range.
-
-    Args:
-        work: the computation on one range; called again with a shorter range if it runs out of memory.
-        n: how many items there are.
-        batch_size: items per range; None starts at 256.
-
-    Yields:
-        The results in order.
-
-    Raises:
-        ConfigError: if `batch_size` is below 1.
-    """
+    """`work(start, stop)` over ranges that cover 0 … n; out of memory halves the batch and repeats the range."""
     size = DEFAULT_BATCH_SIZE if batch_size is None else batch_size
     if size < 1:
         raise ConfigError(f"batch_size must be at least 1; got {batch_size}.")

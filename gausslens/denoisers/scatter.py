@@ -253,19 +253,7 @@ def sum_over_ranks(tensor: Tensor) -> Tensor:
 
 
 def share_between_ranks(scatter: Scatter | None, failure: DataError | None, *, across_ranks: bool = True) -> Scatter:
-    """The scatter of the images of all ranks, on every rank; with one rank, what was passed in.
-
-    Args:
-        scatter: this rank's scatter, or None if its images could not be read.
-        failure: why they could not be read.
-        across_ranks: whether the other ranks take part.
-
-    Returns:
-        The joint scatter.
-
-    Raises:
-        DataError: on every rank if any rank failed, so that none waits for another.
-    """
+    """The scatter of the images of all ranks, on every rank; with one rank, what was passed in."""
     own = (str(failure) if failure else None, scatter.shape if scatter else None, scatter.n_seen if scatter else 0)
     reports = [own] * (world_size() if across_ranks else 1)
     if len(reports) > 1:

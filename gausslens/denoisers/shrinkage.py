@@ -55,19 +55,7 @@ def agree_by_block(
     basis: Float[Tensor, "d d"],
     sums: Sums,
 ) -> BlockShrinkage:
-    """The factors that the agreement of two halves calls for.
-
-    Args:
-        first: the fit to one half of the calls.
-        second: the fit to the other half.
-        both: the fit to all calls.
-        toward: the matrix W_G to shrink toward, symmetric, (d, d).
-        basis: its eigenvectors U, by descending eigenvalue, (d, d).
-        sums: of all calls.
-
-    Returns:
-        The shrinkage.
-    """
+    """The factors that the agreement of two halves calls for."""
     variances = ((sums.xx @ basis) * basis).sum(0) / sums.count
     scales = variances.clamp_min(torch.finfo(torch.float64).tiny).sqrt()
     departures = [_departure(fit, toward, basis, scales) for fit in (first, second, both)]

@@ -25,19 +25,6 @@ def frechet_distance(
 ) -> float:
     """d² between two sets of images, in the first `rank` principal components of a reference set.
 
-    Args:
-        a: images, (n, c, h, w), uint8 or float.
-        b: images of the same shape.
-        reference: moments of the reference set, usually the training set.
-        rank: how many components, at most those of the reference.
-        bounds: admissible float values; None for other units.
-
-    Returns:
-        The squared distance, in squared units of the images' values.
-
-    Raises:
-        ConfigError: if `rank` is out of range.
-
     >>> import torch
     >>> images = torch.rand(500, 1, 4, 4)
     >>> moments = Moments.fit(images)
@@ -53,15 +40,7 @@ def frechet_distance(
 
 
 def feature_distance(a: Float[Tensor, "n k"], b: Float[Tensor, "m k"]) -> float:
-    """d² between two sets of feature vectors, in float64.
-
-    Args:
-        a: features of one set, (n, k).
-        b: features of the other, (m, k).
-
-    Returns:
-        The squared distance, in squared units of the features.
-    """
+    """d² between two sets of feature vectors, in float64."""
     return feature_distances([a], b)[0]
 
 
@@ -69,13 +48,6 @@ def feature_distances(sets: Iterable[Float[Tensor, "_ k"]], b: Float[Tensor, "m 
     """d² between each of several sets of feature vectors and one, of which a matrix root is taken once.
 
     With Σ_b^½ in hand, tr((Σ_b^½ Σ_a Σ_b^½)^½) comes from eigenvalues: the root of a product would lose half of the digits.
-
-    Args:
-        sets: of features, (n, k) each.
-        b: features of the one, (m, k).
-
-    Returns:
-        The squared distances, in squared units of the features.
     """
     mean_b, covariance_b = _moments(b.double())
     values, vectors = torch.linalg.eigh(covariance_b)

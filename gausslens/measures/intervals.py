@@ -70,13 +70,6 @@ def mean_interval(
     and 97.5 % quantiles of (ȳ* − ȳ)/se* over resamples and q Student's quantile. With fewer than 8 units or at least
     2,000, u = v = q.
 
-    Args:
-        per_unit: values of n ≥ 1 independent units, (*s, n); rows are resampled jointly.
-
-    Returns:
-        Values, lower and upper ends, each (*s), in float64. One unit has no interval: its ends are NaN. Rows without
-        any spread have both ends at the value.
-
     Reference: Efron, Tibshirani (1993), An Introduction to the Bootstrap, §12.5.
 
     >>> y = torch.linspace(0, 1, 50, dtype=torch.float64) ** 4
@@ -101,13 +94,6 @@ def ratio_interval(
     whose mean is r and whose spread gives the jackknife's error se. (The delta method's, without −z_i, is too small
     where a few units carry much of Σz, for these pull r towards themselves.) The interval is that of `mean_interval`,
     with the t of the ratio: ratio and error taken anew in every resample.
-
-    Args:
-        numerators: y of n ≥ 1 independent units, (*s, n).
-        denominators: z of the same units, (*s, n), with Σz > 0.
-
-    Returns:
-        Ratios, lower and upper ends, each (*s), and the n values of each ratio, (*s, n), in float64.
 
     >>> y = torch.tensor([1.0, 2.0, 6.0], dtype=torch.float64)
     >>> ratio, low, high, per_unit = ratio_interval(y, torch.full_like(y, 6.0))
@@ -146,12 +132,6 @@ def minimum_interval(per_unit: Float[Tensor, "s n"]) -> tuple[int, float, float,
 
     Coverage in 1,000 trials, 10 rows of skewed units, n = 50 or 100, neighbours correlated .5 or .9: 93 to 98 % with the
     least row well apart, little apart or tied with one other; 87 to 95 % with all ten tied, the minimum then being low.
-
-    Args:
-        per_unit: values of n ≥ 1 independent units in s rows, (s, n).
-
-    Returns:
-        Which row, its mean, and the ends of the interval.
     """
     values = per_unit.double()
     n = values.shape[-1]
@@ -166,17 +146,7 @@ def minimum_interval(per_unit: Float[Tensor, "s n"]) -> tuple[int, float, float,
 
 
 def mean_estimate(per_unit: Tensor) -> Estimate:
-    """The mean of one vector of independent units, with its 95 % interval (see `mean_interval`).
-
-    Args:
-        per_unit: values of n ≥ 1 units, (n,).
-
-    Returns:
-        The mean, its interval and n.
-
-    Raises:
-        DataError: if there is no unit.
-    """
+    """The mean of one vector of independent units, with its 95 % interval (see `mean_interval`)."""
     if per_unit.ndim != 1 or len(per_unit) == 0:
         raise DataError(f"expected a vector of at least one unit's value; got shape {tuple(per_unit.shape)}.")
     value, low, high = mean_interval(per_unit)
@@ -190,16 +160,6 @@ def proportion_estimate(successes: int, n: int) -> Estimate:
 
     Wilson's rather than Clopper and Pearson's: its coverage is 95 % on average over p, where theirs is at least 95 %
     for every p and so wider than needed; and it is still an interval, not a point, when none or all succeed.
-
-    Args:
-        successes: how many units have the property, 0 … n.
-        n: how many units there are, at least 1.
-
-    Returns:
-        The proportion, its interval and n.
-
-    Raises:
-        ConfigError: if the counts cannot be.
 
     Reference: Wilson (1927), J. Am. Stat. Assoc. 22, 209 ff.
 
@@ -228,14 +188,6 @@ def jackknife_estimate(value: float, without: Sequence[float], count: int) -> Es
     """A smooth statistic of n units with its 95 % interval, from its values without each of g equal groups of them.
 
     Student's interval with the error s² = (g − 1)/g·Σ(v_i − v̄)² and g − 1 degrees of freedom.
-
-    Args:
-        value: of all units.
-        without: v_1 … v_g.
-        count: n.
-
-    Returns:
-        The estimate; without an interval (NaN) for fewer than two groups.
 
     Reference: Efron, Tibshirani (1993), An Introduction to the Bootstrap, ch. 11.
 

@@ -21,7 +21,7 @@ from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .._typing import Float, Images
-from ..denoisers.protocol import Denoiser, call, check_input, evaluating, expand_sigma, in_batches, placement
+from ..denoisers.protocol import Denoiser, call, check_input, eval_mode, expand_sigma, in_batches, placement
 from ..errors import ConfigError, DataError
 from ..images import check_labels, gather
 from ..noise import draw_noise
@@ -126,7 +126,7 @@ def jacobian_spectrum(
     probes = draw_noise(seed, columns, (dim,), stream="probes").T.to(device, torch.float64)
 
     triplets = []
-    with evaluating(denoiser, gradients=True), sdpa_kernel(SDPBackend.MATH):  # fused attention has no forward mode
+    with eval_mode(denoiser, gradients=True), sdpa_kernel(SDPBackend.MATH):  # fused attention has no forward mode
         for i in track(range(len(images)), label="Jacobians", enabled=progress):
             jacobian = _Jacobian(denoiser, images[i], levels[i], None if classes is None else classes[i], batch_size)
             found = _dense(jacobian, dim, device) if full else _krylov(jacobian, k, probes, iterations, enough)

@@ -49,21 +49,6 @@ def nearest(
 ) -> tuple[Tensor, Tensor]:
     """The k images nearest to each query, exactly.
 
-    Args:
-        queries: (m, *shape), uint8 or finite floats.
-        images: where to look, (n, *shape), uint8 or finite floats; converted tile by tile.
-        k: how many neighbours, 1 … n.
-        within: distances beyond which nothing is wanted, in float64 on the CPU; the smaller, the faster the search.
-        device: where to compute; None is where `images` are.
-        progress: show a progress bar.
-
-    Returns:
-        Distances (m, k), ascending, in float64, and indices (m, k), both on the CPU; ties come by index. Where fewer than
-        k images lie `within` a distance, the last ones may be missing: their distance is ∞ and their index n.
-
-    Raises:
-        ConfigError: if k is out of its range.
-
     >>> images = torch.tensor([[0.0, 0.0], [3.0, 4.0], [3.0, 4.0], [1.0, 0.0]])
     >>> distances, indices = nearest(torch.zeros(1, 2), images, k=4)
     >>> distances.tolist(), indices.tolist()
@@ -119,19 +104,6 @@ def duplicates(
 
     |u·x − u·y| ≤ ‖x − y‖ for a unit vector u, so images are sorted along one direction of large spread and compared
     only within `tolerance` of one another along it: far fewer than all pairs.
-
-    Args:
-        images: (n, *shape), uint8 or finite floats.
-        others: (m, *shape), compared with `images`; None compares `images` with themselves.
-        tolerance: the largest distance at which two images count as the same, at least 0.
-        device: where to compute; None is where `images` are.
-        progress: show a progress bar.
-
-    Returns:
-        The pairs, (p, 2), p ≤ m, in the order of j, on the CPU.
-
-    Raises:
-        ConfigError: if the tolerance is negative or not finite.
 
     >>> duplicates(torch.tensor([[1.0, 2.0], [0.0, 0.0], [1.0, 2.0], [1.0, 2.001]]), tolerance=0.01).tolist()
     [[0, 2], [0, 3]]

@@ -98,17 +98,6 @@ class Originals:
     ) -> "Originals":
         """The originals of a set of images.
 
-        Args:
-            images: (N, *shape), uint8 or finite floats.
-            groups: the group of each image, (N,); None puts each into one of its own.
-            repeats: pairs of near-duplicates, as `duplicates` finds them; None looks for them.
-            rmse: root mean square difference up to which two images are the same.
-            device: where to look for neighbours; None is where the images are.
-            progress: show a progress bar.
-
-        Returns:
-            The originals.
-
         >>> images = torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.0, 0.001], [3.0, 3.0]])
         >>> Originals.of(images).standing.tolist()
         [2, 1, 1]
@@ -146,17 +135,7 @@ class Originals:
         transformations: Sequence[Transformation] = (Transformation(),),
         progress: bool = False,
     ) -> Match:
-        """The nearest original of each image, and how far the next one is.
-
-        Args:
-            queries: images, (m, *shape).
-            own: an original of each that does not count, such as the image's own, (m,); None leaves none out.
-            transformations: what may have been done to the originals.
-            progress: show a progress bar.
-
-        Returns:
-            The matches.
-        """
+        """The nearest original of each image, and how far the next one is."""
         m, n = len(queries), len(self.kept)
         left_out = torch.full((m,), _NO_ORIGINAL) if own is None else own.cpu()
         groups = self.of_image[self.kept]
@@ -192,15 +171,7 @@ class Originals:
     def without_themselves(
         self, chosen: Int[Tensor, "m"], *, transformations: Sequence[Transformation] = (Transformation(),)
     ) -> Match:
-        """The nearest other original of some of the set's own distinct images.
-
-        Args:
-            chosen: indices into `images`, (m,).
-            transformations: what may have been done to the originals.
-
-        Returns:
-            The matches.
-        """
+        """The nearest other original of some of the set's own distinct images."""
         own = self.of_image[self.kept[chosen]]
         return self.nearest(self.images[chosen.to(self.images.device)], own=own, transformations=transformations)
 

@@ -50,15 +50,7 @@ class Transformation(NamedTuple):
         return moved[..., rows.to(images.device), :][..., columns.to(images.device)]
 
     def align(self, samples: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
-        """The parts of samples and images that show the same if the ones are transformed copies of the others.
-
-        Args:
-            samples: (m, c, h, w); or (m, …) where nothing is done to them.
-            images: (n, c, h, w); a view is returned.
-
-        Returns:
-            The parts, of one shape but for their number.
-        """
+        """The parts of samples and images that show the same if the ones are transformed copies of the others."""
         if self == Transformation():
             return samples, images
         height, width = images.shape[-2:]
@@ -75,16 +67,6 @@ MIRRORED = Transformation(mirrored=True)
 
 def shifts_by(pixels: Iterable[int], *, mirrored: bool = False) -> list[Transformation]:
     """All shifts, up or down, left or right or both, by the given numbers of pixels, the nearest first.
-
-    Args:
-        pixels: how far, each at least 1.
-        mirrored: whether the image was mirrored, too.
-
-    Returns:
-        The shifts, 24 for (1, 2).
-
-    Raises:
-        ConfigError: if a number of pixels is below 1.
 
     >>> [str(shift) for shift in shifts_by([1])][:3]
     ['shifted 1 up', 'shifted 1 left', 'shifted 1 right']
@@ -106,20 +88,7 @@ def transformed_neighbors(
     within: Tensor | None = None,
     device: torch.device | str | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The k images nearest to each sample when each may have been transformed; an image counts once.
-
-    Args:
-        samples: (m, c, h, w), uint8 or finite floats.
-        images: where to look, (n, c, h, w).
-        k: how many neighbours, 1 … n.
-        transformations: what may have been done to the images, at least one.
-        within: distances beyond which nothing is wanted, (m,); see `nearest`.
-        device: where to compute; None is where `images` are.
-
-    Returns:
-        Distances (m, k), ascending; indices (m, k); and which of the transformations brings the image nearest, (m, k);
-        all on the CPU. What is missing `within` a distance has the distance ∞ and the index n, as in `nearest`.
-    """
+    """The k images nearest to each sample when each may have been transformed; an image counts once."""
     whole = images[0].numel()
     best: tuple[Tensor, Tensor, Tensor] | None = None
     for number, transformation in enumerate(transformations):

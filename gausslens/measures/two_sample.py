@@ -18,15 +18,7 @@ _CHUNK_LABELS = 1 << 22
 
 
 def difference_estimate(members: Float[Tensor, "n"], others: Float[Tensor, "m"]) -> Estimate:
-    """The mean of `others` minus that of `members`, with Welch's 95 % interval.
-
-    Args:
-        members: values of training images, (n,), n ≥ 1.
-        others: values of held-out images, (m,), m ≥ 1.
-
-    Returns:
-        The difference; its count is n + m. With one unit in a set it has no interval: its ends are NaN.
-    """
+    """The mean of `others` minus that of `members`, with Welch's 95 % interval."""
     value = float(others.double().mean() - members.double().mean())
     variance, freedom = _welch(members, others)
     reach = student_quantile(freedom) * math.sqrt(variance) if freedom else math.nan
@@ -41,13 +33,6 @@ def quotient_estimate(
 
     All r at which ȳ − r·z̄, a difference of means of y − r·z, is within Student's quantile of 0. The interval is finite
     where the denominator is away from 0.
-
-    Args:
-        numerators: y of training and of held-out images, (n,) and (m,).
-        denominators: z of the same images.
-
-    Returns:
-        The quotient; None where the denominator's own interval reaches 0 or below, so that nothing can be measured by it.
 
     Reference: Fieller (1954), J. R. Stat. Soc. B 16, 175 ff.
     """
@@ -78,13 +63,6 @@ def auc_estimate(members: Float[Tensor, "n"], others: Float[Tensor, "m"]) -> Est
     others this is 0; the interval is then Wilson's for min(n, m) units. With 10 members and an AUC of .96 it covers 90 %,
     from 30 on 90 to 96 %.
 
-    Args:
-        members: values of training images, (n,).
-        others: values of held-out images, (m,).
-
-    Returns:
-        The AUC; its count is n + m.
-
     Reference: DeLong, DeLong, Clarke-Pearson (1988), Biometrics 44, 837 ff.
 
     >>> auc_estimate(torch.tensor([1.0, 2.0]), torch.tensor([2.0, 3.0])).value
@@ -111,15 +89,6 @@ def permutation_p_values(
     """p = (1 + #{AUC* ≥ AUC}) / (1 + permutations) of each row, AUC* with the units' membership shuffled.
 
     One-sided: small where members have smaller values. Exact if membership is a fair label; rows share the shuffles.
-
-    Args:
-        members: values of training images, (s, n).
-        others: values of held-out images, (s, m).
-        permutations: number of shuffles.
-        seed: fixes them.
-
-    Returns:
-        The p-values, (s,).
     """
     n, total = members.shape[1], members.shape[1] + others.shape[1]
     ranks = torch.stack([_midranks(row) for row in torch.cat([members, others], 1).double()])

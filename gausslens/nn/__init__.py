@@ -62,25 +62,7 @@ def build_network(
     classes: int = 0,
     augment_inputs: int = 0,
 ) -> nn.Module:
-    """A network with `forward(x, noise, labels=None, augment=None)`, by name.
-
-    Args:
-        name: "ncsnpp", "ddpmpp", "adm", "unet", "linear", "skipnet" or "dit".
-        shape: of one image, (c, h, w).
-        width: channels, in units of which multipliers are given; None is the published default, as for the next three.
-        multipliers: channels at each resolution, from fine to coarse, in units of `width`.
-        blocks: residual blocks per resolution; of a transformer, all blocks.
-        attention: resolutions with self-attention.
-        dropout: probability of dropping an activation, in [0, 1).
-        classes: number of classes; 0 takes no labels.
-        augment_inputs: number of augmentation inputs; 0 takes none.
-
-    Returns:
-        The network, in float32 and training mode, with `shape`, `classes` and `augment_inputs` as attributes.
-
-    Raises:
-        ConfigError: if the name is unknown, the network has no such option, or an option or the shape does not fit.
-    """
+    """A network with `forward(x, noise, labels=None, augment=None)`, by name."""
     if name not in _CLASSES:
         raise ConfigError(f"network must be one of {', '.join(_CLASSES)}; got {name!r}.")
     image = _checked_shape(shape)

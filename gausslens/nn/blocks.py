@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from . import kernels
+from .._kernels import group_norm as kernels
 from .normalization import GroupNorm
 from .resampling import downsample, upsample
 
@@ -134,16 +134,7 @@ class ResidualBlock(nn.Module):
         self.attention = Attention(channels_out, style) if attention else nn.Identity()
 
     def forward(self, x: Tensor, embedding: Tensor, skipped: Tensor | None = None) -> Tensor:
-        """The block's output.
-
-        Args:
-            x: activations, (b, channels_in, h, w).
-            embedding: the embedded noise, (b, embedding).
-            skipped: activations of the encoder that are joined to x; both have `channels_in` channels together.
-
-        Returns:
-            Activations, (b, channels_out, h', w'), with h' = h, h/2 or 2h.
-        """
+        """The block's output."""
         if skipped is not None:
             x = torch.cat([x, skipped], 1)
         activated, noise = self._resampled(self.norm_in(x, activate=True)), self.noise(embedding)

@@ -75,17 +75,7 @@ class DenseNetwork(nn.Module):
         nn.init.zeros_(self.output.weight)
 
     def forward(self, x: Tensor, noise: Tensor, labels: Tensor | None = None, augment: Tensor | None = None) -> Tensor:
-        """F(x).
-
-        Args:
-            x: scaled noisy images, (b, c, h, w).
-            noise: c_noise(σ), (b,); ignored.
-            labels: integers (b,), if the network has classes.
-            augment: augmentation inputs (b, augment_inputs), or None.
-
-        Returns:
-            The network's output in x's dtype, also under autocast, (b, c, h, w).
-        """
+        """F(x)."""
         vector = self.input(x.flatten(1))
         if self.conditions is None:
             refuse_conditions(labels, augment)

@@ -111,17 +111,7 @@ class DiT(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, x: Tensor, noise: Tensor, labels: Tensor | None = None, augment: Tensor | None = None) -> Tensor:
-        """F(x, noise).
-
-        Args:
-            x: noisy images, (b, c, h, w).
-            noise: c_noise(σ), (b,).
-            labels: integers (b,), if the network has classes.
-            augment: augmentation inputs (b, augment_inputs), or None.
-
-        Returns:
-            The network's output in x's dtype, also under autocast, (b, c, h, w).
-        """
+        """F(x, noise)."""
         embedding = self.embedding(noise, labels, augment)
         excess = (x.square().mean((1, 2, 3), keepdim=True) / _LARGEST_RMS**2).clamp_min(1).sqrt()
         patches = to_patches(x / excess, self.patch)

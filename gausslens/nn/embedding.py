@@ -58,19 +58,7 @@ class NoiseEmbedding(nn.Module):
                 nn.init.normal_(self.label.weight)  # a table of embeddings, one column a class
 
     def forward(self, noise: Tensor, labels: Tensor | None = None, augment: Tensor | None = None) -> Tensor:
-        """Embed.
-
-        Args:
-            noise: c_noise(σ), (b,).
-            labels: integers (b,); needed if there are classes.
-            augment: augmentation inputs, (b, augment_inputs); None is no augmentation.
-
-        Returns:
-            The embedding, (b, 4·width).
-
-        Raises:
-            ConfigError: if labels are missing, or labels or augmentation arrive at a network that takes none.
-        """
+        """Embed."""
         hidden = self._features(noise)
         if augment is not None:
             if self.augment is None:

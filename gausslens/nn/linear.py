@@ -25,17 +25,7 @@ class LinearNetwork(nn.Module):
         nn.init.zeros_(self.map.bias)
 
     def forward(self, x: Tensor, noise: Tensor, labels: Tensor | None = None, augment: Tensor | None = None) -> Tensor:
-        """F(x) = Wx + b.
-
-        Args:
-            x: noisy images, (b, c, h, w).
-            noise: c_noise(σ), (b,); not used.
-            labels: None.
-            augment: None.
-
-        Returns:
-            Images in x's dtype, (b, c, h, w).
-        """
+        """F(x) = Wx + b."""
         refuse_conditions(labels, augment)
         y: Tensor = self.map(x.flatten(1))
         return y.to(x.dtype).reshape(x.shape)

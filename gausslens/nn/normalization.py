@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from . import kernels
+from .._kernels import group_norm as kernels
 
 
 class GroupNorm(nn.GroupNorm):
@@ -21,16 +21,7 @@ class GroupNorm(nn.GroupNorm):
     """
 
     def forward(self, x: Tensor, offset: Tensor | None = None, *, activate: bool = False) -> Tensor:
-        """Normalise x, or x plus an offset for every channel.
-
-        Args:
-            x: (b, c, h, w).
-            offset: (b, c), or None.
-            activate: whether SiLU, x/(1 + e^(−x)), follows.
-
-        Returns:
-            The result, (b, c, h, w).
-        """
+        """Normalise x, or x plus an offset for every channel."""
         if kernels.usable(x):
             return kernels.normalized(x, self.weight, self.bias, self.num_groups, self.eps, offset, activate=activate)
         if x.is_cuda:

@@ -9,32 +9,16 @@ Outside the image everything is zero. Patches are the lossless way: k×k pixels 
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import kernels
+from .._kernels import group_norm as kernels
 
 
 def downsample(x: Tensor, *, smooth: bool) -> Tensor:
-    """Half the resolution: filter with [1, 1] or [1, 3, 3, 1] of sum 1 along both axes, keep every second pixel.
-
-    Args:
-        x: images, (b, c, h, w) with h and w even.
-        smooth: whether the filter is [1, 3, 3, 1].
-
-    Returns:
-        Images, (b, c, h/2, w/2).
-    """
+    """Half the resolution: filter with [1, 1] or [1, 3, 3, 1] of sum 1 along both axes, keep every second pixel."""
     return halve(blur(x) if smooth else x)
 
 
 def upsample(x: Tensor, *, smooth: bool) -> Tensor:
-    """Twice the resolution: the transpose of `downsample`, times 4 so that the mean stays.
-
-    Args:
-        x: images, (b, c, h, w).
-        smooth: whether the filter is [1, 3, 3, 1].
-
-    Returns:
-        Images, (b, c, 2h, 2w).
-    """
+    """Twice the resolution: the transpose of `downsample`, times 4 so that the mean stays."""
     pixels = x.permute(0, 2, 3, 1)[:, :, None, :, None]
     doubled = pixels.expand(-1, -1, 2, -1, 2, -1).flatten(3, 4).flatten(1, 2).permute(0, 3, 1, 2)
     return blur(doubled) if smooth else doubled
@@ -48,15 +32,7 @@ def halve(x: Tensor) -> Tensor:
 
 
 def blur(x: Tensor, *, padding: int = 1) -> Tensor:
-    """Filter with [1, 2, 1] / 4 along both axes.
-
-    Args:
-        x: images, (b, c, h, w).
-        padding: zeros to put around the image first; 1 keeps the size, 0 loses one pixel on each side.
-
-    Returns:
-        Images, (b, c, h + 2·padding − 2, w + 2·padding − 2).
-    """
+    """Filter with [1, 2, 1] / 4 along both axes."""
     if kernels.usable(x):  # [1, 2, 1] is [1, 1] twice, each a single pass
         return F.avg_pool2d(F.avg_pool2d(x, 2, stride=1, padding=padding), 2, stride=1)
     x = F.pad(x, (padding, padding, padding, padding))

@@ -56,17 +56,7 @@ class SkipNet(nn.Module):
         self.output = nn.Conv2d(widths[0], shape[0], 1)
 
     def forward(self, x: Tensor, noise: Tensor, labels: Tensor | None = None, augment: Tensor | None = None) -> Tensor:
-        """F(x).
-
-        Args:
-            x: noisy images, (b, c, h, w).
-            noise: c_noise(σ), (b,); not used.
-            labels: None.
-            augment: None.
-
-        Returns:
-            Images in x's dtype, (b, c, h, w).
-        """
+        """F(x)."""
         refuse_conditions(labels, augment)
         hidden, skips = x, []
         for skip, down in zip(self.skip, self.down, strict=True):

@@ -120,17 +120,7 @@ class SmallUNet(nn.Module):
         nn.init.zeros_(self.output.weight)
 
     def forward(self, x: Tensor, noise: Tensor, labels: Tensor | None = None, augment: Tensor | None = None) -> Tensor:
-        """F(x, noise).
-
-        Args:
-            x: scaled noisy images, (b, c, h, w).
-            noise: c_noise(σ), (b,).
-            labels: integers (b,), if the network has classes.
-            augment: augmentation inputs (b, augment_inputs), or None.
-
-        Returns:
-            The network's output in x's dtype, also under autocast, (b, c, h, w).
-        """
+        """F(x, noise)."""
         embedding = self.embedding(noise, labels, augment)
         height, width = x.shape[2:]
         padded = F.pad(x, (0, -width % self.unit, 0, -height % self.unit))

@@ -151,17 +151,7 @@ class UNet(nn.Module):
         self.output = Output(channels, shape[0], style)
 
     def forward(self, x: Tensor, noise: Tensor, labels: Tensor | None = None, augment: Tensor | None = None) -> Tensor:
-        """F(x, noise).
-
-        Args:
-            x: scaled noisy images, (b, c, h, w).
-            noise: c_noise(σ), (b,).
-            labels: integers (b,), if the network has classes.
-            augment: augmentation inputs (b, augment_inputs), or None.
-
-        Returns:
-            The network's output in x's dtype, also under autocast, (b, c, h, w).
-        """
+        """F(x, noise)."""
         embedding = self.embedding(noise, labels, augment)
         halved = iter(self.image)
         image, hidden = x, self.stem(x)

@@ -40,18 +40,8 @@ class Scale:
         return _log_ticks(self.low, self.high) if self.log else _linear_ticks(self.low, self.high)
 
 
-def fitted(values: NDArray[np.float64], start: float, end: float, *, log: bool = False) -> Scale:
-    """A scale on which all values have a place, with a little room at both ends.
-
-    Args:
-        values: any shape; NaN is passed over; positive if `log`.
-        start: the place of the low end.
-        end: the place of the high end.
-        log: whether the scale is logarithmic.
-
-    Returns:
-        The scale; of the values from 0 to 1, or 1 to 10, if there are none.
-    """
+def fit_scale(values: NDArray[np.float64], start: float, end: float, *, log: bool = False) -> Scale:
+    """A scale on which all values have a place, with a little room at both ends."""
     there = values[np.isfinite(values)]
     if not len(there):
         return Scale(1.0, 10.0, start, end, log) if log else Scale(0.0, 1.0, start, end)

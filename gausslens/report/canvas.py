@@ -74,17 +74,7 @@ class Canvas:
             self.add("circle", cx=x, cy=y, r=3.4, fill=colour)
 
     def document(self, width: float, height: float, title: str, description: str) -> str:
-        """The whole file.
-
-        Args:
-            width: of the drawing.
-            height: of the drawing.
-            title: read aloud and shown by viewers.
-            description: what is seen.
-
-        Returns:
-            The text of an SVG file.
-        """
+        """The whole file."""
         head = (
             '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
             f'width="{_written(width)}" height="{_written(height)}" viewBox="0 0 {_written(width)} {_written(height)}" '

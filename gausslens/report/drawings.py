@@ -6,11 +6,11 @@ from functools import singledispatch
 import numpy as np
 from numpy.typing import NDArray
 
-from .axes import Scale, fitted, tick_text
+from .axes import Scale, fit_scale, tick_text
 from .canvas import FAINT, FONT, GREY, INK, Canvas, text_width
 from .figures import CurveFigure, Figure, HeatMap, ImageGrid, NoiseSlider
 from .palette import look, scale
-from .pictures import coloured, data_uri, png
+from .pictures import colorize, data_uri, png
 from .plots import bands, drawable
 
 _WIDTH, _HEIGHT = 640.0, 360.0
@@ -21,19 +21,12 @@ _PANEL, _ACROSS = 180.0, 5
 
 
 @singledispatch
-def drawing(figure: Figure) -> str | None:
-    """A figure as the text of an SVG file.
-
-    Args:
-        figure: any.
-
-    Returns:
-        The text; None for tables and for images that are withheld. A noise slider shows all its levels, one under the other.
-    """
+def draw_svg(figure: Figure) -> str | None:
+    """A figure as the text of an SVG file."""
     return None
 
 
-@drawing.register
+@draw_svg.register
 def _(figure: CurveFigure) -> str:
     canvas = Canvas()
     lines = [drawable(series, figure) for series in figure.series]
@@ -64,7 +57,7 @@ def _(figure: CurveFigure) -> str:
     return canvas.document(_WIDTH, bottom, figure.title, figure.reading)
 
 
-@drawing.register
+@draw_svg.register
 def _(figure: HeatMap) -> str:
     canvas = Canvas()
     colours = scale(figure.low, figure.high)
@@ -74,7 +67,7 @@ def _(figure: HeatMap) -> str:
     for index, (panel, matrix) in enumerate(zip(figure.panels, figure.values, strict=True)):
         row, column = divmod(index, across)
         left, top = 24 + column * (width + 24), 24 + row * (height + 48)
-        uri = data_uri(png(coloured(matrix, figure.low, figure.high, colours)), "image/png")
+        uri = data_uri(png(colorize(matrix, figure.low, figure.high, colours)), "image/png")
         canvas.picture(left, top, width, height, uri, panel)
         canvas.text(left + width / 2, top - 7, panel, text_anchor="middle")
         canvas.text(left + width / 2, top + height + 16, figure.x_label, text_anchor="middle", size=11.0)
@@ -86,7 +79,7 @@ def _(figure: HeatMap) -> str:
     bottom = 24 + -(-len(figure.panels) // across) * (height + 48)
     for step in range(64):
         value = figure.low + (figure.high - figure.low) * step / 63
-        red, green, blue = coloured(np.array([[value]]), figure.low, figure.high, colours).ravel()
+        red, green, blue = colorize(np.array([[value]]), figure.low, figure.high, colours).ravel()
         canvas.add(
             "rect", x=60.0 + 2 * step, y=bottom - 12, width=2.2, height=10.0, fill=f"#{red:02X}{green:02X}{blue:02X}"
         )
@@ -96,7 +89,7 @@ def _(figure: HeatMap) -> str:
     return canvas.document(max(24 + across * (width + 24), needed), bottom + 10, figure.title, figure.reading)
 
 
-@drawing.register
+@draw_svg.register
 def _(figure: ImageGrid) -> str | None:
     if figure.images is None:
         return None
@@ -121,13 +114,13 @@ def _(figure: ImageGrid) -> str | None:
     return canvas.document(width, head + len(figure.rows) * (height + _GAP) + 8, figure.title, figure.reading)
 
 
-@drawing.register
+@draw_svg.register
 def _(figure: NoiseSlider) -> str | None:
     if figure.images is None:
         return None
     rows = tuple(f"{row}, σ = {sigma:.3g}" for sigma in figure.sigmas for row in figure.rows)
     images = figure.images.reshape(len(rows), *figure.images.shape[2:])
-    return drawing(
+    return draw_svg(
         ImageGrid(title=figure.title, caption=figure.caption, rows=rows, columns=figure.columns, images=images)
     )
 
@@ -145,22 +138,14 @@ def _wrapped(label: str, width: float) -> list[str]:
 
 
 def curve_scales(figure: CurveFigure, lines: list[NDArray[np.float64]]) -> tuple[Scale, Scale]:
-    """The scales of both axes, on which everything drawn has a place.
-
-    Args:
-        figure: the curves.
-        lines: what is drawn of each series (see `plots.drawable`).
-
-    Returns:
-        From values to places across and, from below upward, down the drawing.
-    """
+    """The scales of both axes, on which everything drawn has a place."""
     across = np.concatenate([columns[0] for columns in lines] or [np.empty(0)])
     if figure.x.names:
         across = np.array([0.5, len(figure.x.names) + 0.5])
     up = np.concatenate([*(columns[1:].ravel() for columns in lines), [line.value for line in figure.thresholds]])
     return (
-        fitted(across, _LEFT, _WIDTH - _RIGHT, log=figure.x.log),
-        fitted(up, _HEIGHT - _BOTTOM, _TOP, log=figure.y.log),
+        fit_scale(across, _LEFT, _WIDTH - _RIGHT, log=figure.x.log),
+        fit_scale(up, _HEIGHT - _BOTTOM, _TOP, log=figure.y.log),
     )
 
 
@@ -201,10 +186,6 @@ def _legend(canvas: Canvas, figure: CurveFigure) -> float:
 
 
 def _stretches(points: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
-    """The stretches of (2, n) points that are all there.
-
-    Yields:
-        Each as (2, n).
-    """
+    """The stretches of (2, n) points that are all there."""
     for stretch in bands(points[[0, 0, 1, 1]]):
         yield stretch[:2]

@@ -1,6 +1,6 @@
 """A page: a summary with the claims, then one section for each study, finished or not; and what of it may be told.
 
-`discreet` makes the page that may be shown from the page as it was made. It is the only way to a rendered report, and it
+`redact` makes the page that may be shown from the page as it was made. It is the only way to a rendered report, and it
 goes through every text and every picture that a page holds: absolute paths become names, since a path tells who works
 where; and pictures stay, are blurred beyond recovery, or go.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from .figures import Figure, ImageGrid, NoiseSlider, Table
-from .pictures import blurred
+from .pictures import blur
 
 Images: TypeAlias = Literal["shown", "blurred", "none"]
 
@@ -62,16 +62,8 @@ class Page:
         return [figure for figure in found if figure.images is not None]
 
 
-def discreet(page: Page, images: Images = "shown") -> Page:
-    """The page with names for absolute paths and, as asked, images blurred or withheld.
-
-    Args:
-        page: as it was made.
-        images: "shown" as they are, "blurred" (see `pictures.blurred`), or "none".
-
-    Returns:
-        What may be rendered.
-    """
+def redact(page: Page, images: Images = "shown") -> Page:
+    """The page with names for absolute paths and, as asked, images blurred or withheld."""
     told: Page = _told(page, images)
     return told
 
@@ -94,12 +86,6 @@ def without_paths(text: str) -> str:
     Also paths from a home or a parent folder, of Windows, and of file: addresses. A path with spaces is recognised in
     quotes or with backslashes before them.
 
-    Args:
-        text: any.
-
-    Returns:
-        The text, in which relative paths, quotients and addresses of the web are as they were.
-
     Examples:
         >>> without_paths("trained on /home/ada/scans, 1/N of it; see https://arxiv.org/abs/2410.24060")
         'trained on scans, 1/N of it; see https://arxiv.org/abs/2410.24060'
@@ -121,6 +107,6 @@ def _told(part: Any, images: Images) -> Any:
     if is_dataclass(part) and not isinstance(part, type):
         changes = {field.name: _told(getattr(part, field.name), images) for field in fields(part)}
         if isinstance(part, ImageGrid | NoiseSlider) and part.images is not None and images != "shown":
-            changes["images"] = blurred(part.images) if images == "blurred" else None
+            changes["images"] = blur(part.images) if images == "blurred" else None
         return replace(part, **changes)
     return part

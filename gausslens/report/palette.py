@@ -22,7 +22,7 @@ DIVERGING = ("#0072B2", "#F7F7F7", "#D55E00")
 
 
 @dataclass(frozen=True)
-class Look:
+class LineStyle:
     """How a line looks.
 
     Attributes:
@@ -34,9 +34,9 @@ class Look:
     mark: str
 
 
-def look(index: int) -> Look:
+def look(index: int) -> LineStyle:
     """How the line of that index looks; the first 35 all differ."""
-    return Look(COLOURS[index % len(COLOURS)], MARKS[index % len(MARKS)])
+    return LineStyle(COLOURS[index % len(COLOURS)], MARKS[index % len(MARKS)])
 
 
 def scale(low: Real, high: Real) -> tuple[str, ...]:

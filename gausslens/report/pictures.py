@@ -24,29 +24,15 @@ def jpeg(image: NDArray[Any], quality: int) -> bytes:
 
 
 def data_uri(content: bytes, kind: str) -> str:
-    """Bytes as an address that holds them.
-
-    Args:
-        content: the bytes.
-        kind: their media type, such as "image/png".
-
-    Returns:
-        A data: address.
-    """
+    """Bytes as an address that holds them."""
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def blurred(images: NDArray[Any]) -> NDArray[np.uint8]:
+def blur(images: NDArray[Any]) -> NDArray[np.uint8]:
     """Means over at most 4 x 4 blocks in place of pixels.
 
     Every block has at least 4 x 4 pixels where the image has as many, and its pixels all hold its mean, so that no more
     than 16 numbers a channel are left of an image, whatever its size.
-
-    Args:
-        images: uint8, (..., h, w).
-
-    Returns:
-        Of the same shape.
     """
     for axis in (-2, -1):
         size = images.shape[axis]
@@ -61,18 +47,8 @@ def blurred(images: NDArray[Any]) -> NDArray[np.uint8]:
     return blocky
 
 
-def coloured(values: NDArray[Any], low: Real, high: Real, colours: tuple[str, ...]) -> NDArray[np.uint8]:
-    """A matrix as an image.
-
-    Args:
-        values: (h, w); NaN becomes white.
-        low: the value of the first colour; smaller values have it too.
-        high: the value of the last colour.
-        colours: "#rrggbb" at equal steps.
-
-    Returns:
-        uint8, (3, h, w).
-    """
+def colorize(values: NDArray[Any], low: Real, high: Real, colours: tuple[str, ...]) -> NDArray[np.uint8]:
+    """A matrix as an image."""
     anchors = np.array([[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in colours], np.float64)
     place = np.clip((values - low) / (high - low), 0.0, 1.0) * (len(colours) - 1)
     channels = [np.interp(place, np.arange(len(colours)), channel) for channel in anchors.T]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from .figures import Axis, CurveFigure, HeatMap, Series, Threshold
 from .palette import look, scale
-from .spreadsheets import rounded
+from .spreadsheets import round_values
 
 _INK = "#222222"
 _FAINT = "#DDDDDD"
@@ -16,14 +16,7 @@ _APART = 0.08  # between series, where the x axis has names; its places are 1 ap
 
 
 def curve_plot(figure: CurveFigure) -> dict[str, Any]:
-    """The traces and the layout of a figure; a click on a legend entry hides a line with its band.
-
-    Args:
-        figure: curves.
-
-    Returns:
-        What JSON can hold: `data` and `layout`.
-    """
+    """The traces and the layout of a figure; a click on a legend entry hides a line with its band."""
     traces = [trace for index, series in enumerate(figure.series) for trace in _traces(index, series, figure)]
     layout = _layout() | {
         "xaxis": _axis(figure.x, [drawable(series, figure)[0] for series in figure.series]),
@@ -37,14 +30,7 @@ def curve_plot(figure: CurveFigure) -> dict[str, Any]:
 
 
 def heat_plots(figure: HeatMap) -> list[dict[str, Any]]:
-    """One plot for each panel, with the same colours.
-
-    Args:
-        figure: heat-maps.
-
-    Returns:
-        `data` and `layout` of each.
-    """
+    """One plot for each panel, with the same colours."""
     colours = scale(figure.low, figure.high)
     steps = [[index / (len(colours) - 1), colour] for index, colour in enumerate(colours)]
     n_rows, n_columns = figure.values.shape[1:]
@@ -74,7 +60,7 @@ def heat_plots(figure: HeatMap) -> list[dict[str, Any]]:
             "data": [trace | {"z": [[_number(value) for value in row] for row in matrix]}],
             "layout": layout,
         }
-        for matrix in rounded(figure)
+        for matrix in round_values(figure)
     ]
 
 
@@ -99,11 +85,7 @@ def drawable(series: Series, figure: CurveFigure) -> NDArray[np.float64]:
 
 
 def bands(columns: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
-    """The stretches in which x, low and high are all there.
-
-    Yields:
-        x, low and high of each stretch, as (3, n).
-    """
+    """The stretches in which x, low and high are all there."""
     band = columns[[0, 2, 3]]
     there: NDArray[np.bool_] = np.isfinite(band.sum(0))
     for stretch in np.split(np.arange(len(there)), np.flatnonzero(np.diff(there)) + 1):

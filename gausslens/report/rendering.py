@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..errors import ConfigError
 from .figures import CurveFigure, Figure, HeatMap, ImageGrid, NoiseSlider, Real
-from .pages import Images, Page, discreet
+from .pages import Images, Page, redact
 from .palette import scale
 from .pictures import data_uri, jpeg, png
 from .plots import curve_plot, heat_plots
@@ -49,19 +49,8 @@ _ENCODINGS = (
 
 
 def render(page: Page, *, images: Images = "shown") -> str:
-    """The page as HTML.
-
-    Args:
-        page: the report; sections may be missing or not yet finished.
-        images: whether images are "shown", "blurred" beyond recovery, or left out ("none").
-
-    Returns:
-        The text of one file of less than 15 MB.
-
-    Raises:
-        ConfigError: if the images do not fit into it.
-    """
-    told = discreet(page, images)
+    """The page as HTML."""
+    told = redact(page, images)
     for encoding in _ENCODINGS:
         text = _filled(told, images, encoding).encode("utf-8", "replace").decode()  # file names may hold anything
         if len(text.encode()) < LARGEST:
@@ -104,15 +93,7 @@ def _filled(page: Page, images: Images, encoding: _Encoding) -> str:
 
 
 def notice(page: Page, images: Images) -> str:
-    """What the top of the page says of the images in it.
-
-    Args:
-        page: as it is shown.
-        images: how its images were treated.
-
-    Returns:
-        One or two sentences.
-    """
+    """What the top of the page says of the images in it."""
     if images == "none":
         return "This page embeds no images: neither of the data nor made by models."
     if not page.pictured:

@@ -4,46 +4,23 @@ import os
 from pathlib import Path
 
 from ..errors import CheckpointError
-from .drawings import drawing
-from .pages import Images, Page, discreet
+from .drawings import draw_svg
+from .pages import Images, Page, redact
 from .rendering import anchor, render
 
 
 def render_svgs(page: Page, *, images: Images = "shown") -> dict[str, str]:
-    """Every figure as an SVG file of its own.
-
-    Args:
-        page: the report.
-        images: whether images are "shown", "blurred" beyond recovery, or left out ("none").
-
-    Returns:
-        The text of each file by its name: the figure's number on the page and its title. Tables and images that are left out
-        have none.
-    """
+    """Every figure as an SVG file of its own."""
     drawn = {
-        f"{number:02d}-{anchor(figure.title)}.svg": drawing(figure)
-        for number, figure in enumerate(discreet(page, images).figures, 1)
+        f"{number:02d}-{anchor(figure.title)}.svg": draw_svg(figure)
+        for number, figure in enumerate(redact(page, images).figures, 1)
     }
     return {name: text for name, text in drawn.items() if text is not None}
 
 
 def save_report(path: str | os.PathLike[str], page: Page, *, images: Images = "shown", svg: bool = False) -> list[Path]:
-    """Write the page and, if asked, its figures as SVG into a folder of the same name beside it.
-
-    Args:
-        path: the HTML file; replaced if it is there.
-        page: the report.
-        images: whether images are "shown", "blurred" beyond recovery, or left out ("none").
-        svg: whether to write the figures too.
-
-    Returns:
-        What was written.
-
-    Raises:
-        ConfigError: if the page is too large.
-        CheckpointError: if a file cannot be written.
-    """
-    from ..storage import save_text  # brings torch, which drawing does without
+    """Write the page and, if asked, its figures as SVG into a folder of the same name beside it."""
+    from ..atomic_files import save_text  # brings torch, which drawing does without
 
     target = Path(path)
     files = {target: render(page, images=images)}

@@ -20,12 +20,6 @@ def as_csv(figure: Figure) -> str | None:
 
     Curves: series, x, y, low, high. Heat-maps: one line for each row of each panel. Image grids: one line for each
     picture, its pixels in the order channel, row, column, parted by spaces. Tables: one line a claim.
-
-    Args:
-        figure: any.
-
-    Returns:
-        The text; None for images that are withheld or have more than 200,000 pixel values together.
     """
     lines = list(_lines(figure))
     if not lines:
@@ -35,7 +29,7 @@ def as_csv(figure: Figure) -> str | None:
     return text.getvalue()
 
 
-def rounded(figure: HeatMap) -> list[list[list[float]]]:
+def round_values(figure: HeatMap) -> list[list[list[float]]]:
     """The values of a heat-map as drawn and as written: to a thousandth of the colour range, or the next finer decimal."""
     decimals = 3 - math.floor(math.log10(figure.high - figure.low))
     values: list[list[list[float]]] = figure.values.astype(np.float64).round(decimals).tolist()
@@ -59,7 +53,7 @@ def _(figure: CurveFigure) -> Iterator[Iterable[Any]]:
 @_lines.register
 def _(figure: HeatMap) -> Iterator[Iterable[Any]]:
     yield ("panel", figure.y_label, *(f"{figure.x_label} {column + 1}" for column in range(figure.values.shape[2])))
-    for panel, matrix in zip(figure.panels, rounded(figure), strict=True):
+    for panel, matrix in zip(figure.panels, round_values(figure), strict=True):
         for index, row in enumerate(matrix):
             yield (panel, index + 1, *row)
 

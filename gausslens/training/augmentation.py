@@ -27,17 +27,7 @@ _SHIFT = 0.125  # standard deviation of a translation, as a fraction of the imag
 def augment(
     x0: Float[Tensor, "b c h w"], normals: Float[Tensor, "b 13"], probability: float
 ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b 9"]]:
-    """Transform images at random.
-
-    Args:
-        x0: images, (b, c, h, w).
-        normals: standard normal numbers, (b, 13); they decide everything.
-        probability: of each transformation.
-
-    Returns:
-        The transformed images, and the inputs for the network: x-flip, y-flip, log₂ scale, cos θ − 1, sin θ, log₂
-        stretch along (cos 2φ, sin 2φ), and translation in x and y in units of their spread.
-    """
+    """Transform images at random."""
     happens = (torch.special.ndtr(normals[:, :6]) < probability).to(x0.dtype)
     flip_x, flip_y, scaled, rotated, stretched, moved = happens.unbind(1)
     strength, direction = normals[:, 6:10], math.pi * torch.special.ndtr(normals[:, 10])

@@ -39,12 +39,7 @@ class WeightAverage(Generic[M]):
 
     @torch.no_grad()
     def update(self, images: int, batch: int) -> None:
-        """Take in the weights after a step.
-
-        Args:
-            images: how many images training has seen, this step's included.
-            batch: how many of them were this step's.
-        """
+        """Take in the weights after a step."""
         half_life = min(self.half_life, _SHARE * images)
         decay = 0.5 ** (batch / half_life) if images > batch and half_life > 0 else 0.0
         get_ema_multi_avg_fn(decay)(self._average, self._followed, None)

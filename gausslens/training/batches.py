@@ -105,15 +105,7 @@ class BatchStream:
         self.train = train
 
     def batches(self, first: int, last: int) -> Generator[Batch, None, None]:
-        """The batches of steps first … last − 1, in order.
-
-        Args:
-            first: the first step.
-            last: the step to stop before.
-
-        Yields:
-            One batch per step, on the device.
-        """
+        """The batches of steps first … last − 1, in order."""
         per_chunk = max(1, _CHUNK_NUMBERS // (self.n_local * math.prod(self.shape)))
         ranges = (range(start, min(start + per_chunk, last)) for start in range(first, last, per_chunk))
         ahead = _DRAWN_AHEAD if self.device.type == "cuda" else 0
@@ -174,11 +166,7 @@ def _split(part: Tensor | None, size: int, n: int) -> Iterable[Tensor | None]:
 
 
 def _ahead(work: Callable[[T], R], items: Iterable[T], depth: int) -> Iterator[R]:
-    """`work` over the items in order, in threads if `depth` of the results are to be made before they are asked for.
-
-    Yields:
-        The results.
-    """
+    """`work` over the items in order, in threads if `depth` of the results are to be made before they are asked for."""
     if depth == 0:
         yield from map(work, items)
         return

@@ -18,14 +18,7 @@ _NOTHING = 0.03  # share of what was learned that noise moves the last records b
 
 
 def collapse_told(records: Iterable[dict[str, Any]]) -> str | None:
-    """What to say of a training that has collapsed.
-
-    Args:
-        records: of the run.
-
-    Returns:
-        A sentence, or None if it has not.
-    """
+    """What to say of a training that has collapsed."""
     records = list(records)
     losses = [record for record in records if record["quantity"] == "loss"]
     losses = [record for record in losses if record["count"] == losses[0]["count"]]  # the last may be of a few steps

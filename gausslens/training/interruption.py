@@ -19,15 +19,7 @@ class Interruption:
         return self.number > 0
 
     def leave(self, message: str) -> NoReturn:
-        """End as the signal would have: `KeyboardInterrupt` for Ctrl-C, exit code 143 for SIGTERM.
-
-        Args:
-            message: what to tell the user.
-
-        Raises:
-            KeyboardInterrupt: with the message, after Ctrl-C.
-            SystemExit: after SIGTERM; the message goes to the standard error output.
-        """
+        """End as the signal would have: `KeyboardInterrupt` for Ctrl-C, exit code 143 for SIGTERM."""
         if self.number != signal.SIGTERM:
             raise KeyboardInterrupt(message)
         print(f"\ngausslens: {message}", file=sys.stderr)
@@ -36,11 +28,7 @@ class Interruption:
 
 @contextmanager
 def noting_signals() -> Iterator[Interruption]:
-    """Inside, the first Ctrl-C or SIGTERM is noted rather than acted on; a second one acts at once.
-
-    Yields:
-        The interruption, true once a signal has come.
-    """
+    """Inside, the first Ctrl-C or SIGTERM is noted rather than acted on; a second one acts at once."""
     interruption = Interruption()
     before: dict[int, Any] = {}
 

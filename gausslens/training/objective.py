@@ -21,13 +21,6 @@ from ..denoisers.preconditioned import Preconditioned
 def noise_levels(config: TrainConfig, normals: Float[Tensor, "b"]) -> Float[Tensor, "b"]:
     """Noise levels to train on, from standard normal numbers.
 
-    Args:
-        config: a resolved config; its `sigma` or `preconditioning` decides the law.
-        normals: one standard normal number per image, (b,).
-
-    Returns:
-        σ, (b,).
-
     Reference: Karras, Aittala, Aila, Laine (2022), arXiv:2206.00364, Table 1.
     """
     if config.sigma is not None:

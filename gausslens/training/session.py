@@ -15,21 +15,21 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from ..acceleration import arithmetic, chosen_precision, pays_to_compile, prepare_network
 from ..config import AUGMENT_INPUTS, TrainConfig
 from ..errors import CheckpointError, ConfigError, DivergedError
+from ..nn.acceleration import arithmetic, chosen_precision, pays_to_compile, prepare_network
 from ..noise import generator
-from ..progress import measured
-from ..provenance import describe_machine
-from ..runs import Record, Run
-from ..snapshots import build_denoiser, describe_denoiser
+from ..progress import progress_bar
+from ..store.provenance import describe_machine
+from ..store.run import Record, Run
+from ..store.weights import build_denoiser, describe_denoiser
 from .averaging import WeightAverage
 from .batches import Batch, BatchStream, TrainingData
-from .checkpoints import Checkpoints
 from .interruption import noting_signals
-from .updates import WeightUpdate, make_adam
+from .monitored import REPORT, Watch
+from .state import Checkpoints
+from .update import WeightUpdate, make_adam
 from .validation import denoising_losses
-from .watching import REPORT, Watch
 
 _INTERVAL = 50  # steps between records
 _AGREEMENT = 10  # steps between two looks of several processes at whether one was told to stop
@@ -106,12 +106,7 @@ class Session:
         return self.recipe.learning_rate * min(1.0, ramp)
 
     def advance(self, *, progress: bool, report: Callable[[float], None] | None = None) -> None:
-        """Train to the end.
-
-        Args:
-            progress: show a progress bar.
-            report: is called after every step with the share of the training that is done.
-        """
+        """Train to the end."""
         total, writes = self.config.steps, self.accelerator.is_main_process
         if writes:
             self._configure()
@@ -124,7 +119,7 @@ class Session:
         with (
             closing(self.checkpoints),
             closing(self.stream.batches(self.step, total)) as batches,
-            measured(self.length, done=self.kimg, unit="kimg", label=self.run.path.name, enabled=progress) as show,
+            progress_bar(self.length, done=self.kimg, unit="kimg", label=self.run.path.name, enabled=progress) as show,
             noting_signals() as interruption,
         ):
             words = ""

@@ -13,7 +13,7 @@ from torch import Tensor
 from .._typing import Float
 from ..config import TrainConfig
 from ..denoisers.preconditioned import Preconditioned
-from ..denoisers.protocol import evaluating, in_batches
+from ..denoisers.protocol import eval_mode, in_batches
 from ..images import dequantize
 from ..noise import draw_noise
 from .objective import loss_weights, noise_levels, squared_errors
@@ -30,18 +30,7 @@ def denoising_losses(
     labels: Tensor | None = None,
     arithmetic: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
 ) -> Float[Tensor, "n"]:
-    """λ(σ)·‖D(x0 + σ·eps; σ) − x0‖² per pixel, with one noise level and one noise per image.
-
-    Args:
-        denoiser: the denoiser; it is called where its weights are.
-        images: uint8 images, (n, c, h, w).
-        config: the resolved config it was trained with, which decides the noise levels and λ.
-        labels: integers (n,), for a conditional denoiser.
-        arithmetic: makes the context to call the denoiser in.
-
-    Returns:
-        The losses, (n,), on the CPU; their mean estimates the objective.
-    """
+    """λ(σ)·‖D(x0 + σ·eps; σ) − x0‖² per pixel, with one noise level and one noise per image."""
     device = next(denoiser.parameters()).device
 
     def losses(start: int, stop: int) -> Tensor:
@@ -54,5 +43,5 @@ def denoising_losses(
             denoised = denoiser(x0 + sigma[:, None, None, None] * eps, sigma, *told)
         return (loss_weights(config, denoiser, sigma) * squared_errors(denoised, x0)).cpu()
 
-    with evaluating(denoiser):
+    with eval_mode(denoiser):
         return torch.cat(list(in_batches(losses, len(images), _AT_ONCE)))

@@ -19,13 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from ..denoisers.preconditioned import Preconditioned
-from ..errors import CheckpointError, DataError, MissingExtraError, told
+from ..denoisers.schedules import Discrete, LinearFlow
+from ..errors import CheckpointError, DataError, MissingExtraError, one_line
 from .diffusers_weights import check_weights
 from .json_files import read_object
 from .latents import LatentSpace
 from .model import Model, fingerprint
 from .predictions import from_eps, from_flow, from_v, from_x0
-from .schedules import Discrete, LinearFlow
 
 _CONVERT = {"epsilon": from_eps, "v_prediction": from_v, "sample": from_x0}
 _CONVERT_FLOW = {"flow_prediction": from_flow, "epsilon": from_eps, "sample": from_x0}
@@ -61,19 +61,7 @@ class LabeledUNet(nn.Module):
         self.shape, self.classes = _shape(settings), int(settings.get("num_class_embeds") or 0)
 
     def forward(self, x: Tensor, time: Tensor, labels: Tensor | None = None) -> Tensor:
-        """What the network predicts.
-
-        Args:
-            x: its input, (b, c, h, w).
-            time: what it is told of the noise level, (b,).
-            labels: integers (b,), if it has classes.
-
-        Returns:
-            The prediction, (b, c, h, w).
-
-        Raises:
-            DataError: if labels are missing or not wanted.
-        """
+        """What the network predicts."""
         if (labels is None) != (self.classes == 0):
             expected = f"labels from 0 to {self.classes - 1}" if self.classes else "no labels: it is unconditional"
             raise DataError(f"this model takes {expected}; got {'none' if labels is None else 'labels'}.")
@@ -90,19 +78,7 @@ def is_diffusers(folder: Path) -> bool:
 
 
 def load_diffusers(folder: Path, *, device: torch.device | str | None = None) -> Model:
-    """The model in a diffusers folder.
-
-    Args:
-        folder: as `save_pretrained` wrote it.
-        device: where to put it; None is the CPU.
-
-    Returns:
-        The model; a latent one has `bounds=None`, `encode` and `decode`.
-
-    Raises:
-        CheckpointError: if the folder lacks a part, or holds a model that is no denoiser of images.
-        MissingExtraError: if diffusers is not installed.
-    """
+    """The model in a diffusers folder."""
     diffusers = _diffusers()
     latents = None
     with _quiet(diffusers):
@@ -120,7 +96,7 @@ def load_diffusers(folder: Path, *, device: torch.device | str | None = None) ->
         except CheckpointError:
             raise
         except Exception as error:  # settings of other types and ranges raise errors of many kinds
-            raise CheckpointError(f"the settings in {folder} make no denoiser: {told(error)}.") from error
+            raise CheckpointError(f"the settings in {folder} make no denoiser: {one_line(error)}.") from error
     edm = isinstance(denoiser, Preconditioned)
     return Model(
         denoiser.requires_grad_(False).eval(),
@@ -216,7 +192,7 @@ def _scheduler(diffusers: Any, folder: Path) -> Any:
     try:
         return kind.from_config(settings)
     except Exception as error:  # settings that do not fit raise errors of many kinds
-        raise CheckpointError(f"the scheduler in {folder} cannot be made: {told(error)}.") from error
+        raise CheckpointError(f"the scheduler in {folder} cannot be made: {one_line(error)}.") from error
 
 
 def _load(diffusers: Any, folder: Path, kinds: tuple[str, ...], device: torch.device | str | None) -> Any:
@@ -241,7 +217,7 @@ def _load(diffusers: Any, folder: Path, kinds: tuple[str, ...], device: torch.de
             output_loading_info=True,
         )
     except Exception as error:  # broken files and settings that do not fit raise errors of many kinds
-        raise CheckpointError(f"{name} in {folder} cannot be read: {told(error)}.") from error
+        raise CheckpointError(f"{name} in {folder} cannot be read: {one_line(error)}.") from error
     lacking = [*report["missing_keys"], *report["mismatched_keys"], *report["error_msgs"]]
     if lacking:
         raise CheckpointError(f"the weights in {folder} do not fill {name}; missing or of another shape: {lacking[0]}.")
@@ -276,11 +252,7 @@ def _part(folder: Path, name: str, config: str) -> Path:
 
 @contextmanager
 def _quiet(diffusers: Any) -> Iterator[None]:
-    """Inside, diffusers neither warns nor shows progress: what matters is in our errors.
-
-    Yields:
-        Nothing.
-    """
+    """Inside, diffusers neither warns nor shows progress: what matters is in our errors."""
     logger, show = logging.getLogger("diffusers"), diffusers.utils.logging
     level, shown = logger.level, show.is_progress_bar_enabled()
     logger.setLevel(logging.CRITICAL + 1)

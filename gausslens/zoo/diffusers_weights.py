@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from ..errors import CheckpointError, told
+from ..errors import CheckpointError, one_line
 from .json_files import read_object
 
 _STEM = "diffusion_pytorch_model"
@@ -21,19 +21,7 @@ _ENDING = ".safetensors"
 
 
 def check_weights(folder: Path, kind: Any, settings: Mapping[str, Any]) -> str | None:
-    """See that a folder has weights for a model, without loading them.
-
-    Args:
-        folder: with the files.
-        kind: the model's class.
-        settings: its config.
-
-    Returns:
-        The variant to ask diffusers for, such as "fp16"; None for the plain names.
-
-    Raises:
-        CheckpointError: if there are none, some are pickles, or they are far fewer than the config calls for.
-    """
+    """See that a folder has weights for a model, without loading them."""
     variant, names = _files(folder, kind.__name__)
     shapes: dict[str, list[int]] = {}
     for name in names:
@@ -42,7 +30,7 @@ def check_weights(folder: Path, kind: Any, settings: Mapping[str, Any]) -> str |
                 shapes |= {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118 (not a dict)
         except (SafetensorError, OSError) as error:
             raise CheckpointError(
-                f"{folder / name} cannot be read: {told(error)}. Get the file again; where it stands for a larger one, "
+                f"{folder / name} cannot be read: {one_line(error)}. Get the file again; where it stands for a larger one, "
                 "`git lfs pull` does."
             ) from None
     blocks, layers = settings.get("block_out_channels"), settings.get("layers_per_block")
@@ -51,7 +39,7 @@ def check_weights(folder: Path, kind: Any, settings: Mapping[str, Any]) -> str |
     try:
         wanted = math.inf if many else _count(kind, settings)
     except Exception as error:  # settings that do not fit raise errors of many kinds
-        raise CheckpointError(f"{kind.__name__} in {folder} cannot be made: {told(error)}.") from error
+        raise CheckpointError(f"{kind.__name__} in {folder} cannot be made: {one_line(error)}.") from error
     if wanted > 2 * held:  # by less, it is diffusers that says what is missing
         raise CheckpointError(
             f"the weights in {folder} do not fill {kind.__name__}: its config calls for far more than the {held:,} numbers "

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from ..denoisers.preconditioned import Preconditioned
 from ..errors import CheckpointError
-from ..snapshots import build_denoiser
-from .edm_weights import translated
+from ..store.weights import build_denoiser
+from .edm_weights import translate_weights
 from .instructions import Instance, kind_of
 from .model import Model, fingerprint
 from .pickles import read_pickle
@@ -65,18 +65,7 @@ _LONGEST_NAME = 1000  # published networks stay below a tenth of it
 
 
 def load_edm(path: str | os.PathLike[str]) -> Model:
-    """The denoiser in an EDM network pickle, without running anything in it.
-
-    Args:
-        path: the `.pkl` file.
-
-    Returns:
-        The model, on the CPU in float32 and eval mode.
-
-    Raises:
-        CheckpointError: if the file is broken, asks for anything that is no part of a network, or holds another network
-            than NCSN++, DDPM++ or ADM with the preconditioning of EDM, VP or VE.
-    """
+    """The denoiser in an EDM network pickle, without running anything in it."""
     description, denoiser = read_edm(path)
     network = description["network"]
     denoiser.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # convolutions are faster so
@@ -91,17 +80,7 @@ def load_edm(path: str | os.PathLike[str]) -> Model:
 
 
 def read_edm(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Preconditioned]:
-    """The description of the denoiser in an EDM network pickle, as `snapshots.build_denoiser` takes it, and the denoiser.
-
-    Args:
-        path: the `.pkl` file.
-
-    Returns:
-        The description, and the denoiser in eval mode.
-
-    Raises:
-        CheckpointError: as `load_edm` does.
-    """
+    """The description of the denoiser in an EDM network pickle, as `snapshots.build_denoiser` takes it, and the denoiser."""
     content = read_pickle(path)
     try:
         outer = _ema(content)
@@ -119,7 +98,7 @@ def read_edm(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Precondition
         with torch.device("meta"):  # shapes without memory, which the file's own tensors then bring
             denoiser = build_denoiser(description)
         wanted = denoiser.network.state_dict()
-        denoiser.network.load_state_dict(translated(theirs, wanted, description["network"]), assign=True)
+        denoiser.network.load_state_dict(translate_weights(theirs, wanted, description["network"]), assign=True)
     except ValueError as error:
         raise CheckpointError(
             f"{path}: {str(error).rstrip('.')}. What is read are EDM's networks NCSN++, DDPM++ and ADM, with its "

@@ -42,14 +42,7 @@ _HEAD = 64  # channels of ADM's attention heads
 
 
 def module_names(network: Mapping[str, Any]) -> dict[str, str]:
-    """The modules of our network, each with the name it has in an EDM file.
-
-    Args:
-        network: what `build_network` is called with: name, shape, multipliers and blocks.
-
-    Returns:
-        Names by names; a residual block is one module.
-    """
+    """The modules of our network, each with the name it has in an EDM file."""
     blocks = range(network["blocks"])
     sides = [
         f"{network['shape'][1] >> level}x{network['shape'][1] >> level}" for level in range(len(network["multipliers"]))
@@ -70,22 +63,10 @@ def module_names(network: Mapping[str, Any]) -> dict[str, str]:
     return names | {"output.norm": f"{last}norm", "output.conv": f"{last}conv"}
 
 
-def translated(
+def translate_weights(
     theirs: Mapping[str, Tensor], wanted: Mapping[str, Tensor], network: Mapping[str, Any]
 ) -> dict[str, Tensor]:
-    """The weights of our network, in float32.
-
-    Args:
-        theirs: the tensors of an EDM network, by name.
-        wanted: the `state_dict` of our network; shapes are all that is used.
-        network: what `build_network` was called with.
-
-    Returns:
-        A tensor for each that is wanted.
-
-    Raises:
-        ValueError: if a tensor is missing, left over, of another shape or not finite.
-    """
+    """The weights of our network, in float32."""
     modules, unused, weights = module_names(network), set(theirs), {}
     for ours, like in wanted.items():
         name = _their_name(ours, modules)

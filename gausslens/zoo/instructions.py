@@ -96,14 +96,7 @@ class Machine:
         self._memo: dict[int, Any] = {}
 
     def run(self) -> Any:
-        """Walk to the end.
-
-        Returns:
-            What is left on top of the stack.
-
-        Raises:
-            ValueError: if the pickle is broken, or asks for what is not given here.
-        """
+        """Walk to the end."""
         stack, memo, budget = self._stack, self._memo, self._budget
         try:
             while (instruction := _INSTRUCTIONS.get(self._stream.read(1))) is not None:

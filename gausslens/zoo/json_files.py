@@ -8,17 +8,7 @@ from ..errors import CheckpointError
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file.
-
-    Args:
-        path: the file.
-
-    Returns:
-        Its entries.
-
-    Raises:
-        CheckpointError: if it cannot be read, or holds something else.
-    """
+    """The JSON object in a file."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -47,17 +47,7 @@ class LatentSpace:
                 )
 
     def encode(self, images: Any) -> Tensor:
-        """The latents of images.
-
-        Args:
-            images: uint8 or floats in [-1, 1], (n, c, h, w).
-
-        Returns:
-            Latents, (n, *shape), float32 on the CPU.
-
-        Raises:
-            DataError: if the images do not have the size or the channels that the model is made for.
-        """
+        """The latents of images."""
         pixels = gather(images)
         channels = self.autoencoder.config.in_channels
         if pixels.shape[1] != channels:
@@ -80,14 +70,7 @@ class LatentSpace:
         return latents
 
     def decode(self, latents: Tensor) -> Tensor:
-        """The pictures of latents.
-
-        Args:
-            latents: (n, c, h, w).
-
-        Returns:
-            Images, uint8 (n, c', h', w') on the CPU.
-        """
+        """The pictures of latents."""
         raw = latents.float().cpu() / self.scale + self.shift
         with torch.no_grad():
             batches = in_batches(

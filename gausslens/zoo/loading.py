@@ -2,7 +2,7 @@
 
 | source | is read by |
 |---|---|
-| a run of `gausslens train`, its folder, or a snapshot or converted file (.safetensors) | `gausslens.runs` |
+| a run of `gausslens train`, its folder, or a snapshot or converted file (.safetensors) | `gausslens.store.run` |
 | an EDM network pickle (.pkl), without running anything in it | `zoo.edm` |
 | a folder of diffusers | `zoo.diffusers_folder` |
 | `package.module:object`; in Python also a module, a function or a `Model` | `zoo.objects` |
@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from ..errors import CheckpointError, ConfigError
-from ..runs import Run, load_trained, runs_in
+from ..store.run import Run, load_trained, runs_in
 from .diffusers_folder import is_diffusers, load_diffusers
 from .model import Model
 from .objects import as_model, is_object_name, load_object
@@ -130,7 +130,7 @@ def load_denoiser(
 
 
 def _is_ours(source: Any) -> bool:
-    """Whether `gausslens.runs` reads it: everything on disk that nobody else does, for its errors are about runs."""
+    """Whether `gausslens.store.run` reads it: everything on disk that nobody else does, for its errors are about runs."""
     if isinstance(source, Run):
         return True
     if not isinstance(source, str | os.PathLike):

@@ -40,7 +40,7 @@ class Model:
     sigma_range: tuple[float, float] = (0.0, math.inf)
 
 
-def stated(network: Any) -> tuple[tuple[int, int, int] | None, int]:
+def declared_shape(network: Any) -> tuple[tuple[int, int, int] | None, int]:
     """The shape of its images and the number of its classes, as far as a network has them as attributes."""
     shape, classes = getattr(network, "shape", None), getattr(network, "classes", 0)
     known = isinstance(shape, tuple) and len(shape) == 3 and all(isinstance(size, int) for size in shape)
@@ -48,16 +48,7 @@ def stated(network: Any) -> tuple[tuple[int, int, int] | None, int]:
 
 
 def fingerprint(tensors: Mapping[str, Any], **settings: Any) -> str:
-    """SHA-256 of tensors (names, shapes, dtypes, values) and settings, for `Model.identity`.
-
-    Args:
-        tensors: a `state_dict`; the order of its names does not matter. What a module adds that is no tensor is taken by
-            its `repr`.
-        **settings: anything JSON can hold; what it cannot is taken by its `repr`.
-
-    Returns:
-        64 hexadecimal digits.
-    """
+    """SHA-256 of tensors (names, shapes, dtypes, values) and settings, for `Model.identity`."""
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=repr).encode())
     for name in sorted(tensors):
         if not isinstance(tensors[name], Tensor):

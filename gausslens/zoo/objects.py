@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from ..denoisers.protocol import range_of
-from ..errors import CheckpointError, ConfigError, told
-from .model import Model, fingerprint, stated
+from ..errors import CheckpointError, ConfigError, one_line
+from .model import Model, declared_shape, fingerprint
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -40,16 +40,7 @@ class FunctionDenoiser(nn.Module):
         self.function = function
 
     def forward(self, x: Tensor, sigma: Any, *labels: Any) -> Any:
-        """D(x, σ), whatever the function answers; who calls a denoiser checks it.
-
-        Args:
-            x: noisy images, (b, c, h, w).
-            sigma: noise levels.
-            *labels: integers (b,), if the function takes them.
-
-        Returns:
-            The estimates, (b, c, h, w).
-        """
+        """D(x, σ), whatever the function answers; who calls a denoiser checks it."""
         return self.function(x, sigma, *labels)
 
 
@@ -59,25 +50,14 @@ def is_object_name(text: str) -> bool:
 
 
 def load_object(name: str, *, device: torch.device | str | None = None) -> Model:
-    """The model that `package.module:object` names; modules in the current directory are found, too.
-
-    Args:
-        name: the object; dots after the colon lead to attributes.
-        device: where to put it; None leaves it where it is.
-
-    Returns:
-        The model.
-
-    Raises:
-        CheckpointError: if there is no such object, its module cannot be imported, or it is no denoiser.
-    """
+    """The model that `package.module:object` names; modules in the current directory are found, too."""
     module_name, _, path = name.partition(":")
     with _current_directory_importable():
         try:
             module = import_module(module_name)
         except (Exception, SystemExit) as error:  # whatever the module's own code raises
             raise CheckpointError(
-                f"could not import {module_name} of {name}: {told(error)}. "
+                f"could not import {module_name} of {name}: {one_line(error)}. "
                 "Run from the folder that holds it, or install it."
             ) from error
         try:
@@ -85,7 +65,7 @@ def load_object(name: str, *, device: torch.device | str | None = None) -> Model
         except AttributeError:
             raise CheckpointError(f"expected {path} in the module {module_name}; it has no such name.") from None
         except Exception as error:  # of a property, or of a module that imports its names when they are asked for
-            raise CheckpointError(f"could not get {path} of the module {module_name}: {told(error)}.") from error
+            raise CheckpointError(f"could not get {path} of the module {module_name}: {one_line(error)}.") from error
         file = getattr(module, "__file__", None)
         code = hashlib.sha256(Path(file).read_bytes()).hexdigest() if file and Path(file).is_file() else ""
         model = as_model(found, source=name, device=device, code=code)
@@ -96,38 +76,26 @@ def load_object(name: str, *, device: torch.device | str | None = None) -> Model
 
 
 def as_model(found: Any, *, source: str = "", device: torch.device | str | None = None, code: str = "") -> Model:
-    """A module, a function, a `Model` or a factory of one as a model.
-
-    Args:
-        found: the object.
-        source: what to call it; its own name if empty.
-        device: where to put it; None leaves it where it is.
-        code: a hash of the code it came from, for the identity.
-
-    Returns:
-        The model, its module neither frozen nor put in eval mode. What the object does not say, such as the shape of
-        its images, is left open.
-
-    Raises:
-        CheckpointError: if it is no denoiser, its weights have no values, or the factory fails.
-    """
+    """A module, a function, a `Model` or a factory of one as a model."""
     name = source or getattr(found, "__qualname__", type(found).__name__)
     if _is_factory(found):
         try:
             found = found()
         except (Exception, SystemExit) as error:  # whatever the factory's own code raises
-            raise CheckpointError(f"the factory {name} failed: {told(error)}.") from error
+            raise CheckpointError(f"the factory {name} failed: {one_line(error)}.") from error
     if isinstance(found, Model):
         return replace(found, denoiser=_as_module(found.denoiser, name).to(device), source=found.source or name)
     denoiser = _as_module(found, name)
-    shape, classes = stated(getattr(denoiser, "network", denoiser))  # of a Preconditioned, or of `from_eps` and its kin
+    shape, classes = declared_shape(
+        getattr(denoiser, "network", denoiser)
+    )  # of a Preconditioned, or of `from_eps` and its kin
     settings = {key: getattr(denoiser, key, None) for key in ("kind", "sigma_data", "target", "schedule")}
     try:
         tensors = denoiser.state_dict()
         identity = fingerprint(tensors, structure=repr(denoiser), name=name if code else "", code=code, **settings)
     except Exception as error:  # tensors of the meta device, of lazy modules, … have no values
         raise CheckpointError(
-            f"the weights of {name} cannot be read: {told(error)}. Load them where the module is made."
+            f"the weights of {name} cannot be read: {one_line(error)}. Load them where the module is made."
         ) from error
     return Model(
         denoiser.to(device),

@@ -42,18 +42,7 @@ _DTYPES = {
 
 
 def read_pickle(path: str | os.PathLike[str]) -> Any:
-    """What the pickle of a torch module describes, as inert data.
-
-    Args:
-        path: the file, written by `pickle.dump` with protocol 2 … 5.
-
-    Returns:
-        Numbers, strings, bytes, lists, tuples and dicts with string keys as they are (sets as lists); tensors, on the
-        CPU; and objects as `Instance`.
-
-    Raises:
-        CheckpointError: if the file is missing or broken, or asks for anything else.
-    """
+    """What the pickle of a torch module describes, as inert data."""
     source = Path(path)
     if not source.is_file():
         raise CheckpointError(f"expected a pickle at {path}; there is no such file.")

@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from .._typing import Float, Sigma
 from ..denoisers.protocol import check_classes, check_input, expand_sigma, may_look
+from ..denoisers.schedules import Schedule, as_schedule, signal
 from ..errors import ConfigError, DataError
-from .model import stated
-from .schedules import Schedule, as_schedule, signal
+from .model import declared_shape
 
 Target: TypeAlias = Literal["x0", "eps", "v", "flow"]
 
@@ -73,7 +73,7 @@ class Converted(nn.Module):
             ConfigError: if a noise level is outside the range of the schedule.
             DataError: if x or the labels do not fit the network, or its answer does not have x's shape.
         """
-        shape, classes = stated(self.network)
+        shape, classes = declared_shape(self.network)
         check_input(x, shape or (tuple(x.shape[1:]) if isinstance(x, Tensor) else ()))
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
         levels = expand_sigma(sigma, wide).double()
@@ -128,7 +128,7 @@ def from_eps(network: Any, schedule: Any = "vp") -> Converted:
 
     Args:
         network: F(x_t, t) or F(x_t, t, labels), a function or module.
-        schedule: what it was trained with: "vp", "ve" or "flow", or one of `gausslens.zoo.schedules`, for instance
+        schedule: what it was trained with: "vp", "ve" or "flow", or one of `gausslens.denoisers.schedules`, for instance
             `Discrete.from_alphas(ᾱ)` for a DDPM.
 
     Returns:

@@ -15,11 +15,11 @@ from gausslens import ConfigError, DataError, GaussianDenoiser, Moments, MultiDe
 from gausslens.auditing.auditee import fit
 from gausslens.auditing.config import AuditConfig
 from gausslens.auditing.evidence import evidence_of
-from gausslens.auditing.pages import make_page
+from gausslens.auditing.page import make_page
 from gausslens.auditing.summary import SCHEMA, advice, as_json, headline
 from gausslens.auditing.verdict import VERDICTS, judge
+from gausslens.evaluation.references import RunImages
 from gausslens.images import dequantize, quantize
-from gausslens.measuring.references import RunImages
 from gausslens.report import ImageGrid
 from gausslens.zoo.model import Model
 

@@ -11,10 +11,10 @@ import gausslens
 from gausslens import DataError, MultiDeltaDenoiser, PerClassDenoiser
 from gausslens.auditing.auditee import fit
 from gausslens.auditing.config import AuditConfig
-from gausslens.auditing.pages import make_page
+from gausslens.auditing.page import make_page
 from gausslens.auditing.summary import advice, headline
+from gausslens.evaluation.references import RunImages
 from gausslens.images import quantize
-from gausslens.measuring.references import RunImages
 from gausslens.report import ImageGrid
 from gausslens.zoo.model import Model
 

@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from gausslens.auditing.running import Audit
+from gausslens.auditing.audit import Audit
 from gausslens.auditing.summary import advice, as_json, headline, summary
 from gausslens.auditing.verdict import VERDICTS, Verdict
 from gausslens.measures.intervals import Estimate

@@ -6,8 +6,8 @@ from known_models import GaussianLaw, mixed, references
 
 from gausslens import karras_sigmas
 from gausslens.auditing.evidence import Evidence
-from gausslens.auditing.foreignness import Foreignness
 from gausslens.auditing.losses import measure_losses
+from gausslens.auditing.preprocessing_check import Foreignness
 from gausslens.auditing.thresholds import THRESHOLDS
 from gausslens.auditing.verdict import VERDICTS, judge, leaks_membership
 from gausslens.data import load_images

@@ -9,7 +9,8 @@ import torch
 from reference import as_rows, multi_delta
 
 import gausslens
-from gausslens.denoisers import logits, multidelta, tiles
+from gausslens._kernels import logits, tiles
+from gausslens.denoisers import multidelta
 
 SIGMAS = [1e-3, 1e-2, 0.1, 0.5, 1.0, 4.0, 20.0, 80.0, 1e3]
 

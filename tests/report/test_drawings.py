@@ -10,17 +10,17 @@ from PIL import Image
 from sample_page import claims, curves, grid, heat, slider
 
 from gausslens.report import Axis, CurveFigure, ImageGrid, Series, Threshold
-from gausslens.report.axes import Scale, fitted
+from gausslens.report.axes import Scale, fit_scale
 from gausslens.report.canvas import text_width
-from gausslens.report.drawings import drawing
+from gausslens.report.drawings import draw_svg
 from gausslens.report.palette import COLOURS, look
-from gausslens.report.pictures import coloured
+from gausslens.report.pictures import colorize
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def parsed(figure):
-    return ElementTree.fromstring(drawing(figure))
+    return ElementTree.fromstring(draw_svg(figure))
 
 
 def points(element):
@@ -127,7 +127,7 @@ def test_heat_maps_hold_their_values_as_colours():
 
 def test_colours_run_from_low_to_high():
     values = np.array([[-2.0, -1.0, 0.0, 0.5, 1.0, np.nan]])
-    image = coloured(values, -1.0, 1.0, ("#000000", "#808080", "#FF0000"))
+    image = colorize(values, -1.0, 1.0, ("#000000", "#808080", "#FF0000"))
     assert image.transpose(1, 2, 0)[0].tolist() == [
         [0, 0, 0], [0, 0, 0], [128, 128, 128], [192, 64, 64], [255, 0, 0], [255, 255, 255]
     ]  # fmt: skip
@@ -160,14 +160,14 @@ def test_texts_are_never_read_as_marks():
 
 
 def test_there_is_no_drawing_of_what_is_not_drawn():
-    assert drawing(claims()) is None
-    assert drawing(ImageGrid(**(vars(grid()) | {"images": None}))) is None
+    assert draw_svg(claims()) is None
+    assert draw_svg(ImageGrid(**(vars(grid()) | {"images": None}))) is None
 
 
 @pytest.mark.parametrize("log", [False, True])
 @pytest.mark.parametrize("values", [[], [3.0], [np.nan, 2.0, 2.0], [1e-6, 1e6], [0.051, 0.3], [70000.0, 70001.0]])
 def test_every_scale_has_room_and_ticks(values, log):
-    scale = fitted(np.array(values), 0.0, 100.0, log=log)
+    scale = fit_scale(np.array(values), 0.0, 100.0, log=log)
     there = [value for value in values if np.isfinite(value)]
     assert all(0 < scale(value) < 100 for value in there)
     ticks = scale.ticks()

@@ -11,7 +11,7 @@ from sample_page import curves, grid, page, slider
 
 from gausslens.report import Axis, ClaimRow, CurveFigure, ImageGrid, Page, Section, Series, Table, render, render_svgs
 from gausslens.report.pages import without_paths
-from gausslens.report.pictures import blurred, data_uri, png
+from gausslens.report.pictures import blur, data_uri, png
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_blurred_pages_hold_no_picture_as_it_was():
             assert data_uri(png(image), "image/png") not in text
     read = Reader(told)
     shown = [np.asarray(Image.open(io.BytesIO(content(image["src"])))) for image in read.all("img")]
-    assert np.array_equal(shown[0], blurred(grid().images[0, 0])[0])
+    assert np.array_equal(shown[0], blur(grid().images[0, 0])[0])
     pixels = content(read.all("a", class_="csv")[3]["href"]).decode().splitlines()[1]
     assert pixels.endswith(" ".join(map(str, shown[0].ravel())))
     assert "85 images, all blurred beyond recovery" in read.text
@@ -98,7 +98,7 @@ def test_blurred_pages_hold_no_picture_as_it_was():
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (1, 67, 45), (1, 3, 2), (3, 256, 256)])
 def test_blurring_leaves_block_means_and_nothing_else(shape):
     image = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
-    told = blurred(image)
+    told = blur(image)
     assert told.shape == shape
     assert told.dtype == np.uint8
     rows = 1 + int((np.diff(told.astype(int), axis=1) != 0).any((0, 2)).sum())
@@ -111,7 +111,7 @@ def test_blurring_leaves_block_means_and_nothing_else(shape):
 def test_a_block_holds_its_mean():
     image = np.random.default_rng(0).integers(0, 256, (1, 32, 16), np.uint8)
     means = image.reshape(1, 4, 8, 4, 4).mean((2, 4))
-    np.testing.assert_allclose(blurred(image)[:, ::8, ::4], means, atol=0.5 + 1e-9)
+    np.testing.assert_allclose(blur(image)[:, ::8, ::4], means, atol=0.5 + 1e-9)
 
 
 def test_images_that_blur_alike_cannot_be_told_apart():
@@ -119,7 +119,7 @@ def test_images_that_blur_alike_cannot_be_told_apart():
     second = first.copy()
     second[0, :4, :4] = first[0, :4, :4].T[::-1]
     assert not np.array_equal(first, second)
-    assert np.array_equal(blurred(first), blurred(second))
+    assert np.array_equal(blur(first), blur(second))
 
 
 @pytest.mark.parametrize(

@@ -29,11 +29,11 @@ from gausslens import (
     load_denoiser,
     train,
 )
-from gausslens.errors import MemoryShortError
-from gausslens.measuring.references import load_run_images
-from gausslens.storage import load_tensors
-from gausslens.training import running
+from gausslens.atomic_files import load_tensors
+from gausslens.errors import OutOfMemoryError
+from gausslens.evaluation.references import load_run_images
 from gausslens.training import session as sessions
+from gausslens.training import train as running
 
 SCRIPT = str(Path(__file__).with_name("tiny_training.py"))
 TIMES = ("seconds", "images_per_second")
@@ -232,7 +232,7 @@ def test_too_little_memory_is_one_clear_sentence(tmp_path, monkeypatch, error):
 
     monkeypatch.setattr(sessions.Session, "_update", fail)
     with pytest.raises(
-        MemoryShortError, match="memory does not suffice for unet with a batch of 16 images: use a smaller"
+        OutOfMemoryError, match="memory does not suffice for unet with a batch of 16 images: use a smaller"
     ):
         train(config(tmp_path))
 

@@ -9,10 +9,11 @@ from edm_files import CASES, VECTORS, Case, Persistent, edm_pickle, network, pic
 from safetensors.torch import load_file
 
 from gausslens import CheckpointError, ConfigError, load_denoiser
-from gausslens.snapshots import build_denoiser
-from gausslens.verbs import Manner, converting
+from gausslens.cli.main import Manner
+from gausslens.cli.main import convert as converting
+from gausslens.store.weights import build_denoiser
 from gausslens.zoo.edm import load_edm, read_edm
-from gausslens.zoo.edm_weights import translated
+from gausslens.zoo.edm_weights import translate_weights
 from gausslens.zoo.loading import load_model
 
 TINY = {"model_channels": 4, "channel_mult": [1, 1], "augment_dim": 2, "attn_resolutions": []}
@@ -99,7 +100,9 @@ def test_rows_of_attention_are_sorted_by_query_key_and_value():
     heads, channels = torch.arange(2)[:, None, None], torch.arange(64)[None, :, None]
     rows = (1000 * heads + 10 * channels + torch.arange(3)).flatten().float()
     layout_of_one_block = {"name": "adm", "shape": (3, 8, 8), "multipliers": (1,), "blocks": 1}
-    found = translated({"enc.8x8_block0.qkv.bias": rows}, wanted, layout_of_one_block)["encoder.0.attention.qkv.bias"]
+    found = translate_weights({"enc.8x8_block0.qkv.bias": rows}, wanted, layout_of_one_block)[
+        "encoder.0.attention.qkv.bias"
+    ]
     assert found.reshape(3, 2, 64)[1, 1, :3].tolist() == [1001, 1011, 1021]
     assert found.reshape(3, 2, 64)[:, 0, 5].tolist() == [50, 51, 52]
 

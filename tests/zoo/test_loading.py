@@ -7,14 +7,14 @@ import torch
 from torch import nn
 
 from gausslens import CheckpointError, ConfigError, DataError, GaussianDenoiser, Moments, Run, TrainConfig, gap
+from gausslens.denoisers.schedules import Discrete
 from gausslens.nn import build_network
-from gausslens.runs import load_trained
-from gausslens.snapshots import build_denoiser
+from gausslens.store.run import load_trained
+from gausslens.store.weights import build_denoiser
 from gausslens.zoo import edm
 from gausslens.zoo.loading import load_denoiser, load_model
 from gausslens.zoo.model import Model, fingerprint
 from gausslens.zoo.predictions import from_eps
-from gausslens.zoo.schedules import Discrete
 
 MODULE = """
 import warnings

@@ -1,0 +1,1 @@
+"""Fused kernels, tiles and CUDA graphs: private."""

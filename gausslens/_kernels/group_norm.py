@@ -1,0 +1,89 @@
+"""What lies between a network's convolutions, in few passes over a GPU's memory, for calls that nothing compiles.
+
+    m, v   mean and variance of x + a over a group of channels and all pixels
+    y      silu((x + a − m)/√(v + ε)·weight + bias):   one pass to read x, one to read x and write y
+    z      s·(p + q) + bias:                            one pass to read p and q and write z
+
+As single operations of torch these are six passes, several of them slow because they mix number formats.
+"""
+
+from functools import cache
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from . import triton_programs as programs
+
+_ROWS, _COLUMNS = 32, 128
+_NARROW = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def usable(x: Tensor) -> bool:
+    """Whether these kernels may take x: on a GPU, no derivative wanted, nobody compiling, channels last."""
+    return (
+        x.is_cuda
+        and not torch.compiler.is_compiling()
+        and not torch.is_grad_enabled()
+        and forward_ad.unpack_dual(x).tangent is None
+        and not torch._C._functorch.is_functorch_wrapped_tensor(x)
+        and x.dtype in _NARROW
+        and x.is_contiguous(memory_format=torch.channels_last)
+        and x.numel() > 0
+        and _works()
+    )
+
+
+def normalized(
+    x: Tensor, weight: Tensor, bias: Tensor, groups: int, epsilon: float, offset: Tensor | None, *, activate: bool
+) -> Tensor:
+    """Group normalisation of x, or of x plus an offset for every channel, and SiLU if asked for."""
+    images, channels, pixels = x.shape[0], x.shape[1], x.shape[2] * x.shape[3]
+    mean, variance, centre, scale = torch.empty(4, images, channels, device=x.device, dtype=torch.float32)
+    y = torch.empty_like(x)
+    added = mean if offset is None else offset.float().contiguous()
+    size, columns = channels // groups, _ceil(channels, _COLUMNS)
+    block = {"ROWS": _ROWS, "COLUMNS": _COLUMNS}
+    with torch.cuda.device_of(x):  # Triton asks which GPU is the current one, not where tensors are
+        programs.moments[(images, columns)](x, mean, variance, pixels, channels, **block)
+        programs.affine[(images,)](
+            *(mean, variance, added, weight, centre, scale, groups, size, epsilon),
+            MOVED=offset is not None,
+            GROUPS=_power_of_two(groups),
+            SIZE=_power_of_two(size),
+        )
+        grid = (images, _ceil(pixels, _ROWS), columns)
+        programs.applied[grid](x, centre, scale, bias, y, pixels, channels, ACTIVATE=activate, **block)
+    return y
+
+
+def joined(p: Tensor, q: Tensor, bias: Tensor, scale: float) -> Tensor:
+    """scale·(p + q) + bias."""
+    z = torch.empty_like(p)
+    rows, channels = p.numel() // p.shape[1], p.shape[1]
+    grid = (_ceil(rows, _ROWS), _ceil(channels, _COLUMNS))
+    with torch.cuda.device_of(p):
+        programs.joined[grid](p, q, bias, z, rows, channels, scale, ROWS=_ROWS, COLUMNS=_COLUMNS)
+    return z
+
+
+def _ceil(count: int, per: int) -> int:
+    return -(-count // per)
+
+
+def _power_of_two(count: int) -> int:
+    """The least power of two that is not below a count."""
+    return 1 << (count - 1).bit_length()
+
+
+@cache
+def _works() -> bool:
+    """Whether kernels can be built here, which also takes a C compiler."""
+    if not programs.THERE:
+        return False
+    x, one = torch.ones(1, 2, 1, 1, device="cuda"), torch.ones(2, device="cuda")
+    try:
+        normalized(x, one, one, 1, 1e-5, one[None], activate=True)
+    except Exception:  # a compiler can fail in any way, and there is another way to the same numbers
+        return False
+    return True

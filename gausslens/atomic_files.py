@@ -1,0 +1,78 @@
+"""Tensors and text on disk, written whole or not at all.
+
+A file is written under a temporary name beside its target and renamed when complete, so a reader, or a crash at any
+moment, never meets half a file. Tensors are stored as safetensors, with a `kind` in the metadata, so that a file of
+another sort is recognised as such.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from .errors import CheckpointError
+
+
+def save_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], *, kind: str, **metadata: Any) -> None:
+    """Write tensors and JSON metadata to `path`, atomically."""
+    target = Path(path)
+    header = {"kind": kind, "metadata": json.dumps(metadata)}
+    stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    with atomic_replace(target) as temporary:
+        save_file(stored, temporary, metadata=header)
+
+
+def save_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write text to `path`, atomically; raises `CheckpointError` if the file cannot be written."""
+    with atomic_replace(Path(path)) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def load_tensors(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what `save_tensors` wrote: the tensors, on the CPU, and the metadata."""
+    if not Path(path).is_file():
+        raise CheckpointError(f"expected a safetensors file with {kind} at {path}; there is no such file.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            if header.get("kind") != kind:
+                held = header.get("kind", "no kind, so another program wrote it")
+                raise CheckpointError(
+                    f"expected a file of kind {kind!r} at {path}; this one has {held[:80]!r}. "
+                    "Name a file that gausslens wrote."
+                )
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (a safetensors handle, not a dict)
+        return tensors, json.loads(header["metadata"])
+    except (SafetensorError, OSError, KeyError, json.JSONDecodeError, RecursionError) as error:
+        raise CheckpointError(
+            f"{path} is not a readable safetensors file ({error}); it may be truncated or of another format. "
+            "Write it again."
+        ) from error
+
+
+@contextmanager
+def atomic_replace(target: Path) -> Iterator[Path]:
+    """A temporary file to write, which becomes `target` if all goes well and vanishes if not."""
+    temporary = target.with_name(f".{target.name}.{uuid4().hex}.partial")
+    try:
+        temporary.touch(exist_ok=False)
+        mode = temporary.stat().st_mode
+        yield temporary
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        temporary.chmod(mode)  # safetensors makes private files; a result is as readable as any other file
+        os.replace(temporary, target)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"could not write {target}: {error}. Check that the folder exists and has room."
+        ) from error
+    finally:
+        with suppress(OSError):  # which would hide what went wrong
+            temporary.unlink(missing_ok=True)

@@ -1,0 +1,302 @@
+"""Auditing: measure stage by stage, judge, and tell; from the command into a `Run` from which the same call goes on.
+
+    <out>/audit-<data>-<identity>/
+        config.json  provenance.json
+        records.jsonl           of every stage, the time it took last
+        answers.safetensors     to a few noisy images, by which a model that has changed is known
+        samples-<first>.safetensors    generated images, a thousand a file or so
+        report.html
+
+The identity is that of the model, the images and the options that change a number, so another model, other images or other
+options are another audit. A stage that was interrupted leaves nothing that counts; one that is finished is not done again.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._kernels.fused import uncompiled
+from ..atomic_files import load_tensors, save_tensors, save_text
+from ..errors import ConfigError, DataError
+from ..evaluation.references import RunImages
+from ..generation import BATCH, best_device
+from ..images import check_labels, gather
+from ..nn.acceleration import limit_threads
+from ..noise import as_sigmas
+from ..store.provenance import describe_machine
+from ..store.run import Record, Run
+from ..zoo.loading import load_model
+from .auditee import Auditee, check_levels, fit, load_auditee
+from .config import AuditConfig
+from .copies_step import generate_samples, take_copies
+from .evidence import evidence_of
+from .steps import NOT_EXCHANGEABLE, STAGES, take_features
+from .verdict import Verdict, judge
+
+VERSION = 5
+"""Counts changes of the stages after which the same config gives other numbers."""
+
+REPORT = "report.html"
+_MEASURING = ("sigmas", "count", "noises", "samples", "steps", "augment", "features", "seed")
+_CIRCUMSTANCES = (
+    "model",
+    "kimg",
+    "train",
+    "held_out",
+    "fail_on",
+    "json",
+    "no_images",
+    "blur",
+    "out",
+    "cpu",
+    "skip_broken",
+)
+_FINISHED = "seconds"  # the quantity of a stage's last record
+_SAMPLES, _ANSWERS = "gausslens samples", "gausslens answers"
+_CHANGED = 0.02  # of the answers' norm, which other devices and precisions do not reach
+_SAMPLES_A_FILE = 4 * BATCH
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """What an audit found.
+
+    Attributes:
+        verdict: "memorizing", "generalizing" or "cannot tell", with the reasons.
+        records: every number, with its interval; each names its `stage`.
+        model: what was audited.
+        data: the name of the images.
+        n_train: training images.
+        n_held_out: held-out images.
+        samples: the generated images; None if there are none.
+        is_run: whether the model is one that `gausslens train` made.
+    """
+
+    verdict: Verdict
+    records: list[Record] = field(repr=False)
+    model: str
+    data: str
+    n_train: int
+    n_held_out: int
+    samples: Tensor | None = field(default=None, repr=False)
+    is_run: bool = False
+
+    def find(self, quantity: str, **tags: Any) -> list[Record]:
+        """The records of a quantity, and of these tags."""
+        chosen = [record for record in self.records if record["quantity"] == quantity]
+        return [record for record in chosen if all(record.get(name) == value for name, value in tags.items())]
+
+    def first(self, quantity: str) -> Record | None:
+        """The first record of a quantity, or None."""
+        return next((record for record in self.records if record["quantity"] == quantity), None)
+
+    def __str__(self) -> str:
+        from .summary import format_text
+
+        return format_text(self)
+
+
+def audit(
+    model: Any,
+    train: Any,
+    held_out: Any = None,
+    *,
+    labels: Any = None,
+    held_out_labels: Any = None,
+    groups: Any = None,
+    held_out_groups: Any = None,
+    device: torch.device | str | None = None,
+    progress: bool = False,
+    **options: Any,
+) -> Audit:
+    """Whether a model memorises its training images, from Python and in memory.
+
+    Args:
+        model: a denoiser D(x, sigma[, labels]), or any source that `load_denoiser` takes.
+        train: the images it was trained on, (n, c, h, w), uint8 or float in [-1, 1].
+        held_out: images of the same source that it has not seen; without them most numbers cannot be calibrated.
+        labels: integers (n,) for a conditional model.
+        held_out_labels: the same for the held-out images.
+        groups: integers (n,) that say which training images belong together, such as those of one patient.
+        held_out_groups: the same for the held-out images; one number is one group in both sets.
+        device: where to work; None is where the model is.
+        progress: show progress bars.
+        **options: fields of an `AuditConfig` that say how to measure: sigmas (a number, a tensor or several numbers), count,
+            noises, samples, steps, augment, features, seed.
+
+    Returns:
+        The audit; `print` shows its table.
+
+    Raises:
+        ConfigError: on options that cannot be meant.
+        DataError: if the images do not fit the model.
+        CheckpointError: if there is no such model, or it fails on the images.
+
+    >>> import gausslens
+    >>> images = torch.rand(60, 1, 4, 4, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    >>> copier = gausslens.MultiDeltaDenoiser(images[:30])
+    >>> gausslens.audit(copier, images[:30], images[30:], samples=50, noises=4).verdict.verdict
+    'memorizing'
+    """
+    if unknown := options.keys() - set(_MEASURING):
+        raise ConfigError(f"expected options among {', '.join(_MEASURING)}; got {', '.join(sorted(unknown))}.")
+    if "sigmas" in options:
+        options["sigmas"] = tuple(as_sigmas(options["sigmas"]).tolist())
+    loaded = load_model(model, device=device)
+    check_levels(model)
+    known = gather(train, bounds=loaded.bounds, name="train")
+    unseen = known[:0] if held_out is None else gather(held_out, bounds=loaded.bounds, name="held_out")
+    if unseen.shape[1:] != known.shape[1:]:
+        raise DataError(
+            f"held-out images must have the shape of the training images, {tuple(known.shape[1:])}; got "
+            f"{tuple(unseen.shape[1:])}. Resize or convert one of the sets."
+        )
+    of_train = None if labels is None else check_labels(labels, len(known), "labels")
+    of_unseen = None if held_out_labels is None else check_labels(held_out_labels, len(unseen), "held_out_labels")
+    if (groups is None) != (held_out_groups is None) and held_out is not None:
+        raise ConfigError("groups are given for training and held-out images, or for neither; got one of the two.")
+    in_train = None if groups is None else check_labels(groups, len(known), "groups")
+    in_unseen = None if in_train is None else in_train[:0]
+    if held_out_groups is not None:
+        in_unseen = check_labels(held_out_groups, len(unseen), "held_out_groups")
+    images = RunImages(known, known, unseen, of_train, of_unseen, "images", in_train, in_unseen)
+    who = fit(loaded, images, AuditConfig(model=str(loaded.source or "model"), **options))
+    with uncompiled(), limit_threads(who.device, who.config.count * who.dim):
+        return _conclude(who, *_carry_out(who, _Memory(), progress=progress))
+
+
+def audit_model(config: AuditConfig, *, progress: bool = False) -> tuple[Run, Audit, Auditee]:
+    """Audit a model, or go on with it, or find it audited."""
+    who = load_auditee(config, device=best_device(cpu=config.cpu), progress=progress)
+    return *audit_in_folder(who, progress=progress), who
+
+
+def audit_in_folder(who: Auditee, *, progress: bool = False) -> tuple[Run, Audit]:
+    """The same of an auditee that is loaded: the run that holds everything, and the audit."""
+    config, device = who.config, who.device
+    run = Run.create(config.out, "audit", who.images.name, identity(who), asdict(config))
+    with run.locked(), uncompiled(), limit_threads(device, config.count * who.dim):
+        run.save_json("provenance.json", {"sessions": [*run.provenance["sessions"], describe_machine(device)]})
+        _check_unchanged(who, run)
+        found = _conclude(who, *_carry_out(who, _Folder(run), progress=progress))
+    return run, found
+
+
+def _check_unchanged(who: Auditee, run: Run) -> None:
+    """See that the model answers as when the audit was begun: what a module imports or reads is no part of its identity."""
+    path, answers = run.path / "answers.safetensors", who.first_answers.float().cpu()
+    if not path.exists():
+        save_tensors(path, {"answers": answers}, kind=_ANSWERS)
+        return
+    before = load_tensors(path, kind=_ANSWERS)[0]["answers"]
+    if float((answers - before).norm()) > _CHANGED * float(before.norm()):
+        raise ConfigError(
+            f"{run.path} was begun with a model that answers otherwise, of the same weights and code: what it imports or "
+            "reads has changed. Remove that folder, or name another with --out."
+        )
+
+
+def identity(who: Auditee) -> str:
+    """Eight hexadecimal digits that name an audit."""
+    config = replace(who.config, samples=who.sample_count)
+    semantic = {name: value for name, value in asdict(config).items() if name not in _CIRCUMSTANCES}
+    text = json.dumps([VERSION, who.identity, semantic], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+class _Memory:
+    """Keeps nothing."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def finished(self, stage: str) -> bool:
+        return False
+
+    def append(self, records: list[Record]) -> None:
+        self.records += records
+
+    def samples(self, first: int, make: Callable[[], Tensor]) -> Tensor:
+        return make()
+
+
+class _Folder:
+    """Keeps finished stages and samples in a run."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        records = run.records()
+        self._done = {record["stage"] for record in records if record["quantity"] == _FINISHED}
+        self.records = [record for record in records if record["stage"] in self._done]
+        if len(self.records) < len(records):  # a stage was interrupted
+            save_text(run.path / "records.jsonl", "".join(json.dumps(record) + "\n" for record in self.records))
+
+    def finished(self, stage: str) -> bool:
+        return stage in self._done
+
+    def append(self, records: list[Record]) -> None:
+        self.records += records
+        self._run.append(records)
+
+    def samples(self, first: int, make: Callable[[], Tensor]) -> Tensor:
+        path: Path = self._run.path / f"samples-{first:06d}.safetensors"
+        if not path.exists():
+            save_tensors(path, {"samples": make()}, kind=_SAMPLES)
+        return load_tensors(path, kind=_SAMPLES)[0]["samples"]
+
+
+def _carry_out(who: Auditee, kept: _Memory | _Folder, *, progress: bool) -> tuple[list[Record], Tensor | None]:
+    """All stages that are not finished; returns all records, and the samples."""
+
+    def do(stage: str, work: Callable[[], Iterable[Record]]) -> None:
+        if not kept.finished(stage):
+            started = time.perf_counter()
+            records = [{"stage": stage, **_written(record)} for record in work()]
+            kept.append([*records, {"stage": stage, "quantity": _FINISHED, "value": time.perf_counter() - started}])
+
+    for name, take in STAGES.items():
+        do(name, partial(take, who, progress=progress))
+    if not who.sample_count:
+        return kept.records, None
+    samples = _sampled(who, kept, progress=progress)
+    refused = [record["value"] for record in kept.records if record["quantity"] == "refused"]
+    exchangeable = NOT_EXCHANGEABLE not in refused
+    do("copies", lambda: take_copies(who, samples, exchangeable=exchangeable, progress=progress))
+    if who.config.features is not None:
+        do("features", lambda: take_features(who, samples, progress=progress))
+    return kept.records, samples
+
+
+def _written(record: Record) -> Record:
+    """A record without NaN and infinity, which JSON has not."""
+    return {name: None if isinstance(value, float) and not isfinite(value) else value for name, value in record.items()}
+
+
+def _sampled(who: Auditee, kept: _Memory | _Folder, *, progress: bool) -> Tensor:
+    parts = []
+    for first in range(0, who.sample_count, _SAMPLES_A_FILE):
+        last = min(first + _SAMPLES_A_FILE, who.sample_count)
+        parts.append(kept.samples(first, partial(generate_samples, who, first, last, progress=progress)))
+    return torch.cat(parts)
+
+
+def _conclude(who: Auditee, records: list[Record], samples: Tensor | None) -> Audit:
+    return Audit(
+        verdict=judge(evidence_of(records)),
+        records=records,
+        model=who.config.model,
+        data=who.images.name,
+        n_train=len(who.images.train),
+        n_held_out=len(who.images.held_out),
+        samples=samples,
+        is_run=who.is_run,
+    )

@@ -1,0 +1,200 @@
+"""Whether images look foreign to a model: prepared otherwise than those it was trained on.
+
+A model is given its training images with red and blue swapped, in [0, 1] where it was trained on [-1, 1], upside down or
+as negatives, and whatever is measured then describes the mistake. Undoing it is a map x → Tx of the images, T a scaling
+by s, shift or rearrangement of pixels, so that D'(x; σ) = T⁻¹D(Tx; sσ) is a denoiser too. For images prepared as the
+model expects, D is at least as good as D': no denoiser beats the posterior mean, and no other order of channels suits
+a network better than the one it was trained with. So if D' has the smaller loss, the images are foreign, and T says how.
+
+Images of another source are foreign in a way that no T undoes. For these see `rules`: the model then falls behind the
+baseline of `losses` on training and held-out images alike.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import permutations
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._typing import Float, Images, Sigmas
+from ..denoisers.protocol import Denoiser, call, eval_mode, in_batches, placement
+from ..errors import ConfigError
+from ..images import Bounds, check_labels, dequantize, gather
+from ..measures.intervals import Estimate, ratio_interval
+from ..noise import as_sigmas, draw_noise, draw_order
+
+SUITS_BETTER = (0.985, 0.99)
+"""Loss of another preparation, in units of the loss as given, below which images are foreign: at one level, or at two."""
+
+SUITS_FAR_BETTER = (0.8, 0.8)
+"""The same on training images alone, which may be few and by chance resemble others prepared otherwise."""
+
+SUITS_WORSE = 1.05
+"""The same on training images alone, above which a preparation is out of the question."""
+
+_COLOURS = "RGB"
+_BATCH_NUMBERS = 1 << 20
+_NOTHING = 1e-6
+# The noise levels at which preparations matter, in units of the images' standard deviation.
+_LEAST_NOISE, _MOST_NOISE = 0.2, 12.0
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """One way in which images may have been meant.
+
+    Attributes:
+        name: what the model seems to expect, as the end of a sentence.
+        scale: s, by which images and noise are multiplied.
+        apply: T.
+    """
+
+    name: str
+    scale: float
+    apply: Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Foreignness:
+    """What a model makes of its images prepared otherwise.
+
+    Attributes:
+        expected: what the model seems to expect instead of what it was given; None if nothing suits it better.
+        gain: loss of the preparation that suits it best, in units of the loss as given, with its interval; below 1 it
+            is better. None if there was no noise level to compare at, or all preparations are out of the question.
+        sigma: the noise level of `gain`.
+    """
+
+    expected: str | None
+    gain: Estimate | None
+    sigma: float | None
+
+    def __str__(self) -> str:
+        if self.expected is None:
+            return "the images are prepared as the model expects, as far as can be seen"
+        return f"the model expects {self.expected}: its loss is then {self.gain} of what it is, at σ = {self.sigma:.3g}"
+
+
+def check_foreignness(
+    denoiser: Denoiser,
+    train: Images,
+    held_out: Images | None,
+    sigmas: Sigmas,
+    *,
+    count: int = 200,
+    noises: int = 2,
+    seed: int = 0,
+    labels: Any = None,
+    held_out_labels: Any = None,
+    bounds: Bounds = (-1.0, 1.0),
+    sigma_range: tuple[float, float] = (0.0, math.inf),
+    device: torch.device | str | None = None,
+) -> Foreignness:
+    """Whether another preparation of the images suits the model better, and which.
+
+    A preparation suits it better if its loss, interval included, is below .985 of the loss as given at one noise level, or
+    below .99 at two; or below .8 on training images alone, which a memoriser denoises without fault, and all others badly
+    in any preparation. It is out of the question if training images suffer from it at any level, by 5 %.
+    """
+    if held_out is not None and (labels is None) != (held_out_labels is None):
+        raise ConfigError("labels are given for training and held-out images, or for neither; got one of the two.")
+    parts = [(train, labels, "train")] + ([] if held_out is None else [(held_out, held_out_labels, "held_out")])
+    chosen, classes = [], []
+    for images, own, name in parts:
+        pixels = gather(images, bounds=bounds, name=name)
+        order = draw_order(seed, len(pixels), stream=f"foreign {name}")[:count]
+        chosen.append(dequantize(pixels[order.to(pixels.device)]).cpu())
+        if own is not None:
+            classes.append(check_labels(own, len(pixels), f"{name} labels").cpu()[order])
+    clean, of_class = torch.cat(chosen), torch.cat(classes) if classes else None
+    n_train = len(chosen[0])
+    spread = float((clean - clean.mean(0)).square().mean().sqrt())
+    ways = list(preparations(tuple(clean.shape[1:])))
+    least, most = min(way.scale for way in ways), max(way.scale for way in ways)
+    lowest, highest = (
+        max(_LEAST_NOISE * spread, sigma_range[0] / least),
+        min(_MOST_NOISE * spread, sigma_range[1] / most),
+    )
+    levels = [s for s in as_sigmas(sigmas).tolist() if lowest <= s <= highest]
+    if not levels or len(clean) < 2:
+        return Foreignness(None, None, None)
+    place, dtype = placement(denoiser, clean, device)
+
+    with eval_mode(denoiser):
+        as_given, *others = _losses(denoiser, clean, of_class, ways, levels, noises, seed, place, dtype)
+    # A memoriser's loss can be nothing at all; a millionth of the variance is as good as that.
+    nothing = _NOTHING * spread**2
+    given = as_given + nothing
+    found: list[tuple[float, str, Estimate, float]] = []
+    for preparation, losses in zip(ways, others, strict=True):
+        other = losses + nothing
+        on_train = ratio_interval(other[:, :n_train], given[:, :n_train])
+        on_all = ratio_interval(other, given)
+        # What a memoriser makes of new images follows no rule, so training images must not gainsay it.
+        if bool((on_train[1] > SUITS_WORSE).any()):
+            continue
+        for (values, low, high, units), limits in ((on_all, SUITS_BETTER), (on_train, SUITS_FAR_BETTER)):
+            ends = high.nan_to_num(nan=math.inf)
+            excess = min(end / limit for end, limit in zip(ends.sort().values.tolist(), limits, strict=False))
+            at = int(ends.argmin())
+            gain = Estimate(float(values[at]), float(low[at]), float(high[at]), units.shape[1])
+            found.append((excess, preparation.name, gain, levels[at]))
+    if not found:
+        return Foreignness(None, None, None)
+    excess, name, gain, sigma = min(found, key=lambda entry: entry[0])
+    return Foreignness(name if excess < 1 else None, gain, sigma)
+
+
+def preparations(shape: tuple[int, ...]) -> Iterator[Preparation]:
+    """All preparations that are tried for images of a shape."""
+    yield Preparation("images in [0, 1]", 0.5, lambda x: (x + 1) / 2)
+    yield Preparation("images in [-1, 1], and these seem to be in [0, 1]", 2.0, lambda x: 2 * x - 1)
+    yield Preparation("negatives of these images", 1.0, lambda x: -x)
+    if len(shape) == 3:
+        yield Preparation("these images upside down", 1.0, lambda x: x.flip(2))
+        if shape[1] == shape[2]:
+            yield Preparation("rows and columns exchanged", 1.0, lambda x: x.transpose(2, 3))
+        if shape[0] == len(_COLOURS):
+            for order in list(permutations(range(3)))[1:]:
+                name = f"channels in the order {''.join(_COLOURS[i] for i in order)} of these images"
+                yield Preparation(name, 1.0, partial(_reordered, order=order))
+
+
+def _losses(
+    denoiser: Denoiser,
+    clean: Tensor,
+    classes: Tensor | None,
+    ways: Sequence[Preparation],
+    levels: list[float],
+    noises: int,
+    seed: int,
+    place: torch.device,
+    dtype: torch.dtype,
+) -> Float[Tensor, "p s n"]:
+    """Loss of T⁻¹D(Tx; sσ) at each level on each image: that of D on Tx, in the units of x; unprepared first."""
+
+    def work(start: int, stop: int) -> Tensor:
+        rows = torch.arange(start, stop)
+        eps = draw_noise(seed, rows, tuple(clean.shape[1:]), stream="foreign").to(place)
+        x0 = clean[rows // noises].to(place)
+        labels = None if classes is None else classes[rows // noises]
+        losses = []
+        for way in (Preparation("", 1.0, lambda x: x), *ways):
+            target = way.apply(x0).to(dtype)
+            for sigma in levels:
+                x = way.apply(x0 + sigma * eps).to(dtype)
+                error = (call(denoiser, x, way.scale * sigma, labels) - target).flatten(1).double()
+                losses.append(error.square().mean(1) / way.scale**2)
+        return torch.stack(losses).cpu()
+
+    size = max(16, min(1024, _BATCH_NUMBERS // clean[0].numel()))
+    values = torch.cat(list(in_batches(work, len(clean) * noises, size)), 1)
+    return values.reshape(1 + len(ways), len(levels), len(clean), noises).mean(3)
+
+
+def _reordered(x: Tensor, order: tuple[int, ...]) -> Tensor:
+    return x[:, list(order)]

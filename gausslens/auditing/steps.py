@@ -1,0 +1,232 @@
+"""The stages of an audit: each measures one thing of an `Auditee` and returns tidy records.
+
+A record is one number: `quantity`, `value`, `low`, `high`, `count`, and what it is the number of. Quantities named as a
+field of `Evidence` are what the verdict rests on.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..denoisers.distillation import distill
+from ..evaluation.records import of_curve, of_estimate
+from ..measures.gap import gap
+from ..measures.linearity import linearity
+from ..store.run import Record
+from .auditee import Auditee
+from .evidence import BY_LEVEL, DISTANCES, FLAGS, Evidence
+from .exchangeability import check_exchangeability
+from .features import compare_features
+from .losses import BASELINE, GAUSSIAN, LossGap, measure_losses
+from .membership import measure_membership
+from .preprocessing_check import check_foreignness
+
+# Calls of the network that its linear denoiser may cost, ten for each dimension and level.
+_LINEAR_CALLS = {"cpu": 20_000, "cuda": 100_000}
+NOT_EXCHANGEABLE = "not exchangeable"
+_NOISY_IMAGES, _MOST_NOISES, _LEAST_NOISES = 3200, 16, 4  # of one set and level, by default
+_DISTANCE_IMAGES = 200
+
+
+def take_premises(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
+    """Whether the sets can be compared: repeats, overlap, and whether they may be draws of one law.
+
+    Yields:
+        How many images repeat others; p-values; and `refused` with the reason if membership cannot be judged.
+    """
+    images, device = who.images, who.device
+    yield {"quantity": "train_duplicates", "value": len(who.train_repeats), "count": len(images.train)}
+    if not len(images.held_out):
+        return
+    overlap = int(who.overlap.sum())
+    yield {"quantity": "overlap", "value": overlap, "count": len(images.held_out)}
+    found = check_exchangeability(
+        *(images.train, images.held_out, images.train_groups, images.held_out_groups),
+        repeats=who.repeats,
+        rmse=who.duplicate_rmse,
+        seed=who.config.seed,
+        device=device,
+        progress=progress,
+    )
+    if found is not None:
+        for quantity in ("neighbors_p", "neighbors_share", "detail_p", "contrast", "fineness"):
+            yield {"quantity": quantity, "value": getattr(found, quantity), "count": found.n_train + found.n_held_out}
+    if found is not None and found.refused is not None:
+        yield {"quantity": "refused", "value": NOT_EXCHANGEABLE, "reason": found.refused}
+    elif 2 * overlap > len(images.held_out):
+        reason = (
+            f"{overlap:,} of the {len(images.held_out):,} held-out images repeat training images or share a group with "
+            "them, so too few are new to the model. Name images that it has not seen."
+        )
+        yield {"quantity": "refused", "value": "overlap", "reason": reason}
+
+
+def take_losses(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
+    """Denoising losses on training and held-out images, and where the network's lie between the references'.
+
+    Yields:
+        The records.
+    """
+    losses = measure_losses(
+        who.denoisers,
+        who.images.train,
+        who.held_out,
+        who.sigmas,
+        noises=_noises(who),
+        count=who.config.count,
+        seed=who.config.seed,
+        bounds=who.bounds,
+        progress=progress,
+        **who.labels,
+        **who.groups,
+    )
+    levels = losses.sigmas.tolist()
+    for name in (*who.denoisers, BASELINE):
+        for on in ("train", *(["held_out"] if losses.calibrated else [])):
+            for sigma, estimate in zip(levels, losses.loss(name, on), strict=True):
+                yield of_estimate("loss", estimate, sigma=sigma, denoiser=name, on=on)
+    found = Evidence.of_losses(losses)
+    for quantity in BY_LEVEL:
+        for sigma, known in zip(levels, getattr(found, quantity) or (), strict=False):
+            if known is not None:
+                yield of_estimate(quantity, known, sigma=sigma)
+    for quantity in (*FLAGS, "auc_low"):
+        for sigma, value in zip(levels, getattr(found, quantity) or (), strict=False):
+            yield {"quantity": quantity, "value": value, "sigma": sigma}
+    if losses.calibrated:
+        yield from _take_membership(losses, levels)
+
+
+def _take_membership(losses: LossGap, levels: list[float]) -> Iterator[Record]:
+    """TPR, the curve that it is a point of, images that leak, and what is known of each class.
+
+    Yields:
+        The records.
+    """
+    found = measure_membership(losses)
+    told = levels[found.level]
+    for rate, rows in found.tpr.items():
+        for sigma, estimate in zip(levels, rows, strict=True):
+            yield of_estimate("tpr", estimate, sigma=sigma, false_positive_rate=rate)
+    yield of_estimate("filter_auc", found.filter_auc, sigma=told)
+    for sigma, p_value in zip(levels, losses.p_values("network").tolist(), strict=True):
+        yield {"quantity": "auc_p", "value": p_value, "sigma": sigma}
+    for denoiser, curve in (("network", found.roc), (GAUSSIAN, found.filter_roc)):
+        for false, true in curve:
+            yield {"quantity": "roc", "value": true, "false_positive_rate": false, "sigma": told, "denoiser": denoiser}
+    images = losses.images[found.leaking]
+    yield {"quantity": "leaking", "value": len(images), "count": len(losses.images), "sigma": told}
+    for image in images.tolist():
+        yield {"quantity": "leaking_image", "value": image, "sigma": told}
+    for label, (auc, share) in found.by_class.items():
+        yield of_estimate("class_auc", auc, label=label, sigma=told)
+        yield of_estimate("class_memory_share", share, label=label, sigma=told)
+
+
+def _noises(who: Auditee) -> int:
+    """Noises for each image: as asked for, or so that the numbers of calls stay the same."""
+    if who.config.noises is not None:
+        return who.config.noises
+    used = min(who.config.count, max(len(who.images.train), 0 if who.held_out is None else len(who.held_out)))
+    return max(_LEAST_NOISES, min(_MOST_NOISES, _NOISY_IMAGES // used))
+
+
+def take_foreignness(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
+    """Whether the images look foreign to the model.
+
+    Yields:
+        One record; `expected` says what the model seems to expect instead, if anything.
+    """
+    found = check_foreignness(
+        *(who.fast_network, who.images.train, who.held_out, who.sigmas),
+        seed=who.config.seed,
+        bounds=who.bounds,
+        sigma_range=who.model.sigma_range,
+        **who.labels,
+    )
+    tags = {"expected": found.expected, "sigma": found.sigma}
+    if found.gain is None:
+        yield {"quantity": "foreignness", "value": None, **tags}
+    else:
+        yield of_estimate("foreignness", found.gain, **tags)
+
+
+def take_distances(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
+    """How far the network is from the Gaussian, the multi-delta and its linear denoiser, and how linear it is.
+
+    Yields:
+        The records, on held-out images if there are any.
+    """
+    images, on, labels = who.images.train, "train", who.images.train_labels
+    if who.held_out is not None:
+        images, on, labels = who.held_out, "held_out", who.held_out_labels
+    how: dict[str, Any] = {
+        **{"count": min(_DISTANCE_IMAGES, who.config.count, len(images)), "seed": who.config.seed, "labels": labels},
+        **{"bounds": who.bounds, "dtype": torch.float32},
+    }
+    network = who.remembering["network"]
+    for reference, quantity in DISTANCES.items():
+        curve = gap(network, who.remembering[reference], images, who.sigmas, **how)
+        yield from of_curve(quantity, curve, on=on)
+    control = gap(who.remembering["multidelta"], who.remembering["gaussian"], images, who.sigmas, **how)
+    yield from of_curve("distance_references", control, on=on)
+    for name, denoiser in who.remembering.items():
+        curve = linearity(denoiser, images, who.sigmas, affine=True, **how)
+        yield from of_curve("linearity", curve, on=on, denoiser=name)
+    levels = _affordable(who)
+    if len(levels) and labels is None:
+        fit = distill(
+            *(who.fast_network, who.images.train, levels),
+            calls=10 * who.dim,
+            seed=who.config.seed,
+            bounds=who.bounds,
+            device=who.device,
+            dtype=torch.float32,
+        )
+        yield from of_curve("distance_linear", gap(network, fit, images, levels, **how), on=on)
+        explained = of_curve("fvu", gap(network, fit, images, levels, metric="ev", **how), on=on)
+        for record in explained:  # FVU is what is left
+            yield {**record, "value": 1 - record["value"], "low": 1 - record["high"], "high": 1 - record["low"]}
+        for sigma, floor in zip(levels.tolist(), fit.fvu_floor.tolist(), strict=True):
+            yield {"quantity": "fvu_floor", "value": floor, "sigma": sigma, "count": fit.calls, "on": "train"}
+
+
+def take_features(who: Auditee, samples: Tensor, *, progress: bool = False) -> Iterator[Record]:
+    """What a feature network says of the samples.
+
+    Yields:
+        The records.
+    """
+    if who.features is None:
+        return
+    found = compare_features(
+        who.features, samples, who.images.train, who.held_out, seed=who.config.seed, progress=progress
+    )
+    near, named = found.memorization, {"features": found.network}
+    for quantity in ("frechet", "frechet_held_out", "mifid", "nearest_cosine"):
+        estimate = getattr(found, quantity)
+        if estimate is not None:
+            yield of_estimate(quantity, estimate, **named)
+    yield of_estimate("copied_share_features", near.ratio_fraction, **named)
+    if near.gl_relative is not None:
+        yield of_estimate("relative_gl_features", near.gl_relative, **named)
+    if near.copy_test is not None:
+        yield {"quantity": "two_set_p_features", "value": near.copy_test.p_value, "count": len(samples), **named}
+
+
+STAGES: dict[str, Callable[..., Iterator[Record]]] = {
+    "premises": take_premises,
+    "losses": take_losses,
+    "foreignness": take_foreignness,
+    "distances": take_distances,
+}
+"""The stages that need no samples, in their order."""
+
+
+def _affordable(who: Auditee) -> Tensor:
+    """The levels at which the linear denoiser can be had at a bearable cost: those in the middle first."""
+    most = _LINEAR_CALLS.get(who.device.type, _LINEAR_CALLS["cpu"]) // (10 * who.dim)
+    levels, surplus = who.sigmas, max(0, len(who.sigmas) - most)
+    return levels[surplus // 2 : len(levels) - (surplus - surplus // 2)]

@@ -1,0 +1,86 @@
+"""`gausslens audit`: is this model copying?"""
+
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from ..auditing.config import FAIL_ON, AuditConfig
+from ..errors import CheckpointError, ConfigError
+from ..store.invocation import typed_command, typed_options
+from . import GlobalOptions
+
+if TYPE_CHECKING:
+    from ..auditing.verdict import Verdict
+    from ..report import Images
+
+DESCRIPTION = """\
+Say whether a model memorises its training images: memorizing, partly memorizing, generalizing, or cannot tell. Name the
+samples that are copies, say whether the model gives its training images away by its losses, and what to do. Nothing in a
+model's file is executed. An audit that was stopped goes on when the same command is called again.
+
+examples:
+  gausslens audit runs/train-digits-1a2b3c4d
+  gausslens audit runs/train-digits-1a2b3c4d --kimg 40
+  gausslens audit network.pkl --train cifar10.zip --held-out cifar10-test.zip
+  gausslens audit my-diffusers-folder --train photos/ --unseen 500 --size 64 --blur
+  gausslens audit mypackage.models:denoiser --train scans.npz --held-out new-scans.npz --samples 0
+  gausslens audit network.pkl --train scans/ --held-out new-scans/ --groups 'patient([0-9]+)'
+  gausslens audit runs/train-digits-1a2b3c4d --fail-on partly-memorizing membership cannot-tell --json > audit.json"""
+
+_CROSSED = 3
+_NO_NUMBERS = ("model", "fail_on", "json", "no_images", "blur", "out", "cpu")
+
+
+@dataclass(frozen=True)
+class Options(AuditConfig):
+    """Which model to audit, against which images."""
+
+    value_range: Annotated[tuple[float, float] | None, tyro.conf.arg(name="range", metavar="LOW HIGH")] = None
+    """The values that become black and white, 0 and 255; needed for 16-bit and float images."""
+    fail_on: Annotated[tuple[str, ...], tyro.conf.arg(metavar="{" + ",".join(FAIL_ON) + "} ...")] = ()
+    """End with exit code 3 if one of these is found: memorizing; partly-memorizing, or worse; membership, if the model leaks
+    it; cannot-tell. Several are separated by spaces or commas."""
+
+
+def run(options: Options, how: GlobalOptions) -> int:
+    """Audit, tell, write the page; returns the exit code."""
+    from ..auditing.audit import REPORT, audit_in_folder
+    from ..auditing.auditee import load_auditee
+    from ..auditing.page import make_page
+    from ..auditing.summary import as_json
+    from ..generation import best_device
+    from ..report import save_report
+
+    progress = sys.stderr.isatty() and not how.quiet
+    try:
+        who = load_auditee(options, device=best_device(cpu=options.cpu), progress=progress, trial=how.dry_run)
+    except CheckpointError as error:  # a model that cannot be read is bad input
+        raise ConfigError(str(error)) from None
+    if how.dry_run:
+        print(json.dumps(asdict(who.resolved), indent=2))
+        known, unseen = who.pictures or (who.images.train, who.images.held_out)
+        print(f"There are {len(known):,} training and {len(unseen):,} held-out images.", file=sys.stderr)
+        return 0
+    run, audit = audit_in_folder(who, progress=progress)
+    images: Images = "none" if options.no_images else "blurred" if options.blur else "shown"
+    command = typed_command("audit", options.model, typed_options(options, _NO_NUMBERS))
+    page = run.path / REPORT
+    save_report(page, make_page(audit, who, run.provenance, command), images=images)
+    if options.json:
+        print(as_json(audit, page=os.path.relpath(page)))
+    elif not how.quiet:
+        print(audit)
+        print(f"\nThe records are in {run.path}/records.jsonl, the page is {page}")
+    return _CROSSED if any(_crossed(audit.verdict, one) for one in options.fail_on) else 0
+
+
+def _crossed(verdict: "Verdict", limit: str) -> bool:
+    """Whether a verdict is what an audit shall fail on."""
+    if limit == "membership":
+        return verdict.leaks is True
+    worse = ("memorizing", "partly memorizing") if limit == "partly-memorizing" else (limit.replace("-", " "),)
+    return verdict.verdict in worse

@@ -1,0 +1,53 @@
+"""`gausslens convert`: an EDM network pickle as a safetensors file, which is safe to pass on."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import CheckpointError, ConfigError
+from . import GlobalOptions
+
+DESCRIPTION = """\
+Convert a network pickle of EDM into a safetensors file, which is read as a snapshot of ours is. Nothing in the pickle
+is run: its weights, class names and constructor arguments are taken out as data, and anything else in it is refused.
+
+examples:
+  gausslens convert edm-cifar10-32x32-uncond-vp.pkl cifar10-vp.safetensors
+  gausslens convert network-snapshot-050176.pkl network.safetensors --dry-run"""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to convert, and into what."""
+
+    source: str
+    """The pickle (.pkl), with a network under the name `ema`."""
+    out: str
+    """The file to write (.safetensors)."""
+
+    def __post_init__(self) -> None:
+        for name, suffix in (("source", ".pkl"), ("out", ".safetensors")):
+            if Path(getattr(self, name)).suffix != suffix:
+                raise ConfigError(f"{name} must be a file whose name ends in {suffix}; got {getattr(self, name)}.")
+
+
+def run(options: Options, how: GlobalOptions) -> None:
+    """Convert, unless the file is there already."""
+    from ..store.weights import save_denoiser
+    from ..zoo.edm import read_edm
+
+    out = Path(options.out)
+    if out.exists():
+        raise ConfigError(f"there is a file {out} already. Remove it, or choose another name for out.")
+    try:
+        description, denoiser = read_edm(options.source)
+    except CheckpointError as error:  # the user named a file that is not one of these
+        raise ConfigError(str(error)) from None
+    if how.dry_run:
+        print(json.dumps({"source": options.source, "out": options.out, **description}, indent=2))
+        return
+    save_denoiser(out, description, ema=denoiser.state_dict(), source=Path(options.source).name)
+    network = description["network"]
+    labels = f", {network['classes']} classes" if network["classes"] else ""
+    count = sum(parameter.numel() for parameter in denoiser.parameters())
+    print(f"wrote {out}: {network['name']} for {'×'.join(map(str, network['shape']))}{labels}, {count:,} weights.")

@@ -1,0 +1,72 @@
+"""`gausslens how-many`: how many images a network needs before it stops memorising, and how long it may train."""
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from ..errors import GausslensError
+from ..sample_size.config import HowManyConfig
+from . import GlobalOptions
+from .study import bars, failures
+
+if TYPE_CHECKING:
+    from ..sample_size.how_many import Question
+
+DESCRIPTION = """\
+Find out how many images a network needs before it stops memorising them, and how long it may train: small networks are
+trained on more and more of your images, and copies are counted among their samples. Stopped at any moment, the same command
+goes on; more --seeds or a longer --budget make the answer sharper.
+
+examples:
+  gausslens how-many digits
+  gausslens how-many digits --width 32 --kimg 200 --budget 20
+  gausslens how-many scans/ --size 64 --model ncsnpp --width 64 --kimg 1000 --no-images
+  gausslens how-many photos.zip --sizes 100,1000,10000 --dry-run"""
+
+
+@dataclass(frozen=True)
+class Options(HowManyConfig):
+    """Which network, on which images, and how carefully to look."""
+
+    value_range: Annotated[tuple[float, float] | None, tyro.conf.arg(name="range", metavar="LOW HIGH")] = None
+    """The values that become black and white, 0 and 255; needed for 16-bit and float images."""
+
+
+def run(options: Options, how: GlobalOptions) -> None:
+    """Find out, and say so."""
+    from ..paper.run import plan_study
+    from ..sample_size.how_many import Question, how_many
+
+    visible = sys.stderr.isatty() and not how.quiet
+    plan = plan_study(options.study, progress=visible)
+    if how.dry_run:
+        print(listing(Question(options, plan)))
+        return
+    with bars("how many", visible) as show:
+        found = how_many(options, plan=plan, progress=show)
+    if found.answer is None:
+        print("Too little is finished for an answer; a longer --budget goes on from here.")
+    else:
+        print(found.answer.words)
+        print(f"The numbers are in {found.run.path / 'answer.json'}, the page is {found.page}")
+        if found.outcome.left_out:
+            print(
+                f"left out for lack of time: {len(found.outcome.left_out)} tasks; a longer --budget goes on from here."
+            )
+    if found.outcome.failed:
+        raise GausslensError(failures(found.outcome))
+
+
+def listing(question: "Question") -> str:
+    """The networks of the first round with what each is expected to take."""
+    lines, seconds = [], 0.0
+    for n, seed in question.first_round():
+        task = question.task(n, seed)
+        cost = task.cost + sum(need.cost for need in task.needs)
+        done = question.store.is_done(task)
+        seconds += 0 if done else cost
+        lines.append(f"{'done' if done else f'{cost:6.1f} s':>9}  {n:,} images, seed {seed}")
+    more = f"then up to 4 sizes around the transition with {question.config.seeds} seeds each"
+    return "\n".join([*lines, f"about {seconds / 60:.1f} minutes of one worker; {more}."])

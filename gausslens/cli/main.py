@@ -1,0 +1,149 @@
+"""The command line, `gausslens`: one verb for each thing people ask of the package (see `verbs`).
+
+Nothing here imports torch before a verb needs it, so `--help` answers at once. Exit codes: 0 done, 1 failed, 2 bad
+usage or input, 3 a verdict that `--fail-on` asked about, 130 and 143 after Ctrl-C and SIGTERM. An error is one readable
+message; `--debug` shows where it came from.
+"""
+
+import io
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from types import FrameType
+from typing import Any, NoReturn
+
+import gausslens
+
+from ..errors import ConfigError, DataError, GausslensError
+from .parsing import as_typed, parse, usage_error
+
+_VERBS = {  # its module, and what it does
+    "train": ("train", "train a denoiser on a set of images"),
+    "sample": ("sample", "sample images from a trained denoiser, or from one in closed form"),
+    "measure": ("measure", "take every measure of a trained denoiser, beside its controls"),
+    "convert": ("convert", "an EDM network's pickle to safetensors, without executing anything in it"),
+    "study": ("study", "the paper's studies on a set of images, from training to one page with every figure"),
+    "audit": ("audit", "whether a model memorises its training images, for anybody's model"),
+    "how-many": ("how_many", "how many images a network needs before it stops memorising, and how long it may train"),
+    "report": ("report", "verdicts on the paper's claims, and the page, from studies that were done"),
+}
+
+_HELP = """\
+usage: gausslens VERB ... [--dry-run] [--quiet] [--debug]
+
+Shows whether a diffusion model has learned to generalise or only memorises.
+
+verbs:
+{verbs}
+
+options:
+  -h, --help    show this help; after a verb, that verb's
+  --version     show the version
+
+examples:
+  gausslens train digits --split 1400
+  gausslens sample runs/train-digits-1a2b3c4d --count 1000
+  gausslens measure runs/train-digits-1a2b3c4d
+  gausslens measure --help
+  gausslens study digits
+  gausslens audit runs/train-digits-1a2b3c4d
+  gausslens how-many digits
+  gausslens report runs
+"""
+
+
+_STOPPED = "stopped; the same command continues with what is not finished."
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Inside, warnings are one line like errors, without the line of code that they come from."""
+
+    def show(message: Warning | str, *unused: Any) -> None:
+        print(f"gausslens: {message}", file=sys.stderr)
+
+    before = warnings.showwarning
+    warnings.showwarning = show  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
+
+
+class _Terminated(BaseException):
+    """SIGTERM has come."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a σ shows a question mark
+            stream.reconfigure(errors="replace")
+    try:
+        with _ending_on_sigterm(), _plain_warnings():
+            code = _dispatch(words)
+            sys.stdout.flush()
+    except (KeyboardInterrupt, _Terminated) as stopped:
+        print(f"\ngausslens: {str(stopped) or _STOPPED}", file=sys.stderr)
+        return 128 + (signal.SIGTERM if isinstance(stopped, _Terminated) else signal.SIGINT)
+    except GausslensError as error:
+        if debug:
+            raise
+        print(f"gausslens: {_as_typed(str(error), words)}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError | DataError) else 1
+    except BrokenPipeError:  # whoever was reading, such as `head`, has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would complain at its end
+        return 1
+    except Exception as error:
+        if debug:
+            raise
+        print(f"gausslens: {type(error).__name__}: {error}. With --debug it shows where.", file=sys.stderr)
+        return 1
+    return code
+
+
+def _dispatch(words: list[str]) -> int:
+    early = [word for word in words[:1] if word == "--debug"]  # it may also stand before the verb
+    verb, rest = words[len(early) :][:1], words[len(early) + 1 :]
+    if verb in (["-h"], ["--help"]):
+        print(_HELP.format(verbs="\n".join(f"  {name:14}{summary}" for name, (_, summary) in _VERBS.items())), end="")
+    elif verb == ["--version"]:
+        print(f"gausslens {gausslens.__version__}")
+    elif not verb or verb[0] not in _VERBS:
+        usage_error("gausslens", f"expected a verb, one of {', '.join(_VERBS)}; got {verb[0] if verb else 'none'}")
+    else:
+        module = import_module(f".{_VERBS[verb[0]][0]}", __package__)
+        program = f"gausslens {verb[0]}"
+        options, how = parse(module.Options, [*rest, *early], program=program, description=module.DESCRIPTION)
+        return module.run(options, how) or 0
+    return 0
+
+
+def _as_typed(message: str, words: list[str]) -> str:
+    """An error's message in the words of the command line."""
+    module = next((_VERBS[word][0] for word in words[:2] if word in _VERBS), None)
+    return message if module is None else as_typed(message, import_module(f".{module}", __package__).Options)
+
+
+@contextmanager
+def _ending_on_sigterm() -> Iterator[None]:
+    """Inside, SIGTERM ends the program as Ctrl-C does, after temporary files are removed."""
+
+    def leave(number: int, frame: FrameType | None) -> NoReturn:
+        raise _Terminated
+
+    if threading.current_thread() is not threading.main_thread():  # Python allows handlers there alone
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,168 @@
+"""`gausslens sample`: images from a trained network, or from a denoiser in closed form on the same images."""
+
+import hashlib
+import json
+import math
+import sys
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..errors import ConfigError
+from . import GlobalOptions, open_training_run
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..store.run import Run
+
+DESCRIPTION = """\
+Sample images from a run that `gausslens train` has made, or from the denoisers that follow from its training images.
+Image i depends on the seed and on i alone. What is there already is not made again.
+
+examples:
+  gausslens sample runs/train-digits-1a2b3c4d
+  gausslens sample runs/train-digits-1a2b3c4d --count 10000 --solver heun --steps 18
+  gausslens sample runs/train-digits-1a2b3c4d --denoiser gaussian --format png
+  gausslens sample runs/train-digits-1a2b3c4d --kimg 50 --weights raw --out pictures"""
+
+_FORMATS = ("png", "npz", "zip")
+_LONGEST = 60  # characters of labels in a file's name
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to sample, and where to put it."""
+
+    run: str
+    """The folder of a training run."""
+    count: int = 256
+    """How many images."""
+    denoiser: Literal["network", "gaussian", "multidelta", "linear"] = "network"
+    """The network itself; or the Gaussian or multi-delta denoiser of its training images; or its linear distillation."""
+    solver: Literal["heun", "euler", "dpmpp_2m"] = "heun"
+    """How the ODE is integrated."""
+    steps: int = 18
+    """Number of noise levels."""
+    seed: int = 0
+    """Of the noise that sampling starts from."""
+    kimg: float | None = None
+    """Which snapshot of the network; by default the last."""
+    weights: Literal["ema", "raw"] = "ema"
+    """The moving average of the weights, or the weights themselves."""
+    labels: tuple[int, ...] = ()
+    """For a network with labels: these classes in turn; by default all in turn."""
+    format: tuple[str, ...] = _FORMATS
+    """What to write: png (a grid of the first 256), npz (`images`, uint8, n × h × w × c) and zip (a PNG per image)."""
+    out: str | None = None
+    """The folder to write into; by default `samples` in the run."""
+    batch: int = 256
+    """Images at a time."""
+    data: str | None = None
+    """Where the training images are now, if they have moved; only the closed forms need them."""
+    cpu: bool = False
+    """Sample on the CPU even if there is a GPU."""
+
+    def __post_init__(self) -> None:
+        for name in ("count", "steps", "batch"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}.")
+        unknown = [name for name in self.format if name not in _FORMATS]
+        if unknown or not self.format:
+            raise ConfigError(f"format must be some of {', '.join(_FORMATS)}; got {', '.join(unknown) or 'none'}.")
+
+
+def run(options: Options, how: GlobalOptions) -> None:
+    """Sample, and write the files that are not there yet."""
+    from ..store.image_io import save_grid, save_npz, save_zip
+
+    run, kimg = open_training_run(options.run, options.kimg)
+    if run.config.sigma is not None:
+        raise ConfigError(
+            f"{run.path} was trained for sigma = {run.config.sigma:g} alone; sampling needs a network for all noise levels."
+        )
+    folder = Path(options.out or run.path / "samples")
+    options = replace(options, kimg=kimg, out=str(folder))
+    paths = {name: folder / f"{_stem(options)}.{name}" for name in _FORMATS if name in options.format}
+    if how.dry_run:
+        print(json.dumps({**asdict(options), "files": [str(path) for path in paths.values()]}, indent=2))
+        return
+    missing = {name: path for name, path in paths.items() if not path.exists()}
+    for path in paths.values():
+        if path not in missing.values():
+            print(f"{path} is there already.")
+    if not missing:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"could not make the folder {folder}: {error}. Choose another with --out.") from None
+    images, labels = _sample(run, options, progress=sys.stderr.isatty() and not how.quiet)
+    for name, path in missing.items():
+        if name == "png":
+            save_grid(path, images)
+        elif name == "npz":
+            save_npz(path, images, labels)
+        else:
+            save_zip(path, images, labels)
+        print(f"wrote {path}")
+    print(f"{len(images)} images of the {options.denoiser} denoiser. Next: gausslens measure {run.path}")
+
+
+def _stem(options: Options) -> str:
+    """What the files are called: all that decides their content."""
+    trained = f"-{options.kimg:g}kimg-{options.weights}" if options.denoiser in ("network", "linear") else ""
+    labels = "-labels" + "-".join(map(str, options.labels)) if options.labels else ""
+    if len(labels) > _LONGEST:
+        labels = f"-labels-{hashlib.sha256(labels.encode()).hexdigest()[:8]}"
+    return f"{options.denoiser}{trained}-{options.solver}{options.steps}-seed{options.seed}{labels}-{options.count}"
+
+
+def _sample(run: "Run", options: Options, *, progress: bool) -> tuple["Tensor", "Tensor | None"]:
+    """The images, and their labels if the network has any."""
+    import torch
+
+    from ..evaluation.references import gaussian_denoiser, linear_denoiser, load_run_images, multidelta_denoiser
+    from ..generation import best_device, generate
+    from ..nn.acceleration import FastDenoiser, limit_threads, pays_to_compile
+    from ..store.run import load_trained
+
+    device = best_device(cpu=options.cpu)
+    network = load_trained(run, kimg=options.kimg, ema=options.weights == "ema", device=device)
+    classes = int(getattr(network.network, "classes", 0))
+    labels = None
+    if options.labels and not classes:
+        raise ConfigError(f"labels are for networks trained with labels; {run.path} was not. Leave them out.")
+    if classes:
+        turns = torch.tensor(options.labels or run.manifest.get("classes") or tuple(range(classes)))
+        labels = turns[torch.arange(options.count) % len(turns)]
+    denoiser: Any
+    if options.denoiser == "network":
+        calls = 2 * options.steps * options.count
+        compile = pays_to_compile(device, calls)
+        denoiser = FastDenoiser(network, device, run.config.precision, compile=compile)
+    else:
+        images = load_run_images(run, data=options.data, progress=progress)
+        if options.denoiser == "linear":
+            kimg, ema = run.snapshots[-1] if options.kimg is None else options.kimg, options.weights == "ema"
+            denoiser = linear_denoiser(run, network, images, steps=options.steps, kimg=kimg, ema=ema, progress=progress)
+        else:
+            gaussian = options.denoiser == "gaussian"
+            made = gaussian_denoiser(images, device=device) if gaussian else multidelta_denoiser(images)
+            denoiser = made.to(device, torch.float32)
+    shape = tuple(run.manifest["shape"])
+    with limit_threads(device, min(options.count, options.batch) * math.prod(shape)):
+        samples = generate(
+            denoiser,
+            shape,
+            options.count,
+            solver=options.solver,
+            steps=options.steps,
+            seed=options.seed,
+            labels=labels,
+            batch=options.batch,
+            device=device,
+            dtype=torch.float32,
+            progress=progress,
+        )
+    return samples, labels

@@ -1,0 +1,113 @@
+"""`gausslens study`: train the models, take the measurements, judge the claims, and write the page."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from ..errors import GausslensError
+from ..paper.config import StudyConfig
+from ..progress import progress_bar
+from . import GlobalOptions
+
+if TYPE_CHECKING:
+    from ..experiments.graph import Outcome, Progress
+    from ..paper.plan import Plan
+
+DESCRIPTION = """\
+Study a set of images as the paper does: train models on more and more of them, on disjoint halves, narrow and wide, for
+short and for long; measure them beside their controls; judge the paper's claims; and write one page with the figures.
+Stopped at any moment, the same command goes on. What was done before is not done again.
+
+examples:
+  gausslens study digits
+  gausslens study digits --full
+  gausslens study digits --only size,time --seeds 5
+  gausslens study scans/ --size 64 --model ncsnpp --width 64 --kimg 2000 --no-images
+  gausslens study photos.zip --budget 60 --dry-run"""
+
+_LONG = 24 * 3600  # seconds of work after which it is said what would take less
+
+
+@dataclass(frozen=True)
+class Options(StudyConfig):
+    """What to study, on which images, and how."""
+
+    value_range: Annotated[tuple[float, float] | None, tyro.conf.arg(name="range", metavar="LOW HIGH")] = None
+    """The values that become black and white, 0 and 255; needed for 16-bit and float images."""
+
+
+def run(options: Options, how: GlobalOptions) -> None:
+    """Do the studies, say where the page is, and what is missing from it."""
+    from ..paper.page import spoken
+    from ..paper.run import plan_study, study
+
+    visible = sys.stderr.isatty() and not how.quiet
+    plan = plan_study(options, progress=visible)
+    if how.dry_run:
+        print(listing(plan, options))
+        return
+    with bars("study", visible) as show:
+        done = study(options, plan=plan, progress=show, tell=lambda words: print(words, file=sys.stderr))
+    print(spoken(done.verdicts))
+    print(f"The records are in {done.run.path / 'records.jsonl'}, the page is {done.page}")
+    if done.outcome.left_out:
+        print(f"left out for lack of time: {_counted(done.outcome.left_out)}; a longer --budget goes on from here.")
+    if done.outcome.failed:
+        raise GausslensError(failures(done.outcome))
+
+
+def listing(plan: "Plan", options: Options) -> str:
+    """The tasks of a plan with what each is expected to take, and the whole."""
+    from pathlib import Path
+
+    from ..experiments.task import TaskStore
+    from ..paper.run import tasks_of
+
+    store, lines, left, n_done = TaskStore(Path(options.out) / "cells"), [], 0.0, 0
+    for task in tasks_of(plan):
+        done = store.is_done(task)
+        left, n_done = left + (0 if done else task.cost), n_done + done
+        lines.append(f"{'done' if done else f'{task.cost:6.1f} s':>9}  {task.name:32} {_told(task.options)}")
+    time = f"{left / 60:.1f} minutes" if left < 7200 else f"{left / 3600:.1f} hours"
+    told = f"{len(lines)} tasks, of which {n_done} are done; about {time} of one worker left."
+    slow = " A GPU, fewer studies (--only) or shorter training (--kimg) would take less." if left > _LONG else ""
+    return "\n".join([*lines, told + slow])
+
+
+@contextmanager
+def bars(label: str, visible: bool) -> "Iterator[Callable[[Progress], None] | None]":
+    """One progress bar for a grid of tasks and one for what is being done, if visible."""
+    with (
+        progress_bar(100, unit="%", label=label, enabled=visible) as whole,
+        progress_bar(100, unit="%", label="task", enabled=visible) as part,
+    ):
+
+        def show(progress: "Progress") -> None:
+            whole(100 * min(progress.done / max(progress.total, 1e-9), 1.0), "")
+            if progress.running:
+                task, share = max(progress.running.items(), key=lambda item: item[1])
+                part(100 * share, f"{task.kind.name.replace('_', ' ')} {_told(task.options)}")
+
+        yield show if visible else None
+
+
+def _told(options: dict[str, object]) -> str:
+    """What tells a task from others, in a few words."""
+    config = options.get("config")
+    fields = config if isinstance(config, dict) else options
+    wanted = ("split", "width", "network", "sigma", "kimg", "seed", "measures")
+    return " ".join(f"{name}={fields[name]}" for name in wanted if fields.get(name) is not None)
+
+
+def _counted(tasks: Sequence[object]) -> str:
+    return f"{len(tasks)} task{'s' if len(tasks) > 1 else ''}"
+
+
+def failures(outcome: "Outcome") -> str:
+    """Which tasks failed, and why."""
+    lines = [f"{task.name} ({_told(task.options)}): {error}" for task, error in outcome.failed.items()]
+    return f"{_counted([*outcome.failed])} failed, {len(outcome.skipped)} more need them:\n  " + "\n  ".join(lines)

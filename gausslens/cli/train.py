@@ -1,0 +1,81 @@
+"""`gausslens train`: train a denoiser, continue it, or find it trained."""
+
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass, fields
+from typing import Annotated
+
+import tyro
+
+from ..config import TrainConfig
+from . import GlobalOptions
+
+DESCRIPTION = """\
+Train a denoiser on a set of images. The same command continues a run that was stopped, and finds one that is
+finished; a larger --kimg extends it.
+
+examples:
+  gausslens train digits
+  gausslens train digits --split 1400 --network unet --kimg 300
+  gausslens train fashion --snapshots 50,100 --kimg 200
+  gausslens train digits --split 64 --monitor
+  gausslens train my-images/ --stop-when-memorizing
+  gausslens train scans/ --groups scans.csv:patient
+  gausslens train my-images/ --size 64 --network ncsnpp --width 64
+  torchrun --nproc-per-node 8 -m -- gausslens train images.zip --network ncsnpp"""
+
+
+@dataclass(frozen=True)
+class Options(TrainConfig):
+    """What to train, on what and for how long."""
+
+    value_range: Annotated[tuple[float, float] | None, tyro.conf.arg(name="range", metavar="LOW HIGH")] = None
+    """The values that become black and white, 0 and 255; needed for 16-bit and float images."""
+
+
+_NAMED = 10  # broken files, at most
+
+
+def run(options: Options, how: GlobalOptions) -> None:
+    """Train."""
+    from ..data.groups import with_groups
+    from ..data.loading import load_images
+    from ..training.collapse import collapse_told
+    from ..training.train import check, check_tracker, resolve, run_folder, train
+
+    config = TrainConfig(**{field.name: getattr(options, field.name) for field in fields(TrainConfig)})
+    is_main = int(os.environ.get("RANK", "0")) == 0
+    if how.dry_run:
+        check_tracker(config)
+        images = load_images(
+            config.data, size=config.size, value_range=config.value_range, skip_broken=config.skip_broken
+        )
+        images = with_groups(images, config.groups)
+        resolved = resolve(config, images)
+        check(resolved, images, processes=int(os.environ.get("WORLD_SIZE", "1")))
+        print(json.dumps(asdict(resolved), indent=2))
+        print(f"The run would be in {run_folder(resolved, images)}", file=sys.stderr)
+        return
+    run = train(config, progress=sys.stderr.isatty() and not how.quiet)
+    if is_main:
+        skipped = run.manifest["skipped"]
+        if skipped:
+            more = ", …" if len(skipped) > _NAMED else ""
+            print(f"Left out {len(skipped)} broken: {', '.join(skipped[:_NAMED])}{more}.", file=sys.stderr)
+        if config.groups is not None:
+            parts = {name: part["groups"] for name, part in run.manifest["splits"].items()}
+            print(f"Groups: {parts[config.split]} to train on, {parts.get('held-out', 0)} held out.", file=sys.stderr)
+        print(f"Duplicates: {run.manifest['duplicates']}.", file=sys.stderr)
+        if told := collapse_told(run.records()):
+            print(f"gausslens: {told}", file=sys.stderr)
+        losses = {r["on"]: r["value"] for r in run.records() if r["quantity"] == "denoising_loss"}
+        print(", ".join(f"denoising loss {value:.4f} ({on.replace('_', '-')})" for on, value in losses.items()))
+        following = f"gausslens {'sample' if config.sigma is None else 'measure'} {run.path}"
+        if config.monitor or config.stop_when_memorizing:
+            watched = run.path / "monitor.json"
+            seen = json.loads(watched.read_text(encoding="utf-8")) if watched.exists() else {}
+            print(seen.get("summary", "It was trained before, without a monitor, which only watches training."))
+            if seen.get("recommended") in run.snapshots[:-1]:
+                following += f" --kimg {seen['recommended']:g}"
+        print(f"Trained for {run.snapshots[-1]:g} kimg in {run.path}. Next: {following}")

@@ -1,0 +1,202 @@
+"""What `measure` looks at: a network, the images it is measured on, and the references beside it.
+
+Three sets of images are used: those it was trained on, those held out, and surrogates drawn from the Gaussian with the
+training images' mean and covariance, for which the Gaussian denoiser is the exact answer. Three denoisers are measured:
+the network, and as controls the Gaussian and the multi-delta denoiser of the training images. Everything is made when it
+is first used, and generated once.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..config import TrainConfig
+from ..denoisers.distillation import distill
+from ..denoisers.gaussian import GaussianDenoiser
+from ..denoisers.linear import LinearDenoiser
+from ..denoisers.moments import Moments
+from ..generation import generate
+from ..images import Bounds
+from ..nn.acceleration import for_inference
+from ..noise import as_sigmas, draw_noise, karras_sigmas
+from ..store.locking import lock
+from .cached_denoiser import CachedDenoiser
+from .config import MeasureConfig
+from .references import RunImages, gaussian_denoiser, moments_of, multidelta_denoiser
+
+_LEVELS = 10
+_SURROGATES = 1000
+_CONTROL_BATCH = 1024  # the multi-delta denoiser is several times faster on many inputs at a time
+# Dimensions up to which ten calls each are made without being asked for: everywhere, and on a GPU of much memory.
+_DISTILLED_DIM, _DISTILLED_DIM_GPU = 3072, 12_288
+_MATRICES = 40  # of float64 numbers that a fit, with its maps at ten levels, may need at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """One set of images to measure on.
+
+    Attributes:
+        name: "train", "held_out" or "surrogate".
+        images: (n, c, h, w).
+        options: labels and bounds, as the measures take them.
+    """
+
+    name: str
+    images: Tensor
+    options: Mapping[str, Any]
+
+
+class EvaluationContext:
+    """A network with its images and references.
+
+    Args:
+        network: the network, on the device to measure on.
+        training: the config it was trained with.
+        images: the images of its run.
+        config: what to measure, and how.
+        folder: where distilled maps are kept, made for the first; several processes may share it.
+    """
+
+    def __init__(
+        self, network: nn.Module, training: TrainConfig, images: RunImages, config: MeasureConfig, folder: Path
+    ) -> None:
+        self.network, self.training, self.images, self.config, self.folder = network, training, images, config, folder
+        self.device = next(network.parameters()).device
+        self.dim = images.train[0].numel()
+        self._last_linear: tuple[Path, LinearDenoiser] | None = None
+
+    @cached_property
+    def sigmas(self) -> Tensor:
+        """The noise levels, descending: those asked for, else the one the network was trained for, else ten."""
+        if self.config.sigmas:
+            return as_sigmas(sorted(self.config.sigmas, reverse=True))
+        return karras_sigmas(_LEVELS) if self.training.sigma is None else as_sigmas(self.training.sigma)
+
+    @cached_property
+    def moments(self) -> Moments:
+        """Mean and covariance of the training images."""
+        return moments_of(self.images.train, device=self.device)
+
+    @cached_property
+    def inputs(self) -> list[Inputs]:
+        """The sets of images to measure on; surrogates only for a network without labels."""
+        images = self.images
+        pixels: Bounds = (-1.0, 1.0)
+        sets = [Inputs("train", images.train, {"labels": images.train_labels, "bounds": pixels})]
+        if len(images.held_out) > 1:
+            sets.append(Inputs("held_out", images.held_out, {"labels": images.held_out_labels, "bounds": pixels}))
+        if images.train_labels is None:
+            sets.append(Inputs("surrogate", self._surrogates(), {"labels": None, "bounds": None}))
+        return sets
+
+    @cached_property
+    def controls(self) -> dict[str, nn.Module]:
+        """The closed-form denoisers of the training images, by name."""
+        known = self.moments if self.images.train_labels is None else None
+        made = {
+            "gaussian": gaussian_denoiser(self.images, device=self.device, moments=known),
+            "multidelta": multidelta_denoiser(self.images),
+        }
+        return {name: denoiser.to(self.device, torch.float32) for name, denoiser in made.items()}
+
+    @cached_property
+    def full_gaussian(self) -> GaussianDenoiser | None:
+        """The Gaussian denoiser of all images that could have been trained on; None where all were, or with labels."""
+        if self.images.train_labels is not None or len(self.images.train) >= len(self.images.available):
+            return None
+        moments = moments_of(self.images.available, device=self.device)
+        return GaussianDenoiser(moments).to(self.device, torch.float32)
+
+    @property
+    def denoisers(self) -> dict[str, nn.Module]:
+        """The network and its controls, by name."""
+        return {"network": self.network, **self.controls}
+
+    @cached_property
+    def fast_network(self) -> nn.Module:
+        """The network for calls that are many and need few digits."""
+        return for_inference(self.network, self.device)
+
+    @cached_property
+    def remembering(self) -> dict[str, nn.Module]:
+        """The same, each of which computes an answer once."""
+        return {name: CachedDenoiser(denoiser) for name, denoiser in self.denoisers.items()}
+
+    @property
+    def calls(self) -> int | None:
+        """Network calls for each distilled level, or None where nothing is distilled."""
+        if self.images.train_labels is not None:
+            return None
+        return self.config.calls or (max(10 * self.dim, 64) if self.dim <= self._distilled_dim else None)
+
+    @property
+    def _distilled_dim(self) -> int:
+        memory = torch.cuda.get_device_properties(self.device).total_memory if self.device.type == "cuda" else 0
+        return max(_DISTILLED_DIM, min(math.isqrt(memory // (8 * _MATRICES)), _DISTILLED_DIM_GPU))
+
+    def linear(self, name: str, inputs: Inputs) -> LinearDenoiser:
+        """One of the denoisers distilled on a set of images; kept in the folder of results."""
+        path = self.folder / f"distilled-{name}-{inputs.name}.safetensors"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with open(path.with_suffix(".lock"), "w") as file:
+            lock(file, wait=True)  # another process may be at it
+            if not path.exists():
+                self._distilled(name, inputs).save(path)
+        if self._last_linear is None or self._last_linear[0] != path:
+            self._last_linear = None  # the maps of ten levels at 12,288 dimensions are 12 GB: one set at a time
+            self._last_linear = path, LinearDenoiser.load(path).to(self.device)
+        return self._last_linear[1]
+
+    def _distilled(self, name: str, inputs: Inputs) -> LinearDenoiser:
+        unseen = self.images.held_out
+        return distill(
+            self.fast_network if name == "network" else self.controls[name],
+            inputs.images,
+            self.sigmas,
+            train=self.moments,
+            held_out=unseen if len(unseen) > 1 and inputs.name != "held_out" else None,
+            calls=self.calls,
+            seed=self.config.seed,
+            full=True if self.dim <= self._distilled_dim else None,
+            bounds=inputs.options["bounds"],
+            device=self.device,
+            dtype=torch.float32,
+            batch_size=_CONTROL_BATCH if name in self.controls else None,
+        )
+
+    @cached_property
+    def samples(self) -> dict[str, Tensor]:
+        """Images of each denoiser from the same noise, uint8, by name; none for a network of one noise level."""
+        return {} if self.training.sigma is not None else {name: self.sampled(name) for name in self.denoisers}
+
+    def sampled(self, name: str) -> Tensor:
+        """Images of one of the denoisers, uint8; from the same noise for all."""
+        count, labels = self.config.samples, None
+        if self.images.train_labels is not None:
+            known = self.images.train_labels.unique()
+            labels = known[torch.arange(count) % len(known)]
+        return generate(
+            self.denoisers[name],
+            self.images.shape,
+            count,
+            steps=self.config.steps,
+            seed=self.config.seed,
+            labels=labels,
+            device=self.device,
+            dtype=torch.float32,
+        )
+
+    def _surrogates(self) -> Tensor:
+        """Draws from the Gaussian of the training images, μ + U √λ z, as many as there are held out."""
+        n = min(max(len(self.images.held_out), self.config.count), _SURROGATES)
+        moments = self.moments
+        z = draw_noise(self.config.seed, torch.arange(n), (len(moments.eigvals),), stream="surrogates").to(moments.mean)
+        rows = moments.mean.reshape(1, -1) + (z * moments.eigvals.clamp_min(0).sqrt()) @ moments.eigvecs.T
+        return rows.reshape(n, *self.images.shape).float().cpu()

@@ -1,0 +1,363 @@
+"""The measures that `gausslens measure` takes: each a function of a `EvaluationContext` that returns tidy records.
+
+A record is one number: `quantity`, `value`, `low`, `high` (its 95 % interval, None where there is none), `count` (of
+independent units), and what it is the number of: `sigma`, `on` (train, held_out or surrogate images), `denoiser`
+(network, gaussian, multidelta), `reference` (what it is compared with; gaussian_full is the Gaussian of all images that
+could have been trained on), and others.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+from torch import Tensor
+
+from ..data.duplicates import find_duplicates
+from ..denoisers.linear import LinearDenoiser
+from ..denoisers.moments import Moments
+from ..denoisers.preconditioned import Preconditioned
+from ..errors import ConfigError
+from ..images import dequantize
+from ..measures.agreement import agreement
+from ..measures.alignment import Alignment, alignment
+from ..measures.gap import gap, identity_gap
+from ..measures.intervals import mean_estimate
+from ..measures.jacobian import jacobian_spectrum
+from ..measures.linearity import linearity
+from ..measures.memorization import memorization
+from ..noise import draw_noise, draw_order
+from ..store.run import Record
+from ..training.validation import denoising_losses
+from .context import EvaluationContext, Inputs
+from .records import of_curve, of_estimate, of_similarity, record_of
+
+Pair: TypeAlias = tuple[str, Any, str, Any]
+"""Two denoisers that are compared, each after its name."""
+
+_OVERLAPS = (1, 2, 5, 10, 20, 50, 100)
+_MOST_DIRECTIONS = 1024  # singular vectors compared
+_JACOBIANS = 4  # images
+_SINGULAR_VALUES = 10
+_DENSE_DIM = 256  # dimensions up to which whole Jacobians are cheaper than an iteration
+_ITERATIONS = 15
+# Multiplications that distilling the multi-delta denoiser may cost at each level: minutes on a CPU, seconds on a GPU.
+_CONTROL_COST = {"cpu": 2e10, "cuda": 2e13}
+
+
+def take_duplicates(evaluation: EvaluationContext) -> Iterator[Record]:
+    """How many held-out images repeat a training image.
+
+    Yields:
+        The records.
+    """
+    images = evaluation.images
+    if len(images.held_out):
+        report = find_duplicates(images.train, images.held_out, device=evaluation.device)
+        for kind, pairs in (("exact", report.exact), ("near", report.near)):
+            yield {"quantity": "duplicates", "value": len(pairs), "count": report.n_held_out, "kind": kind}
+
+
+def take_denoising_loss(evaluation: EvaluationContext) -> Iterator[Record]:
+    """The training objective on images of either kind.
+
+    Yields:
+        The records.
+    """
+    network = evaluation.network
+    if not isinstance(network, Preconditioned):
+        raise ConfigError("the training objective is that of one trained network; other denoisers have none.")
+    for inputs in evaluation.inputs:
+        if inputs.name != "surrogate":
+            labels = inputs.options["labels"]
+            chosen = draw_order(evaluation.config.seed, len(inputs.images))[: 10 * evaluation.config.count]
+            losses = denoising_losses(
+                *(network, inputs.images[chosen], evaluation.training),
+                labels=None if labels is None else labels[chosen],
+            )
+            yield of_estimate("denoising_loss", mean_estimate(losses.double()), on=inputs.name, denoiser="network")
+
+
+def take_linearity(evaluation: EvaluationContext) -> Iterator[Record]:
+    """How linear each denoiser is.
+
+    Yields:
+        The records.
+    """
+    for inputs in evaluation.inputs:
+        for name, denoiser in evaluation.remembering.items():
+            for metric in ("cosine", "nmse"):
+                for affine in (False, True):
+                    curve = linearity(
+                        denoiser,
+                        inputs.images,
+                        evaluation.sigmas,
+                        metric=metric,
+                        affine=affine,
+                        **_how(evaluation, inputs),
+                    )
+                    yield from of_curve(f"linearity_{metric}", curve, on=inputs.name, denoiser=name, affine=affine)
+
+
+def take_gap(evaluation: EvaluationContext) -> Iterator[Record]:
+    """How far the network is from each closed form, and, as a control, the multi-delta denoiser from the Gaussian.
+
+    Yields:
+        The records.
+    """
+    network, gaussian, memory = evaluation.remembering.values()
+    pairs: list[Pair] = [
+        ("network", network, "gaussian", gaussian),
+        ("network", network, "multidelta", memory),
+        ("multidelta", memory, "gaussian", gaussian),
+    ]
+    if evaluation.full_gaussian is not None:
+        pairs.append(("network", network, "gaussian_full", evaluation.full_gaussian))
+    yield from _gaps(evaluation, pairs)
+
+
+def take_linear_gap(evaluation: EvaluationContext) -> Iterator[Record]:
+    """How far the network's linear denoiser, distilled on training images, is from the network and from the Gaussian.
+
+    Yields:
+        The records, of plain least squares (`shrunk` False): a fit shrunk toward the Gaussian would be near it. None where
+        nothing is distilled, or with too few calls.
+    """
+    if evaluation.calls is None:
+        return
+    network, gaussian, _ = evaluation.remembering.values()
+    fit = evaluation.linear("network", evaluation.inputs[0])
+    if fit.has_unshrunk:
+        linear = fit.unshrunk
+        pairs: list[Pair] = [("network", network, "linear", linear), ("linear", linear, "gaussian", gaussian)]
+        yield from ({**record, "shrunk": False} for record in _gaps(evaluation, pairs))
+
+
+def take_identity_gap(evaluation: EvaluationContext) -> Iterator[Record]:
+    """How far each denoiser is from doing nothing.
+
+    Yields:
+        The records.
+    """
+    for inputs in evaluation.inputs:
+        for name, denoiser in evaluation.remembering.items():
+            for metric in ("nmse", "cosine"):
+                curve = identity_gap(
+                    denoiser, inputs.images, evaluation.sigmas, metric=metric, **_how(evaluation, inputs)
+                )
+                yield from of_curve(f"identity_{metric}", curve, on=inputs.name, denoiser=name)
+
+
+def take_distillation(evaluation: EvaluationContext) -> Iterator[Record]:
+    """What an affine map leaves unexplained of each denoiser, and how far its matrix is from a Gaussian's.
+
+    Yields:
+        The records.
+    """
+    for name in distilled(evaluation):
+        for inputs in _real(evaluation):
+            yield from of_distillation(evaluation, name, inputs)
+
+
+def take_alignment(evaluation: EvaluationContext) -> Iterator[Record]:
+    """How the distilled matrices line up with the principal components of the training images.
+
+    Yields:
+        The records; none with too few calls for a fit without shrinkage.
+    """
+    halves = half_moments(evaluation)
+    for name in distilled(evaluation):
+        for inputs in _real(evaluation):
+            fit = evaluation.linear(name, inputs)
+            if fit.has_unshrunk:
+                yield from of_alignment(name, inputs, fit.calls, aligned(evaluation, fit, halves))
+
+
+def take_memorization(evaluation: EvaluationContext) -> Iterator[Record]:
+    """Whether samples of each denoiser are copies of training images.
+
+    Yields:
+        The records.
+    """
+    for name, samples in evaluation.samples.items():
+        yield from of_samples(evaluation, name, samples)
+
+
+def take_agreement(evaluation: EvaluationContext) -> Iterator[Record]:
+    """How alike the network's samples and each control's are from the same noise, and from different noises.
+
+    Yields:
+        The records.
+    """
+    samples = dict(evaluation.samples)
+    generated = samples.pop("network", None)
+    for reference, others in samples.items():
+        found = agreement(generated, others, seed=evaluation.config.seed)
+        for noise, likeness in (("same", found.same_noise), ("shuffled", found.shuffled)):
+            yield from of_similarity(likeness, denoiser="network", reference=reference, noise=noise)
+
+
+def take_jacobian(evaluation: EvaluationContext) -> Iterator[Record]:
+    """The largest singular values of the network's and the Gaussian's Jacobian at a few noisy images.
+
+    Yields:
+        The records.
+    """
+    k, seed = min(_SINGULAR_VALUES, evaluation.dim), evaluation.config.seed
+    for inputs in _real(evaluation):
+        chosen = draw_order(seed, len(inputs.images), stream="jacobian")[:_JACOBIANS]
+        x0, eps = dequantize(inputs.images[chosen]), draw_noise(seed, chosen, evaluation.images.shape)
+        labels = inputs.options["labels"]
+        for name in ("network", "gaussian"):
+            for sigma in evaluation.sigmas.tolist():
+                spectrum = jacobian_spectrum(
+                    *(evaluation.denoisers[name], x0 + sigma * eps, sigma, k),
+                    full=evaluation.dim <= _DENSE_DIM,
+                    iterations=_ITERATIONS,
+                    labels=None if labels is None else labels[chosen],
+                )
+                for index in range(k):
+                    estimate = mean_estimate(spectrum.singular_values[:, index].cpu())
+                    tags = {"sigma": sigma, "on": inputs.name, "denoiser": name, "k": index + 1}
+                    yield of_estimate("singular_value", estimate, **tags)
+
+
+TAKE: dict[str, Callable[[EvaluationContext], Iterator[Record]]] = {
+    "duplicates": take_duplicates,
+    "denoising_loss": take_denoising_loss,
+    "linearity": take_linearity,
+    "gap": take_gap,
+    "linear_gap": take_linear_gap,
+    "identity_gap": take_identity_gap,
+    "distillation": take_distillation,
+    "alignment": take_alignment,
+    "memorization": take_memorization,
+    "agreement": take_agreement,
+    "jacobian": take_jacobian,
+}
+
+
+def _gaps(evaluation: EvaluationContext, pairs: Sequence[Pair]) -> Iterator[Record]:
+    for inputs in evaluation.inputs:
+        for name, denoiser, against, reference in pairs:
+            for metric in ("rmse", "nmse", "ev"):
+                curve = gap(
+                    denoiser, reference, inputs.images, evaluation.sigmas, metric=metric, **_how(evaluation, inputs)
+                )
+                yield from of_curve(f"gap_{metric}", curve, on=inputs.name, denoiser=name, reference=against)
+
+
+def of_samples(evaluation: EvaluationContext, name: str, samples: Tensor) -> Iterator[Record]:
+    """The records of whether samples are copies of the training images.
+
+    Yields:
+        The records; without those of the copy test for a network that was trained on mirror images too: these and their
+        originals are not independent, and held-out images with or without theirs are no match. An audit allows for it.
+    """
+    images = evaluation.images
+    found = memorization(
+        *(samples, images.train, images.held_out if len(images.held_out) else None),
+        groups=images.train_groups,
+        seed=evaluation.config.seed,
+        device=evaluation.device,
+    )
+    estimates = {"gl": found.gl, "gl_held_out": found.gl_held_out, "gl_relative": found.gl_relative}
+    estimates |= {"memorised_fraction": found.ratio_fraction}
+    estimates |= {"memorised_fraction_held_out": found.ratio_fraction_held_out}
+    for quantity, estimate in estimates.items():
+        if estimate is not None:
+            yield of_estimate(quantity, estimate, denoiser=name)
+    if found.copy_test is not None and not evaluation.training.flip:
+        tested = found.copy_test
+        numbers = {"copy_test_p": tested.p_value, "nearer_train": tested.nearer_train}
+        numbers |= {"nearer_held_out": tested.nearer_held_out, "copies_named": len(tested.copies)}
+        for quantity, value in numbers.items():
+            yield record_of(quantity, value, count=len(samples), denoiser=name)
+
+
+def of_distillation(evaluation: EvaluationContext, name: str, inputs: Inputs) -> Iterator[Record]:
+    """The records of one denoiser distilled on one set of images.
+
+    Yields:
+        The records.
+    """
+    fit = evaluation.linear(name, inputs)
+    columns = {"fvu": fit.fvu, "fvu_floor": fit.fvu_floor, "fvu_held_out": fit.fvu_held_out}
+    columns |= {"weight_error_floor": fit.weight_error_floor, "shrinkage": fit.shrinkage}
+    tags = {"on": inputs.name, "denoiser": name, "count": fit.calls}
+    for quantity, values in columns.items():
+        yield from _per_level(evaluation, quantity, values, **tags)
+    for reference, values in fit.weight_error.items():
+        of_inputs = inputs.name if reference == "distillation" else reference
+        if reference == "distillation" or reference != inputs.name:
+            yield from _per_level(evaluation, "weight_error", values, reference=f"gaussian of {of_inputs}", **tags)
+
+
+def aligned(
+    evaluation: EvaluationContext, fit: LinearDenoiser, halves: tuple[Moments, Moments] | None
+) -> list[Alignment]:
+    """A distilled denoiser beside the principal components of the training images, at every noise level."""
+    found = []
+    for sigma in evaluation.sigmas.tolist():
+        passed = int((evaluation.moments.eigvals > sigma**2).sum())  # with gains above ½, and one more to know how many
+        k = min(max(_OVERLAPS[-1], passed + 1), _MOST_DIRECTIONS)
+        found.append(alignment(fit, evaluation.moments, sigma, k, halves=halves))
+    return found
+
+
+def of_alignment(name: str, inputs: Inputs, calls: int, levels: Sequence[Alignment]) -> Iterator[Record]:
+    """The records of how one distilled denoiser lines up with principal components.
+
+    Yields:
+        The records; `separated` says whether the Gaussian's gains part the first `k` components from the others, and
+        `passed` marks the cut after those with a gain above ½.
+    """
+    for found in levels:
+        tags = {"sigma": found.sigma, "on": inputs.name, "denoiser": name, "count": calls}
+        yield record_of("asymmetry", found.asymmetry, **tags)
+        passed = int((found.gaussian_singular_values > 0.5).sum())
+        cuts: dict[int, dict[str, bool]] = {k: {} for k in _OVERLAPS if k <= len(found.overlap)}
+        if 0 < passed < len(found.overlap):  # where gains fall most steeply, whatever the eigenvalues do there
+            cuts[passed] = {"passed": True}
+        for k, marked in cuts.items():
+            cut = {**tags, "k": k, "separated": bool(found.separated[k - 1]), **marked}
+            yield record_of("overlap", float(found.overlap[k - 1]), **cut)
+            yield record_of("overlap_chance", float(found.chance[k - 1]), **cut)
+            if found.ceiling is not None:
+                yield record_of("overlap_ceiling", float(found.ceiling[k - 1]), **cut)
+
+
+def distilled(evaluation: EvaluationContext) -> list[str]:
+    """Which denoisers are distilled: the network, and the control that retrieves where that is not too much work."""
+    if evaluation.calls is None:
+        return []
+    limit = _CONTROL_COST.get(evaluation.device.type, _CONTROL_COST["cpu"])
+    affordable = evaluation.calls * evaluation.dim * len(evaluation.images.train) <= limit
+    return ["network", "multidelta"] if affordable else ["network"]
+
+
+def half_moments(evaluation: EvaluationContext) -> tuple[Moments, Moments] | None:
+    """The moments of two random halves of the training images; None if there are too few."""
+    order = draw_order(evaluation.config.seed, len(evaluation.images.train), stream="halves")
+    if len(order) <= 3:
+        return None
+    first, second = (evaluation.images.train[half.sort().values] for half in order.chunk(2))
+    return Moments.fit(first, device=evaluation.device), Moments.fit(second, device=evaluation.device)
+
+
+def _per_level(evaluation: EvaluationContext, quantity: str, values: Tensor | None, **tags: Any) -> Iterator[Record]:
+    if values is not None:
+        for sigma, value in zip(evaluation.sigmas.tolist(), values.tolist(), strict=True):
+            yield record_of(quantity, value, sigma=sigma, **tags)
+
+
+def _how(evaluation: EvaluationContext, inputs: Inputs) -> dict[str, Any]:
+    """What all curves are taken with."""
+    return {
+        "count": evaluation.config.count,
+        "seed": evaluation.config.seed,
+        "device": evaluation.device,
+        **inputs.options,
+    }
+
+
+def _real(evaluation: EvaluationContext) -> list[Inputs]:
+    return [inputs for inputs in evaluation.inputs if inputs.name != "surrogate"]

@@ -1,0 +1,109 @@
+"""Taking measures of a trained network, into a `Run` of its own from which the same call goes on.
+
+The identity of the results is that of the training run, the snapshot, the options that change a number, and `VERSION`;
+which measures to take is not part of it. A measure's records are written when it is complete, the time it took last, so
+a measure that was interrupted leaves nothing that counts, and one that was finished is not taken again.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import torch
+
+from ..atomic_files import save_text
+from ..errors import ConfigError
+from ..generation import best_device
+from ..nn.acceleration import limit_threads
+from ..progress import track
+from ..store.provenance import describe_machine
+from ..store.run import Record, Run, load_trained
+from .config import MEASURES, MeasureConfig
+from .context import EvaluationContext
+from .evaluators import TAKE
+from .references import RunImages, load_run_images
+
+VERSION = 5
+"""Counts changes of the measures after which the same config gives other numbers."""
+
+_CIRCUMSTANCES = ("run", "only", "data", "out", "cpu")
+_FINISHED = "seconds"  # the quantity of a measure's last record
+
+
+def measure(config: MeasureConfig, *, progress: bool = False) -> Run:
+    """Measure a trained network, or continue, or find it measured."""
+    trained = Run.open(config.run)
+    config, images = _prepare(config, trained, progress=progress)
+    run = Run.create(str(config.out), "measure", images.name, identity(config, trained), asdict(config))
+    with run.locked():
+        done = finished_measures(run.records())
+        missing = [name for name in config.only if name not in done]
+        _drop_unfinished(run, done)
+        if missing:
+            device = best_device(cpu=config.cpu)
+            evaluation = _subject(config, trained, images, run.path, device)
+            run.save_json("provenance.json", {"sessions": [*run.provenance["sessions"], describe_machine(device)]})
+            with limit_threads(device, config.count * evaluation.dim):
+                for name in track(missing, label="measuring", enabled=progress):
+                    started = time.perf_counter()
+                    records = [{"measure": name, **record} for record in TAKE[name](evaluation)]
+                    seconds = {"measure": name, "quantity": _FINISHED, "value": time.perf_counter() - started}
+                    run.append([*records, seconds])
+    return run
+
+
+def rehearse(config: MeasureConfig, *, progress: bool = False) -> tuple[MeasureConfig, Path]:
+    """What `measure` would do, for which it raises the same errors."""
+    trained = Run.open(config.run)
+    config, images = _prepare(config, trained, progress=progress)
+    folder = Run.folder(str(config.out), "measure", images.name, identity(config, trained))
+    evaluation = _subject(config, trained, images, folder, best_device(cpu=config.cpu))
+    sigmas, data = tuple(evaluation.sigmas.tolist()), config.data or trained.config.data
+    return replace(config, sigmas=sigmas, calls=evaluation.calls, data=data), folder
+
+
+def resolve(config: MeasureConfig, trained: Run) -> MeasureConfig:
+    """The config with every choice left open made: measures, snapshot and folder."""
+    kimg = trained.snapshots[-1] if config.kimg is None else config.kimg
+    folder = Path(config.run)
+    beside = folder.parent if folder.name not in ("", "..") else folder.resolve().parent
+    only = tuple(name for name in MEASURES if name in (config.only or MEASURES))
+    sigmas = tuple(sorted(set(config.sigmas), reverse=True))
+    return replace(config, kimg=kimg, out=config.out or str(beside), only=only, sigmas=sigmas)
+
+
+def _prepare(config: MeasureConfig, trained: Run, *, progress: bool) -> tuple[MeasureConfig, RunImages]:
+    """The resolved config, and the images; raises what either raises."""
+    config = resolve(config, trained)
+    if trained.config.sigma is not None and config.sigmas not in ((), (trained.config.sigma,)):
+        raise ConfigError(f"{trained.path} was trained for sigma = {trained.config.sigma:g} alone; leave --sigmas out.")
+    return config, load_run_images(trained, data=config.data, progress=progress)
+
+
+def _subject(
+    config: MeasureConfig, trained: Run, images: RunImages, folder: Path, device: torch.device
+) -> EvaluationContext:
+    network = load_trained(trained, kimg=config.kimg, ema=config.weights == "ema", device=device)
+    return EvaluationContext(network, trained.config, images, config, folder)
+
+
+def identity(config: MeasureConfig, trained: Run) -> str:
+    """Eight hexadecimal digits that name what a resolved config measures."""
+    semantic = {name: value for name, value in asdict(config).items() if name not in _CIRCUMSTANCES}
+    text = json.dumps([VERSION, trained.identity, semantic], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def finished_measures(records: Sequence[Record]) -> set[str]:
+    """Names of the measures that were taken completely."""
+    return {record["measure"] for record in records if record["quantity"] == _FINISHED}
+
+
+def _drop_unfinished(run: Run, done: set[str]) -> None:
+    records = run.records()
+    kept = [record for record in records if record["measure"] in done]
+    if len(kept) < len(records):
+        save_text(run.path / "records.jsonl", "".join(json.dumps(record) + "\n" for record in kept))

@@ -1,0 +1,114 @@
+"""What tasks do with models: train, measure, sample beside controls. Every record says which model it is of."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..config import TrainConfig
+from ..errors import DivergedError, GausslensError
+from ..experiments.task import Record, Result, TaskContext, task
+from ..generation import best_device
+from ..measures.neighbors import nearest
+from ..store.run import Run, load_trained
+from ..training.collapse import collapse_told
+from ..training.train import train
+from .config import MeasureConfig
+from .context import EvaluationContext
+from .evaluators import TAKE, take_memorization
+from .references import load_run_images
+
+_SAID_BY_RECORDS = ("network", "width", "preconditioning", "split", "seed", "labels", "sigma")
+_MEASURED_WITH = ("sigmas", "count", "samples", "steps", "calls", "kimg")
+_DISTILLED_WITH = ("sigmas", "calls", "kimg")
+
+
+@task("train_model", version=1)
+def train_model(context: TaskContext) -> Iterator[Record]:
+    """Train. Options: `config`, the fields of a `TrainConfig` but for data, cpu and out; and the images' `content_hash`.
+
+    A training that diverges on a GPU goes on once from the state that was kept: rounding there need not repeat itself.
+
+    Yields:
+        The training's records.
+    """
+    where = {"data": context.options["data"], "cpu": context.options.get("cpu", False), "out": str(context.folder)}
+    config = TrainConfig(**context.options["config"], **where)
+    run = None
+    try:
+        run = train(config, report=context.report)
+    except DivergedError:
+        if best_device(cpu=config.cpu).type == "cpu":
+            raise
+    if run is None:  # not in the handler, where the error would keep the memory of what diverged
+        run = train(config, report=context.report)
+    records = run.records()
+    if told := collapse_told(records):
+        raise GausslensError(told)
+    for record in records:
+        yield {**tags_of(run), **record}
+
+
+@task("measure_model", version=3)
+def measure_model(context: TaskContext) -> Iterator[Record]:
+    """Measure the model of the first input. Options: `measures`, their names; and those that `evaluation_of` reads.
+
+    Yields:
+        The records of `gausslens measure`.
+    """
+    evaluation, tags = evaluation_of(context)
+    for done, name in enumerate(context.options["measures"]):
+        context.report(done / len(context.options["measures"]))
+        for record in TAKE[name](evaluation):
+            yield {**tags, **record}
+
+
+@task("sample_model", version=1)
+def sample_model(context: TaskContext) -> Iterator[Record]:
+    """Sample the model of the first input and its controls from the same noise, and look for copies.
+
+    Options are those that `evaluation_of` reads. Its arrays hold, uint8 (samples, c, h, w), `network`, `gaussian`,
+    `multidelta` and `nearest`, the training image nearest to each of the network's samples.
+
+    Yields:
+        The records of the measure `memorization`.
+    """
+    evaluation, tags = evaluation_of(context)
+    samples = evaluation.samples
+    _, indices = nearest(samples["network"], evaluation.images.train, device=evaluation.device)
+    context.save_arrays(**samples, nearest=evaluation.images.train[indices[:, 0]])
+    for record in take_memorization(evaluation):
+        yield {**tags, **record}
+
+
+def evaluation_of(context: TaskContext) -> tuple[EvaluationContext, Record]:
+    """The model that a task works on, with its images and references, and the tags of its records."""
+    run = run_of(context.inputs[0])
+    given = {name: _tupled(context.options[name]) for name in _MEASURED_WITH if name in context.options}
+    config = MeasureConfig(run=str(run.path), **given)
+    network = load_trained(run, kimg=config.kimg, device=best_device(cpu=context.options.get("cpu", False)))
+    images = load_run_images(run, data=context.options.get("data"))
+    # What is distilled lies beside the model, for all tasks that measure it in the same way.
+    way = json.dumps([given.get(name) for name in _DISTILLED_WITH])
+    maps = context.inputs[0].folder / f"maps-{hashlib.sha256(way.encode()).hexdigest()[:8]}"
+    return EvaluationContext(network, run.config, images, config, maps), tags_of(run, config.kimg)
+
+
+def run_of(result: Result) -> Run:
+    """The training run in the folder of a finished `train_model`."""
+    # Beside it may lie one that was stopped and, since its images were renamed, begun again under their new name.
+    runs = (Run.open(folder) for folder in Path(result.folder).glob("train-*"))
+    return next(run for run in runs if run.is_finished)
+
+
+def tags_of(run: Run, kimg: float | int | None = None) -> Record:
+    """Which model it is: what was trained, on how many images, for how long."""
+    config = run.config
+    values = {name: getattr(config, name) for name in _SAID_BY_RECORDS}
+    said = {name: value for name, value in values.items() if value is not None and value is not False}  # seed 0 is said
+    return {**said, "n": run.manifest["splits"][config.split]["count"], "kimg": kimg or run.snapshots[-1]}
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

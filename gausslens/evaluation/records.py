@@ -1,0 +1,47 @@
+"""Numbers as tidy records: plain dictionaries with `quantity`, `value`, where known `low`, `high` and `count`, and tags."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from ..measures.agreement import Similarity
+from ..measures.curve import Curve
+from ..measures.intervals import Estimate
+from ..store.run import Record
+
+
+def of_estimate(quantity: str, estimate: Estimate, **tags: Any) -> Record:
+    """The record of one number with its interval."""
+    interval = {"low": _finite(estimate.low), "high": _finite(estimate.high), "count": estimate.count}
+    return record_of(quantity, estimate.value, **interval, **tags)
+
+
+def of_curve(quantity: str, curve: Curve, **tags: Any) -> Iterator[Record]:
+    """The records of a curve, one for each noise level.
+
+    Yields:
+        The records.
+    """
+    columns = (column.tolist() for column in (curve.sigmas, curve.values, curve.low, curve.high))
+    for sigma, value, low, high in zip(*columns, strict=True):
+        yield of_estimate(quantity, Estimate(value, low, high, curve.count), sigma=sigma, **tags)
+
+
+def of_similarity(likeness: Similarity, **tags: Any) -> Iterator[Record]:
+    """The records of how alike pairs of images are, one for each measure.
+
+    Yields:
+        The records.
+    """
+    for name in ("rmse", "nmse", "correlation", "ssim"):
+        yield of_estimate(f"agreement_{name}", getattr(likeness, name), **tags)
+
+
+def record_of(quantity: str, value: float | int, **tags: Any) -> Record:
+    """One number with its tags; None if it is not finite, since JSON has no other numbers."""
+    return {"quantity": quantity, "value": _finite(value), **tags}
+
+
+def _finite(value: float | int) -> float | int | None:
+    """JSON has no other numbers."""
+    return value if math.isfinite(value) else None

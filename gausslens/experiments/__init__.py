@@ -1,0 +1,1 @@
+"""Experiments: graphs of tasks, each done once and kept, and where they run."""

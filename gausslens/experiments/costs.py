@@ -1,0 +1,68 @@
+"""How long training and calling a network is expected to take, before anything has run.
+
+    seconds ≈ steps · overhead + arithmetic / speed
+
+with the network's arithmetic counted on a meta device, where no number is computed. Speeds are rough; the engine corrects
+them by how long finished tasks really took.
+"""
+
+from functools import cache
+
+import torch
+
+from ..config import TrainConfig
+from ..nn import build_network
+
+# Of one CPU thread and of a large GPU, on small and on large networks: arithmetic per second, seconds per step.
+_CPU_SPEED, _CPU_OVERHEAD = 2.5e10, 4e-3
+_GPU_SPEED, _GPU_OVERHEAD = 1.0e14, 2e-2
+_TRAINING = 3  # a step's arithmetic, in units of a call's
+_CALL_IMAGES = 256  # images of one call, when measuring
+_STARTING = 1.0  # seconds before a model's work begins
+
+
+def seconds_to_train(config: TrainConfig, shape: tuple[int, int, int], *, cpu: bool) -> float:
+    """Expected seconds of a training run."""
+    resolved = config.resolve(shape)
+    speed, overhead = _machine(cpu)
+    images = resolved.steps * resolved.recipe.batch
+    return _STARTING + resolved.steps * overhead + _TRAINING * images * _arithmetic(config, shape) / speed
+
+
+def seconds_to_call(config: TrainConfig, shape: tuple[int, int, int], calls: int, *, cpu: bool) -> float:
+    """Expected seconds of calling a network on `calls` images; `config` is of its training."""
+    speed, overhead = _machine(cpu)
+    return _STARTING / 2 + calls / _CALL_IMAGES * overhead + calls * _arithmetic(config, shape) / speed
+
+
+def _arithmetic(config: TrainConfig, shape: tuple[int, int, int]) -> float:
+    return _count(config.network, shape, config.width, config.multipliers, config.blocks, config.attention)
+
+
+@cache
+def _count(
+    network: str,
+    shape: tuple[int, int, int],
+    width: int | None,
+    multipliers: tuple[int, ...] | None,
+    blocks: int | None,
+    attention: tuple[int, ...] | None,
+) -> float:
+    """Multiplications and additions of a call on one image."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with torch.device("meta"):
+        built = build_network(
+            network, shape, width=width, multipliers=multipliers, blocks=blocks, attention=attention
+        ).eval()
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            built(torch.zeros(2, *shape), torch.zeros(2))
+    return float(counter.get_total_flops()) / 2
+
+
+@cache
+def _machine(cpu: bool) -> tuple[float, float]:
+
+    if torch.cuda.is_available() and not cpu:
+        return _GPU_SPEED, _GPU_OVERHEAD
+    return _CPU_SPEED, _CPU_OVERHEAD

@@ -1,0 +1,223 @@
+"""A task: one piece of work of a study, what it needs, and the folder that holds what came out.
+
+    <folder of tasks>/<name>-<identity>/
+        …              whatever the work keeps to go on from
+        arrays.safetensors
+        records.jsonl  tidy records, one number a line
+        done.json      what was done, how long it took and on which machine; written last: without it, it is not finished
+
+A task of which only the records, and perhaps a few images, were brought from elsewhere (`copy_finished`) is finished too,
+but *partial*: what other tasks would work with, such as weights, is missing, and if one needs it, it is done again.
+
+A task's identity is a hash of its registered name and version, its options, and the identities of the tasks that it needs: a
+changed option, another content of the data (an option too) or a new version of a measure makes another task, and so does
+whatever depends on it, and nothing else.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from ..atomic_files import load_tensors, save_tensors, save_text
+from ..errors import CheckpointError
+from ..generation import best_device
+from ..store.locking import lock
+from ..store.provenance import describe_machine
+from ..store.run import Record as Record
+from .keys import KEYS_OF_0_1
+
+Report: TypeAlias = Callable[[float], None]
+Work: TypeAlias = Callable[["TaskContext"], Iterable[Record] | None]
+F = TypeVar("F", bound=Callable[..., Any])
+
+ARRAYS = "gausslens cell"
+
+_REGISTRY: dict[str, str] = {}
+"""The modules of the registered functions, by name."""
+
+
+class TaskName(NamedTuple):
+    """What a task is known by, wherever its function lives.
+
+    Attributes:
+        name: of the task, unique.
+        version: to be raised whenever a record would be another one.
+    """
+
+    name: str
+    version: int
+
+    @property
+    def key(self) -> str:
+        """What identities are made of: the name, or for a task of 0.1 what stood in its place."""
+        return KEYS_OF_0_1.get(self.name, self.name)
+
+
+def task(name: str, version: int) -> Callable[[F], F]:
+    """Register a function that does a task's work under a name that stays when the function moves.
+
+    Records that come in addition do not raise the version: finished tasks lack them, and are as right as before.
+    """
+
+    def register(function: F) -> F:
+        known = _REGISTRY.setdefault(name, function.__module__)
+        if known != function.__module__:
+            raise ValueError(f"two tasks are named {name!r}, in {known} and in {function.__module__}.")
+        function.task = TaskName(name, version)  # type: ignore[attr-defined]
+        return function
+
+    return register
+
+
+@dataclass(frozen=True)
+class Task:
+    """One piece of work.
+
+    Attributes:
+        work: the registered function that does it (see `task`): called with a `TaskContext`, it returns records.
+        options: what it is told, as JSON can hold it; part of the identity.
+        needs: the tasks whose results it uses, in the order it will find them.
+        runtime: what it is told beside the options and changes no number, such as where the data lies; not part of the
+            identity.
+        cost: the seconds it is expected to take; not part of the identity.
+    """
+
+    work: Work
+    options: dict[str, Any] = field(default_factory=dict, hash=False)
+    needs: tuple["Task", ...] = ()
+    runtime: dict[str, Any] = field(default_factory=dict, compare=False)
+    cost: float | int = field(default=1.0, compare=False)
+
+    @cached_property
+    def identity(self) -> str:
+        """Twelve hexadecimal digits."""
+        key, version = self.kind.key, self.kind.version
+        text = json.dumps([key, version, self.options, [need.identity for need in self.needs]], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def kind(self) -> TaskName:
+        """The name and version that its function is registered under."""
+        registered: TaskName = self.work.task  # type: ignore[attr-defined]
+        return registered
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return f"{self.kind.name}-{self.identity}"
+
+
+@dataclass(frozen=True)
+class TaskContext:
+    """What a task's function works with.
+
+    Attributes:
+        options: the task's options and runtime.
+        inputs: the results of the tasks it needs.
+        folder: where it may keep what it needs to go on from after a stop; other files there survive.
+        report: to be called now and then with the share of the work that is done, in [0, 1].
+    """
+
+    options: dict[str, Any]
+    inputs: tuple["Result", ...]
+    folder: Path
+    report: Report
+
+    def save_arrays(self, **tensors: Any) -> None:
+        """Keep tensors beside the records."""
+        save_tensors(self.folder / "arrays.safetensors", tensors, kind=ARRAYS)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came out of a finished task, read when asked for.
+
+    Attributes:
+        folder: the task's folder.
+        options: what the task was told.
+    """
+
+    folder: Path
+    options: dict[str, Any]
+
+    @cached_property
+    def records(self) -> list[Record]:
+        """The numbers."""
+        return [json.loads(line) for line in (self.folder / "records.jsonl").read_text().splitlines()]
+
+    @cached_property
+    def arrays(self) -> dict[str, Any]:
+        """The tensors by name."""
+        path = self.folder / "arrays.safetensors"
+        return load_tensors(path, kind=ARRAYS)[0] if path.exists() else {}
+
+    @property
+    def seconds(self) -> float:
+        """How long the work took, in its last session."""
+        return float(json.loads((self.folder / "done.json").read_text())["seconds"])
+
+
+class TaskStore:
+    """The folder that holds the folders of tasks.
+
+    Args:
+        path: the folder; made when first written to.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def is_done(self, task: Task) -> bool:
+        """Whether the task is finished: its records are there."""
+        return (self.path / task.name / "done.json").exists()
+
+    def is_complete(self, task: Task) -> bool:
+        """Whether it is finished and all that it made is there, for other tasks to work with."""
+        return self.is_done(task) and not is_partial(self.path / task.name)
+
+    def result(self, task: Task) -> Result:
+        """What came out of a finished task."""
+        if not self.is_done(task):
+            raise CheckpointError(f"{self.path / task.name} is not finished; run the study again to go on.")
+        return Result(self.path / task.name, task.options)
+
+    def run(self, task: Task, report: Report) -> float:
+        """Do a task's work, unless it is done and complete; another process at it is waited for."""
+        folder = self.path / task.name
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder):
+            if not self.is_complete(task):
+                start, machine = time.perf_counter(), _machine(task)
+                context = TaskContext(
+                    task.options | task.runtime, tuple(self.result(need) for need in task.needs), folder, report
+                )
+                records = list(task.work(context) or ())
+                save_text(folder / "records.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+                told = {"work": task.kind.key, "options": task.options, "needs": [need.name for need in task.needs]}
+                done = told | {"seconds": time.perf_counter() - start, "machine": machine}
+                save_text(folder / "done.json", json.dumps(done, indent=1) + "\n")
+        return self.result(task).seconds
+
+
+def _machine(task: Task) -> Record:
+    """Where a task was carried out, by which version of the code."""
+    return describe_machine(best_device(cpu=task.runtime.get("cpu", False)))
+
+
+def is_partial(folder: Path) -> bool:
+    """Whether what lies in a finished task's folder is a part of what it made."""
+    return bool(json.loads((folder / "done.json").read_text()).get("partial", False))
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, which the system gives back if the process dies."""
+    with open(folder / "lock", "w") as file:
+        lock(file, wait=True)
+        yield

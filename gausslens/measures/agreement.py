@@ -1,0 +1,216 @@
+"""How alike two models' samples are when they start from the same noise.
+
+Models that have learned the law of the data rather than its images send one noise to like images, even if they were
+trained on disjoint data. A pair of images a, b of d pixels has four measures: RMSE ‖a − b‖/√d, NMSE ‖a − b‖/‖a‖,
+Pearson's correlation and SSIM. None says anything alone, so two controls stand beside it. Pairs from different noises
+(`shuffled`) show how alike any two images are; beating them proves nothing, for models that copy do so too. The exact
+multi-delta denoisers of the two training sets (`multi_delta`) show how alike pure copying is. What exceeds that is
+agreement beyond retrieval, and it is measured noise by noise, so that the difference is paired.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from .._typing import Float, Images
+from ..errors import ConfigError, DataError
+from ..images import dequantize, gather
+from ..noise import draw_order
+from .intervals import Estimate, mean_estimate
+
+_WINDOW = 11
+_WINDOW_SIGMA = 1.5
+_CHUNK_NUMBERS = 1 << 22
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """Four measures of likeness, each a mean over pairs of images, or their differences between two sets of pairs.
+
+    Attributes:
+        rmse: ‖a − b‖/√d, 0 for equal images.
+        nmse: ‖a − b‖/‖a‖, 0 for equal images, ∞ for a = 0 ≠ b.
+        correlation: Pearson's, of pixels; 1 for equal images.
+        ssim: structural similarity; 1 for equal images.
+        per_pair: the values behind each, by the names above, (n,) in float64 on the CPU.
+    """
+
+    rmse: Estimate
+    nmse: Estimate
+    correlation: Estimate
+    ssim: Estimate
+    per_pair: Mapping[str, Tensor] = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"rmse {self.rmse}, nmse {self.nmse}, correlation {self.correlation}, ssim {self.ssim}"
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Agreement of two models' samples, with its controls.
+
+    Attributes:
+        same_noise: samples of the two models from the same noise.
+        shuffled: samples of the two models from different noises.
+        multi_delta: samples of the two multi-delta denoisers from the same noise; None if not given.
+        excess: `same_noise` minus `multi_delta`, paired by noise; None without them. More alike than retrieval is
+            above 0 for correlation and ssim, and below 0 for rmse and nmse.
+    """
+
+    same_noise: Similarity
+    shuffled: Similarity
+    multi_delta: Similarity | None
+    excess: Similarity | None
+
+    def __str__(self) -> str:
+        rows = {
+            "same noise": self.same_noise,
+            "shuffled": self.shuffled,
+            "multi-delta": self.multi_delta,
+            "excess": self.excess,
+        }
+        return "\n".join(f"{name}: {similarity}" for name, similarity in rows.items() if similarity is not None)
+
+
+def agreement(
+    samples_a: Images,
+    samples_b: Images,
+    *,
+    multi_delta: tuple[Images, Images] | None = None,
+    data_range: float = 2.0,
+    seed: int = 0,
+) -> Agreement:
+    """How alike two models' samples from the same noise are, with its controls.
+
+    Args:
+        samples_a: samples of one model, (n, c, h, w), n ≥ 2; only checked to be finite, as all samples.
+        samples_b: samples of the other model from the same noise, aligned with `samples_a`.
+        multi_delta: samples of the two training sets' `MultiDeltaDenoiser`s from the same noise, aligned too.
+        data_range: the width of the range of pixel values, for SSIM; 2 for [-1, 1].
+        seed: fixes which samples are paired in the shuffled control; no sample is paired with its own.
+
+    Returns:
+        The likeness of the pairs and of the controls.
+
+    Raises:
+        ConfigError: if `data_range` is not positive.
+        DataError: if sets are not aligned, not images, not finite, or hold fewer than two.
+
+    >>> noise = torch.randn(50, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    >>> result = agreement(noise, 0.5 * noise + 0.1)  # one is an affine function of the other
+    >>> f"{result.same_noise.correlation.value:.3f}", abs(result.shuffled.correlation.value) < 0.1
+    ('1.000', True)
+    """
+    if not 0 < data_range < math.inf:
+        raise ConfigError(f"data_range must be positive and finite; got {data_range}.")
+    a = _samples(samples_a, "samples_a")
+    b = _aligned(a, samples_b, "samples_b")
+    n = len(a)
+    order = draw_order(seed, n, stream="shuffled")
+    partner = torch.empty(n, dtype=torch.long)
+    partner[order] = order.roll(1)  # one cycle through all samples, so none is its own partner
+
+    same = _per_pair(a, b, data_range)
+    control = None
+    if multi_delta is not None:
+        first, second = (_aligned(a, part, f"multi_delta[{index}]") for index, part in enumerate(multi_delta))
+        control = _per_pair(first, second, data_range)
+    return Agreement(
+        same_noise=_similarity(same),
+        shuffled=_similarity(_per_pair(a, b, data_range, partner)),
+        multi_delta=None if control is None else _similarity(control),
+        excess=None if control is None else _similarity({name: same[name] - control[name] for name in same}),
+    )
+
+
+def ssim(a: Float[Tensor, "n c h w"], b: Float[Tensor, "n c h w"], data_range: float = 2.0) -> Float[Tensor, "n"]:
+    """Structural similarity of pairs of images, the mean over channels and positions of the window.
+
+    (2μ_a μ_b + c₁)(2σ_ab + c₂) / ((μ_a² + μ_b² + c₁)(σ_a² + σ_b² + c₂)),  c₁ = (0.01·range)², c₂ = (0.03·range)²,
+
+    with means and covariances under a Gaussian window of 11×11 pixels, σ = 1.5, at every position where it lies inside
+    the image. In images of fewer than 11 pixels a side the window is cut to the largest odd width that fits, 7 in 8×8.
+
+    Reference: Wang, Bovik, Sheikh, Simoncelli (2004), IEEE Trans. Image Process. 13, 600 ff.
+
+    >>> x = torch.rand(2, 1, 8, 8, dtype=torch.float64)
+    >>> torch.allclose(ssim(x, x), torch.ones(2, dtype=torch.float64))
+    True
+    """
+    rows, columns = (_window_matrix(side, min(a.shape[-2:])).to(a) for side in a.shape[-2:])
+
+    def local_mean(values: Tensor) -> Tensor:
+        return rows @ values @ columns.T
+
+    mean_a, mean_b = local_mean(a), local_mean(b)
+    var_a, var_b = local_mean(a * a) - mean_a**2, local_mean(b * b) - mean_b**2
+    cov = local_mean(a * b) - mean_a * mean_b
+    c1, c2 = (0.01 * data_range) ** 2, (0.03 * data_range) ** 2
+    luminance = (2 * mean_a * mean_b + c1) / (mean_a**2 + mean_b**2 + c1)
+    structure = (2 * cov + c2) / (var_a + var_b + c2)
+    return (luminance * structure).mean((1, 2, 3))
+
+
+def _window_matrix(side: int, smallest_side: int) -> Float[Tensor, "positions side"]:
+    """The matrix that takes weighted means of a line of pixels at every position of the window inside it."""
+    width = min(_WINDOW, smallest_side - (smallest_side + 1) % 2)
+    offsets = torch.arange(width, dtype=torch.float64) - width // 2
+    window = (-(offsets**2) / (2 * _WINDOW_SIGMA**2)).exp()
+    matrix = torch.zeros(side - width + 1, side, dtype=torch.float64)
+    for position in range(len(matrix)):
+        matrix[position, position : position + width] = window / window.sum()
+    return matrix
+
+
+def _per_pair(a: Tensor, b: Tensor, data_range: float, partner: Tensor | None = None) -> dict[str, Tensor]:
+    """Each measure of each pair (a_i, b_i), or (a_i, b_partner(i)), in float64."""
+    size = max(1, _CHUNK_NUMBERS // a[0].numel())
+    parts = []
+    for indices in torch.arange(len(a)).split(size):
+        x = dequantize(a[indices], torch.float64)
+        y = dequantize(b[indices if partner is None else partner[indices]], torch.float64).to(x.device)
+        parts.append(torch.stack([*_pixel_measures(x.flatten(1), y.flatten(1)), ssim(x, y, data_range)]).cpu())
+    return dict(zip(("rmse", "nmse", "correlation", "ssim"), torch.cat(parts, 1), strict=True))
+
+
+def _pixel_measures(
+    a: Float[Tensor, "n d"], b: Float[Tensor, "n d"]
+) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"], Float[Tensor, "n"]]:
+    """RMSE, NMSE and correlation; a constant image correlates 1 with itself and 0 with anything else."""
+    gap, norm = torch.linalg.vector_norm(a - b, dim=1), torch.linalg.vector_norm(a, dim=1)
+    centred_a, centred_b = a - a.mean(1, keepdim=True), b - b.mean(1, keepdim=True)
+    spread = torch.linalg.vector_norm(centred_a, dim=1) * torch.linalg.vector_norm(centred_b, dim=1)
+    correlation = ((centred_a * centred_b).sum(1) / spread).clamp(-1, 1)
+    constant = (a.amax(1) == a.amin(1)) | (b.amax(1) == b.amin(1))  # their centred values are rounding errors
+    return (
+        gap / math.sqrt(a.shape[1]),
+        torch.where(gap == 0, 0.0, gap / norm),
+        torch.where(constant, (gap == 0).to(a), correlation),
+    )
+
+
+def _similarity(per_pair: dict[str, Tensor]) -> Similarity:
+    return Similarity(**{name: mean_estimate(values) for name, values in per_pair.items()}, per_pair=per_pair)
+
+
+def _samples(samples: Images, name: str) -> Tensor:
+    pixels = gather(samples, bounds=None, name=name)
+    if pixels.ndim != 4 or len(pixels) < 2:
+        raise DataError(
+            f"{name} must be at least two images (n, channels, height, width); got shape {tuple(pixels.shape)}. "
+            "A shuffled control needs two, and grey images are samples[:, None]."
+        )
+    return pixels
+
+
+def _aligned(reference: Tensor, samples: Images, name: str) -> Tensor:
+    pixels = _samples(samples, name)
+    if pixels.shape != reference.shape:
+        raise DataError(
+            f"{name} must match samples_a, image by image, in shape {tuple(reference.shape)}; got "
+            f"{tuple(pixels.shape)}. Sample every model from the same noise."
+        )
+    return pixels

@@ -1,0 +1,298 @@
+"""The two-set copy test: do samples lie nearer to training images than to images that might have been in their place?
+
+The training images T and the held-out images H are equal-size random halves of one pool, so which half an image is in
+is a fair label. A sample lies at r = d_T/d_H, the ratio of its distances to the nearest image of either half. A copy
+has r ≪ 1; the mirror case, r ≫ 1, comes about by chance alone. With A = #{r < t} and B = #{r > 1/t}, t = 1/3, the
+p-value of A − B comes from permuting the labels. It is exact if the samples are independent of the split, be they
+smoother or noisier than real images. Nothing is asked of the distance, nor that the halves be equal: with κ = |T|/|H|
+training images to a held-out one, A − κB takes the place of A − B.
+
+Copies are named by target–decoy selection: those of smallest r, as long as mirror cases are few beside them. Where the
+halves differ in size, r and 1/r do not come from one law by chance, but the label of one nearest image is still drawn:
+then the score is u = d₁/d₂ of the two nearest pool images, blind to labels, and a decoy weighs κ.
+
+Only the 16 pool images nearest to a sample are kept. A half without any of them is taken to be as far as the 16th,
+which can only bring r nearer to 1. So a sample counts just when all pool images within d₁/t of it, d₁ its smallest
+distance, carry one label, and never when d₁₆ ≤ d₁/t. Distances 0 and 0 have r = 1: no evidence either way.
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._typing import Bool, Float, Images, Int
+from ..errors import ConfigError
+from ..images import Bounds, gather
+from ..noise import draw_order, generator
+from .neighbors import nearest
+
+NEIGHBORS = 16
+_CHUNK_LABELS = 1 << 24
+_SHARED_LABELS = 64  # images by which the labellings that are kept grow
+
+
+@dataclass(frozen=True)
+class Neighborhood:
+    """The images of the pool nearest to each sample, all that the test needs to know.
+
+    Attributes:
+        distances: ascending, (m, k).
+        members: which images, (m, k): training images are 0 … n_train − 1, held-out images follow.
+        n_train: training images in the pool.
+        n_held_out: held-out images in the pool.
+    """
+
+    distances: Tensor = field(repr=False)
+    members: Tensor = field(repr=False)
+    n_train: int
+    n_held_out: int
+
+
+@dataclass(frozen=True)
+class CopyTest:
+    """What the two-set copy test found.
+
+    Attributes:
+        p_value: (1 + #{permutations with A − κB at least the observed}) / (1 + permutations).
+        nearer_train: A, the samples with r < threshold.
+        nearer_held_out: B, the samples with r > 1/threshold.
+        ratios: r = d_T/d_H of each sample, (m,), 0 … ∞.
+        copies: the samples named as copies, by ascending r (or u), (c,).
+        copied: the training image each of them is a copy of, (c,).
+        n_train: training images in the pool.
+        n_held_out: held-out images in the pool.
+        threshold: t.
+        false_discovery: the admissible share of wrong names among `copies`.
+        permutations: random labellings behind the p-value.
+    """
+
+    p_value: float
+    nearer_train: int
+    nearer_held_out: int
+    ratios: Tensor = field(repr=False)
+    copies: Tensor = field(repr=False)
+    copied: Tensor = field(repr=False)
+    n_train: int
+    n_held_out: int
+    threshold: float
+    false_discovery: float
+    permutations: int
+
+    def __str__(self) -> str:
+        equal = f"{self.n_train} images a side"
+        sides = equal if self.n_train == self.n_held_out else f"{self.n_train} against {self.n_held_out} images"
+        return (
+            f"of {len(self.ratios)} samples, {self.nearer_train} lie {1 / self.threshold:.3g} times nearer to a "
+            f"training image than to any held-out one, {self.nearer_held_out} the reverse: p = {self.p_value:.2g} "
+            f"({sides}); {len(self.copies)} named as copies"
+        )
+
+
+def copy_test(
+    samples: Images,
+    train: Images,
+    held_out: Images,
+    *,
+    threshold: float = 1 / 3,
+    false_discovery: float = 0.05,
+    permutations: int = 9999,
+    seed: int = 0,
+    bounds: Bounds = (-1.0, 1.0),
+    device: torch.device | str | None = None,
+    progress: bool = False,
+) -> CopyTest:
+    """Whether samples copy training images, with an exact p-value, and which ones do.
+
+    p = (1 + #{A* − B* ≥ A − B}) / (1 + permutations),  copies = {r ≤ t*},
+    t* the largest t* < t with (1 + #{r ≥ 1/t*}) / #{r ≤ t*} ≤ false_discovery (target–decoy selection).
+
+    The held-out images must be exchangeable with the training images: drawn from the same source, at random, without
+    shared duplicates. Read p-value, A, B and names together. A small p-value may rest on one sample, all of whose many
+    close neighbours fell to one half. The names' error rate assumes that samples fall to either half independently,
+    which many samples around one image do not; at a rate of 0.05 nothing is named unless at least 20 samples have
+    r < t. Copies of flat images, and of images of few degrees of freedom, are not identifiable: others lie as near.
+
+    >>> pool = torch.rand(400, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    >>> copies, new = pool[:30] + 0.001, torch.rand(30, 1, 4, 4, generator=torch.Generator().manual_seed(1))
+    >>> copy_test(copies, pool[:200], pool[200:]).p_value, copy_test(new, pool[:200], pool[200:]).p_value
+    (0.0001, 1.0)
+    """
+    queries = gather(samples, bounds=None, name="samples")
+    halves = [gather(train, bounds=bounds, name="train"), gather(held_out, bounds=bounds, name="held_out")]
+    size = min(len(half) for half in halves)
+    kept = [_subset(len(half), size, seed) for half in halves]
+    found = [
+        nearest(
+            queries, half if len(half) == size else half[own], min(NEIGHBORS, size), device=device, progress=progress
+        )
+        for half, own in zip(halves, kept, strict=True)
+    ]
+    result = judge_neighborhood(
+        pool_neighborhood(found[0], found[1], size, size),
+        threshold=threshold,
+        false_discovery=false_discovery,
+        permutations=permutations,
+        seed=seed,
+    )
+    return replace(result, copied=kept[0][result.copied])
+
+
+def pool_neighborhood(
+    to_train: tuple[Tensor, Tensor], to_held_out: tuple[Tensor, Tensor], n_train: int, n_held_out: int
+) -> Neighborhood:
+    """The 16 pool images nearest to each sample, out of those nearest in either half."""
+    distances, order = torch.cat([to_train[0], to_held_out[0]], 1).sort(dim=1, stable=True)
+    members = torch.cat([to_train[1], to_held_out[1] + n_train], 1).gather(1, order)
+    return Neighborhood(distances[:, :NEIGHBORS], members[:, :NEIGHBORS], n_train, n_held_out)
+
+
+def judge_neighborhood(
+    neighborhood: Neighborhood,
+    *,
+    threshold: float = 1 / 3,
+    false_discovery: float = 0.05,
+    permutations: int = 9999,
+    seed: int = 0,
+) -> CopyTest:
+    """The two-set copy test, given the neighbours of each sample; see `copy_test`."""
+    for name, value in (("threshold", threshold), ("false_discovery", false_discovery)):
+        if not 0 < value < 1:
+            raise ConfigError(f"{name} must lie above 0 and below 1; got {value}.")
+    if permutations < 1:
+        raise ConfigError(f"permutations must be at least 1; got {permutations}. 9999 resolve p-values to 0.0001.")
+    distances, members = neighborhood.distances, neighborhood.members
+    sizes = neighborhood.n_train, neighborhood.n_held_out
+    to_train, to_held_out = _halves_distances(distances, members < sizes[0])
+    targets, decoys = to_train < threshold * to_held_out, to_held_out < threshold * to_train
+    ratios = torch.where(to_train == to_held_out, 1.0, to_train / to_held_out)
+    copies = _named(distances, ratios, targets, decoys, sizes, threshold, false_discovery)
+    nearer_train, nearer_held_out = int(targets.sum()), int(decoys.sum())
+    null = _permuted(*_close_sets(distances, members, threshold), sizes, permutations, seed)
+    return CopyTest(
+        p_value=(1 + int((null >= _difference(nearer_train, nearer_held_out, sizes)).sum())) / (1 + permutations),
+        nearer_train=nearer_train,
+        nearer_held_out=nearer_held_out,
+        ratios=ratios,
+        copies=copies,
+        copied=members[copies, 0],
+        n_train=sizes[0],
+        n_held_out=sizes[1],
+        threshold=threshold,
+        false_discovery=false_discovery,
+        permutations=permutations,
+    )
+
+
+def _subset(n: int, size: int, seed: int) -> Int[Tensor, "size"]:
+    return draw_order(seed, n, stream="copy test")[:size].sort().values
+
+
+def _halves_distances(
+    distances: Float[Tensor, "m k"], in_train: Bool[Tensor, "m k"]
+) -> tuple[Float[Tensor, "m"], Float[Tensor, "m"]]:
+    """Distances to the nearest image of either half, at most that of the last neighbour."""
+    last = distances[:, -1]
+    to_train, to_held_out = (
+        distances.masked_fill(~own, math.inf).amin(1).minimum(last) for own in (in_train, ~in_train)
+    )
+    return to_train, to_held_out
+
+
+def _named(
+    distances: Float[Tensor, "m k"],
+    ratios: Float[Tensor, "m"],
+    targets: Bool[Tensor, "m"],
+    decoys: Bool[Tensor, "m"],
+    sizes: tuple[int, int],
+    threshold: float,
+    false_discovery: float,
+) -> Int[Tensor, "c"]:
+    """The samples named as copies."""
+    if sizes[0] == sizes[1]:
+        return _target_decoy(torch.where(decoys, 1 / ratios, ratios), targets, decoys, false_discovery)
+    first, second = distances[:, 0], distances[:, min(1, distances.shape[1] - 1)]
+    alone = first < threshold * second
+    return _target_decoy(first / second, targets & alone, decoys & alone, false_discovery, sizes[0] / sizes[1])
+
+
+def _target_decoy(
+    scores: Float[Tensor, "m"],
+    targets: Bool[Tensor, "m"],
+    decoys: Bool[Tensor, "m"],
+    false_discovery: float,
+    odds: float = 1.0,
+) -> Int[Tensor, "c"]:
+    """The most targets of smallest score whose estimated share of false ones is admissible, by ascending score."""
+    order = scores.argsort(stable=True)
+    order = order[targets[order]]
+    ascending, mirrored = scores[order], scores[decoys].sort().values
+    false = odds * (1 + torch.searchsorted(mirrored, ascending, right=True))
+    admissible = (false / torch.searchsorted(ascending, ascending, right=True) <= false_discovery).nonzero()
+    return order[: int(admissible.max()) + 1] if len(admissible) else order[:0]
+
+
+def _close_sets(
+    distances: Float[Tensor, "m k"], members: Int[Tensor, "m k"], threshold: float
+) -> tuple[Int[Tensor, "g k"], Int[Tensor, "g"]]:
+    """The sets of pool images that must carry one label for a sample to count, and how many samples share each.
+
+    Sets are in descending order, filled up with their first member; samples that can never count have none.
+    """
+    close = ~(distances[:, :1] < threshold * distances)
+    sets = members.masked_fill(~close, -1)[~close[:, -1]].sort(1, descending=True).values
+    unique, counts = torch.unique(sets, dim=0, return_counts=True)
+    return torch.where(unique < 0, unique[:, :1], unique), counts
+
+
+def _difference(nearer_train: Any, nearer_held_out: Any, sizes: tuple[int, int]) -> Any:
+    """A − κB, times a whole number that keeps it whole."""
+    divisor = math.gcd(*sizes)
+    return sizes[1] // divisor * nearer_train - sizes[0] // divisor * nearer_held_out
+
+
+def _permuted(
+    sets: Int[Tensor, "g k"], counts: Int[Tensor, "g"], sizes: tuple[int, int], permutations: int, seed: int
+) -> Float[Tensor, "permutations"]:
+    """A − κB, scaled as `_difference` is, under random labellings of the pool that keep the sizes of its halves."""
+    if len(sets) == 0:
+        return torch.zeros(permutations, dtype=torch.float64)
+    images, places = torch.unique(sets, return_inverse=True)
+    chunk = max(1, _CHUNK_LABELS // len(images))
+    weights = counts.float()  # sums of up to 2²⁴ samples are exact
+    parts = []
+    for index, start in enumerate(range(0, permutations, chunk)):
+        draws = min(chunk, permutations - start)
+        labels = _labels(len(images), sizes, draws, seed, index)
+        all_train, any_train = labels[places[:, 0]], labels[places[:, 0]]
+        for rank in range(1, places.shape[1]):
+            larger = (places[:, rank] != places[:, 0]).nonzero()[:, 0]
+            others = labels[places[larger, rank]]
+            all_train[larger] &= others
+            any_train[larger] |= others
+        nearer = (weights @ all_train.float()).double(), (weights @ (~any_train).float()).double()
+        parts.append(_difference(*nearer, sizes))
+    return torch.cat(parts)
+
+
+def _labels(n_images: int, sizes: tuple[int, int], draws: int, seed: int, index: int) -> Bool[Tensor, "n_images draws"]:
+    """Part `index` of the random labellings of a seed, of the first images; those of fewer images begin those of more."""
+    enough = min(sum(sizes), _SHARED_LABELS * -(-n_images // _SHARED_LABELS))
+    return _urn_labels(enough, sizes, draws, seed, index)[:n_images]
+
+
+@lru_cache(maxsize=4)  # several tests under one seed share their labellings
+def _urn_labels(
+    n_images: int, sizes: tuple[int, int], draws: int, seed: int, index: int
+) -> Bool[Tensor, "n_images draws"]:
+    """Labels of the first images of a random labelling: draws without replacement from an urn of the two kinds."""
+    uniform = torch.rand(n_images, draws, generator=generator(seed, "copy test labels", index))
+    labels = torch.empty(n_images, draws, dtype=torch.bool)
+    left = torch.full((draws,), float(sizes[0]))
+    for image in range(n_images):
+        labels[image] = uniform[image] * (sum(sizes) - image) < left
+        left -= labels[image].float()
+    return labels

@@ -1,0 +1,180 @@
+"""How linear a denoiser is at every noise level.
+
+A linear map satisfies D(αx1 + βx2) = αD(x1) + βD(x2). For independent x1, x2 with noise of level σ and α² + β² = 1, the
+mixture has noise of level σ as well, so D is asked nothing outside its noise level. Two images mixed with α + β ≠ 1 are
+brighter than an image, though, and an affine map D(x) = Wx + b fails the test by (α + β − 1)·b; its affine form moves
+origin and output to the mean image m, and is passed by affine maps exactly. Units are disjoint pairs of images.
+"""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._typing import Float, Images, Sigmas
+from ..denoisers.protocol import Denoiser, eval_mode, in_batches
+from ..errors import ConfigError, DataError
+from ..images import Bounds, check_labels, dequantize, gather
+from ..noise import as_sigmas, draw_order
+from .comparison import cosine, norm_ratio
+from .curve import Conditions, Curve
+from .sweep import DEFAULT_COUNT, NoisyInputs, PlacedDenoiser, check_choice, check_count, sweep
+
+
+def linearity(
+    denoiser: Denoiser,
+    images: Images,
+    sigmas: Sigmas,
+    *,
+    metric: str = "cosine",
+    affine: bool = False,
+    inputs: str = "images",
+    alpha: float = 2**-0.5,
+    count: int | None = None,
+    seed: int = 0,
+    labels: Any = None,
+    bounds: Bounds = (-1.0, 1.0),
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    batch_size: int | None = None,
+    progress: bool = False,
+) -> Curve:
+    """The linearity score of a denoiser at every noise level.
+
+    With β = √(1 − α²), x1 = x0 + σ·eps and x2 = x0′ + σ·eps′ from two images with independent noise:
+
+    - "cosine": E |cos(D(αx1 + βx2), αD(x1) + βD(x2))|, 1 for linear maps. It is 1 if both are zero, for the zero map is
+      linear, and 0 if one is.
+    - "nmse": E ‖D(αx1 + βx2) − (αD(x1) + βD(x2))‖ / ‖D(αx1 + βx2)‖, 0 for linear maps. If the denominator is zero
+      it is 0 or 1, for a zero or nonzero numerator.
+
+    With `affine`, D(αx1 + βx2 + (1−α−β)m) is compared with αD(x1) + βD(x2) + (1−α−β)D(m), both minus D(m), with m the
+    mean of `images`: 1 and 0 for affine maps. The interval takes m as given; with few images m's own error, which lowers
+    the score by something of order 1/n, is not in it. All is float64 after the network; float32 ones round to about 1e-7.
+
+    Args:
+        denoiser: the denoiser D.
+        images: clean images (n, c, h, w), or any source of them; for `inputs="noise"` they give the shape and m.
+        sigmas: noise levels, s of them.
+        metric: "cosine" or "nmse".
+        affine: whether to test for an affine map rather than a linear one.
+        inputs: "images" for noised images, "noise" for x1 = σ·eps, x2 = σ·eps′.
+        alpha: the weight α of x1, between 0 and 1; 1/√2, the default, is usually the hardest.
+        count: number of pairs; None is one for each disjoint pair of images, at most 100 (100 for noise). Pairs are
+            made in an order fixed by the seed; beyond their number they return with fresh noise, and intervals are over
+            pairs of images.
+        seed: seed of order and noise. Curves of one seed are paired, also across α.
+        labels: integers (n,) given to the denoiser as third argument, or None. Both images of a pair have one label.
+        bounds: admissible values of float images, or None.
+        device: where to call the denoiser; None is where its parameters are.
+        dtype: in which dtype to call it; None is that of its parameters.
+        batch_size: pairs per call (three calls each); None is automatic.
+        progress: whether to show a progress bar.
+
+    Returns:
+        The curve, its units the pairs.
+
+    Raises:
+        ConfigError: if an argument is out of its range.
+        DataError: if images or labels cannot be used, no two images make a pair, or the denoiser returns anything but
+            finite images.
+
+    Reference: Eqs. (11) and (12) of arXiv:2410.24060.
+
+    >>> images = torch.rand(20, 1, 4, 4, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    >>> D = lambda x, sigma: 0.5 * x + 1
+    >>> raw, affine = (linearity(D, images, 1.0, affine=affine).values.item() for affine in (False, True))
+    >>> raw < 0.999, round(affine, 6)
+    (True, 1.0)
+    """
+    check_choice("metric", metric, ("cosine", "nmse"))
+    check_choice("inputs", inputs, ("images", "noise"))
+    if not 0 < alpha < 1:
+        raise ConfigError(f"alpha, the weight of the first input, must lie between 0 and 1; got {alpha}.")
+    levels = as_sigmas(sigmas)
+    pixels = gather(images, bounds=bounds)
+    classes = None if labels is None else check_labels(labels, len(pixels)).cpu()
+    pair_up = _image_pairs if inputs == "images" else _noise_pairs
+    first, second = pair_up(pixels, classes, count, seed)
+    placed = PlacedDenoiser.of(denoiser, pixels, device, dtype)
+    beta = math.sqrt(1 - alpha**2)
+    mean = _mean_image(pixels) if affine else torch.zeros(pixels.shape[1:], dtype=torch.float64)
+    at_mean = _outputs_at(placed, mean, first.labels(0, first.count), batch_size)
+
+    def compared(sigma: float, start: int, stop: int) -> Tensor:
+        x1, x2, y = first.at(sigma, start, stop), second.at(sigma, start, stop), first.labels(start, stop)
+        mixture = alpha * x1 + beta * x2 + (1 - alpha - beta) * mean
+        origin = at_mean(sigma, y) if affine else 0.0
+        d1, d2, mixed = (placed(x, sigma, y).double() - origin for x in (x1, x2, mixture))
+        superposed = alpha * d1 + beta * d2
+        return norm_ratio(mixed, superposed) if metric == "nmse" else cosine(mixed, superposed).abs()
+
+    with eval_mode(denoiser):
+        rows = [
+            first.averages(torch.cat(parts)) for parts in sweep(compared, levels, first.count, batch_size, progress)
+        ]
+    content = f"{first.digest()}/{second.digest()}"
+    conditions = Conditions(f"linearity {metric}", f"pairs of {inputs}", seed, first.count, content)
+    return Curve.of_means(levels, torch.stack(rows), conditions, (0.0, 1.0 if metric == "cosine" else math.inf))
+
+
+def _image_pairs(
+    pixels: Tensor, classes: Tensor | None, count: int | None, seed: int
+) -> tuple[NoisyInputs, NoisyInputs]:
+    order = draw_order(seed, len(pixels))
+    groups = [order] if classes is None else [order[classes[order] == label] for label in classes.unique()]
+    halves = [len(group) // 2 for group in groups]
+    first = torch.cat([group[:half] for group, half in zip(groups, halves, strict=True)])
+    second = torch.cat([group[half : 2 * half] for group, half in zip(groups, halves, strict=True)])
+    if len(first) == 0:
+        labelled = "" if classes is None else f" with {len(groups)} different labels"
+        raise DataError(
+            f"linearity needs at least two images, with one label if there are labels, to mix; got {len(pixels)} "
+            f"images{labelled}. Pass more images, or inputs='noise'."
+        )
+    draws = check_count(count, min(len(first), DEFAULT_COUNT))
+    # Pairs were made class by class; a few of them must not be those of the first classes only.
+    chosen = draw_order(seed, len(first), stream="pairs")[:draws]
+
+    def inputs(members: Tensor, stream: str) -> NoisyInputs:
+        labels = None if classes is None else classes[members]
+        return NoisyInputs(pixels[members.to(pixels.device)], labels, draws, seed, stream)
+
+    return inputs(first[chosen], "noise"), inputs(second[chosen], "partner noise")
+
+
+def _noise_pairs(
+    pixels: Tensor, classes: Tensor | None, count: int | None, seed: int
+) -> tuple[NoisyInputs, NoisyInputs]:
+    draws = check_count(count, DEFAULT_COUNT)
+    nothing = torch.zeros(()).expand(draws, *pixels.shape[1:])
+    labels = None if classes is None else classes[draw_order(seed, len(pixels))[torch.arange(draws) % len(pixels)]]
+    return NoisyInputs(nothing, labels, draws, seed), NoisyInputs(nothing, labels, draws, seed, "partner noise")
+
+
+def _mean_image(pixels: Tensor) -> Float[Tensor, "*shape"]:
+    total = sum(dequantize(batch, torch.float64).sum(0) for batch in pixels.split(1024))
+    return torch.as_tensor(total).cpu() / len(pixels)
+
+
+def _outputs_at(
+    placed: PlacedDenoiser, image: Tensor, labels: Tensor | None, batch_size: int | None
+) -> Callable[[float, Tensor | None], Tensor]:
+    """D(image; σ) for any of the labels, called once for each noise level and label."""
+    kinds = None if labels is None else labels.unique()
+
+    def denoise(sigma: float, start: int, stop: int) -> Tensor:
+        x = image.expand(stop - start, *image.shape)
+        return placed(x, sigma, None if kinds is None else kinds[start:stop]).double()
+
+    @lru_cache(maxsize=1)
+    def at(sigma: float) -> Tensor:
+        return torch.cat(list(in_batches(partial(denoise, sigma), 1 if kinds is None else len(kinds), batch_size)))
+
+    def labelled(sigma: float, labels: Tensor | None) -> Tensor:
+        return at(sigma) if kinds is None or labels is None else at(sigma)[torch.searchsorted(kinds, labels)]
+
+    return labelled

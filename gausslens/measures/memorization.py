@@ -1,0 +1,262 @@
+"""Memorisation, seen in the samples: how near generated images lie to the images a model was trained on.
+
+Distances are pixel Euclidean and neighbours exact. Three descriptions and one test, beside what real new images give:
+the GL score (how far samples lie from the training set, relative to their norm), the share of samples much nearer to
+one training image than to any other, the duplicates among the images, and the two-set copy test of `twoset`. Only the
+last is a test: how near real new images lie depends on how smooth or noisy they are, so "nearer than held-out images"
+is no evidence of copying. The paper's rule, that a GL score above 0.6 means generalising, is not applied: real new
+images of some sets score 0.3.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._typing import Bool, Float, Images, Int
+from ..errors import ConfigError, DataError
+from ..images import Bounds, check_labels, gather
+from ..noise import draw_order
+from .copy_test import CopyTest, copy_test
+from .intervals import Estimate, mean_estimate, proportion_estimate
+from .neighbors import duplicates, paired_distances
+from .originals import DUPLICATE_RMSE, Match, Originals
+
+MEMORIZED = 0.05
+"""Share of copies among a network's samples above which it memorises."""
+
+# How many training images say what a usual distance between neighbours is.
+_REFERENCE_IMAGES = 1000
+_FLAT_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Memorization:
+    """How near samples lie to training images; tensors are on the CPU.
+
+    Attributes:
+        nearest: index of the training image nearest to each sample, (m,).
+        distances: d₁, the distance to it, (m,).
+        second_distances: d₂, the distance to the nearest training image that is no near-duplicate of that one, (m,);
+            NaN where there is none.
+        gl: the GL score, the mean of ‖x − NN(x)‖/‖x‖ over samples x ≠ 0.
+        gl_held_out: the same of the held-out images, which are new for certain; None without them.
+        gl_relative: `gl`/`gl_held_out`, about 1 for samples as new as real images; None without held-out images.
+        ratio_fraction: the share of samples with d₁/d₂ < threshold.
+        ratio_fraction_held_out: the same of the held-out images, which are no copies; None without them.
+        identifiable: whether a copy of a sample's nearest training image could be told from a likeness, (m,): that
+            image is further from its own nearest distinct neighbour than the flattest tenth of training images are.
+        copy_test: the two-set copy test; None without held-out images.
+        train_duplicates: pairs (i, j), i < j, of training images that repeat one another, (p, 2); see `duplicates`.
+        shared_duplicates: pairs (i, j) of a training image i and a held-out image j that repeats it, (p, 2). Such
+            images are not held out in truth; remove them before trusting the held-out numbers and the copy test.
+        n_train: training images.
+        n_held_out: held-out images, 0 if none were given.
+        threshold: of d₁/d₂, and of the copy test.
+    """
+
+    nearest: Tensor = field(repr=False)
+    distances: Tensor = field(repr=False)
+    second_distances: Tensor = field(repr=False)
+    gl: Estimate
+    gl_held_out: Estimate | None
+    gl_relative: Estimate | None
+    ratio_fraction: Estimate
+    ratio_fraction_held_out: Estimate | None
+    identifiable: Tensor = field(repr=False)
+    copy_test: CopyTest | None
+    train_duplicates: Tensor = field(repr=False)
+    shared_duplicates: Tensor = field(repr=False)
+    n_train: int
+    n_held_out: int
+    threshold: float
+
+    def __str__(self) -> str:
+        lines = [
+            f"{len(self.nearest)} samples against {self.n_train} training and {self.n_held_out} held-out images",
+            f"  GL score: {self.gl}",
+            f"  nearer than {self.threshold:.2g} of the next distinct training image: {self.ratio_fraction}",
+            f"  samples whose nearest training image has no other like it: {int(self.identifiable.sum())} of "
+            f"{len(self.identifiable)}",
+            f"  duplicates: {len(self.train_duplicates)} training images repeat others, "
+            f"{len(self.shared_duplicates)} held-out images repeat training images",
+        ]
+        if self.copy_test is not None:
+            lines.insert(2, f"  GL score of held-out images: {self.gl_held_out}; relative to it: {self.gl_relative}")
+            lines.append(f"  copy test: {self.copy_test}")
+        return "\n".join(lines)
+
+
+def compared_sets(
+    samples: Images,
+    train: Images,
+    held_out: Images | None,
+    *,
+    threshold: float,
+    duplicate_rmse: float,
+    bounds: Bounds,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Samples, training and held-out images as tensors that fit each other; see `memorization`."""
+    if not 0 < threshold < 1:
+        raise ConfigError(f"threshold must lie above 0 and below 1; got {threshold}.")
+    if not 0 <= duplicate_rmse < math.inf:
+        raise ConfigError(f"duplicate_rmse must be finite and at least 0; got {duplicate_rmse}.")
+    generated = gather(samples, bounds=None, name="samples")
+    known = gather(train, bounds=bounds, name="train")
+    unseen = None if held_out is None else gather(held_out, bounds=bounds, name="held_out")
+    for name, images in (("samples", generated), ("held_out", unseen)):
+        if images is not None and images.shape[1:] != known.shape[1:]:
+            raise DataError(
+                f"{name} must have the shape of the training images, {tuple(known.shape[1:])}; got "
+                f"{tuple(images.shape[1:])}. Resize or convert one of them."
+            )
+    return generated, known, unseen
+
+
+def memorization(
+    samples: Images,
+    train: Images,
+    held_out: Images | None = None,
+    *,
+    threshold: float = 1 / 3,
+    false_discovery: float = 0.05,
+    permutations: int = 9999,
+    duplicate_rmse: float = DUPLICATE_RMSE,
+    groups: Any = None,
+    seed: int = 0,
+    bounds: Bounds = (-1.0, 1.0),
+    device: torch.device | str | None = None,
+    progress: bool = False,
+) -> Memorization:
+    """Whether samples are copies of training images.
+
+    GL = (1/m) Σ ‖x − NN(x)‖/‖x‖;  ratio fraction = #{d₁/d₂ < 1/3}/m, d₂ to the nearest distinct image.
+
+    Without held-out images there is description and no test. Give as many as there are, drawn at random from the source
+    of the training images and never trained on.
+
+    Args:
+        samples: generated images, (m, *shape), m ≥ 1; only checked to be finite.
+        train: the images the model was trained on, (n, *shape).
+        held_out: images of the same source it has not seen, (n', *shape).
+        threshold: of d₁/d₂ and of the copy test, above 0 and below 1.
+        false_discovery: see `copy_test`.
+        permutations: see `copy_test`.
+        duplicate_rmse: root mean square pixel difference up to which two images are the same, at least 0; the default
+            is one grey level of 8 bits.
+        groups: integers (n,) that say which training images belong together, such as those of one patient: a copy of any
+            of them is a copy of one original.
+        seed: fixes everything random.
+        bounds: admissible values of float `train` and `held_out`, or None.
+        device: where to find neighbours; None is where `train` is.
+        progress: show progress bars.
+
+    Returns:
+        The distances, scores and test.
+
+    Raises:
+        ConfigError: if an option is out of its range.
+        DataError: if a set is empty or not finite, or the sets' image shapes differ.
+
+    Reference: arXiv:2410.24060, Eq. (14), for GL; Gu, Du, Pang, Li, Lin, Wang (2023), arXiv:2310.02664, for the ratio.
+
+    >>> images = torch.rand(300, 1, 6, 6, generator=torch.Generator().manual_seed(0))
+    >>> copies, new = images[:100], images[200:]
+    >>> for samples in copies, new:
+    ...     result = memorization(samples, images[:100], images[100:200])
+    ...     print(f"{result.gl.value:.2f} {result.ratio_fraction.value:.2f} {result.copy_test.p_value}")
+    0.00 1.00 0.0001
+    0.53 0.00 1.0
+    """
+    generated, known, unseen = compared_sets(
+        samples, train, held_out, threshold=threshold, duplicate_rmse=duplicate_rmse, bounds=bounds
+    )
+    where: dict[str, Any] = {"device": device, "progress": progress}
+    tolerance = duplicate_rmse * math.sqrt(known[0].numel())
+    repeats = duplicates(known, tolerance=tolerance, **where)
+    of_group = None if groups is None else check_labels(groups, len(known), "groups")
+    originals = Originals.of(known, of_group, repeats=repeats, device=device)
+    match = originals.nearest(generated, progress=progress)
+    gl = gl_score(generated, match.first)
+    gl_held_out = gl_relative = tested = by_chance = None
+    shared = torch.empty(0, 2, dtype=torch.long)
+    if unseen is not None:
+        of_unseen = originals.nearest(unseen, progress=progress)
+        gl_held_out, by_chance = gl_score(unseen, of_unseen.first), _share_below(of_unseen, threshold)
+        gl_relative = estimate_ratio(gl, gl_held_out)
+        shared = duplicates(known, unseen, tolerance=tolerance, **where)
+        tested = copy_test(
+            generated,
+            known,
+            unseen,
+            threshold=threshold,
+            false_discovery=false_discovery,
+            permutations=permutations,
+            seed=seed,
+            bounds=bounds,
+            **where,
+        )
+    return Memorization(
+        nearest=match.image,
+        distances=match.first,
+        second_distances=match.second,
+        gl=gl,
+        gl_held_out=gl_held_out,
+        gl_relative=gl_relative,
+        ratio_fraction=_share_below(match, threshold),
+        ratio_fraction_held_out=by_chance,
+        identifiable=identifiable_images(match.image, originals, seed),
+        copy_test=tested,
+        train_duplicates=repeats,
+        shared_duplicates=shared,
+        n_train=len(known),
+        n_held_out=0 if unseen is None else len(unseen),
+        threshold=threshold,
+    )
+
+
+def _share_below(match: Match, threshold: float) -> Estimate:
+    return proportion_estimate(int((match.ratio < threshold).sum()), len(match.ratio))
+
+
+def gl_score(images: Tensor, distances: Float[Tensor, "m"]) -> Estimate:
+    """The mean of ‖x − NN(x)‖/‖x‖; an image of zeros has no such ratio and is left out."""
+    norms = paired_distances(images, torch.zeros(1).expand(images.shape))
+    if not bool((norms > 0).any()):
+        return Estimate(math.nan, math.nan, math.nan, 0)
+    return mean_estimate((distances / norms)[norms > 0])
+
+
+def estimate_ratio(numerator: Estimate, denominator: Estimate) -> Estimate:
+    """A ratio of two independent positive estimates, its interval recovered from theirs.
+
+    With a = x² − (x − x_low)² and b = y² − (y_high − y)², low = (xy − √(x²y² − ab))/b; high likewise, with the other
+    ends and +. It is Fieller's interval where theirs are symmetric.
+
+    Reference: Donner, Zou (2012), Stat. Methods Med. Res. 21, 347 ff.
+    """
+    x, y = numerator.value, denominator.value
+    if not y > 0:
+        return Estimate(math.nan, math.nan, math.nan, numerator.count)
+
+    def end(x_end: float, y_end: float, sign: int) -> float:
+        a, b = x**2 - (x - x_end) ** 2, y**2 - (y - y_end) ** 2
+        if b <= 0:  # the denominator may be 0, so the ratio may be anything
+            return 0.0 if sign < 0 else math.inf
+        return (x * y + sign * math.sqrt(max(x**2 * y**2 - a * b, 0.0))) / b
+
+    low, high = end(numerator.low, denominator.high, -1), end(numerator.high, denominator.low, 1)
+    return Estimate(x / y, low, high, numerator.count)
+
+
+def identifiable_images(indices: Int[Tensor, "m"], originals: Originals, seed: int) -> Bool[Tensor, "m"]:
+    """Whether images of a set are further from the nearest other original than a tenth of its originals are."""
+    usual = originals.kept[draw_order(seed, len(originals.kept), stream="identifiable")[:_REFERENCE_IMAGES]]
+    place = torch.zeros(len(originals.of_image), dtype=torch.long)
+    place[originals.kept] = torch.arange(len(originals.kept))
+    asked, places = torch.cat([usual, indices]).unique(return_inverse=True)
+    own = originals.without_themselves(place[asked]).first[places]
+    flat = own[: len(usual)].nanquantile(_FLAT_SHARE)
+    return own[len(usual) :] > flat

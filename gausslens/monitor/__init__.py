@@ -1,0 +1,1 @@
+"""Watching a training run: is it still learning the law of the images, or already the images?"""

@@ -1,0 +1,127 @@
+"""The monitor as a callback for Lightning.
+
+    trainer = lightning.Trainer(callbacks=[monitoring_callback(GeneralizationMonitor(train, held_out), keep="kept")])
+
+Lightning is only imported when the callback is made.
+"""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from importlib import import_module
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from ..denoisers.protocol import Denoiser
+from ..errors import MissingExtraError
+from .monitor import GeneralizationMonitor
+
+
+def monitoring_callback(
+    monitor: GeneralizationMonitor,
+    *,
+    denoiser: Callable[[Any], Denoiser] | None = None,
+    keep: str | Path | None = None,
+    stop: bool = False,
+) -> Any:
+    """A Lightning callback that lets a monitor look at a module after every training batch.
+
+    What it sees is logged with the prefix "monitor/", by the module's global step; its state is part of Lightning's
+    checkpoints. Only the first process looks; the others wait for it. When training ends it looks once more. Nothing that
+    goes wrong here ends the training: it becomes the monitor's `failure`. Only where several processes save a checkpoint
+    together an error is raised, since the others would wait for ever.
+
+    Args:
+        monitor: the monitor.
+        denoiser: makes D(x, sigma) of the LightningModule, such as `lambda module: module.ema`; None is the module itself.
+        keep: a folder for checkpoints of the steps that may be recommended, "step-STEP.ckpt"; those that no longer are go.
+        stop: stop training as soon as the network memorises.
+
+    Returns:
+        A `lightning.pytorch.Callback`.
+
+    Raises:
+        MissingExtraError: if neither `lightning` nor `pytorch_lightning` is installed.
+    """
+    base = _callback_class()
+
+    class MonitoringCallback(base):  # type: ignore[misc, valid-type]
+        """Looks after every training batch, if it is time to, and when training ends."""
+
+        def __init__(self) -> None:
+            self.kept: list[float | int] = []
+
+        def on_train_batch_end(self, trainer: Any, module: Any, *unused: Any, **unused_too: Any) -> None:
+            self._act(trainer, self._look(trainer, module) if trainer.is_global_zero else None)
+
+        def on_train_end(self, trainer: Any, module: Any) -> None:
+            self._act(trainer, self._look(trainer, module, ends=True) if trainer.is_global_zero else None)
+
+        def _act(self, trainer: Any, seen: dict[str, Any] | None) -> None:
+            if keep is None and not stop:
+                return
+            # Lightning saves a checkpoint on all processes together, and stops all of them.
+            kept, ends = trainer.strategy.broadcast(
+                (seen and (seen["step"], seen["keep"], seen["wanted"]), monitor.should_stop)
+            )
+            if keep is not None and kept is not None:
+                alone = trainer.world_size == 1
+                guarded = monitor.guarded("Keeping the weights", kept[0]) if alone else nullcontext()
+                with guarded, monitor.at_its_cost():
+                    self._keep(trainer, *kept)
+            if stop and ends:
+                trainer.should_stop = True
+
+        def _look(self, trainer: Any, module: Any, *, ends: bool = False) -> dict[str, Any] | None:
+            step = trainer.global_step
+            with monitor.guarded("The look", step):
+                made = module if denoiser is None else denoiser(module)
+                if ends:
+                    seen = monitor.finish(made, step)
+                else:
+                    total = trainer.estimated_stepping_batches  # infinite where nobody has said when to end
+                    seen = monitor.update(made, step, total if isfinite(total) else None)
+                if seen is not None:
+                    self._log(trainer, seen)
+                return seen
+            return None
+
+        def _log(self, trainer: Any, seen: dict[str, Any]) -> None:
+            with monitor.guarded("Logging what was seen", seen["step"]), monitor.at_its_cost():
+                numbers = {f"monitor/{name}": value for name, value in seen.items() if isinstance(value, float)}
+                for logger in trainer.loggers:
+                    logger.log_metrics(numbers, step=seen["step"])
+
+        def _keep(self, trainer: Any, step: float | int, wanted_now: bool, wanted: list[float | int]) -> None:
+            if wanted_now:
+                self.kept.append(step)
+                trainer.save_checkpoint(_checkpoint(step))
+            for other in set(self.kept) - set(wanted):
+                self.kept.remove(other)
+                if trainer.is_global_zero:
+                    _checkpoint(other).unlink(missing_ok=True)
+
+        def state_dict(self) -> dict[str, Any]:
+            return {**monitor.state_dict(), "kept": list(self.kept)}
+
+        def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+            with monitor.guarded("Going on from what was seen before"):
+                monitor.load_state_dict(state_dict)
+                self.kept = list(state_dict.get("kept", []))
+
+    def _checkpoint(step: float | int) -> Path:
+        return Path(keep or "") / f"step-{step}.ckpt"
+
+    return MonitoringCallback()
+
+
+def _callback_class() -> Any:
+    for name in ("lightning.pytorch", "pytorch_lightning"):
+        try:
+            return import_module(name).Callback
+        except ImportError:
+            continue
+    raise MissingExtraError(
+        "the monitor's callback needs Lightning, which is not installed: pip install lightning. Any other loop can call "
+        "GeneralizationMonitor.update itself."
+    )

@@ -1,0 +1,410 @@
+"""Watching a training run: is it still learning the images' law, or already the images?
+
+    monitor = GeneralizationMonitor(train, held_out)
+    for step in range(steps):
+        ...                                      # a step of any training loop
+        seen = monitor.update(denoiser, step)    # None unless it was time for a look
+        if seen and seen["keep"]:
+            save(step)
+        if monitor.should_stop:
+            break
+    monitor.finish(denoiser, step)               # a last look
+    monitor.recommended                          # the step to keep
+
+A look is only taken when it can be afforded: when all looks so far, what they needed first and this one together take less
+than `share` of the time spent between the calls of `update`, which is taken for training (of a training whose length is
+known, some of what it will allow is spent in advance). Looks are also at least a fiftieth of the training so far apart, so
+that they never become many. Only the look at the end is taken whatever it costs.
+
+The training itself is not touched: nothing global is drawn from, and the denoiser is put back as it was. A look that fails
+does not end it. The failure is remembered and logged. The monitor tries again, the more rarely the more looks have failed.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from .._typing import Images, Sigmas
+from ..denoisers.protocol import Denoiser, placement, range_of
+from ..errors import CheckpointError, ConfigError, is_short_of_memory
+from ..images import Bounds, content_hash
+from ..measures.intervals import Estimate, proportion_estimate
+from ..noise import as_sigmas
+from .events import Event, closest_to_gaussian, recommended_probe, start_of_memorizing
+from .failures import Failure, Failures
+from .overhead import OverheadBudget
+from .probe import Probe, ProbeResult
+from .probe_images import ProbeImages
+from .summary import describe, explain_no_look, summarize
+
+_STATE = 1
+
+
+class GeneralizationMonitor:
+    """Looks at a denoiser while it is trained, and says which weights to keep and when to stop.
+
+    Args:
+        train: the images that it is trained on, any source, (n, *shape), n ≥ 2.
+        held_out: images of the same source that it never sees. Without them there is no ρ, and distances are measured on
+            noisy training images.
+        labels: of the training images, integers (n,), for a conditional denoiser D(x, sigma, labels).
+        held_out_labels: of the held-out images.
+        groups: integers (n,) that say which training images belong together, such as those of one patient: a copy of any of
+            them is a copy of one original.
+        sigmas: the noise levels to look at; None is three of those at which the Gaussian and the multi-delta denoiser of the
+            training images differ most. All lie within the denoiser's `sigma_range`, if it has one.
+        count: training images, and held-out images, of a look; at least 2.
+        noises: noises for each of them, at least 1.
+        samples: images that are generated at each look to count copies, from new noises every time; 0 for a denoiser that
+            cannot be sampled, which is then judged by ρ.
+        steps: noise levels that are sampled through.
+        share: the largest part of the training time that looking may take, above 0 and at most 1.
+        seed: fixes everything random.
+        bounds: admissible values of float images, or None.
+        device: where the denoiser is; None finds out.
+
+    Raises:
+        ConfigError: if an option is out of its range.
+        DataError: if the images cannot be used.
+
+    >>> from gausslens import MultiDeltaDenoiser
+    >>> images = torch.rand(48, 1, 4, 4, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    >>> monitor = GeneralizationMonitor(images[:24], images[24:], count=8, samples=8)
+    >>> for step in range(3):
+    ...     seen = monitor.look(MultiDeltaDenoiser(images[:24]), step)
+    >>> print(f"{seen['rho']:.2f} {seen['memorised_fraction']:.0%} {monitor.should_stop}")
+    1.00 100% True
+    """
+
+    def __init__(
+        self,
+        train: Images,
+        held_out: Images | None = None,
+        *,
+        labels: Any = None,
+        held_out_labels: Any = None,
+        groups: Any = None,
+        sigmas: Sigmas | None = None,
+        count: int = 64,
+        noises: int = 2,
+        samples: int = 32,
+        steps: int = 12,
+        share: float = 0.03,
+        seed: int = 0,
+        bounds: Bounds = (-1.0, 1.0),
+        device: torch.device | str | None = None,
+    ) -> None:
+        for name, value, least in (
+            ("count", count, 2),
+            ("noises", noises, 1),
+            ("samples", samples, 0),
+            ("steps", steps, 2),
+        ):
+            if value < least:
+                raise ConfigError(f"{name} must be at least {least}; got {value}.")
+        if not 0 < share <= 1:
+            raise ConfigError(f"share must lie above 0 and be at most 1; got {share}.")
+        self.device = device
+        self._watched = ProbeImages.gathered(train, held_out, labels, held_out_labels, groups, bounds)
+        self._options: dict[str, Any] = {
+            "count": count,
+            "noises": noises,
+            "samples": samples,
+            "steps": steps,
+            "seed": seed,
+        }
+        self._sigmas = None if sigmas is None else as_sigmas(sigmas)
+        self._vantage: Probe | None = None
+        self._looks: list[ProbeResult] = []
+        self._by_chance: Estimate | None = None
+        self._expected: float | None = None  # seconds of the next look
+        self._to_try = [8, 64]  # images at a time, which cost less each than one alone
+        self._memorization: Event | None = None
+        self._time = OverheadBudget(share)
+        self._failures = Failures()
+        self._final: float | int | None = None  # the step of the look at the end, which is taken whatever it costs
+        self._ended: float | int | None = None  # the total at which that look was due
+
+    def update(self, denoiser: Denoiser, step: float | int, total: float | int | None = None) -> dict[str, Any] | None:
+        """Look at the denoiser, if it is time to; to be called after every step, or as often as convenient.
+
+        Nothing that goes wrong is raised: it becomes `failure`.
+
+        Args:
+            denoiser: D(x, sigma) as it is now, best with averaged weights; a conditional one if there are labels.
+            step: a count that grows: steps, images or epochs. Until it has, no further look is taken.
+            total: the step at which training will end, if that is known. Looks then begin earlier, which may take up to four
+                times the share for a while. When `step` reaches it, a last look is taken whatever it costs.
+
+        Returns:
+            What was seen (see `look`), or None.
+        """
+        with self.guarded("The look", step):
+            now, ends, done = self._position(step, total)
+            if self._time.resting and not ends:
+                return None
+            self._time.arrive()
+            try:
+                has_grown = not self._looks or now > self._looks[-1].step
+                if ends:
+                    self._final = now
+                if has_grown and (ends or self._can_afford_look(denoiser, done)):
+                    return self.look(denoiser, now)
+                self._time.rest(self._least_cost, done)
+            finally:
+                self._time.leave()
+        return None
+
+    def finish(self, denoiser: Denoiser, step: float | int) -> dict[str, Any] | None:
+        """Look once more when training ends, whatever it costs, so that `recommended` covers its end.
+
+        Nothing is done if the last look was at this step. Nothing that goes wrong is raised: it becomes `failure`.
+
+        Args:
+            denoiser: as for `update`.
+            step: likewise.
+
+        Returns:
+            What was seen (see `look`), or None.
+        """
+        with self.guarded("The look", step):
+            now = _number(step)
+            if not self._looks or now > self._looks[-1].step:
+                self._final = now
+                return self.look(denoiser, now)
+        return None
+
+    def look(self, denoiser: Denoiser, step: float | int) -> dict[str, Any]:
+        """Look at the denoiser now, whatever it costs. Unlike `update` and `finish` this raises what goes wrong.
+
+        Args:
+            denoiser: as for `update`.
+            step: likewise, above that of the look before.
+
+        Returns:
+            Numbers by name, each `NAME` with `NAME_low` and `NAME_high`, its 95 % interval: `rho`, `gaussian_rmse`,
+            `multidelta_rmse`, `loss_train`, `loss_held_out`, `memorised_fraction` (None where unknown); and `step`,
+            `count`, `samples`, `seconds`, whether the network is `memorizing`, whether to `keep` the weights of now, and the
+            steps whose weights are still `wanted`.
+
+        Raises:
+            ConfigError: if `step` is no number or does not grow, or `sigmas` are outside of the denoiser's range.
+            DataError: if the denoiser answers with anything but images, or these or its samples are not finite.
+
+        It also raises whatever the denoiser raises. What was seen before stays.
+        """
+        step = _number(step)
+        if self._looks and step <= self._looks[-1].step:
+            raise ConfigError(f"step must grow from look to look; got {step} after {self._looks[-1].step}.")
+        with self._spending(denoiser) as vantage:
+            seen = vantage.look(denoiser, step, len(self._looks))
+        self._looks.append(replace(seen, seconds=self._time.spent))
+        self._expected = max(look.seconds for look in self._looks[-2:])
+        self._memorization = start_of_memorizing(self._looks, self._by_chance)
+        self._time.mark()
+        self._failures.latest = None
+        return self._described(self._looks[-1])
+
+    def at_its_cost(self) -> AbstractContextManager[None]:
+        """Inside, time counts as the monitor's own: for what is done on its account, such as keeping weights."""
+        return self._time.spending()
+
+    @contextmanager
+    def guarded(self, what: str, step: Any = None) -> Iterator[None]:
+        """Inside, an error ends nothing: it becomes `failure` and is logged, once for errors that differ only in numbers.
+
+        Args:
+            what: what is done inside, as the beginning of a sentence, such as "Keeping weights".
+            step: when.
+
+        Yields:
+            Nothing.
+        """
+        short = False
+        try:
+            yield
+        except Exception as error:
+            self._failures.remember(what, step, error)
+            self._time.fail()
+            short = is_short_of_memory(error)
+        if short:  # what was prepared can be made again; training may need its memory now
+            self._vantage, self._expected = None, None
+            torch.cuda.empty_cache()
+
+    @property
+    def failure(self) -> str | None:
+        """What went wrong at the latest attempt to look, as a sentence; None if nothing did."""
+        return None if self._failures.latest is None else self._failures.latest.sentence()
+
+    @property
+    def looks(self) -> list[dict[str, Any]]:
+        """Everything that was seen, in its order."""
+        return [self._described(look) for look in self._looks]
+
+    @property
+    def closest_to_gaussian(self) -> Event | None:
+        """When the network was closest to the Gaussian denoiser of its training images; None before the first look."""
+        return closest_to_gaussian(self._looks)
+
+    @property
+    def memorization(self) -> Event | None:
+        """Since when the network memorises; None while it does not."""
+        return self._memorization
+
+    @property
+    def recommended(self) -> float | int | None:
+        """The step whose weights to keep; None before the first look.
+
+        Of the looks before memorising starts, the one with the least held-out loss; without held-out images the one closest
+        to the Gaussian or, while nothing is memorised, the latest.
+        """
+        found = recommended_probe(self._looks, self.memorization)
+        return None if found is None else found.step
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether the network memorises, so that training on makes it worse."""
+        return self.memorization is not None
+
+    @property
+    def cost(self) -> float:
+        """Time spent on looking, over time spent on training, so far."""
+        return self._time.cost
+
+    def summary(self, unit: str = "step") -> str:
+        """What was found, in plain words.
+
+        Args:
+            unit: what steps are counted in.
+
+        Returns:
+            A few sentences.
+        """
+        failure = self._failures.latest
+        if not self._looks:
+            return explain_no_look(self._time, self._guess + (self._expected or 0.0), failure, unit)
+        is_last = self._looks[-1].step == self._final
+        return summarize(self._looks, self.memorization, self._time, is_last=is_last, failure=failure, unit=unit)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that was seen and spent, as JSON can hold it, for `load_state_dict`."""
+        by_chance = None if self._by_chance is None else asdict(self._by_chance)
+        looks = [asdict(look) for look in self._looks]
+        failure = None if self._failures.latest is None else asdict(self._failures.latest)
+        seen = {"by_chance": by_chance, "looks": looks, "final": self._final, "failure": failure}
+        return {"version": _STATE, **self._identity, "time": self._time.state(), **seen}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what another monitor of the same images and options had seen.
+
+        Args:
+            state: from `state_dict`.
+
+        Raises:
+            CheckpointError: if it is of other images or options, or of another version.
+        """
+        if state.get("version") != _STATE or any(state.get(name) != value for name, value in self._identity.items()):
+            raise CheckpointError(
+                "the monitor's state is of other images, other options or another version; make the monitor as it was, or "
+                "start without the state."
+            )
+        by_chance = None if state["by_chance"] is None else Estimate(**state["by_chance"])
+        failure = None if state.get("failure") is None else Failure(**state["failure"])
+        looks = [ProbeResult.from_json(value) for value in state["looks"]]
+        self._time.restore(state["time"])
+        self._by_chance, self._looks, self._final = by_chance, looks, state.get("final")
+        self._failures.latest = failure
+        self._memorization = start_of_memorizing(self._looks, self._by_chance)
+
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
+        unseen = self._watched.held_out
+        return {
+            "train": content_hash(self._watched.train),
+            "held_out": None if unseen is None else content_hash(unseen),
+            "sigmas": None if self._sigmas is None else self._sigmas.tolist(),
+            "options": self._options,
+        }
+
+    def _position(self, step: Any, total: Any) -> tuple[float | int, bool, float | None]:
+        """The step, whether a last look is due, and which part of the training is done, if that is known."""
+        now = _number(step)
+        if not total or not 0 < total < math.inf:
+            return now, False, None
+        if now < total:
+            return now, False, now / total
+        ends, self._ended = total != self._ended, total
+        return now, ends, None  # who trains on after the end has not said for how long
+
+    def _can_afford_look(self, denoiser: Denoiser, done: float | None) -> bool:
+        is_new = self._vantage is None or self._expected is None
+        if is_new and not self._time.affords(self._guess, done):
+            return False
+        if self._expected is None:
+            self._try_out(denoiser, 1)  # what comes first of all takes longer, and is no measure
+            self._expected = self._try_out(denoiser, 1)
+        while self._to_try and not self._time.affords(self._expected, done):
+            assert self._vantage is not None
+            if not self._time.affords(self._expected * self._to_try[0] / self._vantage.calls, done):
+                break
+            self._expected = min(self._try_out(denoiser, self._to_try.pop(0)), self._expected)
+        return self._time.affords(self._expected, done)
+
+    @property
+    def _least_cost(self) -> float:
+        """Seconds of the next thing that is to be afforded: preparing, trying out, or a look."""
+        if self._vantage is None or self._expected is None:
+            return self._guess
+        return self._expected * (self._to_try[0] / self._vantage.calls if self._to_try else 1.0)
+
+    def _try_out(self, denoiser: Denoiser, count: int) -> float:
+        """Seconds that a look will take, from a call on a few images."""
+        with self._spending(denoiser):
+            pass  # prepares, if that is not done yet
+        with self._spending(denoiser) as vantage:
+            vantage.try_out(denoiser, count)
+        return self._time.spent / count * vantage.calls
+
+    @cached_property
+    def _guess(self) -> float:
+        """Seconds that preparing may take."""
+        return self._watched.seconds_to_prepare(self._options["count"] * self._options["noises"])
+
+    @contextmanager
+    def _spending(self, denoiser: Denoiser) -> Iterator[Probe]:
+        """Inside, time counts as the monitor's own; prepares to look if that is not done yet."""
+        device, _ = placement(denoiser, self._watched.train, self.device)
+        _finish(device)  # what a GPU still has to train is not ours
+        with self._time.spending():
+            if self._vantage is None:
+                within = range_of(denoiser)
+                self._vantage = Probe(
+                    self._watched, sigmas=self._sigmas, device=device, sigma_range=within, **self._options
+                )
+                chance = self._vantage.copies_by_chance
+                self._by_chance = None if chance is None else proportion_estimate(*chance)
+            yield self._vantage
+            _finish(device)
+
+    def _described(self, look: ProbeResult) -> dict[str, Any]:
+        """A look, judged by it and by those before."""
+        until = [each for each in self._looks if each.step <= look.step]
+        return describe(until, start_of_memorizing(until, self._by_chance))
+
+
+def _number(step: Any) -> float | int:
+    """A step as Python's number, of whatever kind it is."""
+    found = step.item() if hasattr(step, "item") else step
+    if not isinstance(found, int | float) or not math.isfinite(found):
+        raise ConfigError(f"step must be a number that grows, such as a count of steps; got {step!r:.80}.")
+    return found
+
+
+def _finish(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,120 @@
+"""Keeping the time of side work below a share of that of the main work, by measuring both."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_SPACING = 0.02  # of the main work so far, at least, between two pieces of side work: so they never become many
+_RAREST = 0.5  # likewise after many failures in a row: only once the main work has taken twice as long
+_CAUTION = 1.5  # times what is expected must be affordable
+_LITTLE_CAUTION = 1.2  # likewise at the end, when nothing comes after
+_PLANNED = 0.8  # of the share: what takes longer than it did before must fit in, too
+_ADVANCE = 4.0  # times its share side work may have taken so far, where it is known that the main work will go on
+
+
+class OverheadBudget:
+    """The time of side work, which is done in between, and of the main work around it.
+
+    Args:
+        share: the largest part of the main work's time that side work may take.
+
+    Attributes:
+        own: seconds of side work.
+        main: seconds of main work up to the last `arrive`: all that passed since the `leave` before.
+        last: seconds of main work before the latest piece of side work.
+        spent: seconds of the latest side work.
+    """
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+        self.own, self.main, self.last, self.spent = 0.0, 0.0, 0.0, 0.0
+        self._left: float | None = None
+        self._arrived: tuple[float, float] | None = None  # when, and what `own` was then
+        self._until = 0.0  # when to ask again
+        self._spacing = _SPACING
+
+    @property
+    def cost(self) -> float:
+        """Side work over main work."""
+        main = self.main_until_now
+        return self.own / main if main else 0.0
+
+    @property
+    def main_until_now(self) -> float:
+        """Seconds of main work, also of that which goes on."""
+        return self.main + (0.0 if self._left is None else time.perf_counter() - self._left)
+
+    def arrive(self) -> None:
+        """The main work pauses."""
+        now = time.perf_counter()
+        if self._left is not None:
+            self.main, self._left = self.main + now - self._left, None
+        if self._arrived is None:
+            self._arrived = now, self.own
+
+    def leave(self) -> None:
+        """The main work goes on. What passed since it paused was side work, if only deciding that there is none to do."""
+        now = time.perf_counter()
+        if self._arrived is not None:
+            since, own = self._arrived
+            self.own, self._arrived = own + now - since, None
+        self._left = now
+
+    @contextmanager
+    def spending(self) -> Iterator[None]:
+        """Inside is a piece of side work; the main work goes on after it, or after the `leave` that is yet to come."""
+        alone = self._arrived is None
+        self.arrive()
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.spent = time.perf_counter() - started
+            self.own += self.spent
+            if alone:
+                self.leave()
+
+    def mark(self) -> None:
+        """A piece of side work has been done; the next must wait a little."""
+        self.last, self._spacing = self.main, _SPACING
+
+    def fail(self) -> None:
+        """A piece of side work has failed; the more have in a row, the longer the next must wait."""
+        self.last, self._spacing = self.main, min(2 * self._spacing, _RAREST)
+
+    @property
+    def resting(self) -> bool:
+        """Whether it is too soon to ask for side work again; knowing that costs next to nothing."""
+        return time.perf_counter() < self._until
+
+    def rest(self, seconds: float, done: float | None = None) -> None:
+        """Rest for as long as side work cannot be afforded: what may be spent in advance only shrinks."""
+        most = _PLANNED * self.share * _advance(done)
+        needed = max((self.own + _CAUTION * seconds) / most, self.last / (1 - self._spacing))
+        self._until = time.perf_counter() + max(needed - self.main, 0.0)
+
+    def affords(self, seconds: float, done: float | None = None) -> bool:
+        """Whether side work stays within its share, with a margin, and is not too soon."""
+        allowed = self.share * self.main
+        if done is not None and done >= 1:
+            return self.own + _LITTLE_CAUTION * seconds <= allowed
+        if self.last and self.main - self.last < self._spacing * self.main:
+            return False
+        if done is None:
+            return self.own + _CAUTION * seconds <= _PLANNED * allowed
+        at_once = self.own + _CAUTION * seconds <= _PLANNED * allowed * _advance(done)
+        return at_once and self.own + (_CAUTION + 1) * seconds <= allowed / max(done, 1e-9)
+
+    def state(self) -> dict[str, float]:
+        """The times, for `restore`."""
+        return {"own": self.own, "main": self.main_until_now, "last": self.last}
+
+    def restore(self, state: dict[str, float]) -> None:
+        """Go on from the times of an earlier session."""
+        self.own, self.main, self.last = state["own"], state["main"], state["last"]
+        self._left, self._arrived, self._until, self._spacing = None, None, 0.0, _SPACING
+
+
+def _advance(done: float | None) -> float:
+    """How many times its share side work may have taken when a part of the main work is done."""
+    return 1.0 if done is None else min(max(done, 1e-9) ** -0.5, _ADVANCE)

@@ -1,0 +1,84 @@
+"""What a monitor has found, in numbers and in plain words."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ..measures.intervals import proportion_estimate
+from ..measures.memorization import MEMORIZED
+from .events import NEARER_MULTIDELTA, Event, closest_to_gaussian, recommended_probe, steps_to_keep
+from .failures import Failure
+from .overhead import OverheadBudget
+from .probe import ProbeResult
+
+
+def describe(looks: Sequence[ProbeResult], memorizing: Event | None) -> dict[str, Any]:
+    """The numbers of the last look, by name."""
+    look, steps = looks[-1], steps_to_keep(looks, memorizing)
+    estimates = {
+        "rho": look.rho,
+        "gaussian_rmse": look.gaussian,
+        "multidelta_rmse": look.multidelta,
+        "loss_train": look.loss_train,
+        "loss_held_out": look.loss_held_out,
+        "memorised_fraction": proportion_estimate(look.copies, look.samples) if look.samples else None,
+    }
+    numbers: dict[str, Any] = {"step": look.step}
+    for name, estimate in estimates.items():
+        ends = (None, None, None) if estimate is None else (estimate.value, estimate.low, estimate.high)
+        numbers |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
+    counts = {"count": look.gaussian.count, "samples": look.samples, "seconds": look.seconds}
+    return {**numbers, **counts, "memorizing": memorizing is not None, "keep": look.step in steps, "wanted": steps}
+
+
+def summarize(
+    looks: Sequence[ProbeResult],
+    memorizing: Event | None,
+    time: OverheadBudget,
+    *,
+    is_last: bool,
+    failure: Failure | None,
+    unit: str,
+) -> str:
+    """What the looks have found."""
+    closest, best, last = closest_to_gaussian(looks), recommended_probe(looks, memorizing), looks[-1]
+    assert closest is not None
+    assert best is not None
+    sure = "" if closest.settled else ", so far"
+    cost = f", {time.cost:.1%} of the training time" if time.cost < 1 else ""
+    words = [f"{len(looks)} look{'s' if len(looks) > 1 else ''}{cost}."]
+    if is_last and time.cost > time.share:
+        words.append(f"The look at the end is taken even if the looks then need more than {time.share:.0%}.")
+    words.append(f"Closest to the Gaussian denoiser at {unit} {closest.step:g} ({_between(closest)}{sure}).")
+    if memorizing is not None:
+        words.append(f"Memorising starts at {unit} {memorizing.step:g} ({_between(memorizing)}).")
+    else:
+        share = proportion_estimate(last.copies, last.samples) if last.samples else None
+        copies = "" if share is None else f" ({last.copies} of {last.samples} samples are copies)"
+        # One look with copies is no proof.
+        seen = "certain" if share is not None and share.low > MEMORIZED else "seen"
+        words.append(f"No memorising is {seen} up to {unit} {last.step:g}{copies}.")
+        if last.rho is not None and last.rho.low > NEARER_MULTIDELTA:
+            words.append(f"But losses lean to it (ρ = {last.rho}): look more often, or audit those weights.")
+    if failure is not None:
+        words.append(failure.sentence(unit))
+    words.append(f"Keep the weights of {unit} {best.step:g}.")
+    return " ".join(words)
+
+
+def explain_no_look(time: OverheadBudget, seconds: float, failure: Failure | None, unit: str) -> str:
+    """Why no look was taken."""
+    if failure is not None:
+        return f"No look was taken. {failure.sentence(unit)}"
+    allowed = time.share * time.main_until_now
+    longer = seconds / allowed if allowed else math.inf
+    if not 1 < longer < math.inf:
+        return "No look was taken: the training was too short to afford one. Call finish when it ends."
+    return (
+        f"No look was taken: one may take {time.share:.0%} of the training's time, and would have taken about "
+        f"{seconds:.2g} s. Train about {math.ceil(longer)} times as long, or call finish when training ends."
+    )
+
+
+def _between(mark: Event) -> str:
+    return f"between {mark.earliest:g} and {mark.latest:g}"

@@ -1,0 +1,232 @@
+"""Records as evidence: selecting them by tag, and computing with their values and errors.
+
+A `Number` is a value with its error over images, carried through sums, differences, logarithms and slopes to first order.
+Records of one study are measured on the same images: an image that is hard for one model is hard for all, so errors are
+taken to be positively correlated. Then the error of a sum is at most the sum of the errors, and that of a difference at most
+√(error² + error²): a Number keeps the two kinds of terms, those it rises with and those it falls with, apart.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeGuard
+
+from ...experiments.task import Record
+from .inference import Real
+from .thresholds import HIGH_NOISE, LOW_NOISE
+
+HALF_WIDTH = 1.959963984540054
+"""Of a 95 % interval, in standard errors."""
+
+
+class MissingError(Exception):
+    """Says which records a claim would need."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A value and the sizes of its error's terms.
+
+    Attributes:
+        value: the value.
+        rising: sum of the errors of the numbers it rises with, each times its derivative.
+        falling: the same of those it falls with.
+        count: of images behind it, the least of all that went in; None where no record says.
+    """
+
+    value: float
+    rising: float = 0.0
+    falling: float = 0.0
+    count: int | None = None
+
+    @property
+    def variance(self) -> float:
+        """The variance over images."""
+        return self.rising**2 + self.falling**2
+
+    def __add__(self, other: "Number") -> "Number":
+        return total((self, other))
+
+    def __sub__(self, other: "Number") -> "Number":
+        return self + other * -1
+
+    def __mul__(self, factor: Real) -> "Number":
+        rising, falling = self.rising * abs(factor), self.falling * abs(factor)
+        if factor < 0:
+            rising, falling = falling, rising
+        return Number(self.value * factor, rising, falling, self.count)
+
+    def __truediv__(self, other: "Number | Real") -> "Number":
+        if not isinstance(other, Number):
+            return self * (1 / other)
+        if other.value == 0:
+            raise MissingError("a value that is divided by is 0")
+        ratio = self.value / other.value
+        return replace(self * (1 / other.value) - other * (ratio / other.value), value=ratio)
+
+    def log(self) -> "Number":
+        """The natural logarithm."""
+        if self.value <= 0:
+            raise MissingError("a value whose logarithm is needed is not positive")
+        return replace(self * (1 / self.value), value=math.log(self.value))
+
+
+def total(numbers: Iterable[Number]) -> Number:
+    """The sum."""
+    terms = tuple(numbers)
+    counts = [term.count for term in terms if term.count is not None]
+    value, rising, falling = (
+        sum(column) for column in zip(*((t.value, t.rising, t.falling) for t in terms), strict=True)
+    )
+    return Number(value, rising, falling, min(counts, default=None))
+
+
+def mean(numbers: Iterable[Number]) -> Number:
+    """The mean of one or more numbers."""
+    terms = tuple(numbers)
+    return total(terms) / len(terms)
+
+
+def least(numbers: Iterable[Number]) -> Number:
+    """The smallest, with its own error: wider than that of resampling all numbers jointly where several are tied."""
+    return min(numbers, key=lambda number: number.value)
+
+
+def greatest(numbers: Iterable[Number]) -> Number:
+    """The largest."""
+    return max(numbers, key=lambda number: number.value)
+
+
+def slope(points: Mapping[Real, Number], sizes: Iterable[Real] = ()) -> Number:
+    """The least-squares slope on the natural logarithm of a size.
+
+    >>> round(slope({math.e: Number(1.0), math.e**2: Number(3.0)}).value, 12)
+    2.0
+    """
+    absent = [size for size in sizes if size not in points]
+    if absent:
+        raise MissingError(f"no record at {absent[0]:g}, which other seeds have")
+    if len(points) < 2:
+        raise MissingError(f"at least 2 values are needed for a slope, {len(points)} found")
+    logs = [math.log(size) for size in points]
+    centre = sum(logs) / len(logs)
+    scale = sum((x - centre) ** 2 for x in logs)
+    return total(number * ((x - centre) / scale) for x, number in zip(logs, points.values(), strict=True))
+
+
+class Evidence:
+    """Records, to be narrowed down by their tags.
+
+    Args:
+        records: plain dictionaries with a finite `value`.
+        told: what they were narrowed down to, for messages.
+        undone: studies that were asked for and have no record at all, which is why others are missing.
+    """
+
+    def __init__(self, records: Iterable[Record], told: tuple[str, ...] = (), undone: tuple[str, ...] = ()) -> None:
+        self.records = list(records)
+        self._told, self.undone = told, undone
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def where(self, **tags: Any) -> "Evidence":
+        """Those with these tags; None also matches a tag that is not there, and a tuple any of its members."""
+        kept, undone = self.records, self.undone
+        for tag, wanted in tags.items():
+            choices = wanted if isinstance(wanted, tuple) else (wanted,)
+            kept = [record for record in kept if record.get(tag) in choices]
+            if tag == "study":
+                done = {record.get("study") for record in self.records}
+                undone += tuple(study for study in choices if study not in done)
+        told = tuple(_words(tag, wanted) for tag, wanted in tags.items() if wanted is not None)
+        return Evidence(kept, self._told + told, undone)
+
+    def at(self, low: Real = 0.0, high: Real = math.inf) -> "Evidence":
+        """Those at noise levels low ≤ σ ≤ high."""
+        told = (f"σ ≥ {low:g}" if high == math.inf else f"{low:g} ≤ σ ≤ {high:g}",)
+        kept = [record for record in self.records if record.get("sigma") is not None and low <= record["sigma"] <= high]
+        return Evidence(kept, self._told + told, self.undone)
+
+    def by(self, tag: str) -> dict[Any, "Evidence"]:
+        """Those that have the tag, apart by its values, in ascending order."""
+        groups: dict[Any, list[Record]] = {}
+        for record in self.records:
+            if record.get(tag) is not None:
+                groups.setdefault(record[tag], []).append(record)
+        if not groups:
+            raise self._missing(f" with {tag}")
+        return {
+            value: Evidence(groups[value], (*self._told, _words(tag, value)), self.undone) for value in sorted(groups)
+        }
+
+    def latest(self) -> Record:
+        """The record after the longest training, where there are several."""
+        if not self.records:
+            raise self._missing()
+        return max(self.records, key=lambda record: record.get("kimg") or 0.0)
+
+    def one(self) -> Number:
+        """The number of the latest record."""
+        return _number(self.latest())
+
+    def curve(self) -> dict[Real, Number]:
+        """The number at each noise level."""
+        return self.over("sigma")
+
+    def over(self, tag: str) -> dict[Any, Number]:
+        """The number at each value of a tag."""
+        return {value: group.one() for value, group in self.by(tag).items()}
+
+    def seeds(self) -> list["Evidence"]:
+        """Those of each training seed; what has no seed belongs to all."""
+        if all(record.get("seed") is None for record in self.records):
+            return [self]
+        return [self.where(seed=(seed, None)) for seed in self.by("seed")]
+
+    def _missing(self, also: str = "") -> MissingError:
+        if self.undone:
+            return MissingError(f"no record of study {' or '.join(self.undone)}, which has not been done")
+        return MissingError(f"no record of {', '.join(self._told) or 'any kind'}{also}")
+
+
+def window(memory_to_gaussian: Mapping[Real, Number]) -> list[Real]:
+    """The noise levels at which the multi-delta and the Gaussian denoiser differ by more than half of the most they do.
+
+    It is fixed without looking at any network. On held-out images the two differ down to the least noise, where every good
+    denoiser does nothing and gaps are quotients of rounding: of the levels, those of the paper's intermediate noise count,
+    if there are any.
+    """
+    half = greatest(memory_to_gaussian.values()).value / 2
+    apart = [sigma for sigma, number in memory_to_gaussian.items() if number.value > half]
+    return [sigma for sigma in apart if LOW_NOISE <= sigma <= HIGH_NOISE] or apart
+
+
+def mean_at(curve: Mapping[Real, Number], sigmas: Sequence[Real]) -> Number:
+    """The mean of a curve over noise levels."""
+    absent = [sigma for sigma in sigmas if sigma not in curve]
+    if absent or not sigmas:
+        raise MissingError(f"no record at sigma = {absent[0]:g}" if absent else "no noise level to average over")
+    return mean(curve[sigma] for sigma in sigmas)
+
+
+Measure = Callable[[Evidence], Number]
+"""A statistic of one seed's records."""
+
+
+def _number(record: Record) -> Number:
+    low, high, count = record.get("low"), record.get("high"), record.get("count")
+    error = (high - low) / (2 * HALF_WIDTH) if is_finite(low) and is_finite(high) else 0.0
+    return Number(float(record["value"]), error, 0.0, int(count) if is_finite(count) else None)
+
+
+def _words(tag: str, value: object) -> str:
+    choices = (
+        " or ".join(str(choice) for choice in value if choice is not None) if isinstance(value, tuple) else str(value)
+    )
+    return choices if tag == "quantity" else f"{tag} {choices}"
+
+
+def is_finite(value: object) -> TypeGuard[float]:
+    """Whether it is a number that can be computed with; records of what failed have None or NaN."""
+    return isinstance(value, int | float) and math.isfinite(value)

@@ -1,0 +1,154 @@
+"""A verdict on a claim, how it follows from what was found, and how verdicts are shown.
+
+With p the p-value of a claim: it holds if p ≤ 2.5 % (the end of the 95 % interval lies beyond the threshold) and Holm's
+procedure over all claims of the report, at 5 %, rejects as well; "does not hold" is the same for the opposite. Anything
+else, and anything that lacks records or seeds, is not enough evidence.
+"""
+
+import json
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from .findings import Control, Finding, Statistic
+from .inference import holm
+
+SCHEMA = 1
+"""Number of the layout that `as_json` writes; raised whenever a key changes its meaning or goes."""
+
+HOLDS, FAILS, UNCERTAIN = "holds", "does not hold", "not enough evidence"
+
+_ONE_SIDED = 0.025
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict on one claim for one data set.
+
+    Attributes:
+        claim: "C1" … "C21".
+        data: the data set; None where there is no record at all.
+        text: the claim in a sentence.
+        verdict: "holds", "does not hold" or "not enough evidence".
+        statistic: the one to show: the first if the claim holds, what refutes it, or what leaves it open.
+        statistics: all that the claim was judged by.
+        reason: what is missing, where there is not enough evidence.
+        caveat: what to keep in mind when the claim holds or may hold.
+        note: what else the numbers say.
+        controls: numbers shown beside it.
+    """
+
+    claim: str
+    data: str | None
+    text: str
+    verdict: str
+    statistic: Statistic
+    statistics: tuple[Statistic, ...]
+    reason: str | None = None
+    caveat: str | None = None
+    note: str | None = None
+    controls: tuple[Control, ...] = ()
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether any of its numbers is there."""
+        return any(part.value is not None for part in self.statistics)
+
+
+def decide(findings: Mapping[tuple[str, str | None], Finding], texts: Mapping[str, str]) -> list[Verdict]:
+    """Verdicts on claims that are judged together."""
+    holds = {f"{claim} {data}": _p_holds(finding) for (claim, data), finding in findings.items()}
+    fails = {f"{claim} {data}": _p_fails(finding) for (claim, data), finding in findings.items()}
+    certain = holm({name: p for name, p in holds.items() if p is not None})
+    refuted = holm({name: p for name, p in fails.items() if p is not None})
+    verdicts = []
+    for (claim, data), finding in findings.items():
+        name = f"{claim} {data}"
+        p_holds, p_fails = holds[name], fails[name]
+        reason = None
+        if p_holds is not None and p_holds <= _ONE_SIDED and name in certain:
+            verdict, shown = HOLDS, finding.statistics[0]
+        elif p_fails is not None and p_fails <= _ONE_SIDED and name in refuted:
+            verdict, shown = FAILS, min(finding.statistics, key=_refutation)
+        else:
+            verdict, shown = UNCERTAIN, max(finding.statistics, key=_doubt)
+            claims = sum(p is not None for p in holds.values())
+            reason = shown.lacks or _undecided(shown, p_holds, p_fails, claims)
+        caveat = None if verdict == FAILS else finding.caveat
+        told = (verdict, shown, finding.statistics, reason, caveat, finding.note, finding.controls)
+        verdicts.append(Verdict(claim, data, texts[claim], *told))
+    return verdicts
+
+
+def as_json(verdicts: Sequence[Verdict]) -> str:
+    """Verdicts as JSON, in a layout that is numbered (docs/claims.md describes it)."""
+    rows = [asdict(verdict) for verdict in verdicts]
+    for row in rows:
+        for part in (row["statistic"], *row["statistics"]):
+            del part["seeded"], part["threshold"]["possible"]
+    return json.dumps(
+        {"schema": SCHEMA, "interval": 0.95, "family_level": 0.05, "claims": rows}, indent=1, allow_nan=False
+    )
+
+
+def as_table(verdicts: Sequence[Verdict], width: int = 100) -> str:
+    """Verdicts as a plain text table."""
+    several = len({verdict.data for verdict in verdicts}) > 1
+    lines = [f"{'':4} {'verdict':20} {'statistic [95 % interval]':34} {'threshold':18} {'images':>7} {'seeds':>5}"]
+    for verdict in verdicts:
+        shown = verdict.statistic
+        images = "" if shown.images is None else str(shown.images)
+        seeds = str(shown.seeds) if shown.seeds else ""
+        lines.append(
+            f"{verdict.claim:4} {verdict.verdict:20} {_interval(shown):34} {shown.threshold!s:18} {images:>7} {seeds:>5}"
+        )
+        words = [f"{verdict.data}: {verdict.text}" if several and verdict.data else verdict.text]
+        words.append(
+            f"Shown: {shown.name}." if len(verdict.statistics) > 1 else f"{shown.name[0].upper()}{shown.name[1:]}."
+        )
+        for also in (verdict.reason, verdict.note, verdict.caveat):
+            words += [f"{also[0].upper()}{also[1:]}."] if also else []
+        lines += textwrap.wrap(" ".join(words), width, initial_indent=" " * 5, subsequent_indent=" " * 5)
+    lines += textwrap.wrap(
+        "Intervals are over images, and over training seeds where there are several, one claim at a time; verdicts allow "
+        "for all claims (Holm).",
+        width,
+    )
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _p_holds(finding: Finding) -> float | None:
+    """None where the claim could not hold whatever the values: such a claim is not counted by Holm's procedure."""
+    if any(part.lacks for part in finding.statistics):
+        return None
+    return max(part.p_holds for part in finding.statistics if part.p_holds is not None)
+
+
+def _p_fails(finding: Finding) -> float | None:
+    p_values = [part.p_fails for part in finding.statistics if part.p_fails is not None]
+    return min(1.0, len(p_values) * min(p_values)) if p_values else None
+
+
+def _refutation(part: Statistic) -> float:
+    """Sorts what speaks most against the claim first."""
+    return 1.0 if part.p_fails is None else part.p_fails
+
+
+def _doubt(part: Statistic) -> tuple[bool, float]:
+    """Sorts what lacks something last, and otherwise what is furthest from holding."""
+    return part.lacks is not None, 1.0 if part.p_holds is None else part.p_holds
+
+
+def _undecided(shown: Statistic, p_holds: float | None, p_fails: float | None, claims: int) -> str:
+    for p, says in ((p_holds, "for"), (p_fails, "against")):
+        if p is not None and p <= _ONE_SIDED:
+            return f"{says} the claim by itself, but not when {claims} claims are judged together (Holm)"
+    return f"the interval of the {shown.name} reaches the threshold"
+
+
+def _interval(shown: Statistic) -> str:
+    if shown.value is None:
+        return "-"
+    if shown.low is None or shown.high is None:
+        return f"{shown.value:.4g}"
+    return f"{shown.value:.4g} [{shown.low:.4g}, {shown.high:.4g}]"

@@ -1,0 +1,54 @@
+"""The window of a study: the noise levels at which memorising and the Gaussian structure differ.
+
+It is where RMSE(M, G) exceeds half its maximum, on the average over the models of the study, on held-out images: it does not
+depend on any network.
+"""
+
+from functools import cached_property
+from statistics import fmean
+
+from .evidence import Evidence, Number, mean_at, slope, window
+from .inference import Real
+
+
+class InWindow:
+    """RMSE(θ, G) in the window of a study, for groups of models.
+
+    Args:
+        evidence: records of any kind.
+        study: name of the study; those of its records that have a `role` are left out.
+        reference: gaussian (of each model's own images) or gaussian_full.
+    """
+
+    def __init__(self, evidence: Evidence, study: str, reference: str = "gaussian") -> None:
+        self._controls = gaps_of(evidence, study).where(denoiser="multidelta", reference="gaussian")
+        self._network = {"denoiser": "network", "reference": reference}
+        found = evidence.where(study=study, quantity=("gap_rmse", "memorised_fraction"), denoiser="network", role=None)
+        self.studied = Evidence(found.records, (f"study {study}",), found.undone)
+
+    @cached_property
+    def sigmas(self) -> list[Real]:
+        """The noise levels of the window."""
+        groups = self._controls.by("sigma")
+        means = {sigma: fmean(record["value"] for record in group.records) for sigma, group in groups.items()}
+        return window({sigma: Number(value) for sigma, value in means.items()})
+
+    def mean(self, records: Evidence) -> Number:
+        """The mean of RMSE(θ, G) over the window, of one model's records."""
+        return mean_at(self._of(records).curve(), self.sigmas)
+
+    def over(self, records: Evidence, tag: str) -> dict[Real, Number]:
+        """The same at each value of a tag, of one seed's records."""
+        return {value: mean_at(group.curve(), self.sigmas) for value, group in self._of(records).by(tag).items()}
+
+    def slope(self, records: Evidence, tag: str) -> Number:
+        """Its slope on the logarithm of a tag, of one seed's records, over all values that the study has."""
+        return slope(self.over(records, tag), self._of(self.studied).by(tag))
+
+    def _of(self, records: Evidence) -> Evidence:
+        return records.where(quantity="gap_rmse", on="held_out", **self._network)
+
+
+def gaps_of(evidence: Evidence, study: str) -> Evidence:
+    """The records of gaps, RMSE on held-out images, of the models that a study judges."""
+    return evidence.where(study=study, quantity="gap_rmse", on="held_out", role=None)

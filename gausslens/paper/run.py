@@ -1,0 +1,172 @@
+"""Doing studies: plan, run the tasks, judge the claims and write the page, again whenever a study is finished.
+
+    <out>/cells/                     every task of every study, finished or not; shared by all
+    <out>/study-<data>-<identity>/   the study's Run: config.json (its plan), records.jsonl, report.html
+
+The identity is that of the plan's numbers and of the images' content. Which of its studies are asked for, and of which
+training pictures are shown, is not part of it, so that a later `--only` adds to the same page.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..atomic_files import save_text
+from ..data.loading import load_images
+from ..errors import GausslensError
+from ..experiments.executors import default_workers
+from ..experiments.graph import Outcome, Progress, in_order, run_tasks
+from ..experiments.task import Task, TaskStore
+from ..generation import best_device
+from ..report import Images, save_report
+from ..store.provenance import describe_machine
+from ..store.run import Record, Run
+from .claims import Verdict, judge
+from .config import STUDIES, StudyConfig
+from .page import make_page
+from .plan import Plan, make_plan
+from .registry import find_study
+from .study import Findings
+
+_CIRCUMSTANCES = ("data", "studies", "options", "shown", "cpu")
+REPORT = "report.html"
+
+
+@dataclass(frozen=True)
+class Studied:
+    """What came of a study.
+
+    Attributes:
+        run: its Run.
+        page: the page.
+        verdicts: on all claims.
+        outcome: which tasks failed, were skipped or left out.
+    """
+
+    run: Run
+    page: Path
+    verdicts: list[Verdict]
+    outcome: Outcome
+
+
+def plan_study(config: StudyConfig, *, progress: bool = False) -> Plan:
+    """Look at the images and decide every number."""
+    images = load_images(
+        config.data,
+        size=config.size,
+        value_range=config.value_range,
+        skip_broken=config.skip_broken,
+        progress=progress,
+    )
+    return make_plan(config, images)
+
+
+def tasks_of(plan: Plan) -> list[Task]:
+    """All tasks of a plan, and what they need, in the order they are done."""
+    return in_order(part.task for name in plan.studies for part in find_study(name).parts(plan))
+
+
+def open_study(plan: Plan, folder: Path) -> Run:
+    """The run of a plan, made or found, with a note of this session and of what it is asked for."""
+    run = Run.create(folder, "study", plan.name, identity(plan), plan.as_json())
+    asked = {*Plan.from_json(run.settings).studies, *plan.studies}
+    run.save_config(replace(plan, studies=tuple(name for name in STUDIES if name in asked)).as_json())
+    provenance = {"sessions": [*run.provenance["sessions"], describe_machine(best_device(cpu=plan.cpu))]}
+    run.save_json("provenance.json", provenance)
+    (folder / "cells").mkdir(exist_ok=True)
+    return run
+
+
+def study(
+    config: StudyConfig,
+    *,
+    plan: Plan | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> Studied:
+    """Do studies, or go on with them, or find them done."""
+    plan = plan or plan_study(config)
+    run = open_study(plan, Path(config.out))
+    store = TaskStore(run.path.parent / "cells")
+    tasks = {name: [part.task for part in find_study(name).parts(plan)] for name in plan.studies}
+    missing = {name: {task.identity for task in wanted if not store.is_done(task)} for name, wanted in tasks.items()}
+    pictures: Images = "none" if config.no_images else "blurred" if config.blur else "shown"
+
+    def look(task: Task) -> None:
+        fresh = [name for name, wanted in missing.items() if wanted == {task.identity}]
+        for wanted in missing.values():
+            wanted.discard(task.identity)
+        if fresh:
+            page, _ = write_report(run, images=pictures, svg=config.svg)
+            if tell is not None:
+                tell(f"finished {', '.join(fresh)}; see {page}")
+
+    def regret(task: Task, error: Exception) -> None:
+        if tell is not None:
+            tell(f"failed: {task.name}: {error}")
+
+    outcome = run_tasks(
+        [task for wanted in tasks.values() for task in wanted],
+        store.path,
+        on=config.on,
+        workers=config.workers or default_workers(cpu=plan.cpu),
+        budget=None if config.budget is None else 60 * config.budget,
+        finished=look,
+        failed=regret,
+        progress=progress,
+    )
+    return Studied(run, *write_report(run, images=pictures, svg=config.svg), outcome)
+
+
+def write_report(
+    run: Run, *, images: Images = "shown", svg: bool = False, page: Path | None = None
+) -> tuple[Path, list[Verdict]]:
+    """Collect the records of a study's run and write its page, from whatever is finished."""
+    found = findings_of(run)
+    records = [record for of_study in found for record in of_study.records]
+    save_text(run.path / "records.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    target = page or run.path / REPORT
+    verdicts = judge(records)
+    plan = Plan.from_json(run.settings)
+    save_report(target, make_page(plan, found, verdicts, run.provenance), images=images, svg=svg)
+    return target, verdicts
+
+
+def findings_of(run: Run, tasks: Path | None = None) -> list[Findings]:
+    """What came out of each study of a run so far."""
+    plan, tasks = Plan.from_json(run.settings), tasks or run.path.parent / "cells"
+    if not tasks.is_dir():
+        raise GausslensError(
+            f"the tasks of {run.path} are not beside it, in {tasks}; its records are there, but its figures need them."
+        )
+    store = TaskStore(tasks)
+    return [Findings(plan, name, find_study(name).parts(plan), store) for name in plan.studies]
+
+
+def identity(plan: Plan) -> str:
+    """Eight hexadecimal digits that name what is studied."""
+    semantic = {name: value for name, value in plan.as_json().items() if name not in _CIRCUMSTANCES}
+    return hashlib.sha256(json.dumps(semantic, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def collect(runs: Iterable[Run]) -> list[Record]:
+    """The records of several studies together, those of different plans for one data set told apart by `plan`.
+
+    They are read from the tasks, or where these are not beside a run, as its page was last made of them.
+    """
+    runs = list(runs)
+    plans = [replace(Plan.from_json(run.settings), repetition=0, studies=()) for run in runs]
+    names = [(plan.name, identity(plan)) for plan in plans]
+    found = []
+    for run, (data, digits) in zip(runs, names, strict=True):
+        several = len({other for name, other in names if name == data}) > 1
+        found += [{**record, "plan": digits} if several else record for record in _records_of(run)]
+    return found
+
+
+def _records_of(run: Run) -> list[Record]:
+    if not (run.path.parent / "cells").is_dir():
+        return run.records()
+    return [record for findings in findings_of(run) for record in findings.records]

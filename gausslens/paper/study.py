@@ -1,0 +1,112 @@
+"""What a study is: the tasks that it needs, and the figures it draws from what came out of them.
+
+Each study is a file that defines one `Study`. Tasks are shared: the records of a task become those of every study that names
+it, tagged with the study's name.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from ..experiments.task import Record, Result, Task, TaskStore
+from ..report import Figure
+from .claims.evidence import Evidence
+from .plan import Plan
+
+
+@dataclass(frozen=True)
+class Part:
+    """A task as a study uses it.
+
+    Attributes:
+        key: what the study calls it, to find its arrays by.
+        task: the task.
+        tags: added to its records.
+    """
+
+    key: str
+    task: Task
+    tags: Record = field(default_factory=dict)
+
+
+class Findings:
+    """What has come out of a study's tasks so far.
+
+    Args:
+        plan: what was to be done.
+        study: name of the study.
+        parts: all that the study asked for.
+        store: where finished tasks are.
+    """
+
+    def __init__(self, plan: Plan, study: str, parts: Iterable[Part], store: TaskStore) -> None:
+        self.plan, self.study, self.parts = plan, study, list(parts)
+        self._results = {part.key: store.result(part.task) for part in self.parts if store.is_done(part.task)}
+        self.seen: dict[str, set[str]] = {}  # names of the arrays that were asked for, by the name of their task
+
+    @property
+    def done(self) -> int:
+        """How many parts are there."""
+        return len(self._results)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all parts are there."""
+        return self.done == len(self.parts)
+
+    @property
+    def command(self) -> str:
+        """What a reader would type to make the same."""
+        return f"{self.plan.command} --only {self.study}"
+
+    @cached_property
+    def records(self) -> list[Record]:
+        """All records, tagged with study and data."""
+        shared = {"study": self.study, "data": self.plan.name}
+        return [
+            {**record, **part.tags, **shared}
+            for part in self.parts
+            if part.key in self._results
+            for record in self._results[part.key].records
+        ]
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """The records that have a value, to be narrowed down by their tags."""
+        return Evidence(record for record in self.records if record.get("value") is not None)
+
+    def result(self, key: str) -> Result | None:
+        """What came out of the part of this name; None if it is not finished."""
+        return self._results.get(key)
+
+    def array(self, key: str, name: str) -> Any:
+        """One of a part's arrays as numpy's; None if the part is not finished or has no such array."""
+        found = self.result(key)
+        if found is None or name not in found.arrays:
+            return None
+        self.seen.setdefault(found.folder.name, set()).add(name)
+        return found.arrays[name].numpy()
+
+
+@dataclass(frozen=True)
+class Study:
+    """One study of the paper.
+
+    Attributes:
+        name: as the command line knows it.
+        title: its heading.
+        question: what it asks, and how to read the answer; paragraphs are parted by empty lines.
+        figures: the paper's figures that it redraws.
+        claims: the claims that it bears on.
+        parts: the tasks it needs, the most telling first.
+        draw: its figures, from whatever is finished; none for what is not.
+    """
+
+    name: str
+    title: str
+    question: str
+    figures: tuple[int, ...]
+    claims: tuple[str, ...]
+    parts: Callable[[Plan], list[Part]]
+    draw: Callable[[Findings], list[Figure]]

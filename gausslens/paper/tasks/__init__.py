@@ -1,0 +1,1 @@
+"""The tasks of the studies: each trains, measures or compares, and returns records."""

@@ -1,0 +1,167 @@
+"""Distilling models for studies: affine maps of a network and of a control on several sets of images, beside the Gaussian.
+
+Everything here rests on fits without shrinkage, since shrinkage toward the Gaussian assumes what is to be shown. The arrays
+of a task are of the network's map on held-out images: `sigmas` (s,); `correlation`, |U_Wᵀ U| of its left singular vectors
+and the principal components, (s, k, k); `singular_values` and `gains`, the Gaussian's, (s, k); `vectors` and
+`components`, uint8 (m, c, h, w), at the level nearest to σ = 4, each with the sign of its principal component.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from ...denoisers.adam import BATCH
+from ...denoisers.distillation import distill
+from ...denoisers.gaussian import GaussianDenoiser
+from ...evaluation.context import EvaluationContext, Inputs
+from ...evaluation.evaluators import aligned, distilled, half_moments, of_alignment, of_distillation
+from ...evaluation.model_tasks import evaluation_of
+from ...evaluation.records import of_curve
+from ...evaluation.references import moments_of
+from ...experiments.task import Record, Task, TaskContext, task
+from ...measures.alignment import Alignment
+from ...measures.gap import gap
+from ...noise import karras_sigmas
+from ..directions import as_pictures, signed_like
+from ..plan import Plan
+
+_PICTURED_SIGMA = 4.0
+_PICTURED, _MAPPED = 25, 100  # singular vectors shown as images, and in maps
+_LEVELS = 10
+_ALL_LEVELS_DIM = 3072
+_SOME_LEVELS = (0, 2, 4, 5, 6, 8)  # σ = 80, 21, 4.1, 1.5, .47 and .02
+# By Adam: epochs, and the calls at each level that these may cost; on a GPU as many as 3,072 dimensions need.
+_ADAM_EPOCHS, _ADAM_CALLS = 60, {"cpu": 24_000, "cuda": 123_000}
+_TRAVEL = 3.0  # how far Adam could move a weight in all its steps, in units of the Gaussian's largest
+
+
+def distillation_task(plan: Plan, model: Task, *, denoisers: Sequence[str], images: Sequence[str]) -> Task:
+    """The task that distils a model."""
+    sigmas = _levels(plan)
+    calls = 10 * plan.dim * len(sigmas or range(_LEVELS)) * len(denoisers) * len(images)
+    return plan.on_model(
+        distill_model,
+        model,
+        calls=calls,
+        denoisers=tuple(denoisers),
+        images=tuple(images),
+        sigmas=sigmas,
+    )
+
+
+def adam_distillation_task(plan: Plan, model: Task) -> Task:
+    """The task that distils a model on held-out images as the paper does, by Adam."""
+    calls = _ADAM_CALLS["cpu"] * _LEVELS
+    return plan.on_model(distill_by_adam, model, calls=calls, sigmas=_levels(plan))
+
+
+def is_large(plan: Plan) -> bool:
+    """Whether images have so many dimensions that ten calls for each are made at some noise levels only."""
+    return plan.dim > _ALL_LEVELS_DIM
+
+
+def _levels(plan: Plan) -> tuple[float, ...] | None:
+    """The noise levels to distil at; None is all ten."""
+    return tuple(karras_sigmas(_LEVELS)[list(_SOME_LEVELS)].tolist()) if is_large(plan) else None
+
+
+@task("distill_model", version=2)
+def distill_model(context: TaskContext) -> Iterator[Record]:
+    """Distil in closed form. Options: `denoisers` and `images`, names; and those that `evaluation_of` reads.
+
+    Surrogates control the network alone: a denoiser that retrieves images has no business with them.
+
+    Yields:
+        The records of the measures `distillation` and `alignment`; and `gap_rmse` with `shrunk` False: of the linear map
+        from the Gaussian (denoiser linear, `of` what was distilled) and of what was distilled from both.
+    """
+    evaluation, tags = evaluation_of(context)
+    names = [name for name in distilled(evaluation) if name in context.options["denoisers"]]
+    sets = [inputs for inputs in evaluation.inputs if inputs.name in context.options["images"]]
+    halves = half_moments(evaluation) if names else None
+    pairs = [(name, inputs) for inputs in sets for name in names if (name, inputs.name) != ("multidelta", "surrogate")]
+    for done, (name, inputs) in enumerate(pairs):
+        context.report(done / len(pairs))
+        fit = evaluation.linear(name, inputs)
+        levels = aligned(evaluation, fit, halves)
+        for found in (
+            of_distillation(evaluation, name, inputs),
+            of_alignment(name, inputs, fit.calls, levels),
+            _gaps(evaluation, name, inputs),
+        ):
+            for record in found:
+                yield {**tags, **record}
+        if (name, inputs.name) == ("network", "held_out"):
+            context.save_arrays(**_pictures(evaluation, levels))
+
+
+@task("distill_by_adam", version=2)
+def distill_by_adam(context: TaskContext) -> Iterator[Record]:
+    """Distil the network on the held-out images by Adam. Options are those that `evaluation_of` reads.
+
+    Yields:
+        `weight_error`, from the Gaussian of the same images, and `asymmetry` by `epoch`, with `method` adam; `count` is of
+        images, `step_size` Adam's.
+    """
+    evaluation, tags = evaluation_of(context)
+    if evaluation.calls is None:
+        return
+    images = evaluation.images.held_out  # those of the closed form, so that both have one Gaussian to be compared with
+    affordable = _ADAM_CALLS.get(evaluation.device.type, _ADAM_CALLS["cpu"])
+    epochs = max(2, min(_ADAM_EPOCHS, affordable // len(images)))
+    steps = epochs * -(-len(images) // BATCH)
+    gaussian = GaussianDenoiser(moments_of(images, device=evaluation.device)).to(evaluation.device)
+    for done, sigma in enumerate(evaluation.sigmas.tolist()):
+        context.report(done / len(evaluation.sigmas))
+        # Inputs are divided by √d, so weights are √d times the matrix that they stand for.
+        step_size = _TRAVEL * float(gaussian.weight(sigma).abs().max()) * evaluation.dim**0.5 / steps
+        fit = distill(
+            *(evaluation.fast_network, images, [sigma]),
+            method="adam",
+            calls=epochs * len(images),
+            seed=evaluation.config.seed,
+            learning_rate=step_size,
+        )
+        said = {**tags, "sigma": sigma, "on": "held_out", "denoiser": "network", "method": "adam"}
+        said |= {"count": len(images), "step_size": step_size}
+        for epoch in fit.history[0]:
+            for quantity, more in (("weight_error", {"reference": "gaussian of held_out"}), ("asymmetry", {})):
+                yield {"quantity": quantity, "value": epoch[quantity], "epoch": int(epoch["epoch"]), **more, **said}
+
+
+def _gaps(evaluation: EvaluationContext, name: str, inputs: Inputs) -> Iterator[Record]:
+    """Between what was distilled, its linear map and the Gaussian, on the images that it was distilled on.
+
+    Yields:
+        The records.
+    """
+    denoiser, gaussian = evaluation.remembering[name], evaluation.remembering["gaussian"]
+    linear = evaluation.linear(name, inputs).unshrunk
+    for a, b, said in (
+        (linear, gaussian, {"denoiser": "linear", "reference": "gaussian", "of": name, "shrunk": False}),
+        (denoiser, linear, {"denoiser": name, "reference": "linear", "shrunk": False}),
+        (denoiser, gaussian, {"denoiser": name, "reference": "gaussian"}),
+    ):
+        curve = gap(
+            *(a, b, inputs.images, evaluation.sigmas),
+            count=evaluation.config.count,
+            seed=evaluation.config.seed,
+            bounds=inputs.options["bounds"],
+            device=evaluation.device,
+        )
+        yield from of_curve("gap_rmse", curve, on=inputs.name, **said)
+
+
+def _pictures(evaluation: EvaluationContext, levels: Sequence[Alignment]) -> dict[str, Tensor]:
+    """The arrays of a task."""
+    pictured = int((evaluation.sigmas.log() - torch.tensor(_PICTURED_SIGMA).log()).abs().argmin())
+    vectors, components = levels[pictured].left[:, :_PICTURED], evaluation.moments.eigvecs[:, :_PICTURED]
+    return {
+        "sigmas": evaluation.sigmas,
+        "correlation": torch.stack([level.correlation[:_MAPPED, :_MAPPED] for level in levels]).float().cpu(),
+        "singular_values": torch.stack([level.singular_values[:_MAPPED] for level in levels]).cpu(),
+        "gains": torch.stack([level.gaussian_singular_values[:_MAPPED] for level in levels]).cpu(),
+        "vectors": as_pictures(signed_like(vectors, components), evaluation.images.shape),
+        "components": as_pictures(components, evaluation.images.shape),
+    }

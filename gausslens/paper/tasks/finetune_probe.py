@@ -1,0 +1,74 @@
+"""Training a little longer at one noise level: is a network far from the Gaussian there for want of training?
+
+Of the noise levels that training draws, few are high: of 512 thousand images about ten have σ > 42. So the network goes on
+from where it ended, at one level alone, by Adam on the plain denoising loss with fresh noise and a step size that falls to
+nothing, and is compared with the Gaussian on the way. A level in the middle, where training was plentiful, is the control:
+what does not change there is what the network is, and what changes at once at high noise is what it had not been shown. In a
+study's file:
+
+    Part("refined", refined(plan, model))
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+from ...evaluation.model_tasks import evaluation_of
+from ...evaluation.records import of_curve
+from ...experiments.task import Record, Task, TaskContext, task
+from ...images import dequantize
+from ...measures.gap import gap
+from ...noise import draw_noise, generator, karras_sigmas
+from ..plan import Plan
+
+QUANTITY = "refined_rmse"
+_PLACES = (1, 5)  # of ten levels: σ = 42 and, as a control, 1.5
+_BATCH, _STEPS, _LOOKS = 32, 64, 4
+_STEP_SIZE, _RISE = 2e-4, 5  # of Adam, and the steps over which it rises before it falls
+
+
+def finetune_task(plan: Plan, model: Task) -> Task:
+    """The task that trains a model further at either level; equal for equal arguments."""
+    sigmas = tuple(karras_sigmas(10)[list(_PLACES)].tolist())
+    calls = len(sigmas) * (3 * _BATCH * _STEPS + (_LOOKS + 1) * plan.count)
+    return plan.on_model(refine_at_levels, model, calls=calls, sigmas=sigmas)
+
+
+@task("refine_at_levels", version=2)
+def refine_at_levels(context: TaskContext) -> Iterator[Record]:
+    """Train the network on its own training images at one level after the other, each time from where it ended.
+
+    Yields:
+        `refined_rmse` of the network from the Gaussian of its training images on held-out ones, after `further` images.
+    """
+    import copy
+
+    evaluation, tags = evaluation_of(context)
+    train = next(inputs for inputs in evaluation.inputs if inputs.name == "train")
+    held_out = next(inputs for inputs in evaluation.inputs if inputs.name == "held_out")
+    labels, seed, shape = train.options["labels"], evaluation.config.seed, evaluation.images.shape
+    how = {"count": evaluation.config.count, "seed": seed, "device": evaluation.device, **held_out.options}
+    for place, sigma in enumerate(evaluation.sigmas.tolist()):
+        network = copy.deepcopy(evaluation.network).requires_grad_(True)
+        optimizer = torch.optim.Adam(network.parameters(), lr=_STEP_SIZE)
+        chosen = torch.randint(len(train.images), (_STEPS, _BATCH), generator=generator(seed, "refine"), device="cpu")
+        for step in range(_STEPS + 1):
+            if step % (_STEPS // _LOOKS) == 0:
+                context.report((place + step / _STEPS) / len(evaluation.sigmas))
+                curve = gap(network, evaluation.controls["gaussian"], held_out.images, [sigma], metric="rmse", **how)
+                said = {"on": "held_out", "denoiser": "network", "reference": "gaussian", "further": step * _BATCH}
+                for record in of_curve(QUANTITY, curve, **said):
+                    yield {**tags, **record}
+            if step == _STEPS:
+                break
+            for group in optimizer.param_groups:
+                group["lr"] = _STEP_SIZE * min((step + 1) / _RISE, 1 - step / _STEPS)
+            draws = torch.arange(step * _BATCH, (step + 1) * _BATCH)
+            noise = draw_noise(seed, draws, shape, stream="refine").to(evaluation.device)
+            clean = dequantize(train.images[chosen[step]]).to(evaluation.device)
+            classes = [] if labels is None else [labels[chosen[step]].to(evaluation.device)]
+            network.train()
+            denoised = network(clean + sigma * noise, clean.new_full((_BATCH,), sigma), *classes)
+            optimizer.zero_grad()
+            (denoised - clean).square().mean().backward()
+            optimizer.step()

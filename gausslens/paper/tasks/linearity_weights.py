@@ -1,0 +1,62 @@
+"""Superposing two noisy inputs with other weights than equal ones, and inputs of noise alone.
+
+In a study's file, `plan.on_model(vary_weights, model)` is the task.
+"""
+
+import math
+from collections.abc import Iterator
+
+from ...evaluation.model_tasks import evaluation_of
+from ...evaluation.records import of_curve
+from ...experiments.task import Record, TaskContext, task
+from ...measures.linearity import linearity
+
+_SQUARES = (0.5, 0.6225, 0.745, 0.8675, 0.99)  # α² as in the paper; the others are held against the first
+
+
+@task("vary_weights", version=1)
+def vary_weights(context: TaskContext) -> Iterator[Record]:
+    """Linearity with other weights α and β = √(1 − α²), on noisy held-out images and on pure noise.
+
+    Options are those that `evaluation_of` reads.
+
+    Yields:
+        `linearity_cosine` and `linearity_nmse` with `alpha`, and `linearity_difference`: the cosine at α² = ½ minus that at
+        `alpha`, pair by pair. `on` is held_out, or noise for inputs σ·eps.
+    """
+    evaluation, tags = evaluation_of(context)
+    (held_out,) = (inputs for inputs in evaluation.inputs if inputs.name == "held_out")
+    how = {
+        "count": evaluation.config.count,
+        "seed": evaluation.config.seed,
+        "device": evaluation.device,
+        **held_out.options,
+    }
+    asked = [
+        *(("network", inputs, False, ("cosine", "nmse")) for inputs in ("images", "noise")),
+        ("network", "images", True, ("cosine",)),
+        *((name, "images", False, ("cosine",)) for name in evaluation.controls),
+    ]
+    alphas = [math.sqrt(square) for square in _SQUARES]
+    for done, (name, inputs, affine, metrics) in enumerate(asked):
+        context.report(done / len(asked))
+        said = {**tags, "denoiser": name, "on": "held_out" if inputs == "images" else inputs, "affine": affine}
+        # Both measures of one weight follow each other, while the answers that they share are remembered.
+        curves = {
+            (metric, alpha): linearity(
+                *(evaluation.remembering[name], held_out.images, evaluation.sigmas),
+                metric=metric,
+                affine=affine,
+                inputs=inputs,
+                alpha=alpha,
+                **how,
+            )
+            for alpha in alphas
+            for metric in metrics
+        }
+        for (metric, alpha), curve in curves.items():
+            for record in of_curve(f"linearity_{metric}", curve, alpha=alpha):
+                yield {**said, **record}
+            if metric == "cosine" and not affine and alpha != alphas[0]:
+                for record in of_curve("linearity_difference", curves[metric, alphas[0]] - curve, alpha=alpha):
+                    yield {**said, **record}

@@ -1,0 +1,72 @@
+"""What tasks do for `gausslens how-many`: look at a trained network at each of its snapshots, and count copies."""
+
+from collections.abc import Iterator
+
+import torch
+
+from ..evaluation.model_tasks import run_of, tags_of
+from ..evaluation.records import of_estimate
+from ..evaluation.references import load_run_images
+from ..experiments.task import Record, Task, TaskContext, task
+from ..generation import best_device
+from ..images import quantize
+from ..measures.intervals import proportion_estimate
+from ..measures.neighbors import nearest
+from ..monitor.probe import Probe
+from ..monitor.probe_images import ProbeImages
+from ..paper.plan import Plan
+from ..store.run import load_trained
+
+_TIMES = (1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
+_STEPS = 18
+_COUNT, _NOISES = 100, 4
+_SHOWN = 12
+
+
+def times(plan: Plan) -> tuple[float, ...]:
+    """When networks are looked at, in kimg; the end is the last."""
+    return (*(float(f"{share * plan.kimg:.3g}") for share in _TIMES), plan.kimg)
+
+
+def copies_task(plan: Plan, n: int, seed: int, samples: int) -> Task:
+    """The task that looks at a network; it needs the one that trains it."""
+    model = plan.model(n, seed, split_seed=seed, snapshots=times(plan)[:-1])
+    calls = (len(times(plan)) + 1) * 2 * _COUNT * _NOISES * 3 + len(times(plan)) * samples * _STEPS
+    return plan.on_model(look_at_copies, model, calls=calls, samples=samples)
+
+
+@task("look_at_copies", version=2)
+def look_at_copies(context: TaskContext) -> Iterator[Record]:
+    """Look at the network of the first input at each snapshot (see `looks`). Options: `samples`.
+
+    Its arrays hold some samples of the end, uint8 (k, c, h, w), and the training images `nearest` to them.
+    """
+    run, device = run_of(context.inputs[0]), best_device(cpu=context.options.get("cpu", False))
+    images, samples = load_run_images(run, data=context.options.get("data")), context.options["samples"]
+    watched = ProbeImages(
+        images.train, images.held_out, images.train_labels, images.held_out_labels, (-1.0, 1.0), images.train_groups
+    )
+    vantage = Probe(
+        *(watched,),
+        sigmas=None,
+        count=_COUNT,
+        noises=_NOISES,
+        samples=samples,
+        steps=_STEPS,
+        seed=run.config.seed,
+        device=torch.device(device),
+    )
+    for number, kimg in enumerate(run.snapshots):
+        network = load_trained(run, kimg=kimg, device=device)
+        look, tags = vantage.look(network, kimg, number), tags_of(run, kimg)
+        if look.rho is not None:
+            yield {**tags, **of_estimate("rho", look.rho)}
+        yield {**tags, **of_estimate("gaussian_rmse", look.gaussian)}
+        copied = of_estimate("memorised_fraction", proportion_estimate(look.copies, look.samples))
+        yield {**tags, **copied, "copies": look.copies}
+        context.report((number + 1) / len(run.snapshots))
+    for on, relative in zip(("train", "held_out"), vantage.relative_losses(network), strict=False):
+        yield {**tags, **of_estimate("relative_loss", relative), "on": on}
+    shown = quantize(vantage.sampled(network, number)[:_SHOWN].cpu())
+    _, indices = nearest(shown, images.train)
+    context.save_arrays(samples=shown, nearest=images.train[indices[:, 0]])

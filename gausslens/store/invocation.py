@@ -1,0 +1,36 @@
+"""Commands as they are typed, so that a reader of a page can make the same."""
+
+import shlex
+from collections.abc import Collection
+from dataclasses import MISSING, fields
+from typing import Any
+
+# How an option is called where that differs from its field.
+_TYPED = {"value_range": "range"}
+
+
+def typed_options(config: Any, leave_out: Collection[str] = ()) -> str:
+    """The options of a config that differ from their defaults, as they are typed.
+
+    >>> from gausslens.paper.config import StudyConfig
+    >>> typed_options(StudyConfig("digits", sizes=(10, 100), full=True, value_range=(0.0, 1.0)), ("data",))
+    '--full --sizes 10,100 --range 0.0 1.0'
+    """
+    typed = []
+    for field in fields(config):
+        value, name = getattr(config, field.name), _TYPED.get(field.name, field.name.replace("_", "-"))
+        if field.name in leave_out or (field.default is not MISSING and value == field.default):
+            continue
+        if value is True:
+            typed.append(f"--{name}")
+        elif field.name in _TYPED:
+            typed.append(f"--{name} {' '.join(map(str, value))}")
+        else:
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            typed.append(f"--{name} {shlex.quote(text)}")
+    return " ".join(typed)
+
+
+def typed_command(verb: str, subject: str, options: str) -> str:
+    """A whole command; what it is about is quoted where that is needed."""
+    return f"gausslens {verb} {shlex.quote(subject)} {options}".rstrip()

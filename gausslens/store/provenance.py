@@ -1,0 +1,45 @@
+"""What computed a result: the version of the code, the software and the machine."""
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import __version__
+
+
+def describe_machine(device: torch.device) -> dict[str, Any]:
+    """The time, the software and the hardware, as JSON can hold it.
+
+    `commit` is of the git tree that the code lies in; outside of one what the variable GAUSSLENS_COMMIT says, or None.
+    """
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "gausslens": __version__,
+        "commit": _commit(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "device": f"{device.type}: {name}",
+        "cores": os.cpu_count(),
+    }
+
+
+@cache
+def _commit() -> str | None:
+    told, root = os.environ.get("GAUSSLENS_COMMIT"), Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():  # installed, perhaps into a tree that is not ours
+        return told
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return told
+    return answer.stdout.strip()

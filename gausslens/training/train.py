@@ -1,0 +1,229 @@
+"""Training a denoiser: Eq. (52) of arXiv:2410.24060 by Adam, on one or many devices.
+
+All randomness is a function of the seed and the count of images (see `batches`), so a run is the same on one process
+and on several, up to rounding, and on a CPU the same to the last bit whether or not it was stopped. Only dropout, which
+is drawn on the device for each process's part of the batch, depends on the number of processes. Several processes are
+started by `torchrun` and share the file system.
+"""
+
+import atexit
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ..atomic_files import load_tensors
+from ..config import TrainConfig
+from ..data.duplicates import find_duplicates
+from ..data.groups import with_groups
+from ..data.loading import ImageSet, load_images
+from ..data.manifests import manifest
+from ..data.splits import Splits
+from ..errors import ConfigError, DataError, MissingExtraError, OutOfMemoryError, is_short_of_memory
+from ..generation import best_device
+from ..images import as_tensor
+from ..nn import build_network, default_options
+from ..nn.acceleration import limit_threads
+from ..store.run import Run
+from .batches import TrainingData
+from .monitored import REPORT
+from .session import Session
+from .state import STATE
+
+# Up to here, looking for duplicates takes a few seconds on two cores.
+_SEARCHED_PIXELS = 50_000_000
+
+
+def train(config: TrainConfig, *, progress: bool = False, report: Callable[[float], None] | None = None) -> Run:
+    """Train a denoiser, or continue training it, or find it trained.
+
+    The same config continues a run that was stopped and returns one that is finished; a larger `kimg` extends it. What
+    was computed is kept: the state is saved at least every 30 seconds, at snapshots, and on Ctrl-C and SIGTERM.
+
+    Args:
+        config: what to train, on what and for how long.
+        progress: show a progress bar.
+        report: is called after every step with the share of the training that is done.
+
+    Returns:
+        The finished run; `load_denoiser` makes a denoiser of it.
+
+    Raises:
+        ConfigError: on options that do not fit the data, the network or the run that is there.
+        DataError: on images or labels that cannot be used.
+        CheckpointError: if the run cannot be read or written, or another process is writing it.
+        GausslensError: if training diverges.
+        MemoryShortError: if memory does not suffice.
+        KeyboardInterrupt: after Ctrl-C, with the state saved; after SIGTERM the program exits with code 143.
+    """
+    if not isinstance(config, TrainConfig):
+        raise ConfigError(f"expected a TrainConfig, such as TrainConfig('digits'); got {type(config).__name__}.")
+    accelerator = _accelerator(config)
+    writes = accelerator.is_main_process
+    with accelerator.main_process_first():
+        images = load_images(
+            config.data,
+            size=config.size,
+            value_range=config.value_range,
+            skip_broken=config.skip_broken,
+            progress=progress and writes,
+        )
+    images = with_groups(images, config.groups)
+    config = resolve(config, images)
+    check(config, images, processes=accelerator.num_processes)  # what it refuses leaves no folder behind
+    splits = Splits(len(images), held_out=config.held_out, seed=config.split_seed, groups=images.groups)
+    data = TrainingData(
+        as_tensor(images.images),
+        as_tensor(images.labels) if config.labels else None,
+        as_tensor(splits.named(config.split)),
+        as_tensor(splits.held_out),
+        None if images.groups is None else as_tensor(images.groups),
+    )
+    with accelerator.main_process_first():
+        run = Run.create(config.out, "train", images.name, _identity(config, images), asdict(config))
+    gpus = [accelerator.device] if accelerator.device.type == "cuda" else []
+    numbers = config.recipe.batch // accelerator.num_processes * data.images[0].numel()
+    with (
+        run.locked() if writes else nullcontext(),
+        torch.random.fork_rng(gpus),
+        limit_threads(accelerator.device, numbers),
+        _clear_about_memory(config),
+    ):
+        finished = {config.recipe.kimg, *config.snapshots} <= set(run.snapshots)
+        if config.monitor or config.stop_when_memorizing:
+            finished = finished and not _has_more_to_tell(run)
+        if writes:
+            also: dict[str, Any] = {"duplicates": _repeats(run, data, accelerator.device)}
+            if data.labels is not None:
+                also["classes"] = data.labels[data.train].unique().tolist()
+            run.save_json("manifest.json", manifest(images, splits, [config.split]) | also)
+            if finished:  # its images may have been moved
+                run.save_config(asdict(replace(run.config, data=config.data, groups=config.groups)))
+        accelerator.wait_for_everyone()
+        if not finished:
+            Session(config, data, run, accelerator).advance(progress=progress and writes, report=report)
+            for tracker in accelerator.trackers:
+                tracker.finish()
+        accelerator.wait_for_everyone()
+    return run
+
+
+def resolve(config: TrainConfig, images: ImageSet) -> TrainConfig:
+    """The config with every choice left open made, for these images: training, network and held-out images."""
+    options = default_options(config.network, images.shape)
+    open_ones = [name for name in ("width", "multipliers", "blocks", "attention") if getattr(config, name) is None]
+    network = {name: options[name] for name in open_ones if name in options}
+    splits = Splits(len(images), held_out=config.held_out, seed=config.split_seed, groups=images.groups)
+    return replace(config.resolve(images.shape), held_out=len(splits.held_out), **network)
+
+
+def check(config: TrainConfig, images: ImageSet, *, processes: int = 1) -> None:
+    """See that training can begin, without a network in memory or a folder on disk."""
+    batch = config.recipe.batch
+    if batch % processes:
+        raise ConfigError(f"the batch must divide evenly among {processes} processes; got {batch} images.")
+    if batch > 1000 * config.recipe.kimg:
+        raise ConfigError(
+            f"a batch of {batch} images is more than the whole run of {config.recipe.kimg:g} kimg; use a smaller batch, or "
+            "train for longer."
+        )
+    if config.split == "held-out":
+        raise ConfigError("the held-out images are what a network is tested on; train on another split, such as all.")
+    if config.labels and images.labels is None:
+        raise DataError(
+            f"labels=True needs labelled images, and {config.data} has none. In a folder, each subfolder is a class; "
+            "an .npz has them under `labels`."
+        )
+    Splits(len(images), held_out=config.held_out, seed=config.split_seed, groups=images.groups).named(config.split)
+    _try_network(config, images.shape)
+
+
+def check_tracker(config: TrainConfig) -> None:
+    """See that there is the tracker that a config asks for, if it does."""
+    if config.tracker is None:
+        return
+    from accelerate.tracking import get_available_trackers
+    from accelerate.utils import LoggerType
+
+    names = sorted(str(name) for name in LoggerType.list() if name != "all")
+    if config.tracker not in names:
+        raise ConfigError(f"tracker must be one of {', '.join(names)}; got {config.tracker!r}.")
+    if config.tracker not in {str(name) for name in get_available_trackers()}:
+        raise MissingExtraError(f"the tracker {config.tracker!r} is not installed: pip install {config.tracker}.")
+
+
+def run_folder(config: TrainConfig, images: ImageSet) -> Path:
+    """The folder that the run of a resolved config has, or will have; the images have the groups it asks for."""
+    return Run.folder(config.out, "train", images.name, _identity(config, images))
+
+
+def _identity(config: TrainConfig, images: ImageSet) -> str:
+    return config.identity(images.content_hash, images.labels_hash if config.labels else None, images.groups_hash)
+
+
+def _try_network(config: TrainConfig, shape: tuple[int, int, int]) -> None:
+    """Build the network without memory: raises what it would raise."""
+    layout = {name: getattr(config, name) for name in ("width", "multipliers", "blocks", "attention")}
+    with torch.device("meta"):
+        build_network(config.network, shape, **layout)
+
+
+def _has_more_to_tell(run: Run) -> bool:
+    """Whether a run was watched, and stopped before it said what was seen."""
+    if (run.path / REPORT).exists() or not (run.path / "state.safetensors").exists():
+        return False
+    _, state = load_tensors(run.path / "state.safetensors", kind=STATE)
+    return "monitor" in state
+
+
+def _repeats(run: Run, data: TrainingData, device: torch.device) -> str:
+    """Whether held-out images repeat training images, looked for once in a run."""
+    if (run.path / "manifest.json").exists() and "duplicates" in run.manifest:
+        return str(run.manifest["duplicates"])
+    if len(data.held_out) == 0:
+        return "no image is held out"
+    if (len(data.train) + len(data.held_out)) * data.images[0].numel() > _SEARCHED_PIXELS:
+        return "not looked for in so many images; gausslens measure does"
+    known, unseen = data.images[data.train], data.images[data.held_out]
+    return str(find_duplicates(known, unseen, device=device))
+
+
+def _accelerator(config: TrainConfig) -> Any:
+    """accelerate's device, processes and trackers; precision and compilation are ours (see `acceleration`)."""
+    from accelerate import Accelerator
+
+    check_tracker(config)
+    cpu = best_device(cpu=config.cpu).type == "cpu"  # unless told, accelerate joins no processes on CPUs
+    try:
+        made = Accelerator(
+            cpu=cpu, mixed_precision="no", log_with=config.tracker, project_dir=str(Path(config.out) / "logs")
+        )
+    except ValueError as error:  # it holds one device for the life of a process
+        raise ConfigError(f"cpu={config.cpu} differs from an earlier run of this process: {error}") from None
+    if made.num_processes > 1:
+        atexit.register(_leave_group)
+    return made
+
+
+def _leave_group() -> None:
+    """Take leave of the other processes: one that ends with open connections may be aborted."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+@contextmanager
+def _clear_about_memory(config: TrainConfig) -> Iterator[None]:
+    """Inside, running out of memory is one clear sentence."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_short_of_memory(error):
+            raise
+        raise OutOfMemoryError(
+            f"memory does not suffice for {config.network} with a batch of {config.batch} images: "
+            "use a smaller batch or width, or more devices; what was saved is kept."
+        ) from error
