@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 from ..errors import DataError
 from .canvas import Canvas, text_width
-from .drawings import drawing
+from .drawings import draw_svg
 from .figures import Figure
 
 _TITLE, _MARGIN, _GAP = 15.0, 10.0, 18.0
@@ -26,11 +26,11 @@ def save_svg(path: str | os.PathLike[str], *figures: Figure) -> Path:
         DataError: if there is no figure, or one that has no drawing: a table, or images that are withheld.
         CheckpointError: if the file cannot be written.
     """
-    from ..storage import save_text  # brings torch, which drawing does without
+    from ..atomic_files import save_text  # brings torch, which drawing does without
 
     canvas, width, top = Canvas(), 0.0, 0.0
     for figure in figures:
-        text = drawing(figure)
+        text = draw_svg(figure)
         if text is None:
             raise DataError(f"the figure {figure.title!r} has no drawing: it is a table, or its images are withheld.")
         root = ElementTree.fromstring(text)

@@ -7,7 +7,7 @@ from sample_page import claims, curves, grid, heat
 
 from gausslens.errors import DataError
 from gausslens.report import save_svg
-from gausslens.report.drawings import drawing
+from gausslens.report.drawings import draw_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -22,7 +22,7 @@ def test_figures_stand_below_each_other_under_their_titles(tmp_path):
         top = float(nested.get("y"))
         assert below < titles[figure.title] < top
         below = top + float(nested.get("height"))
-        alone = ElementTree.fromstring(drawing(figure))
+        alone = ElementTree.fromstring(draw_svg(figure))
         assert [e.tag for e in nested.iter()] == [e.tag for e in alone.iter()]
         assert float(nested.get("width")) <= float(root.get("width"))
     assert below == pytest.approx(float(root.get("height")))
