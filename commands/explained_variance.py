@@ -1,7 +1,8 @@
-"""Explained variance of networks on CIFAR-10 beside what is published of others, as Markdown for docs/reproduce.md.
+"""Explained variance of networks on CIFAR-10 beside published values of other networks, as Markdown for docs/tables/.
 
-How much of a network's variance its Gaussian and the multi-delta denoiser explain, what multi-delta explains of the Gaussian
-itself, and where the first is headed as training goes on. `publish.py` writes it.
+The first table says how much of a network's variance the Gaussian and the multi-delta denoiser explain, and how much of the
+Gaussian's own variance multi-delta explains. The second extrapolates the Gaussian's share to longer training. `publish.py`
+writes both.
 """
 
 import itertools
@@ -32,13 +33,14 @@ def explained(plan: Plan, evidence: Evidence) -> Iterator[str]:
     known = [of_network.where(quantity=quantity) for quantity in ("gap_ev", EXPLAINED)]
     if not plan.name.startswith("cifar10") or not any(map(len, known)):
         return
-    yield f"### Explained variance on {plan.name}\n"
+    yield "## Explained variance\n"
     yield (
-        "The published models are at the level named, ours at the nearest measured; G is the Gaussian, M multi-delta. "
-        "Control: what M explains of G itself, on training images.\n"
+        "G is the share of the network's variance that the Gaussian explains, M the share that multi-delta explains. "
+        "Published values are at the noise level of the first column, ours at the nearest measured level, in the second. "
+        "The control is the share of the Gaussian's variance that multi-delta explains, on training images.\n"
     )
     sets = ("published", "training images", "held-out images")
-    yield f"| published | ours | {' | '.join(f'{whose}, {images}' for whose in 'GM' for images in sets)} | control |"
+    yield f"| published at | ours at | {' | '.join(f'{whose}, {images}' for whose in 'GM' for images in sets)} | control |"
     yield "|---|---|---|---|---|---|---|---|---|"
     curves = [
         _told(*(line(reference, part.where(reference=reference, on=on)) for part in known))
@@ -91,16 +93,18 @@ def led_to(plan: Plan, evidence: Evidence) -> Iterator[str]:
             reached = "no line: it ends below 0" if math.isnan(end.value) else _with_ends(end, 3)
             rows.append(f"| {' | '.join(told)} | {reached} | {near} |")
     if rows:
-        yield f"### Where explained variance on {plan.name} is headed\n"
+        yield "## Explained variance after longer training\n"
         yield (
-            "By how much the RMSE between network and Gaussian grows with each doubling of the length of training, and what "
-            f"would be explained after {PUBLISHED_KIMG / 1000:g} million images, the length of published trainings, if it "
-            f"went on along a line through the lengths from {doublings[1]:,g} to {doublings[-1]:,g} thousand. Held-out "
-            f"images; {_trainings(seeds)}, and the line is a guess: nothing beyond "
-            f"{plan.kimg:,g} thousand was measured, and where growth changes from doubling to doubling it does not hold.\n"
+            f"The published models were trained on {PUBLISHED_KIMG / 1000:g} million images. The middle columns show how "
+            "much the RMSE between network and Gaussian grows when training doubles from one length to the next (thousand "
+            "images). "
+            f"The extrapolation follows a line through the lengths from {doublings[1]:,g} to {doublings[-1]:,g} thousand "
+            "images. It is a guess: "
+            f"nothing beyond {plan.kimg:,g} thousand was measured, and the line fails where growth changes from doubling to "
+            f"doubling. Numbers are on held-out images, from {_trainings(seeds)}.\n"
         )
         between = [f"{low:,g} to {high:,g}" for low, high in itertools.pairwise(doublings)]
-        yield f"| σ | explained by the Gaussian now | {' | '.join(between)} | along the line | published |"
+        yield f"| σ | explained by the Gaussian now | {' | '.join(between)} | extrapolated | published |"
         yield "|---|---|---|---|---|---|---|"
         yield from rows
         yield ""
@@ -126,7 +130,11 @@ def _trend(rmse: Mapping[float, Number], share: float, doublings: Sequence[float
 
 
 def _trainings(seeds: int) -> str:
-    return "one training, so that there are no intervals" if seeds == 1 else f"intervals are over {seeds} trainings"
+    return (
+        "one training run, so there are no intervals"
+        if seeds == 1
+        else f"{seeds} training runs; intervals are over these"
+    )
 
 
 def _with_ends(number: Combined, digits: int) -> str:

@@ -1,17 +1,20 @@
-"""Publish a study: its records under results/, its figures as SVG, and the tables of docs/reproduce.md.
+"""Publish a study: its records and figures under results/, its tables, and the table of claims in docs/reproduce.md.
 
     python commands/publish.py runs/study-cifar10-00b65abe [--verdicts-only]
 
-RUN is the folder of a study beside its tasks. It adds to what results/ has already, so the tasks of earlier sessions need
-not be at hand: results/cifar10 is itself a folder of runs, without weights and with the few images that figures show;
-`gausslens report` makes a page of it. Every number in the tables is computed here from records; the paper's numbers beside
-them are of arXiv:2410.24060 and its published notebooks. Other text of docs/reproduce.md stays as it is. Of a study that
-anybody can repeat within the hour, `--verdicts-only` keeps the verdicts with their numbers alone.
+RUN is the folder of a study; the folder `cells` lies beside it. New tasks are added to those in results/, so the tasks of
+earlier sessions may be on another machine. results/cifar10 is itself a folder of runs, without weights and with the few
+images that figures show; `gausslens report` makes a page of it.
+
+The command writes three things into docs/: the page docs/tables/NAME.md, the figures of docs/reproduce.md that this study
+draws, and the table of all claims between the two marks of docs/reproduce.md. It changes no other text there. Every number
+in the tables is computed from records. The paper's numbers beside them come from arXiv:2410.24060 and its notebooks.
+`--verdicts-only` publishes the verdicts and their numbers alone: it is for a study that anybody can repeat within the hour.
 """
 
 import argparse
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from explained_variance import explained, led_to
@@ -20,7 +23,7 @@ from sizes import by_size
 from gausslens.paper.claims import judge
 from gausslens.paper.claims.evidence import Evidence
 from gausslens.paper.claims.findings import Control, Statistic
-from gausslens.paper.claims.verdict import Verdict
+from gausslens.paper.claims.verdict import FAILS, HOLDS, UNCERTAIN, Verdict
 from gausslens.paper.config import STUDIES
 from gausslens.paper.copy_finished import SHOWN, copy_arrays, copy_finished, is_copy, shorter
 from gausslens.paper.plan import Plan
@@ -34,10 +37,25 @@ from gausslens.report.rendering import anchor
 from gausslens.store.run import Record, Run
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "reproduce.md"
-BEGIN, END = "<!-- tables of {}: begin -->", "<!-- tables of {}: end -->"
+RESULTS, DOCS = ROOT / "results", ROOT / "docs"
+BEGIN, END = "<!-- table of claims: begin -->", "<!-- table of claims: end -->"
 # What the paper has for each claim, and at which scale it drew each figure.
 PAPER = json.loads(Path(__file__).with_name("paper.json").read_text())
+# The figures of docs/reproduce.md: by study, the drawing and its name in docs/figures/.
+KEY_FIGURES = {
+    "cifar10": {
+        "references-distance-of-the-network-to-its-counterparts": "distances",
+        "linearity-linearity-over-noise-levels-by-number-of-images": "linearity",
+        "size-copies-among-samples-by-number-of-images": "copies",
+        "size-samples-their-nearest-training-images-and-samples-of-the-gaussian": "samples",
+        "strong-two-models-on-disjoint-images-large": "two-models",
+    },
+    "cifar10-long": {
+        "time-distance-to-the-gaussian-denoiser-against-the-length-of-training": "training",
+        "strong-agreement-as-training-goes-on-n-782": "agreement",
+    },
+    "cifar10-all": {"references-how-much-of-the-network-its-references-explain": "explained"},
+}
 _UNKNOWN = "not measured"
 
 
@@ -63,29 +81,53 @@ def main() -> None:
     judged = judge(records)
     save_verdicts(judged, folder / "verdicts.jsonl")
     if args.verdicts_only:
-        fill(plan.name, claims(plan, judged, []))
+        write_tables(plan, claims(plan, judged, []))
     else:
         found, evidence = findings_of(run), Evidence(records)
         drawn = draw(found, folder / "figures")
-        fill(
-            plan.name,
-            [
-                *claims(plan, judged, drawn),
-                *by_size(plan, evidence),
-                *located(plan, evidence),
-                *explained(plan, evidence),
-                *led_to(plan, evidence),
-                *figures(plan, found, evidence, drawn),
-            ],
+        copy_key_figures(plan.name)
+        write_tables(
+            plan,
+            *claims(plan, judged, drawn),
+            *by_size(plan, evidence),
+            *located(plan, evidence),
+            *explained(plan, evidence),
+            *led_to(plan, evidence),
+            *figures(plan, found, evidence, drawn),
         )
-    fill("verdicts", verdicts())
+    write_claims()
 
 
-def fill(name: str, lines: Iterable[str]) -> None:
-    """Put lines between the page's marks of this name."""
-    text, begin, end = PAGE.read_text(), BEGIN.format(name), END.format(name)
-    head, tail = text[: text.index(begin) + len(begin)], text[text.index(end) :]
-    PAGE.write_text("\n".join([head, "", *lines, tail]))
+def write_tables(plan: Plan, *lines: str) -> None:
+    """Write the page docs/tables/NAME.md of a study, in place of the one that is there."""
+    page = DOCS / "tables" / f"{plan.name}.md"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    head = (
+        f"# Tables of {plan.name}\n",
+        f"`commands/publish.py` writes this page from the records in [results/{plan.name}](../../results/{plan.name}): "
+        "do not edit it. [reproduce.md](../reproduce.md) says what was found, [claims.md](../claims.md) how claims are "
+        "judged.\n",
+        f"The study was made by `{plan.command.replace(plan.data, Path(plan.data).name)}`, with `--only` for a single "
+        "study. A *control* is a number that is shown for comparison and not judged.\n",
+    )
+    page.write_text("\n".join([*head, *lines]).rstrip("\n") + "\n")
+
+
+def write_claims() -> None:
+    """Write the table of all claims between the two marks of docs/reproduce.md."""
+    page = DOCS / "reproduce.md"
+    text = page.read_text()
+    head, tail = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
+    page.write_text("\n".join([head, "", *verdicts(), tail]))
+
+
+def copy_key_figures(name: str) -> None:
+    """Copy the drawings of a study that docs/reproduce.md shows."""
+    for drawn, shown in KEY_FIGURES.get(name, {}).items():
+        path = RESULTS / name / "figures" / f"{drawn}.svg"
+        if path.exists():
+            (DOCS / "figures").mkdir(parents=True, exist_ok=True)
+            (DOCS / "figures" / f"{shown}.svg").write_text(path.read_text())
 
 
 def save_verdicts(judged: list[Verdict], path: Path) -> None:
@@ -141,13 +183,12 @@ def claims(plan: Plan, judged: list[Verdict], drawn: list[Record]) -> Iterator[s
     Yields:
         Lines.
     """
-    yield f"### Claims on {plan.name}\n"
-    yield f"`{plan.command.replace(plan.data, Path(plan.data).name)}`, with `--only` the study named.\n"
+    yield "## Claims\n"
     yield (
-        "Under each claim are the numbers that it is judged by, with their thresholds, and controls that are not judged; "
-        "n is of images, samples or, of fits, calls.\n"
+        "Each claim is followed by its statistics with their thresholds, and by its controls. n counts images, samples or, "
+        "for fits, calls of the network.\n"
     )
-    yield "| claim, number | study, units | ours [95 %] | threshold | the paper's | verdict |"
+    yield "| claim or statistic | study, seeds and n | our value [95 %] | threshold | the paper's value | verdict |"
     yield "|---|---|---|---|---|---|"
     for verdict in judged:
         if not _is_about(plan, verdict.claim):
@@ -171,13 +212,14 @@ def figures(plan: Plan, found: list[Findings], evidence: Evidence, drawn: list[R
     Yields:
         Lines.
     """
-    yield f"### Figures on {plan.name}\n"
+    yield "## Figures\n"
     yield (
-        f"Here networks are {plan.training['network']} with {plan.width} channels after {plan.kimg:,g} thousand images, in "
-        "the paper EDM-VE (NCSN++) with 128 on FFHQ at 64×64, unless said. Its epoch 921 is read as 921 thousand images.\n"
+        f"Unless a row says otherwise, our networks are {plan.training['network']} with {plan.width} channels, trained on "
+        f"{plan.kimg:,g} thousand images. The paper's are EDM-VE (NCSN++) with 128 channels, trained on FFHQ at 64×64. We "
+        "read its epoch 921 as 921 thousand images.\n"
     )
     parts = {findings.study: f" ({findings.done} of {len(findings.parts)} parts)" for findings in found}
-    yield "| the paper's | there | drawn as | here | by | claims |"
+    yield "| the paper's figure | the paper's setting | our figures | our setting | study | claims |"
     yield "|---|---|---|---|---|---|"
     for number in range(1, 31):
         if not _is_about(plan, number):
@@ -223,17 +265,18 @@ def scale(plan: Plan, evidence: Evidence, study: str, figure: int) -> str:
 
 
 def verdicts() -> Iterator[str]:
-    """All claims on all data that are published, with how many of their numbers lie where the paper says.
+    """All claims on all data that are published: each verdict, and how many statistics lie where the paper says.
 
     Yields:
         Lines.
     """
     paths = sorted(RESULTS.glob("*/verdicts.jsonl"))
     judged = {path.parent.name: [json.loads(line) for line in path.read_text().splitlines()] for path in paths}
-    yield f"| claim | {' | '.join(judged)} |"
+    yield f"| claim | {' | '.join(f'[{name}](tables/{name}.md)' for name in judged)} |"
     yield f"|---|{'---|' * len(judged)}"
     for of_data in zip(*judged.values(), strict=True):
         yield f"| **{of_data[0]['claim']}** {of_data[0]['text']} | {' | '.join(map(_at_a_glance, of_data))} |"
+    yield f"| *claims in all* | {' | '.join(map(_tally, judged.values()))} |"
     yield ""
 
 
@@ -265,12 +308,28 @@ def _as_claimed(part: Statistic) -> bool | None:
 
 
 def _at_a_glance(told: Record) -> str:
-    sides = [part["as_claimed"] for part in told["statistics"]]
-    known = [side for side in sides if side is not None]
+    known = [side for side in _sides(told) if side is not None]
     if not known:
         return _UNKNOWN
-    missing = f", {len(sides) - len(known)} not measured" if len(known) < len(sides) else ""
-    return f"{told['verdict']}; {sum(known)} of {len(known)} as claimed{missing}"
+    missing = len(told["statistics"]) - len(known)
+    verdict = told["verdict"].replace(UNCERTAIN, "undecided")
+    return f"{verdict}, {sum(known)} of {len(known)}" + (f" ({missing} not measured)" if missing else "")
+
+
+def _tally(judged: list[Record]) -> str:
+    """How many claims hold, fail, are undecided and were not measured."""
+    measured = [told["verdict"] for told in judged if any(side is not None for side in _sides(told))]
+    counts = {
+        "hold": measured.count(HOLDS),
+        "do not hold": measured.count(FAILS),
+        "undecided": measured.count(UNCERTAIN),
+    }
+    counts["not measured"] = len(judged) - len(measured)
+    return ", ".join(f"{count} {words}" for words, count in counts.items() if count)
+
+
+def _sides(told: Record) -> list[bool | None]:
+    return [part["as_claimed"] for part in told["statistics"]]
 
 
 def located(plan: Plan, evidence: Evidence) -> Iterator[str]:
@@ -284,27 +343,28 @@ def located(plan: Plan, evidence: Evidence) -> Iterator[str]:
     turning, onset = closest(time, plan.few), memorizing_from(time, plan.few)
     if needed is None and turning is None:
         return
-    yield f"### The transition on {plan.name}\n"
-    yield "| what | our number [95 %] | trainings |"
+    yield "## The transition\n"
+    yield "| quantity | our value [95 %] | training runs |"
     yield "|---|---|---|"
     if needed is not None and needed.value is not None:
         seeds = len(evidence.where(study="size", quantity="memorised_fraction", denoiser="network").seeds())
         ends = ", ".join("beyond those tried" if end is None else f"{end:,.0f}" for end in (needed.low, needed.high))
         what = (
-            f"N*: images from which on fewer than 5 % of samples are copies after training for {plan.kimg:,g} thousand"
+            f"N*: number of training images above which fewer than 5 % of samples are copies (after {plan.kimg:,g} thousand "
+            "images of training)"
         )
         yield f"| {what} | {needed.value:,.0f} [{ends}] | {seeds} |"
     if turning is not None:
-        what = f"τ*: thousand images after which N = {plan.few:,} is closest to its Gaussian"
+        what = f"τ*: length of training at which N = {plan.few:,} is closest to its Gaussian (thousand images)"
         yield f"| {what} | {format_time(turning.value, turning.low, turning.high)} | {len(turning.at)} |"
     if onset is not None and onset.starts is not None:
-        what = "thousand images after which 5 % of its samples are copies"
+        what = "length of training at which 5 % of its samples are copies (thousand images)"
         yield f"| {what} | {format_time(onset.starts, onset.low, onset.high)} | {onset.memorizing} of {onset.seeds} |"
     yield ""
 
 
 def _linked(plan: Plan, entry: Record, text: str) -> str:
-    return f"[{text}](../results/{plan.name}/figures/{entry['file']})"
+    return f"[{text}](../../results/{plan.name}/figures/{entry['file']})"
 
 
 def _units(part: Statistic) -> str:

@@ -3,11 +3,11 @@
     python commands/reproduce.py cifar10 --data cifar10.npz --minutes 60     # where the GPU is; again to go on
     python commands/reproduce.py cifar10 --pack brought.tar                  # there: what is new, without weights
     tar -xf brought.tar -C runs                                              # here
-    python commands/publish.py runs/study-cifar10-00b65abe                   # here: results/ and docs/reproduce.md
+    python commands/publish.py runs/study-cifar10-00b65abe                   # here: results/ and docs/
 
-The grids are those of `gausslens study`, done seed by seed, so that whatever is finished stands for itself. What is in
-results/ is not done again; a network that further work needs is trained again, since weights do not travel. `cifar10.npz`
-holds the 50,000 training and the 10,000 test images of CIFAR-10, `celeba64.npz` 8,192 faces of 64×64 (`images`, uint8 NHWC).
+The grids are those of `gausslens study`, done seed by seed: whatever is finished can be published. What is in results/ is
+not done again. Weights do not travel, so a network that further work needs is trained again. `cifar10.npz` holds the 50,000
+training and the 10,000 test images of CIFAR-10, `celeba64.npz` 8,192 faces of 64×64 (`images`, uint8 NHWC).
 """
 
 import argparse

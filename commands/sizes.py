@@ -1,4 +1,4 @@
-"""Linearity and novelty by the number of training images, as Markdown for docs/reproduce.md; `publish.py` writes it."""
+"""Linearity and novelty by the number of training images, as Markdown for docs/tables/; `publish.py` writes it."""
 
 from collections.abc import Iterator
 
@@ -19,13 +19,14 @@ def by_size(plan: Plan, evidence: Evidence) -> Iterator[str]:
     sizes = list(samples.where(quantity="gl").by("n")) if len(samples) else []
     if len(sizes) < 3:
         return
-    yield f"### By number of images on {plan.name}\n"
+    yield "## Linearity and novelty by number of images\n"
     yield (
-        f"Networks of {plan.width} channels after {plan.kimg:,g} thousand images: least linearity over noise levels, on "
-        "held-out images; GL of samples, the paper's rule for new ones being above .6, and GL over that of held-out images; "
-        f"copies among {plan.samples} samples. Means over trainings, with intervals over trainings and images.\n"
+        f"Networks of {plan.width} channels, trained on {plan.kimg:,g} thousand images. Linearity is the least over noise "
+        "levels, on held-out images. GL is the generalisation score of samples: the paper calls a sample new above 0.6. "
+        "Relative GL is GL divided by that of held-out images. Copies are a share of "
+        f"{plan.samples} samples. Values are means over training runs; intervals are over training runs and images.\n"
     )
-    yield "| N | trainings | affine linearity | raw linearity | GL | relative GL | copies |"
+    yield "| N | training runs | affine linearity | raw linearity | GL | relative GL | copies |"
     yield "|---|---|---|---|---|---|---|"
     for n in sizes:
         of_size = samples.where(n=n)

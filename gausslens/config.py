@@ -8,13 +8,12 @@ belongs to the first group as it was asked for: float32 and bf16 are two runs, "
 devices.
 """
 
-import hashlib
-import json
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 from .errors import ConfigError
+from .store.identity import identity_of, semantic_fields
 
 T = TypeVar("T")
 
@@ -27,7 +26,7 @@ VERSION = 1
 
 AUGMENT_INPUTS = 9
 
-_CIRCUMSTANCES = {
+_RUNTIME_OPTIONS = {
     *("data", "size", "value_range", "skip_broken", "groups"),  # hashes of the images and groups stand for these
     *("kimg", "snapshots", "monitor", "stop_when_memorizing", "compile", "cpu", "tracker", "out"),
 }
@@ -209,12 +208,10 @@ class TrainConfig:
         Returns:
             The digits; equal for two resolved configs exactly when one run can serve both.
         """
-        semantic = {name: value for name, value in asdict(self).items() if name not in _CIRCUMSTANCES}
         learned: Any = content_hash if labels_hash is None else [content_hash, labels_hash]
         if groups_hash is not None:
             learned = [content_hash, labels_hash, groups_hash]
-        text = json.dumps([VERSION, learned, semantic], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:8]
+        return identity_of(VERSION, learned, semantic_fields(self, _RUNTIME_OPTIONS))
 
     @property
     def recipe(self) -> Recipe:

@@ -233,12 +233,11 @@ def test_pictures_of_a_model_that_was_trained_again_do_not_replace_those_that_we
 def test_a_machine_that_was_asked_for_less_takes_nothing_from_what_is_published(tmp_path, monkeypatch):
     """Its tasks of the other studies are published as well."""
     publish, plan = _load("publish"), small_plan("size", seeds=1)
-    runs, results, page = tmp_path / "runs", tmp_path / "results", tmp_path / "reproduce.md"
-    page.write_text(
-        "\n".join(mark.format(name) for name in (plan.name, "verdicts") for mark in (publish.BEGIN, publish.END))
-    )
+    runs, results, docs = tmp_path / "runs", tmp_path / "results", tmp_path / "docs"
+    docs.mkdir()
+    (docs / "reproduce.md").write_text("\n".join(["Text before.", publish.BEGIN, publish.END, "Text after."]))
     monkeypatch.setattr(publish, "RESULTS", results)
-    monkeypatch.setattr(publish, "PAGE", page)
+    monkeypatch.setattr(publish, "DOCS", docs)
     (results / plan.name).mkdir(parents=True)
     open_study(replace(plan, studies=("size", "time")), results / plan.name)
     run, task = open_study(plan, runs), find_study("time").parts(plan)[-1].task
@@ -246,7 +245,10 @@ def test_a_machine_that_was_asked_for_less_takes_nothing_from_what_is_published(
     monkeypatch.setattr(sys, "argv", ["publish", str(run.path)])
     publish.main()
     assert (results / plan.name / "cells" / task.name / "done.json").exists()
-    assert "| time" in page.read_text()
+    assert "| time" in (docs / "tables" / f"{plan.name}.md").read_text()
+    before, *table, after = (docs / "reproduce.md").read_text().splitlines()
+    assert (before, after) == ("Text before.", "Text after.")
+    assert any(line.startswith("| **C1**") for line in table)
 
 
 def test_few_studies_are_told_with_their_own_claims_and_figures(tmp_path):
@@ -331,13 +333,21 @@ def test_a_task_knows_the_networks_and_training_sets_that_it_needs():
 def test_what_is_published_follows_from_its_records(study, tmp_path, monkeypatch):
     """Publishing again what is published changes neither the tables nor the verdicts."""
     publish = _load("publish")
-    results, page = tmp_path / "results", tmp_path / "reproduce.md"
+    results, docs, published = tmp_path / "results", tmp_path / "docs", COMMANDS.parent / "docs"
     shutil.copytree(RESULTS, results, ignore=shutil.ignore_patterns("*.html", "*.svg"))
-    shutil.copy(publish.PAGE, page)
+    docs.mkdir()
+    shutil.copy(published / "reproduce.md", docs)
     monkeypatch.setattr(publish, "RESULTS", results)
-    monkeypatch.setattr(publish, "PAGE", page)
+    monkeypatch.setattr(publish, "DOCS", docs)
     monkeypatch.setattr(sys, "argv", ["publish", str(results / study.relative_to(RESULTS))])
     publish.main()
-    assert page.read_text() == (COMMANDS.parent / "docs" / "reproduce.md").read_text()
+    name = study.parent.name
+    written = {str(path.relative_to(docs)) for path in docs.rglob("*") if path.is_file()}
+    assert written == {
+        "reproduce.md",
+        f"tables/{name}.md",
+        *(f"figures/{shown}.svg" for shown in publish.KEY_FIGURES.get(name, {}).values()),
+    }
+    assert all((docs / path).read_text() == (published / path).read_text() for path in written)
     verdicts = study.parent / "verdicts.jsonl"
     assert (results / verdicts.relative_to(RESULTS)).read_text() == verdicts.read_text()

@@ -24,6 +24,8 @@ EXCUSED = {
     "cli/audit.py": {"tyro"},
     "cli/how_many.py": {"tyro"},
     "training/train.py": {"accelerate"},
+    "store/artifact.py": {"filelock"},
+    "evaluation/context.py": {"filelock"},
     "store/image_io.py": {"PIL"},
     "data/decoding.py": {"PIL"},
     "data/pictures.py": {"PIL"},

@@ -33,7 +33,9 @@ def imports(module):
     """The modules of the package that a module imports, at the top of the file or later; not those for types alone."""
     here = module.split(".") if FILES[module].name == "__init__.py" else module.split(".")[:-1]
     tree = ast.parse(FILES[module].read_text(encoding="utf-8"))
-    tree.body = [node for node in tree.body if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))]
+    tree.body = [
+        node for node in tree.body if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
+    ]
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level:
             base = ".".join([*here[: len(here) - node.level + 1], *([node.module] if node.module else [])])

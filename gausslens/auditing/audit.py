@@ -11,29 +11,25 @@ The identity is that of the model, the images and the options that change a numb
 options are another audit. A stage that was interrupted leaves nothing that counts; one that is finished is not done again.
 """
 
-import hashlib
-import json
-import time
-from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from math import isfinite
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .._kernels.fused import uncompiled
-from ..atomic_files import load_tensors, save_tensors, save_text
+from ..atomic_files import load_tensors, save_tensors
 from ..errors import ConfigError, DataError
 from ..evaluation.references import RunImages
 from ..generation import BATCH, best_device
 from ..images import check_labels, gather
 from ..nn.acceleration import limit_threads
 from ..noise import as_sigmas
-from ..store.provenance import describe_machine
-from ..store.run import Record, Run
+from ..store.artifact import Artifact, Record
+from ..store.identity import identity_of, semantic_fields
+from ..store.run import Run
+from ..store.steps import Steps
 from ..zoo.loading import load_model
 from .auditee import Auditee, check_levels, fit, load_auditee
 from .config import AuditConfig
@@ -47,7 +43,7 @@ VERSION = 5
 
 REPORT = "report.html"
 _MEASURING = ("sigmas", "count", "noises", "samples", "steps", "augment", "features", "seed")
-_CIRCUMSTANCES = (
+_RUNTIME_OPTIONS = (
     "model",
     "kimg",
     "train",
@@ -60,7 +56,6 @@ _CIRCUMSTANCES = (
     "cpu",
     "skip_broken",
 )
-_FINISHED = "seconds"  # the quantity of a stage's last record
 _SAMPLES, _ANSWERS = "gausslens samples", "gausslens answers"
 _CHANGED = 0.02  # of the answers' norm, which other devices and precisions do not reach
 _SAMPLES_A_FILE = 4 * BATCH
@@ -171,7 +166,7 @@ def audit(
     images = RunImages(known, known, unseen, of_train, of_unseen, "images", in_train, in_unseen)
     who = fit(loaded, images, AuditConfig(model=str(loaded.source or "model"), **options))
     with uncompiled(), limit_threads(who.device, who.config.count * who.dim):
-        return _conclude(who, *_carry_out(who, _Memory(), progress=progress))
+        return _measure(who, Steps("stage"), None, progress=progress)
 
 
 def audit_model(config: AuditConfig, *, progress: bool = False) -> tuple[Run, Audit, Auditee]:
@@ -185,9 +180,9 @@ def audit_in_folder(who: Auditee, *, progress: bool = False) -> tuple[Run, Audit
     config, device = who.config, who.device
     run = Run.create(config.out, "audit", who.images.name, identity(who), asdict(config))
     with run.locked(), uncompiled(), limit_threads(device, config.count * who.dim):
-        run.save_json("provenance.json", {"sessions": [*run.provenance["sessions"], describe_machine(device)]})
+        run.begin_session(device)
         _check_unchanged(who, run)
-        found = _conclude(who, *_carry_out(who, _Folder(run), progress=progress))
+        found = _measure(who, Steps("stage", run), run, progress=progress)
     return run, found
 
 
@@ -208,84 +203,35 @@ def _check_unchanged(who: Auditee, run: Run) -> None:
 def identity(who: Auditee) -> str:
     """Eight hexadecimal digits that name an audit."""
     config = replace(who.config, samples=who.sample_count)
-    semantic = {name: value for name, value in asdict(config).items() if name not in _CIRCUMSTANCES}
-    text = json.dumps([VERSION, who.identity, semantic], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    return identity_of(VERSION, who.identity, semantic_fields(config, _RUNTIME_OPTIONS))
 
 
-class _Memory:
-    """Keeps nothing."""
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-
-    def finished(self, stage: str) -> bool:
-        return False
-
-    def append(self, records: list[Record]) -> None:
-        self.records += records
-
-    def samples(self, first: int, make: Callable[[], Tensor]) -> Tensor:
-        return make()
-
-
-class _Folder:
-    """Keeps finished stages and samples in a run."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        records = run.records()
-        self._done = {record["stage"] for record in records if record["quantity"] == _FINISHED}
-        self.records = [record for record in records if record["stage"] in self._done]
-        if len(self.records) < len(records):  # a stage was interrupted
-            save_text(run.path / "records.jsonl", "".join(json.dumps(record) + "\n" for record in self.records))
-
-    def finished(self, stage: str) -> bool:
-        return stage in self._done
-
-    def append(self, records: list[Record]) -> None:
-        self.records += records
-        self._run.append(records)
-
-    def samples(self, first: int, make: Callable[[], Tensor]) -> Tensor:
-        path: Path = self._run.path / f"samples-{first:06d}.safetensors"
-        if not path.exists():
-            save_tensors(path, {"samples": make()}, kind=_SAMPLES)
-        return load_tensors(path, kind=_SAMPLES)[0]["samples"]
-
-
-def _carry_out(who: Auditee, kept: _Memory | _Folder, *, progress: bool) -> tuple[list[Record], Tensor | None]:
-    """All stages that are not finished; returns all records, and the samples."""
-
-    def do(stage: str, work: Callable[[], Iterable[Record]]) -> None:
-        if not kept.finished(stage):
-            started = time.perf_counter()
-            records = [{"stage": stage, **_written(record)} for record in work()]
-            kept.append([*records, {"stage": stage, "quantity": _FINISHED, "value": time.perf_counter() - started}])
-
+def _measure(who: Auditee, steps: Steps, artifact: Artifact | None, *, progress: bool) -> Audit:
+    """All stages that are not finished, and the verdict."""
     for name, take in STAGES.items():
-        do(name, partial(take, who, progress=progress))
-    if not who.sample_count:
-        return kept.records, None
-    samples = _sampled(who, kept, progress=progress)
-    refused = [record["value"] for record in kept.records if record["quantity"] == "refused"]
-    exchangeable = NOT_EXCHANGEABLE not in refused
-    do("copies", lambda: take_copies(who, samples, exchangeable=exchangeable, progress=progress))
-    if who.config.features is not None:
-        do("features", lambda: take_features(who, samples, progress=progress))
-    return kept.records, samples
+        steps.run(name, partial(take, who, progress=progress))
+    samples = _samples(who, artifact, progress=progress) if who.sample_count else None
+    if samples is not None:
+        refused = [record["value"] for record in steps.records if record["quantity"] == "refused"]
+        exchangeable = NOT_EXCHANGEABLE not in refused
+        steps.run("copies", partial(take_copies, who, samples, exchangeable=exchangeable, progress=progress))
+        if who.config.features is not None:
+            steps.run("features", partial(take_features, who, samples, progress=progress))
+    return _conclude(who, steps.records, samples)
 
 
-def _written(record: Record) -> Record:
-    """A record without NaN and infinity, which JSON has not."""
-    return {name: None if isinstance(value, float) and not isfinite(value) else value for name, value in record.items()}
-
-
-def _sampled(who: Auditee, kept: _Memory | _Folder, *, progress: bool) -> Tensor:
+def _samples(who: Auditee, artifact: Artifact | None, *, progress: bool) -> Tensor:
+    """The generated images; in a folder, those that are there are not generated again."""
     parts = []
     for first in range(0, who.sample_count, _SAMPLES_A_FILE):
         last = min(first + _SAMPLES_A_FILE, who.sample_count)
-        parts.append(kept.samples(first, partial(generate_samples, who, first, last, progress=progress)))
+        path = None if artifact is None else artifact.path / f"samples-{first:06d}.safetensors"
+        if path is not None and path.exists():
+            parts.append(load_tensors(path, kind=_SAMPLES)[0]["samples"])
+            continue
+        parts.append(generate_samples(who, first, last, progress=progress))
+        if path is not None:
+            save_tensors(path, {"samples": parts[-1]}, kind=_SAMPLES)
     return torch.cat(parts)
 
 

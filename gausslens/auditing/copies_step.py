@@ -13,7 +13,7 @@ from ..measures.intervals import proportion_estimate
 from ..noise import draw_noise, karras_sigmas
 from ..progress import progress_bar
 from ..sampling import sample
-from ..store.run import Record
+from ..store.artifact import Record
 from .auditee import Auditee
 from .controls import ONCE, REPEATED, fisher_p
 from .copies import Copies, find_copies

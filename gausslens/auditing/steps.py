@@ -14,7 +14,7 @@ from ..denoisers.distillation import distill
 from ..evaluation.records import of_curve, of_estimate
 from ..measures.gap import gap
 from ..measures.linearity import linearity
-from ..store.run import Record
+from ..store.artifact import Record
 from .auditee import Auditee
 from .evidence import BY_LEVEL, DISTANCES, FLAGS, Evidence
 from .exchangeability import check_exchangeability

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import gausslens
 
-from ..store.run import Record
+from ..store.artifact import Record
 from .families import PLAIN
 from .thresholds import THRESHOLDS
 from .verdict import GENERALIZING, MEMORIZING, PARTLY, SUSPECT

@@ -10,7 +10,7 @@ from ..evaluation.config import MeasureConfig as Options
 from . import GlobalOptions, open_training_run
 
 if TYPE_CHECKING:
-    from ..store.run import Record
+    from ..store.artifact import Record
 
 DESCRIPTION = """\
 Measure a run that `gausslens train` has made: at every noise level, on training and held-out images, beside the Gaussian

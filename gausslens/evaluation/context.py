@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock
 from torch import Tensor, nn
 
 from ..config import TrainConfig
@@ -25,7 +26,6 @@ from ..generation import generate
 from ..images import Bounds
 from ..nn.acceleration import for_inference
 from ..noise import as_sigmas, draw_noise, karras_sigmas
-from ..store.locking import lock
 from .cached_denoiser import CachedDenoiser
 from .config import MeasureConfig
 from .references import RunImages, gaussian_denoiser, moments_of, multidelta_denoiser
@@ -145,8 +145,7 @@ class EvaluationContext:
         """One of the denoisers distilled on a set of images; kept in the folder of results."""
         path = self.folder / f"distilled-{name}-{inputs.name}.safetensors"
         self.folder.mkdir(parents=True, exist_ok=True)
-        with open(path.with_suffix(".lock"), "w") as file:
-            lock(file, wait=True)  # another process may be at it
+        with FileLock(path.with_suffix(".lock")):  # another process may be at it
             if not path.exists():
                 self._distilled(name, inputs).save(path)
         if self._last_linear is None or self._last_linear[0] != path:

@@ -5,22 +5,19 @@ which measures to take is not part of it. A measure's records are written when i
 a measure that was interrupted leaves nothing that counts, and one that was finished is not taken again.
 """
 
-import hashlib
-import json
-import time
-from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from ..atomic_files import save_text
 from ..errors import ConfigError
 from ..generation import best_device
 from ..nn.acceleration import limit_threads
 from ..progress import track
-from ..store.provenance import describe_machine
-from ..store.run import Record, Run, load_trained
+from ..store.identity import identity_of, semantic_fields
+from ..store.run import Run, load_trained
+from ..store.steps import Steps
 from .config import MEASURES, MeasureConfig
 from .context import EvaluationContext
 from .evaluators import TAKE
@@ -29,8 +26,7 @@ from .references import RunImages, load_run_images
 VERSION = 5
 """Counts changes of the measures after which the same config gives other numbers."""
 
-_CIRCUMSTANCES = ("run", "only", "data", "out", "cpu")
-_FINISHED = "seconds"  # the quantity of a measure's last record
+_RUNTIME_OPTIONS = ("run", "only", "data", "out", "cpu")
 
 
 def measure(config: MeasureConfig, *, progress: bool = False) -> Run:
@@ -39,19 +35,15 @@ def measure(config: MeasureConfig, *, progress: bool = False) -> Run:
     config, images = _prepare(config, trained, progress=progress)
     run = Run.create(str(config.out), "measure", images.name, identity(config, trained), asdict(config))
     with run.locked():
-        done = finished_measures(run.records())
-        missing = [name for name in config.only if name not in done]
-        _drop_unfinished(run, done)
+        steps = Steps("measure", run)
+        missing = [name for name in config.only if name not in steps.finished]
         if missing:
             device = best_device(cpu=config.cpu)
-            evaluation = _subject(config, trained, images, run.path, device)
-            run.save_json("provenance.json", {"sessions": [*run.provenance["sessions"], describe_machine(device)]})
+            evaluation = _context(config, trained, images, run.path, device)
+            run.begin_session(device)
             with limit_threads(device, config.count * evaluation.dim):
                 for name in track(missing, label="measuring", enabled=progress):
-                    started = time.perf_counter()
-                    records = [{"measure": name, **record} for record in TAKE[name](evaluation)]
-                    seconds = {"measure": name, "quantity": _FINISHED, "value": time.perf_counter() - started}
-                    run.append([*records, seconds])
+                    steps.run(name, partial(TAKE[name], evaluation))
     return run
 
 
@@ -60,7 +52,7 @@ def rehearse(config: MeasureConfig, *, progress: bool = False) -> tuple[MeasureC
     trained = Run.open(config.run)
     config, images = _prepare(config, trained, progress=progress)
     folder = Run.folder(str(config.out), "measure", images.name, identity(config, trained))
-    evaluation = _subject(config, trained, images, folder, best_device(cpu=config.cpu))
+    evaluation = _context(config, trained, images, folder, best_device(cpu=config.cpu))
     sigmas, data = tuple(evaluation.sigmas.tolist()), config.data or trained.config.data
     return replace(config, sigmas=sigmas, calls=evaluation.calls, data=data), folder
 
@@ -83,7 +75,7 @@ def _prepare(config: MeasureConfig, trained: Run, *, progress: bool) -> tuple[Me
     return config, load_run_images(trained, data=config.data, progress=progress)
 
 
-def _subject(
+def _context(
     config: MeasureConfig, trained: Run, images: RunImages, folder: Path, device: torch.device
 ) -> EvaluationContext:
     network = load_trained(trained, kimg=config.kimg, ema=config.weights == "ema", device=device)
@@ -92,18 +84,4 @@ def _subject(
 
 def identity(config: MeasureConfig, trained: Run) -> str:
     """Eight hexadecimal digits that name what a resolved config measures."""
-    semantic = {name: value for name, value in asdict(config).items() if name not in _CIRCUMSTANCES}
-    text = json.dumps([VERSION, trained.identity, semantic], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def finished_measures(records: Sequence[Record]) -> set[str]:
-    """Names of the measures that were taken completely."""
-    return {record["measure"] for record in records if record["quantity"] == _FINISHED}
-
-
-def _drop_unfinished(run: Run, done: set[str]) -> None:
-    records = run.records()
-    kept = [record for record in records if record["measure"] in done]
-    if len(kept) < len(records):
-        save_text(run.path / "records.jsonl", "".join(json.dumps(record) + "\n" for record in kept))
+    return identity_of(VERSION, trained.identity, semantic_fields(config, _RUNTIME_OPTIONS))

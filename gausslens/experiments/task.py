@@ -14,22 +14,21 @@ changed option, another content of the data (an option too) or a new version of 
 whatever depends on it, and nothing else.
 """
 
-import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from ..atomic_files import load_tensors, save_tensors, save_text
+from ..atomic_files import load_tensors, save_tensors
 from ..errors import CheckpointError
 from ..generation import best_device
-from ..store.locking import lock
+from ..store.artifact import Artifact
+from ..store.artifact import Record as Record
+from ..store.identity import identity_of
 from ..store.provenance import describe_machine
-from ..store.run import Record as Record
 from .keys import KEYS_OF_0_1
 
 Report: TypeAlias = Callable[[float], None]
@@ -37,6 +36,7 @@ Work: TypeAlias = Callable[["TaskContext"], Iterable[Record] | None]
 F = TypeVar("F", bound=Callable[..., Any])
 
 ARRAYS = "gausslens cell"
+DONE = "done.json"
 
 _REGISTRY: dict[str, str] = {}
 """The modules of the registered functions, by name."""
@@ -98,8 +98,7 @@ class Task:
     def identity(self) -> str:
         """Twelve hexadecimal digits."""
         key, version = self.kind.key, self.kind.version
-        text = json.dumps([key, version, self.options, [need.identity for need in self.needs]], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return identity_of(key, version, self.options, [need.identity for need in self.needs], digits=12)
 
     @property
     def kind(self) -> TaskName:
@@ -149,7 +148,7 @@ class Result:
     @cached_property
     def records(self) -> list[Record]:
         """The numbers."""
-        return [json.loads(line) for line in (self.folder / "records.jsonl").read_text().splitlines()]
+        return Artifact(self.folder).records()
 
     @cached_property
     def arrays(self) -> dict[str, Any]:
@@ -160,7 +159,7 @@ class Result:
     @property
     def seconds(self) -> float:
         """How long the work took, in its last session."""
-        return float(json.loads((self.folder / "done.json").read_text())["seconds"])
+        return float(json.loads((self.folder / DONE).read_text())["seconds"])
 
 
 class TaskStore:
@@ -175,7 +174,7 @@ class TaskStore:
 
     def is_done(self, task: Task) -> bool:
         """Whether the task is finished: its records are there."""
-        return (self.path / task.name / "done.json").exists()
+        return (self.path / task.name / DONE).exists()
 
     def is_complete(self, task: Task) -> bool:
         """Whether it is finished and all that it made is there, for other tasks to work with."""
@@ -189,35 +188,19 @@ class TaskStore:
 
     def run(self, task: Task, report: Report) -> float:
         """Do a task's work, unless it is done and complete; another process at it is waited for."""
-        folder = self.path / task.name
-        folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder):
+        artifact = Artifact(self.path / task.name)
+        artifact.path.mkdir(parents=True, exist_ok=True)
+        with artifact.locked(wait=True):
             if not self.is_complete(task):
-                start, machine = time.perf_counter(), _machine(task)
-                context = TaskContext(
-                    task.options | task.runtime, tuple(self.result(need) for need in task.needs), folder, report
-                )
-                records = list(task.work(context) or ())
-                save_text(folder / "records.jsonl", "".join(json.dumps(record) + "\n" for record in records))
-                told = {"work": task.kind.key, "options": task.options, "needs": [need.name for need in task.needs]}
-                done = told | {"seconds": time.perf_counter() - start, "machine": machine}
-                save_text(folder / "done.json", json.dumps(done, indent=1) + "\n")
+                start, machine = time.perf_counter(), describe_machine(best_device(cpu=task.runtime.get("cpu", False)))
+                inputs = tuple(self.result(need) for need in task.needs)
+                context = TaskContext(task.options | task.runtime, inputs, artifact.path, report)
+                artifact.save_records(task.work(context) or ())
+                done = {"work": task.kind.key, "options": task.options, "needs": [need.name for need in task.needs]}
+                artifact.save_json(DONE, {**done, "seconds": time.perf_counter() - start, "machine": machine})
         return self.result(task).seconds
-
-
-def _machine(task: Task) -> Record:
-    """Where a task was carried out, by which version of the code."""
-    return describe_machine(best_device(cpu=task.runtime.get("cpu", False)))
 
 
 def is_partial(folder: Path) -> bool:
     """Whether what lies in a finished task's folder is a part of what it made."""
-    return bool(json.loads((folder / "done.json").read_text()).get("partial", False))
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, which the system gives back if the process dies."""
-    with open(folder / "lock", "w") as file:
-        lock(file, wait=True)
-        yield
+    return bool(json.loads((folder / DONE).read_text()).get("partial", False))

@@ -7,13 +7,10 @@ The identity is that of the plan's numbers and of the images' content. Which of 
 training pictures are shown, is not part of it, so that a later `--only` adds to the same page.
 """
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..atomic_files import save_text
 from ..data.loading import load_images
 from ..errors import GausslensError
 from ..experiments.executors import default_workers
@@ -21,8 +18,9 @@ from ..experiments.graph import Outcome, Progress, in_order, run_tasks
 from ..experiments.task import Task, TaskStore
 from ..generation import best_device
 from ..report import Images, save_report
-from ..store.provenance import describe_machine
-from ..store.run import Record, Run
+from ..store.artifact import Record
+from ..store.identity import identity_of, semantic_fields
+from ..store.run import Run
 from .claims import Verdict, judge
 from .config import STUDIES, StudyConfig
 from .page import make_page
@@ -30,7 +28,7 @@ from .plan import Plan, make_plan
 from .registry import find_study
 from .study import Findings
 
-_CIRCUMSTANCES = ("data", "studies", "options", "shown", "cpu")
+_RUNTIME_OPTIONS = ("data", "studies", "options", "shown", "cpu")
 REPORT = "report.html"
 
 
@@ -73,8 +71,7 @@ def open_study(plan: Plan, folder: Path) -> Run:
     run = Run.create(folder, "study", plan.name, identity(plan), plan.as_json())
     asked = {*Plan.from_json(run.settings).studies, *plan.studies}
     run.save_config(replace(plan, studies=tuple(name for name in STUDIES if name in asked)).as_json())
-    provenance = {"sessions": [*run.provenance["sessions"], describe_machine(best_device(cpu=plan.cpu))]}
-    run.save_json("provenance.json", provenance)
+    run.begin_session(best_device(cpu=plan.cpu))
     (folder / "cells").mkdir(exist_ok=True)
     return run
 
@@ -126,7 +123,7 @@ def write_report(
     """Collect the records of a study's run and write its page, from whatever is finished."""
     found = findings_of(run)
     records = [record for of_study in found for record in of_study.records]
-    save_text(run.path / "records.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    run.save_records(records)
     target = page or run.path / REPORT
     verdicts = judge(records)
     plan = Plan.from_json(run.settings)
@@ -147,8 +144,7 @@ def findings_of(run: Run, tasks: Path | None = None) -> list[Findings]:
 
 def identity(plan: Plan) -> str:
     """Eight hexadecimal digits that name what is studied."""
-    semantic = {name: value for name, value in plan.as_json().items() if name not in _CIRCUMSTANCES}
-    return hashlib.sha256(json.dumps(semantic, sort_keys=True).encode()).hexdigest()[:8]
+    return identity_of(semantic_fields(plan.as_json(), _RUNTIME_OPTIONS))
 
 
 def collect(runs: Iterable[Run]) -> list[Record]:

@@ -7,8 +7,6 @@ The first round trains one network on each size. The second trains others, on ot
 stops. Stopped at any moment, the same command goes on; with a budget, what is finished gives the answer.
 """
 
-import hashlib
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +15,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ..atomic_files import save_text
 from ..errors import ConfigError
 from ..experiments.executors import default_workers
 from ..experiments.graph import Outcome, Progress, run_tasks
@@ -26,13 +23,13 @@ from ..generation import best_device
 from ..measures.memorization import MEMORIZED
 from ..measures.transition import Count, fit_transition
 from ..paper.plan import Plan
-from ..paper.run import identity as identity_of
-from ..paper.run import plan_study
+from ..paper.run import identity, plan_study
 from ..paper.studies.onset import find_onset
 from ..report import Images, save_report
+from ..store.artifact import Record
+from ..store.identity import identity_of
 from ..store.invocation import typed_command, typed_options
-from ..store.provenance import describe_machine
-from ..store.run import Record, Run
+from ..store.run import Run
 from .config import HowManyConfig
 from .copies_task import copies_task
 from .summary import Answer, make_page
@@ -79,8 +76,7 @@ class Question:
     @property
     def identity(self) -> str:
         """Eight hexadecimal digits; more seeds or minutes add to the same answer."""
-        told = [VERSION, identity_of(self.plan), self.sizes, self.config.samples]
-        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:8]
+        return identity_of(VERSION, identity(self.plan), self.sizes, self.config.samples)
 
     def task(self, n: int, seed: int) -> Task:
         """The look at one network."""
@@ -124,8 +120,7 @@ def how_many(
     plan = question.plan
     settings = {"plan": plan.as_json(), "sizes": list(question.sizes), "samples": config.samples}
     run = Run.create(config.out, "how-many", plan.name, question.identity, settings)
-    sessions = [*run.provenance["sessions"], describe_machine(best_device(cpu=config.cpu))]
-    run.save_json("provenance.json", {"sessions": sessions})
+    session = run.begin_session(best_device(cpu=config.cpu))
     question.store.path.mkdir(exist_ok=True)
 
     def work(networks: Sequence[tuple[int, int]]) -> Outcome:
@@ -138,14 +133,14 @@ def how_many(
     networks = [*question.first_round(), *question.second_round()]
     second = work(networks) if len(networks) > len(question.sizes) else first
     records = question.records(networks)
-    save_text(run.path / "records.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    run.save_records(records)
     answer = answer_of(question, networks)
     if answer is None:
         return HowMany(run, None, None, second)
     run.save_json("answer.json", {"version": VERSION, **answer.as_json()})
     pictures: Images = "none" if config.no_images else "blurred" if config.blur else "shown"
     page = run.path / "report.html"
-    save_report(page, make_page(answer, records, _samples(question), sessions[-1]), images=pictures)
+    save_report(page, make_page(answer, records, _samples(question), session), images=pictures)
     return HowMany(run, page, answer, second)
 
 

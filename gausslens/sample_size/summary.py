@@ -12,7 +12,7 @@ from ..auditing.thresholds import THRESHOLDS
 from ..measures.transition import Bound, Count, Transition
 from ..paper.studies.onset import Onset
 from ..report import Axis, CurveFigure, Figure, ImageGrid, Page, Section, Series, Threshold
-from ..store.run import Record
+from ..store.artifact import Record
 
 _IMAGES = Axis("training images N", log=True)
 _TIME = Axis("training", "thousands of images", log=True)

@@ -1,41 +1,32 @@
 """A `Run`: the directory that holds what a command did, and from which the same command goes on.
 
-    <verb>-<data>-<identity>/
-        config.json         the resolved config
-        manifest.json       which images were used
-        provenance.json     each session's software, hardware, steps and seconds
-        records.jsonl       tidy records, one number a line
-        snapshots/          weights, raw and averaged; each file is enough to load its denoiser
-        state.safetensors   where to go on from
-
-Whatever moment a process dies at, the directory stays readable: files appear whole (see `storage`), and a record cut
-short in its line is dropped.
+<verb>-<data>-<identity>/
+    config.json         the resolved config
+    manifest.json       which images were used
+    provenance.json     each session's software, hardware, steps and seconds
+    records.jsonl       tidy records, one number a line
+    snapshots/          weights, raw and averaged; each file is enough to load its denoiser
+    state.safetensors   where to go on from
 """
 
-import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..atomic_files import save_text
 from ..config import TrainConfig
 from ..denoisers.preconditioned import Preconditioned
 from ..errors import CheckpointError, ConfigError, one_line
-from .locking import lock
+from .artifact import Artifact
 from .weights import load_snapshot, read_weights, save_denoiser
 
-Record: TypeAlias = dict[str, Any]
-"""One number with what it is the number of: {"quantity": "loss", "value": 0.41, "kimg": 12.8, …}."""
 
-
-class Run:
+class Run(Artifact):
     """The directory of one run, to read its config, records and weights.
 
     Use `Run.open` for a run that exists and `Run.create` to make one or find it again.
@@ -43,9 +34,6 @@ class Run:
     Attributes:
         path: the directory.
     """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "Run":
@@ -63,7 +51,7 @@ class Run:
         run = cls(path)
         if not run.path.is_dir():
             raise CheckpointError(f"expected the directory of a run at {path}; there is no such directory.")
-        if not {"verb", "identity", "config"} <= run._json("config.json").keys():
+        if not {"verb", "identity", "config"} <= run.read_json("config.json").keys():
             raise CheckpointError(f"{run.path / 'config.json'} was not written by gausslens; is {path} a run?")
         return run
 
@@ -108,17 +96,17 @@ class Run:
     @property
     def verb(self) -> str:
         """What the run does: "train", …."""
-        return str(self._json("config.json")["verb"])
+        return str(self.read_json("config.json")["verb"])
 
     @property
     def identity(self) -> str:
         """The digits at the end of the directory's name."""
-        return str(self._json("config.json")["identity"])
+        return str(self.read_json("config.json")["identity"])
 
     @property
     def settings(self) -> dict[str, Any]:
         """The resolved config of any run, as JSON holds it."""
-        settings = self._json("config.json")["config"]
+        settings = self.read_json("config.json")["config"]
         if not isinstance(settings, dict):
             raise CheckpointError(f"expected settings by name in {self.path / 'config.json'}; got {settings!r:.80}.")
         return settings
@@ -142,23 +130,7 @@ class Run:
     @property
     def manifest(self) -> dict[str, Any]:
         """Which images were used."""
-        return self._json("manifest.json")
-
-    @property
-    def provenance(self) -> dict[str, Any]:
-        """Each session's software, hardware, steps and seconds; empty before the first."""
-        return self._json("provenance.json") if (self.path / "provenance.json").exists() else {"sessions": []}
-
-    def records(self) -> list[Record]:
-        """All records, in the order they were made."""
-        path = self.path / "records.jsonl"
-        lines = (
-            path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-        )  # what follows the last newline is cut short
-        try:
-            return [json.loads(line) for line in lines]
-        except ValueError as error:
-            raise CheckpointError(f"{path} has a line that is not a record: {error}. Restore or remove it.") from None
+        return self.read_json("manifest.json")
 
     @property
     def snapshots(self) -> list[float]:
@@ -223,95 +195,17 @@ class Run:
 
     def save_config(self, config: Mapping[str, Any]) -> None:
         """Replace the config by one that differs in its circumstances, such as the length."""
-        self.save_json("config.json", {**self._json("config.json"), "config": config})
-
-    def save_json(self, name: str, value: Any) -> None:
-        """Write one of the JSON files, whole or not at all."""
-        save_text(self.path / name, json.dumps(value, indent=2) + "\n")
-
-    def append(self, records: Iterable[Record]) -> None:
-        """Add records at the end.
-
-        Args:
-            records: the records; values must be what JSON can hold.
-
-        Raises:
-            CheckpointError: if they cannot be written.
-        """
-        text = "".join(json.dumps(record, allow_nan=False) + "\n" for record in records)
-        try:
-            with open(self.path / "records.jsonl", "ab+") as file:
-                if file.seek(0, os.SEEK_END) and file.seek(-1, os.SEEK_END) >= 0 and file.read(1) != b"\n":
-                    file.seek(0)
-                    file.truncate(file.read().rfind(b"\n") + 1)
-                file.write(text.encode())
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise CheckpointError(
-                f"could not write {self.path / 'records.jsonl'}: {error}. Check that it has room."
-            ) from error
+        self.save_json("config.json", {**self.read_json("config.json"), "config": config})
 
     def drop_records_after(self, kimg: float | int) -> None:
         """Forget the records made after `kimg`, which a resumed run will make again."""
-        kept = [record for record in self.records() if record.get("kimg", 0) <= kimg]
-        save_text(self.path / "records.jsonl", "".join(json.dumps(record) + "\n" for record in kept))
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Inside, no other process on this machine writes into the run.
-
-        Yields:
-            Nothing.
-
-        Raises:
-            CheckpointError: if another process is at it.
-        """
-        try:
-            file = open(self.path / ".lock", "w", encoding="utf-8")  # noqa: SIM115
-        except OSError as error:
-            raise CheckpointError(f"could not write into {self.path}: {error}. Choose another folder.") from error
-        with file:
-            try:
-                lock(file, wait=False)
-            except BlockingIOError:
-                raise CheckpointError(
-                    f"another process is writing into {self.path}. Wait for it to end, or stop it."
-                ) from None
-            except OSError as error:
-                raise CheckpointError(
-                    f"could not lock {self.path}: {error}. Choose a folder on a file system that has locks."
-                ) from error
-            for leftover in self.path.rglob(".*.safetensors.*.partial"):  # of a process that was killed
-                leftover.unlink(missing_ok=True)
-            yield
+        self.save_records([record for record in self.records() if record.get("kimg", 0) <= kimg])
 
     def _snapshot_file(self, kimg: float | int) -> Path:
         return self.path / "snapshots" / f"kimg-{f'{kimg:.10g}'.zfill(6)}.safetensors"
 
-    def _json(self, name: str) -> dict[str, Any]:
-        path = self.path / name
-        try:
-            value = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise CheckpointError(
-                f"expected the directory of a run at {self.path}; it has no {name}.{runs_in(self.path)}"
-            ) from None
-        except (OSError, ValueError, RecursionError) as error:
-            raise CheckpointError(f"{path} cannot be read: {error}. Restore it, or remove the directory.") from None
-        if not isinstance(value, dict):
-            raise CheckpointError(f"{path} was not written by gausslens; is {self.path} a run?")
-        return value
-
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
-
-
-def runs_in(folder: Path) -> str:
-    """A hint to the models in a folder of runs; nothing if there is none."""
-    inside = sorted(path.parent.name for path in folder.glob("train-*/config.json"))
-    more = f" or another of the {len(inside)} in it" if len(inside) > 1 else ""
-    return f" Name {folder / inside[0]}{more}." if inside else ""
 
 
 def load_trained(

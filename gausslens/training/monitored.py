@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from ..config import TrainConfig
 from ..monitor.monitor import GeneralizationMonitor
-from ..store.run import Record, Run
+from ..store.artifact import Record
+from ..store.run import Run
 from .batches import TrainingData
 
 REPORT = "monitor.json"

@@ -17,7 +17,8 @@ import torch
 from torch import nn
 
 from ..errors import CheckpointError, ConfigError
-from ..store.run import Run, load_trained, runs_in
+from ..store.artifact import runs_in
+from ..store.run import Run, load_trained
 from .diffusers_folder import is_diffusers, load_diffusers
 from .model import Model
 from .objects import as_model, is_object_name, load_object

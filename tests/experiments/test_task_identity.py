@@ -1,17 +1,32 @@
 """A task is found again by its registered name and version, wherever its function lives."""
 
+import json
+import pkgutil
+from importlib import import_module
+from pathlib import Path
+
 import pytest
 
+from gausslens import evaluation, sample_size
 from gausslens.experiments.keys import KEYS_OF_0_1
 from gausslens.experiments.task import Task, task
+from gausslens.paper import tasks
+
+OF_0_1 = json.loads((Path(__file__).parents[1] / "fixtures" / "0.1" / "identities.json").read_text())["tasks"]
+WORK = {
+    name: getattr(import_module(module.name), name)
+    for package in (evaluation, sample_size, tasks)
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")
+    for name in vars(import_module(module.name))
+    if name in KEYS_OF_0_1
+}
 
 
-def test_a_task_of_0_1_has_the_identity_that_it_had():
-    # As 0.1 computed it: sha256 of ["gausslens.paper.models:train_model", 1, {"a": 1}, []].
-    from gausslens.evaluation.model_tasks import train_model
-
-    assert KEYS_OF_0_1["train_model"] == "gausslens.paper.models:train_model"
-    assert Task(train_model, {"a": 1}).identity == "b12395f9702c"
+@pytest.mark.parametrize("known", OF_0_1, ids=lambda known: known["work"].partition(":")[2])
+def test_a_task_of_0_1_has_the_identity_that_it_had(known):
+    work = WORK[known["work"].partition(":")[2]]
+    assert (work.task.key, work.task.version) == (known["work"], known["version"])
+    assert Task(work, {"a": 1}).identity == known["identity"]
 
 
 def test_a_new_task_has_the_identity_of_its_name_and_version():

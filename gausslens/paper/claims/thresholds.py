@@ -1,4 +1,4 @@
-"""The thresholds of the claims, one table, each with its source; a change needs a dated entry in docs/LOG.md.
+"""The thresholds of the claims, one table, each with its source; a change needs a dated entry in docs/log/.
 
 A statistic must lie above `above` and below `below`, where given. Gaps are in units of [-1, 1] pixels for the data in
 `PIXEL_UNITS` and relative to the root mean square of the data's pixels elsewhere.
