@@ -34,7 +34,8 @@ from gausslens.paper.study import Findings
 from gausslens.report.drawings import draw_svg
 from gausslens.report.figures import NoiseSlider
 from gausslens.report.rendering import anchor
-from gausslens.store.run import Record, Run
+from gausslens.store.artifact import Record
+from gausslens.store.run import Run
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, DOCS = ROOT / "results", ROOT / "docs"

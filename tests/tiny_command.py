@@ -1,6 +1,6 @@
 """The command line in this process, on a network of two seconds."""
 
-from gausslens.cli.main import main as cli
+from gausslens.cli import main as cli
 
 TINY = ("--width", "8", "--multipliers", "1", "--blocks", "1", "--batch", "32", "--kimg", "1.6", "--ramp-kimg", "0.2")
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,29 +26,28 @@ _DISTILLED_WITH = ("sigmas", "calls", "kimg")
 
 
 @task("train_model", version=1)
-def train_model(context: TaskContext) -> Iterator[Record]:
+def train_model(context: TaskContext) -> list[Record] | None:
     """Train. Options: `config`, the fields of a `TrainConfig` but for data, cpu and out; and the images' `content_hash`.
 
-    A training that diverges on a GPU goes on once from the state that was kept: rounding there need not repeat itself.
-
-    Yields:
-        The training's records.
+    The run lies in the task's folder, so that its records are the task's; version 0.1 gave it a folder within. A training
+    that diverges on a GPU goes on once from the state that was kept: rounding there need not repeat itself.
     """
     where = {"data": context.options["data"], "cpu": context.options.get("cpu", False), "out": str(context.folder)}
     config = TrainConfig(**context.options["config"], **where)
+    within = any(context.folder.glob("train-*/config.json"))
+    begin = partial(train, config, report=context.report, folder=None if within else context.folder)
     run = None
     try:
-        run = train(config, report=context.report)
+        run = begin()
     except DivergedError:
         if best_device(cpu=config.cpu).type == "cpu":
             raise
     if run is None:  # not in the handler, where the error would keep the memory of what diverged
-        run = train(config, report=context.report)
-    records = run.records()
-    if told := collapse_told(records):
+        run = begin()
+    if told := collapse_told(run.records()):
         raise GausslensError(told)
-    for record in records:
-        yield {**tags_of(run), **record}
+    context.tags.update(tags_of(run))
+    return run.records() if within else None
 
 
 @task("measure_model", version=3)
@@ -97,9 +97,9 @@ def evaluation_of(context: TaskContext) -> tuple[EvaluationContext, Record]:
 
 def run_of(result: Result) -> Run:
     """The training run in the folder of a finished `train_model`."""
-    # Beside it may lie one that was stopped and, since its images were renamed, begun again under their new name.
-    runs = (Run.open(folder) for folder in Path(result.folder).glob("train-*"))
-    return next(run for run in runs if run.is_finished)
+    # Version 0.1 kept it in a folder within, beside which may lie one begun before the images were renamed.
+    runs = [Run.open(folder) for folder in Path(result.folder).glob("train-*")]
+    return next((run for run in runs if run.is_finished), None) or Run.open(result.folder)
 
 
 def tags_of(run: Run, kimg: float | int | None = None) -> Record:

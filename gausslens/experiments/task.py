@@ -121,12 +121,14 @@ class TaskContext:
         inputs: the results of the tasks it needs.
         folder: where it may keep what it needs to go on from after a stop; other files there survive.
         report: to be called now and then with the share of the work that is done, in [0, 1].
+        tags: to be filled with what all records are of; kept once, and read with every record.
     """
 
     options: dict[str, Any]
     inputs: tuple["Result", ...]
     folder: Path
     report: Report
+    tags: Record = field(default_factory=dict)
 
     def save_arrays(self, **tensors: Any) -> None:
         """Keep tensors beside the records."""
@@ -147,8 +149,9 @@ class Result:
 
     @cached_property
     def records(self) -> list[Record]:
-        """The numbers."""
-        return Artifact(self.folder).records()
+        """The numbers, each with the tags of all."""
+        tags = json.loads((self.folder / DONE).read_text()).get("tags", {})
+        return [{**tags, **record} for record in Artifact(self.folder).records()]
 
     @cached_property
     def arrays(self) -> dict[str, Any]:
@@ -190,14 +193,17 @@ class TaskStore:
         """Do a task's work, unless it is done and complete; another process at it is waited for."""
         artifact = Artifact(self.path / task.name)
         artifact.path.mkdir(parents=True, exist_ok=True)
-        with artifact.locked(wait=True):
+        with artifact.locked(wait=True, name="lock"):
             if not self.is_complete(task):
                 start, machine = time.perf_counter(), describe_machine(best_device(cpu=task.runtime.get("cpu", False)))
                 inputs = tuple(self.result(need) for need in task.needs)
                 context = TaskContext(task.options | task.runtime, inputs, artifact.path, report)
-                artifact.save_records(task.work(context) or ())
+                if (records := task.work(context)) is not None:  # else it has kept its own, or there are none
+                    artifact.save_records(records)
                 done = {"work": task.kind.key, "options": task.options, "needs": [need.name for need in task.needs]}
-                artifact.save_json(DONE, {**done, "seconds": time.perf_counter() - start, "machine": machine})
+                artifact.save_json(
+                    DONE, {**done, "tags": context.tags, "seconds": time.perf_counter() - start, "machine": machine}
+                )
         return self.result(task).seconds
 
 

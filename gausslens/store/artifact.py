@@ -104,13 +104,17 @@ class Artifact:
         return session
 
     @contextmanager
-    def locked(self, *, wait: bool = False) -> Iterator[None]:
+    def locked(self, *, wait: bool = False, name: str = ".lock") -> Iterator[None]:
         """Inside, no other process on this machine works on the folder; the system frees it if this one dies.
+
+        Args:
+            wait: for another process, instead of raising.
+            name: of the file that is locked.
 
         Raises:
             CheckpointError: if another process is at it, unless it is waited for.
         """
-        lock = FileLock(self.path / ".lock")
+        lock = FileLock(self.path / name)
         try:
             lock.acquire(timeout=-1 if wait else 0)
         except Timeout:

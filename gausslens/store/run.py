@@ -80,7 +80,12 @@ class Run(Artifact):
         Raises:
             CheckpointError: if the directory belongs to another run or cannot be written.
         """
-        run = cls(cls.folder(out, verb, data, identity))
+        return cls.create_at(cls.folder(out, verb, data, identity), verb, identity, config)
+
+    @classmethod
+    def create_at(cls, path: Path, verb: str, identity: str, config: Mapping[str, Any]) -> "Run":
+        """The same in a folder of any name."""
+        run = cls(path)
         try:
             run.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:

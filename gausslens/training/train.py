@@ -38,7 +38,13 @@ from .state import STATE
 _SEARCHED_PIXELS = 50_000_000
 
 
-def train(config: TrainConfig, *, progress: bool = False, report: Callable[[float], None] | None = None) -> Run:
+def train(
+    config: TrainConfig,
+    *,
+    progress: bool = False,
+    report: Callable[[float], None] | None = None,
+    folder: Path | None = None,
+) -> Run:
     """Train a denoiser, or continue training it, or find it trained.
 
     The same config continues a run that was stopped and returns one that is finished; a larger `kimg` extends it. What
@@ -48,6 +54,7 @@ def train(config: TrainConfig, *, progress: bool = False, report: Callable[[floa
         config: what to train, on what and for how long.
         progress: show a progress bar.
         report: is called after every step with the share of the training that is done.
+        folder: the run's folder; None is one in `config.out`, named for the data and the run's identity.
 
     Returns:
         The finished run; `load_denoiser` makes a denoiser of it.
@@ -57,7 +64,7 @@ def train(config: TrainConfig, *, progress: bool = False, report: Callable[[floa
         DataError: on images or labels that cannot be used.
         CheckpointError: if the run cannot be read or written, or another process is writing it.
         GausslensError: if training diverges.
-        MemoryShortError: if memory does not suffice.
+        OutOfMemoryError: if memory does not suffice.
         KeyboardInterrupt: after Ctrl-C, with the state saved; after SIGTERM the program exits with code 143.
     """
     if not isinstance(config, TrainConfig):
@@ -84,7 +91,7 @@ def train(config: TrainConfig, *, progress: bool = False, report: Callable[[floa
         None if images.groups is None else as_tensor(images.groups),
     )
     with accelerator.main_process_first():
-        run = Run.create(config.out, "train", images.name, _identity(config, images), asdict(config))
+        run = Run.create_at(folder or run_folder(config, images), "train", _identity(config, images), asdict(config))
     gpus = [accelerator.device] if accelerator.device.type == "cuda" else []
     numbers = config.recipe.batch // accelerator.num_processes * data.images[0].numel()
     with (

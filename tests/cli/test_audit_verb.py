@@ -16,7 +16,7 @@ from gausslens.auditing import steps as stages
 from gausslens.auditing.auditee import load_auditee
 from gausslens.auditing.config import AuditConfig
 from gausslens.auditing.verdict import Verdict
-from gausslens.cli.main import main as cli
+from gausslens.cli import main as cli
 from gausslens.data import load_images
 from gausslens.report import Page
 from gausslens.store.run import Run

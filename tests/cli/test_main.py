@@ -9,8 +9,8 @@ import time
 import pytest
 
 import gausslens
-from gausslens.cli.main import main as cli
-from gausslens.cli.main import study as studying
+from gausslens.cli import main as cli
+from gausslens.cli import study as studying
 from gausslens.errors import CheckpointError, ConfigError, DataError
 
 

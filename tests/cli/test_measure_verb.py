@@ -34,7 +34,7 @@ def trained(tmp_path_factory):
 @pytest.fixture(scope="module")
 def measured(trained):
     """The run with the records of all measures."""
-    from gausslens.cli.main import main as cli
+    from gausslens.cli import main as cli
 
     assert cli.main(["measure", str(trained), *FAST]) == 0
     (folder,) = trained.parent.glob("measure-digits-*")

@@ -1,14 +1,15 @@
 """What a user types and reads: options, never the names of Python."""
 
 import pytest
-from gausslens.cli.main.audit import Options as Audit
-from gausslens.cli.main.how_many import Options as HowMany
-from gausslens.cli.main.measure import Options as Measure
-from gausslens.cli.main.parsing import as_typed, parse
-from gausslens.cli.main.report import Options as Report
-from gausslens.cli.main.sample import Options as Sample
-from gausslens.cli.main.study import Options as Study
-from gausslens.cli.main.train import Options as Train
+
+from gausslens.cli.audit import Options as Audit
+from gausslens.cli.how_many import Options as HowMany
+from gausslens.cli.measure import Options as Measure
+from gausslens.cli.parsing import as_typed, parse
+from gausslens.cli.report import Options as Report
+from gausslens.cli.sample import Options as Sample
+from gausslens.cli.study import Options as Study
+from gausslens.cli.train import Options as Train
 
 
 @pytest.mark.parametrize(

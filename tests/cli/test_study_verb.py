@@ -11,7 +11,7 @@ import time
 import pytest
 
 from gausslens import Run
-from gausslens.cli.main import main as cli
+from gausslens.cli import main as cli
 from gausslens.paper.config import StudyConfig
 from gausslens.paper.run import open_study, plan_study
 

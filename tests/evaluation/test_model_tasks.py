@@ -63,17 +63,21 @@ def test_a_stopped_training_under_another_name_is_no_matter(tmp_path):
 
     run_tasks([task("photos")], tmp_path / "cells", on="here")
     store = TaskStore(tmp_path / "cells")
-    (first,) = store.result(task("photos")).folder.glob("train-*")
-    (first.parent / "done.json").unlink()  # as if it had been stopped
-    for path in first.glob("snapshots/*"):
+    folder = store.result(task("photos")).folder
+    (folder / "done.json").unlink()  # as if it had been stopped
+    for path in folder.glob("snapshots/*"):
         path.unlink()
     outcome = run_tasks([task("pictures")], tmp_path / "cells", on="here")
     assert not outcome.failed
-    assert "pictures" in run_of(store.result(task("pictures"))).path.name
+    run = run_of(store.result(task("pictures")))
+    assert run.path == folder
+    assert run.is_finished
 
 
 def test_a_model_that_has_collapsed_is_not_taken(tmp_path, monkeypatch):
-    monkeypatch.setattr("gausslens.training.collapse.collapse_told", lambda records: "training has collapsed: a test.")
+    monkeypatch.setattr(
+        "gausslens.evaluation.model_tasks.collapse_told", lambda records: "training has collapsed: a test."
+    )
     options = {"config": CONFIG, "content_hash": "any"}
     model = Task(train_model, options, runtime=WHERE)
     outcome = run_tasks([model], tmp_path, on="here")
@@ -85,13 +89,13 @@ def test_a_model_that_has_collapsed_is_not_taken(tmp_path, monkeypatch):
 def test_a_training_that_diverges_on_a_gpu_goes_on_once(device, attempts, tmp_path, monkeypatch):
     begun = []
 
-    def train_and_diverge(config, *, report):
+    def train_and_diverge(config, *, report, folder):
         begun.append(config)
         raise DivergedError("training diverged: the loss is nan.")
 
-    monkeypatch.setattr("gausslens.training.train.train", train_and_diverge)
-    monkeypatch.setattr("gausslens.generation.best_device", lambda *, cpu: torch.device(device))
-    monkeypatch.setattr("gausslens.store.provenance.describe_machine", lambda device: {})  # there may be none such
+    monkeypatch.setattr("gausslens.evaluation.model_tasks.train", train_and_diverge)
+    monkeypatch.setattr("gausslens.evaluation.model_tasks.best_device", lambda *, cpu: torch.device(device))
+    monkeypatch.setattr("gausslens.experiments.task.describe_machine", lambda device: {})  # there may be none such
     task = Task(train_model, {"config": CONFIG, "content_hash": "any"}, runtime=WHERE)
     outcome = run_tasks([task], tmp_path, on="here")
     assert isinstance(outcome.failed[task], DivergedError)

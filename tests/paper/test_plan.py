@@ -5,9 +5,9 @@ import math
 
 import numpy as np
 import pytest
-from gausslens.cli.main.parsing import parse
-from gausslens.cli.main.study import Options
 
+from gausslens.cli.parsing import parse
+from gausslens.cli.study import Options
 from gausslens.config import TrainConfig
 from gausslens.data.loading import load_images
 from gausslens.errors import ConfigError

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gausslens.cli.main.how_many import Options, perform
 
 from gausslens import ConfigError
-from gausslens.cli.main import Manner
+from gausslens.cli import GlobalOptions
+from gausslens.cli.how_many import Options, run
 from gausslens.sample_size import copies_task as looking
 from gausslens.sample_size import how_many as running
 from gausslens.sample_size.config import HowManyConfig
@@ -101,12 +101,12 @@ def test_seeds_are_trained_on_other_images(config):
 
 
 def test_a_budget_leaves_out_and_says_so(config, capsys):
-    perform(Options(**{**vars(config), "budget": 1e-6}), Manner(quiet=True))
+    run(Options(**{**vars(config), "budget": 1e-6}), GlobalOptions(quiet=True))
     assert "Too little is finished" in capsys.readouterr().out
 
 
 def test_a_dry_run_lists_the_networks(config, capsys):
-    perform(Options(**vars(config)), Manner(dry_run=True))
+    run(Options(**vars(config)), GlobalOptions(dry_run=True))
     listed = capsys.readouterr().out
     assert "90 images, seed 0" in listed
     assert "4 sizes around the transition" in listed

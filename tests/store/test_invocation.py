@@ -1,9 +1,8 @@
 import shlex
 
-from gausslens.cli.main.audit import _NO_NUMBERS
-from gausslens.cli.main.audit import Options as AuditOptions
-
 from gausslens.auditing.config import AuditConfig
+from gausslens.cli.audit import _NO_NUMBERS
+from gausslens.cli.audit import Options as AuditOptions
 from gausslens.paper.config import StudyConfig
 from gausslens.sample_size.config import HowManyConfig
 from gausslens.store.invocation import typed_command, typed_options
@@ -24,7 +23,7 @@ def test_what_a_shell_would_split_is_quoted():
 
 
 def test_a_typed_command_gives_back_what_it_was_typed_from():
-    from gausslens.cli.main.parsing import parse
+    from gausslens.cli.parsing import parse
 
     config = AuditOptions("m.pkl", train="a b.npz", unseen=50, size=8, value_range=(0.0, 1.0), count=20, augment="flip")
     words = shlex.split(typed_command("audit", config.model, typed_options(config, _NO_NUMBERS)))[2:]

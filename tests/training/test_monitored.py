@@ -11,7 +11,7 @@ from test_training import assert_same_weights, stop_at
 from tiny_training import config
 
 from gausslens import CheckpointError, load_denoiser, train
-from gausslens.cli.main import main as cli
+from gausslens.cli import main as cli
 from gausslens.monitor.probe import Probe
 from gausslens.training import monitored as watching
 

@@ -9,8 +9,8 @@ from edm_files import CASES, VECTORS, Case, Persistent, edm_pickle, network, pic
 from safetensors.torch import load_file
 
 from gausslens import CheckpointError, ConfigError, load_denoiser
-from gausslens.cli.main import Manner
-from gausslens.cli.main import convert as converting
+from gausslens.cli import GlobalOptions
+from gausslens.cli import convert as converting
 from gausslens.store.weights import build_denoiser
 from gausslens.zoo.edm import load_edm, read_edm
 from gausslens.zoo.edm_weights import translate_weights
@@ -191,7 +191,7 @@ def test_tensors_that_share_memory_do_not_multiply(write):
 def test_converted_networks_answer_the_same(write, tmp_path, capsys):
     case = CASES["ncsnpp-ve-classes-augment"]
     options = converting.Options(str(write(edm_pickle(case))), str(tmp_path / "model.safetensors"))
-    converting.perform(options, Manner())
+    converting.run(options, GlobalOptions())
     said = capsys.readouterr().out
     count = sum(value.numel() for name, value in seeded_weights(case).items() if name.endswith(("weight", "bias")))
     assert f"{options.out}: ncsnpp for 3×8×8, 4 classes, {count:,} weights." in said
@@ -203,12 +203,12 @@ def test_converted_networks_answer_the_same(write, tmp_path, capsys):
     with pytest.raises(CheckpointError, match="it has no raw ones"):
         load_denoiser(options.out, ema=False)
     with pytest.raises(ConfigError, match=r"there is a file .* already"):
-        converting.perform(options, Manner())
+        converting.run(options, GlobalOptions())
 
 
 def test_a_dry_conversion_says_what_it_would_write(write, tmp_path, capsys):
     options = converting.Options(str(write(edm_pickle(SMALL))), str(tmp_path / "model.safetensors"))
-    converting.perform(options, Manner(dry_run=True))
+    converting.run(options, GlobalOptions(dry_run=True))
     printed = json.loads(capsys.readouterr().out)
     description, _ = read_edm(options.source)
     assert printed == {"source": options.source, "out": options.out, **description}
@@ -219,7 +219,7 @@ def test_a_dry_conversion_says_what_it_would_write(write, tmp_path, capsys):
 def test_what_cannot_be_converted_is_bad_input(write, tmp_path):
     options = converting.Options(str(write(b"\x80\x04cos\nsystem\n.")), str(tmp_path / "model.safetensors"))
     with pytest.raises(ConfigError, match=r"it asks for 'os\.system'"):
-        converting.perform(options, Manner())
+        converting.run(options, GlobalOptions())
     assert not (tmp_path / "model.safetensors").exists()
 
 
