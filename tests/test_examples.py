@@ -10,7 +10,7 @@ import torch
 FOLDER = Path(__file__).parents[1] / "examples"
 EXAMPLES = sorted(path.stem for path in FOLDER.glob("*.py"))
 SMALL = {
-    "audit_your_network": {"steps": 300, "samples": 60},
+    "audit_your_network": {"steps": 150, "samples": 40},
     "distill_two_models": {"calls": (640, 10_240)},
     "linearity_of_exact_denoisers": {"levels": 8},
     "network_between_references": {"kimg": 4.0},
