@@ -23,11 +23,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from mixture import MixtureDenoiser
 
 from gausslens import GaussianDenoiser, Moments, MultiDeltaDenoiser, distill, karras_sigmas, load_denoiser
 from gausslens.denoisers.adam import published_learning_rate
 from gausslens.nn.acceleration import for_inference
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "validation"))
+from mixture import MixtureDenoiser
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 ON_GPU = DEVICE.type == "cuda"

@@ -1,7 +1,7 @@
 """Pickles built as EDM builds them, with weights from a seed and a line of text for a source.
 
 The weights are uniform numbers of NumPy's frozen generator, so that they are the same everywhere. What the original
-networks answer with them is in zoo/edm_vectors.safetensors, written by benchmarks/edm_agreement.py.
+networks answer with them is in zoo/edm_vectors.safetensors, written by validation/edm_agreement.py.
 """
 
 import pickle

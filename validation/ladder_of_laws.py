@@ -3,10 +3,10 @@
     python validation/ladder_of_laws.py --part scoring --out laws.jsonl [--kinds partial ...] [--processes 2]
     python validation/ladder_of_laws.py --read laws.jsonl
 
-The truth is in laws_truth.json, which was written before the audit saw any case; laws.py has the posterior means,
-laws_cases.py the images. In 18 steps a sampler draws a few copies less than the law has (.41 and .43 of shares of .45,
-seen on mixture and digits; .45 in 120 steps), so copies are counted, not presumed. A case that stands in `--out` is not
-done again: the same command goes on where it stopped.
+The truth is in laws_truth.json, which was written before the audit saw any case. laws_specs.py says which cases there are,
+laws_images.py draws their images, laws_cases.py makes their models, laws.py has the posterior means. In 18 steps a sampler
+draws a few copies less than the law has (.41 and .43 of shares of .45, seen on mixture and digits; .45 in 120 steps), so
+copies are counted, not presumed. A case that stands in `--out` is not done again: the same command goes on where it stopped.
 """
 
 import argparse
@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from laws_cases import KINDS, SETS, TRUTH, Case, Spec, build, specs
+from laws_cases import Case, build
+from laws_specs import KINDS, SETS, TRUTH, Spec, specs
 from torch import Tensor
 
 import gausslens

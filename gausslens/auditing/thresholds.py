@@ -51,4 +51,4 @@ THRESHOLDS = {
     ),
     "tpr": Threshold(0.02, "share of training images recognised at 1 % of false alarms, twice what chance gives"),
 }
-"""All numbers that decide, tuned on the tuning part of the ladder and not on what it is scored on (benchmarks/ladder.py)."""
+"""All numbers that decide, tuned on the tuning part of the ladder and not on what it is scored on (validation/ladder.py)."""

@@ -9,7 +9,7 @@ little, for then ‖a − b‖² rises and falls with ‖a − ā‖² and the i
 - An image's ‖a_i − ā‖² contains −2u_i·ē, which varies by 4·tr(C²)/n between images, C the covariance of a, but sums to
   −2n‖ē‖² and makes the denominator vary only half as much. The surplus is taken out of the influences' variance.
 
-For ev = 0.08 at n = 100 (the denoisers of benchmarks/coverage.py at σ = 5) nominal 95 % intervals cover 97.5 % with neither,
+For ev = 0.08 at n = 100 (the denoisers of validation/coverage.py at σ = 5) nominal 95 % intervals cover 97.5 % with neither,
 98.6 % with the first alone and 94.7 % with both.
 """
 

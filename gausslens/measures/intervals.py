@@ -7,7 +7,7 @@ the other; but they also have outliers, after which it does not reach far enough
 is farther out than Student's, and halfway between the two otherwise. Coverage of nominal 95 %, least to greatest over ten
 laws (normal, contaminated, χ, χ², exponential, lognormal of log-deviation up to 1, cosines near 1), n = 50 and 100: this
 rule 93.4 to 95.9 %, bootstrap-t 90.4 to 95.5, Student's 88.8 to 95.7, BCa 88.5 to 95.1, percentile 88.8 to 95.2
-(benchmarks/interval_methods.py; benchmarks/coverage.py has the measures themselves).
+(validation/interval_methods.py; validation/coverage.py has the measures themselves).
 
 Resamples are multinomial counts, the same for every row of a matrix of units: values at several noise levels are
 resampled jointly, by matrix products. Their seed is fixed, so the same data give the same interval.

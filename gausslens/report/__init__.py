@@ -15,6 +15,7 @@ from .figures import (
 from .pages import Images, Page, Section
 from .rendering import render
 from .saving import render_svgs, save_report
+from .standalone import save_svg
 
 __all__ = [
     "Axis",
@@ -33,4 +34,5 @@ __all__ = [
     "render",
     "render_svgs",
     "save_report",
+    "save_svg",
 ]

@@ -53,6 +53,10 @@ class Canvas:
         how = f'preserveAspectRatio="none" style="image-rendering: pixelated" xlink:href={quoteattr(uri)}'
         self._elements.append(f"<image{box} {how}>{_element('title', label, {})}</image>")
 
+    def nest(self, drawing: str, y: float) -> None:
+        """Another drawing, the text of an SVG file, at this height."""
+        self._elements.append(drawing.replace("<svg ", f'<svg y="{_written(y)}" ', 1).rstrip())
+
     def mark(self, x: float, y: float, shape: str, colour: str) -> None:
         """A mark of one of the shapes of the palette, about 7 wide."""
         corners = {

@@ -274,22 +274,22 @@ def test_null_p_values_are_valid_in_small(kind):
 
 
 @pytest.fixture(scope="module")
-def benchmark():
-    path = Path(__file__).parents[2] / "benchmarks" / "copy_test.py"
-    spec = importlib.util.spec_from_file_location("copy_test_benchmark", path)
+def trials():
+    path = Path(__file__).parents[2] / "validation" / "copy_test.py"
+    spec = importlib.util.spec_from_file_location("copy_test_module", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
 @pytest.mark.slow
-def test_false_alarms_in_full_size_trials(benchmark):
-    """A sample of the 1,000 trials of the benchmark; five alarms of 60 at level 0.01 have probability 4e-4."""
+def test_false_alarms_in_full_size_trials(trials):
+    """A sample of the 1,000 trials of validation/copy_test.py; five alarms of 60 at level 0.01 have probability 4e-4."""
     p_values = torch.tensor(
         [
-            benchmark.trial(kind, law, seed).p_value
-            for kind in benchmark.NULL_KINDS
-            for law in benchmark.LAWS
+            trials.trial(kind, law, seed).p_value
+            for kind in trials.NULL_KINDS
+            for law in trials.LAWS
             for seed in range(5)
         ]
     )
@@ -298,9 +298,9 @@ def test_false_alarms_in_full_size_trials(benchmark):
 
 
 @pytest.mark.slow
-def test_p_values_are_uniform_where_chance_likeness_is_common(benchmark):
+def test_p_values_are_uniform_where_chance_likeness_is_common(trials):
     """Images with four degrees of freedom: tens of samples in either tail, so the p-value is all but continuous."""
-    results = [benchmark.trial("same law", benchmark.dots, 1000 + seed) for seed in range(40)]
+    results = [trials.trial("same law", trials.dots, 1000 + seed) for seed in range(40)]
     p_values = torch.tensor([result.p_value for result in results])
     assert min(result.nearer_train + result.nearer_held_out for result in results) > 20
     for level in (0.2, 0.5, 0.8):
@@ -309,11 +309,11 @@ def test_p_values_are_uniform_where_chance_likeness_is_common(benchmark):
 
 
 @pytest.mark.slow
-def test_one_percent_copies_are_found_in_full_size_trials(benchmark):
+def test_one_percent_copies_are_found_in_full_size_trials(trials):
     """A sample of the 200 trials; at a power of 0.94, fewer than 16 of 20 have probability 0.006."""
     found = [
-        benchmark.trial(benchmark.COPIES, law, seed).p_value <= 0.01
-        for law in (benchmark.blobs, benchmark.fields)
+        trials.trial(trials.COPIES, law, seed).p_value <= 0.01
+        for law in (trials.blobs, trials.fields)
         for seed in range(10)
     ]
     assert sum(found) >= 16

@@ -175,7 +175,7 @@ def test_what_lies_beyond_the_sizes_is_not_made_up():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shifts", [(0.0, 0.0), (0.2, 0.2)])  # either alone: benchmarks/transition_coverage.py
+@pytest.mark.parametrize("shifts", [(0.0, 0.0), (0.2, 0.2)])  # either alone: validation/transition_coverage.py
 def test_the_interval_covers_as_often_as_it_says(shifts):
     generator = torch.Generator().manual_seed(2)
     sizes = (16, 48, 64, 90, 128, 512)

@@ -19,19 +19,22 @@ from gausslens.noise import generator
 sys.path.insert(0, str(Path(__file__).parents[2] / "validation"))
 
 import audit_levels
+import levels_images
 import repeated_images
-from audit_levels import LOSS_LAWS
+from levels_copies import look
+from levels_losses import LOSS_LAWS, holds
+from levels_tables import clopper_pearson, mark
 
 
 def test_limits_of_a_share_are_clopper_and_pearsons():
-    assert audit_levels.clopper_pearson(0, 100) == pytest.approx((0, 1 - 0.025 ** (1 / 100)))
-    assert audit_levels.clopper_pearson(100, 100) == pytest.approx((0.025 ** (1 / 100), 1))
-    assert audit_levels.clopper_pearson(8, 200) == pytest.approx((0.0174, 0.0773), abs=1e-4)
+    assert clopper_pearson(0, 100) == pytest.approx((0, 1 - 0.025 ** (1 / 100)))
+    assert clopper_pearson(100, 100) == pytest.approx((0.025 ** (1 / 100), 1))
+    assert clopper_pearson(8, 200) == pytest.approx((0.0174, 0.0773), abs=1e-4)
 
 
 def test_marks_name_the_bad_side_alone():
-    assert [audit_levels.mark(hits, 200, 0.05) for hits in (0, 10, 20, 60)] == ["", "", "above", "ABOVE"]
-    assert [audit_levels.mark(hits, 200, 0.95, at_least=True) for hits in (200, 190, 180, 100)] == [
+    assert [mark(hits, 200, 0.05) for hits in (0, 10, 20, 60)] == ["", "", "above", "ABOVE"]
+    assert [mark(hits, 200, 0.95, at_least=True) for hits in (200, 190, 180, 100)] == [
         "",
         "",
         "below",
@@ -39,16 +42,16 @@ def test_marks_name_the_bad_side_alone():
     ]
 
 
-@pytest.mark.parametrize("law", audit_levels.LAWS)
+@pytest.mark.parametrize("law", levels_images.LAWS)
 def test_sets_are_apart_and_of_the_sizes_asked_for(law):
-    drawn = audit_levels.draw(law, (50, 20), generator(0, "test levels"))
-    assert [len(part) for part in (drawn.train, drawn.held_out, drawn.samples)] == [50, 20, audit_levels.SAMPLES]
+    drawn = levels_images.draw(law, (50, 20), generator(0, "test levels"))
+    assert [len(part) for part in (drawn.train, drawn.held_out, drawn.samples)] == [50, 20, levels_images.SAMPLES]
     assert drawn.train.dtype == torch.uint8
     assert drawn.train.shape[1:] == (1, 8, 8)
 
 
 def test_groups_are_never_in_both_sets():
-    drawn = audit_levels.draw_groups("dots", (20, 10), generator(0, "test levels"), uneven=True)
+    drawn = levels_images.draw_groups("dots", (20, 10), generator(0, "test levels"), uneven=True)
     known, new = (part.unique() for part in drawn.groups)
     assert (len(known), len(new)) == (20, 10)
     assert not bool(torch.isin(known, new).any())
@@ -70,9 +73,9 @@ def test_loss_laws_have_the_mean_and_the_auc_they_claim(law):
 
 
 def test_an_interval_that_was_not_given_claims_nothing():
-    assert audit_levels.holds(None, 0.5)
-    assert audit_levels.holds(Estimate(0.4, 0.3, 0.5, 10), 0.5)
-    assert not audit_levels.holds(Estimate(0.4, 0.3, 0.5, 10), 0.51)
+    assert holds(None, 0.5)
+    assert holds(Estimate(0.4, 0.3, 0.5, 10), 0.5)
+    assert not holds(Estimate(0.4, 0.3, 0.5, 10), 0.51)
 
 
 @pytest.mark.parametrize("law", ["dots", "icons"])
@@ -80,7 +83,7 @@ def test_fishers_test_against_held_out_images_is_of_its_level(law):
     """Chance copies are frequent in both; 200 trials have at most 2 % rejections at 1 % with probability .95."""
     p_values = []
     for trial in range(200):
-        drawn = audit_levels.draw(law, (60, 60), generator(0, f"test levels {law}", trial))
+        drawn = levels_images.draw(law, (60, 60), generator(0, f"test levels {law}", trial))
         counts = [copied_of(queries, drawn.train) for queries in (drawn.samples, drawn.held_out)]
         p_values.append(fisher_p(*counts[0], *counts[1]))
     assert sum(p <= 0.01 for p in p_values) <= 6
@@ -98,7 +101,7 @@ def copied_of(queries, train):
 def test_the_audits_comparison_is_of_its_level(law):
     p_values, alarms = [], 0
     for trial in range(16):
-        found = audit_levels.look(audit_levels.draw(law, (200, 200), generator(1, f"test levels {law}", trial)))
+        found = look(levels_images.draw(law, (200, 200), generator(1, f"test levels {law}", trial)))
         alarms += found.exist
         one = found.find(PLAIN, ONCE)
         p_values += [] if one is None else [one.p_value]

@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "validation"))
 
 import ladder_of_laws
 import laws_cases
+import laws_specs
 from laws import Deltas, Gaussians, LocalMachine, PartialMemory, Product
 
 SHAPE = (1, 2, 2)
@@ -153,27 +154,27 @@ def test_the_local_machine_is_what_it_says_and_of_a_whole_window_the_memoriser()
 
 
 def test_the_truth_is_consistent():
-    tuning, scoring = ([spec.key for spec in laws_cases.specs(part)] for part in ("tuning", "scoring"))
+    tuning, scoring = ([spec.key for spec in laws_specs.specs(part)] for part in ("tuning", "scoring"))
     assert len(set(scoring)) == len(scoring) >= 1500
     seeds = [{key.split(" | ")[2] for key in keys} for keys in (tuning, scoring)]
     assert not seeds[0] & seeds[1]
     words = {"memorizing", "partly memorizing", "generalizing", "cannot tell"}
-    for spec in laws_cases.specs("scoring", kinds=["partial"], sets=["digits"]):
+    for spec in laws_specs.specs("scoring", kinds=["partial"], sets=["digits"]):
         case = laws_cases.build(spec) if spec["memorised"] == "all" else None
-        right = laws_cases.TRUTH["kinds"]["partial"]["verdicts"][f"{spec['share']:g}"]
+        right = laws_specs.TRUTH["kinds"]["partial"]["verdicts"][f"{spec['share']:g}"]
         assert right == (["memorizing"] if spec["share"] >= 0.6 else ["partly memorizing"])
         if case is not None:
             assert words >= set(case.verdicts) | set(case.not_due)
             assert ("memorizing" in case.verdicts) == (spec["share"] >= 0.45)
 
 
-@pytest.mark.parametrize("kind", laws_cases.KINDS)
+@pytest.mark.parametrize("kind", laws_specs.KINDS)
 def test_cases_are_what_their_names_say(kind):
-    for spec in laws_cases.specs("tuning", kinds=[kind], sets=["digits"], seeds=[0]):
+    for spec in laws_specs.specs("tuning", kinds=[kind], sets=["digits"], seeds=[0]):
         if kind == "partial" and spec["share"] not in (0.3, 0.7):
             continue
         case = laws_cases.build(spec)
-        sizes = laws_cases.TRUTH["ratios"].get(spec.ratio, [40, 300])
+        sizes = laws_specs.TRUTH["ratios"].get(spec.ratio, [40, 300])
         short = (len(case.train) - sizes[0], len(case.held_out) - sizes[1])
         assert short == (0, 0) or (case.groups is not None and all(-6 < size <= 0 for size in short))
         assert case.train.dtype == case.held_out.dtype == torch.uint8
@@ -208,7 +209,7 @@ def _said(**changes):
 def test_what_the_audit_said_is_judged():
     (spec,) = [
         spec
-        for spec in laws_cases.specs("tuning", kinds=["partial"], sets=["digits"], seeds=[0])
+        for spec in laws_specs.specs("tuning", kinds=["partial"], sets=["digits"], seeds=[0])
         if (spec.ratio, spec["memorised"], spec["share"]) == ("1:1", 5, 0.05)
     ]
     case = laws_cases.build(spec)

@@ -1,6 +1,6 @@
 """How far EDM's networks and ours are apart, on the same weights.
 
-    python benchmarks/edm_agreement.py --edm FOLDER [--full] [--write]
+    python validation/edm_agreement.py --edm FOLDER [--full] [--write]
 
 FOLDER is a checkout of NVlabs' EDM, whose licence forbids to keep it here. Its networks get random weights, are pickled
 by its own code and read by `gausslens.zoo.edm`; both answer the same noisy images at six noise levels. The table shows

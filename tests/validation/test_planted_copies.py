@@ -1,4 +1,4 @@
-"""A sample of the benchmark's trials: planted copies are found and named, and good models raise no alarm."""
+"""A sample of validation/planted_copies.py: planted copies are found and named, and good models raise no alarm."""
 
 import importlib.util
 import sys
@@ -12,11 +12,11 @@ KINDS = ("exact", "noise 0.02", "mirrored", "shifted")
 
 
 @pytest.fixture(scope="module")
-def benchmark():
-    folder = Path(__file__).parents[2] / "benchmarks"
+def planting():
+    folder = Path(__file__).parents[2] / "validation"
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
-        spec = importlib.util.spec_from_file_location("planted_copies_benchmark", folder / "planted_copies.py")
+        spec = importlib.util.spec_from_file_location("planted_copies_module", folder / "planted_copies.py")
         module = importlib.util.module_from_spec(spec)
         patch.setitem(sys.modules, spec.name, module)
         spec.loader.exec_module(module)
@@ -25,24 +25,24 @@ def benchmark():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["blobs", "fields", "digits"])
-def test_one_percent_copies_are_found_and_their_absence_too(benchmark, source):
+def test_one_percent_copies_are_found_and_their_absence_too(planting, source):
     named = wrong = 0
     for seed in (2001, 2002):
-        trial = benchmark.make_trial(source, seed)
+        trial = planting.make_trial(source, seed)
         copies = find_copies(trial.samples, trial.train, trial.held_out, seed=seed, bounds=None)
         assert not copies.exist
         assert (copies.copies, copies.parts) == ([], [])
-        kinds = [kind for kind in benchmark.plantings(seed) if kind.name in KINDS]
-        outcomes = benchmark.search_planted(trial, copies, kinds, seed)
+        kinds = [kind for kind in planting.plantings(seed) if kind.name in KINDS]
+        outcomes = planting.search_planted(trial, copies, kinds, seed)
         assert [outcome.alarm for outcome in outcomes] == [True] * len(KINDS)
         named += sum(outcome.named for outcome in outcomes)
         wrong += sum(outcome.wrong for outcome in outcomes)
-    assert named > 0.9 * 2 * len(KINDS) * benchmark.COPIES
+    assert named > 0.9 * 2 * len(KINDS) * planting.COPIES
     assert wrong <= 0.1 * named
 
 
 @pytest.mark.slow
-def test_chance_copies_of_few_held_out_images_raise_no_alarm(benchmark):
+def test_chance_copies_of_few_held_out_images_raise_no_alarm(planting):
     for seed in range(2001, 2004):
-        trial = benchmark.make_trial(benchmark.UNEVEN, seed)
+        trial = planting.make_trial(planting.UNEVEN, seed)
         assert not find_copies(trial.samples, trial.train, trial.held_out, seed=seed, bounds=None).exist

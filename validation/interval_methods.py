@@ -1,6 +1,6 @@
 """Why the interval of a mean is what it is: coverage of several rules on laws of one number per image.
 
-    python benchmarks/interval_methods.py [--trials 5000]
+    python validation/interval_methods.py [--trials 5000]
 
 Nominal 95 %, n = 50 and 100 units, the same resamples for every rule. `ours` is `mean_interval`.
 """

@@ -3,8 +3,8 @@
 Bar: with d = 196,608 = 3×256×256, N = 2,000, λ_k ∝ 1/k and r = 256, the top 256 eigenvalues are within 1e-3 of the truth
 and the process never holds more than 4 GiB, images and libraries included. Each source is read in a process of its own:
 
-    python benchmarks/rank.py                            # the bar, some minutes on two cores
-    python benchmarks/rank.py --count 6000 --side 128    # past 4,096 images, where a sketch begins
+    python validation/rank.py                            # the bar, some minutes on two cores
+    python validation/rank.py --count 6000 --side 128    # past 4,096 images, where a sketch begins
 
 The images are X = √N Q diag(√λ) Vᵀ: Q has orthonormal columns orthogonal to (1, …, 1), so the mean is zero, and V are
 columns of the Hartley transform, which is orthogonal and fast. Stored as float32 the spectrum stays as made. Stored as

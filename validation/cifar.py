@@ -1,6 +1,6 @@
 """What training on CIFAR-10 gives on one GPU: bf16 against float32, and the Fréchet distance of samples.
 
-    python benchmarks/cifar.py --data FOLDER --runs FOLDER [--only precision,frechet] [--width 64] [--kimg 2000]
+    python validation/cifar.py --data FOLDER --runs FOLDER [--only precision,frechet] [--width 64] [--kimg 2000]
         [--no-compile] [--out FILE]
 
 FOLDER holds `cifar10-train-a.npz` and `cifar10-test.npz` (`images`, uint8 NHWC). Runs resume: the same command goes on where

@@ -1,6 +1,6 @@
 """How often the 95 % intervals of `gap` and `linearity` contain the true value.
 
-    python benchmarks/coverage.py [--trials 1000] [--images 100] [--laws gaussian contrast_0.3 ...]
+    python validation/coverage.py [--trials 1000] [--images 100] [--laws gaussian contrast_0.3 ...]
 
 Every trial draws a fresh set of images of a law, measures it with a fresh seed through the public functions, and asks
 whether the interval contains the value measured once on 400,000 images. Images are 4×4 with a decaying spectrum around a

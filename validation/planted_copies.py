@@ -14,8 +14,8 @@ In these sources hardly anything is like a training image by chance, so hardly a
 degrees of freedom, are what puts the list to the proof: 300 of 2,000 samples are copies with noise of 0.002, and of all
 other samples tens are as near to an image by chance.
 
-    python benchmarks/planted_copies.py                   # the bars, about an hour on one core
-    python benchmarks/planted_copies.py --null 40 --planted 20
+    python validation/planted_copies.py                   # the bars, about an hour on one core
+    python validation/planted_copies.py --null 40 --planted 20
 """
 
 import argparse

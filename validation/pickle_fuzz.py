@@ -1,6 +1,6 @@
 """What becomes of 10,000 pickles that are hostile or damaged.
 
-    python benchmarks/pickle_fuzz.py > benchmarks/pickle_fuzz.txt
+    python validation/pickle_fuzz.py > validation/pickle_fuzz.txt
 
 Every file is read by `gausslens.zoo.edm.load_edm` in this process, while a hook (see `sys.audit`) records everything that
 Python reports to do besides opening that file; the calls would leave a file behind, too. A file is refused, by a

@@ -1,7 +1,7 @@
 """Draw docs/picture.png from a finished study of digits: distances to the Gaussian, and samples, by number of images.
 
     gausslens study digits --only size
-    python docs/make_picture.py runs/study-digits-*
+    python commands/picture.py runs/study-digits-*
 
 Needs matplotlib, which is not a dependency of the package.
 """
@@ -48,4 +48,4 @@ for (label, images), panel in zip(rows, right.subplots(len(rows), 1), strict=Tru
     panel.set(xticks=[], yticks=[])
     panel.spines[:].set_visible(False)
 right.subplots_adjust(left=0.3, right=0.99, top=0.97, bottom=0.03, hspace=0.08)
-figure.savefig(Path(__file__).with_name("picture.png"), dpi=100)
+figure.savefig(Path(__file__).parents[1] / "docs" / "picture.png", dpi=100)

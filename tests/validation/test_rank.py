@@ -1,4 +1,4 @@
-"""The rank benchmark at a size for the slow tier: a known spectrum is found, within memory, from every source."""
+"""validation/rank.py at a size for the slow tier: a known spectrum is found, within memory, from every source."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "rank.py"
+SCRIPT = Path(__file__).parents[2] / "validation" / "rank.py"
 
 
 @pytest.mark.slow

@@ -4,8 +4,8 @@ Bars: of 1,000 trials without a copy, blurred and noisy samples among them, at m
 trials in which 20 of 2,000 samples are copies, at least 188 alarms. A trial draws a pool of 2,000 images from a law of
 its own, splits it at random into training and held-out images, makes 2,000 samples and runs the test once:
 
-    python benchmarks/copy_test.py            # the bars, about ten minutes on one core
-    python benchmarks/copy_test.py --null 120 --planted 20
+    python validation/copy_test.py            # the bars, about ten minutes on one core
+    python validation/copy_test.py --null 120 --planted 20
 
 Three laws take turns. `dots` has four degrees of freedom, so tens of samples have r < 1/3 or r > 3 by chance: it is
 what puts the level to the proof, for where both counts are 0 no alarm is possible. For the same reason copies are

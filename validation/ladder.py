@@ -1,6 +1,6 @@
 """The ladder of known cases: what the audit's rules say of models of which the truth is known.
 
-    python benchmarks/ladder.py [--part tuning] [--photos cifar10.npz] [--sets digits ...] [--seeds 10 ...] [--out F]
+    python validation/ladder.py [--part tuning] [--photos cifar10.npz] [--sets digits ...] [--seeds 10 ...] [--out F]
 
 The truth is in ladder_truth.json, which was written before the rules; ladder_cases.py makes the models. Rules were tuned on
 the part "tuning", digits and Gaussian data of seeds 0 and 1; margins of foreignness on photos, seeds 0 to 5, after swapped

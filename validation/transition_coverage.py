@@ -6,7 +6,7 @@ are those that the command would choose: a first network of each, and then more 
 seeds. The bootstrap draws seeds with replacement and copies from the binomial law, and fits the logistic law by maximum
 likelihood.
 
-    python benchmarks/transition_coverage.py --trials 100
+    python validation/transition_coverage.py --trials 100
 """
 
 import argparse
