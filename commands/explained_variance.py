@@ -30,7 +30,7 @@ def explained(plan: Plan, evidence: Evidence) -> Iterator[str]:
         Lines.
     """
     of_network = evidence.where(study="references", denoiser="network", n=plan.sizes[-1], kimg=plan.kimg)
-    known = [of_network.where(quantity=quantity) for quantity in ("gap_ev", EXPLAINED)]
+    known = [of_network.where(quantity=quantity) for quantity in ("ev", EXPLAINED)]
     if not plan.name.startswith("cifar10") or not any(map(len, known)):
         return
     yield "## Explained variance\n"
@@ -74,7 +74,7 @@ def led_to(plan: Plan, evidence: Evidence) -> Iterator[str]:
         Lines, for the noise levels near published ones; nothing before a training was followed in time.
     """
     many = evidence.where(study="time", on="held_out", denoiser="network", reference="gaussian", n=plan.sizes[-1])
-    gaps, shares = many.where(quantity="gap_rmse"), many.where(quantity="gap_ev", kimg=plan.kimg)
+    gaps, shares = many.where(quantity="rmse"), many.where(quantity="ev", kimg=plan.kimg)
     doublings = [min(plan.times, key=lambda kimg, part=part: abs(kimg * part - plan.kimg)) for part in (8, 4, 2, 1)]  # type: ignore[misc]
     rows, seeds = [], 0
     for sigma, at_level in gaps.by("sigma").items() if len(gaps) and plan.name.startswith("cifar10") else ():

@@ -20,7 +20,7 @@ COLUMNS = 10
 SHOWN = (10, 48, 1438)
 
 findings = next(found for found in findings_of(Run.open(sys.argv[1])) if found.study == "size")
-gaps = findings.evidence.where(quantity="gap_rmse", on="held_out", reference="gaussian")
+gaps = findings.evidence.where(quantity="rmse", on="held_out", reference="gaussian")
 series = [
     *lines(gaps.where(denoiser="network"), "n", lambda n: f"N = {n:,}"),
     line("control: multi-delta, most images", gaps.where(denoiser="multidelta", n=max(SHOWN)), dashed=True),

@@ -34,7 +34,7 @@ from gausslens.paper.study import Findings
 from gausslens.report.drawings import draw_svg
 from gausslens.report.figures import NoiseSlider
 from gausslens.report.rendering import anchor
-from gausslens.store.artifact import Record
+from gausslens.store.records import Record
 from gausslens.store.run import Run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -348,7 +348,7 @@ def located(plan: Plan, evidence: Evidence) -> Iterator[str]:
     yield "| quantity | our value [95 %] | training runs |"
     yield "|---|---|---|"
     if needed is not None and needed.value is not None:
-        seeds = len(evidence.where(study="size", quantity="memorised_fraction", denoiser="network").seeds())
+        seeds = len(evidence.where(study="size", quantity="memorized_fraction", denoiser="network").seeds())
         ends = ", ".join("beyond those tried" if end is None else f"{end:,.0f}" for end in (needed.low, needed.high))
         what = (
             f"N*: number of training images above which fewer than 5 % of samples are copies (after {plan.kimg:,g} thousand "

@@ -39,8 +39,8 @@ def by_size(plan: Plan, evidence: Evidence) -> Iterator[str]:
                 control(quantity, of_size.where(quantity=quantity), Evidence.one, possible)
                 for quantity, possible in (
                     ("gl", (0.0, None)),
-                    ("gl_relative", (0.0, None)),
-                    ("memorised_fraction", (0.0, 1.0)),
+                    ("relative_gl", (0.0, None)),
+                    ("memorized_fraction", (0.0, 1.0)),
                 )
             ),
         ]

@@ -166,10 +166,10 @@ def test_a_trend_is_followed_to_the_length_of_published_trainings():
     for seed, growth in enumerate(growths):
         for sigma, sign in ((1.5, 1), (4.0, -6)):
             own = {**tags, "seed": seed, "sigma": sigma}
-            records.append({**own, "quantity": "gap_ev", "kimg": 512.0, "value": 0.95})
+            records.append({**own, "quantity": "ev", "kimg": 512.0, "value": 0.95})
             for kimg in plan.times:
                 value = 0.09 + sign * growth * math.log2(kimg / 512) + (kimg < 64)  # what is early does not count
-                records.append({**own, "quantity": "gap_rmse", "kimg": kimg, "value": value})
+                records.append({**own, "quantity": "rmse", "kimg": kimg, "value": value})
     *_, growing, falling, end = led_to(plan, Evidence(records))
     assert end == ""
     ends = [1 - 0.05 * ((0.09 + growth * math.log2(200_000 / 512)) / 0.09) ** 2 for growth in growths]
@@ -294,7 +294,7 @@ def test_numbers_are_told_size_by_size():
                     value = level + 0.02 * seed + 0.01 * (sigma > 1) + 0.03 * (not affine)
                     records.append({**curve, "affine": affine, "value": value})
                 records.append({**curve, "affine": True, "alpha": 0.9, "value": 0.1})  # not of equal weights
-            for quantity, value in (("gl", level / 2), ("gl_relative", level), ("memorised_fraction", 0.01 * seed)):
+            for quantity, value in (("gl", level / 2), ("relative_gl", level), ("memorized_fraction", 0.01 * seed)):
                 records.append(
                     {**tags, "study": "size", "quantity": quantity, "value": value + 0.02 * seed * (value < 0.5)}
                 )

@@ -27,7 +27,8 @@ from ..identity import identity_of, semantic_fields
 from ..images import check_labels, gather
 from ..nn.acceleration import limit_threads
 from ..noise import as_sigmas
-from ..store.artifact import Artifact, Record
+from ..store.artifact import Artifact
+from ..store.records import Record
 from ..store.run import Run
 from ..store.steps import Steps
 from ..zoo.loading import load_model

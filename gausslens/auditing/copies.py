@@ -92,7 +92,7 @@ class Copies:
         return list(dict.fromkeys(copy.family for copy in self.part_copies))
 
     @property
-    def gl_relative(self) -> Estimate | None:
+    def relative_gl(self) -> Estimate | None:
         """`gl`/`gl_held_out`, about 1 for samples as new as real images."""
         return None if self.gl_held_out is None else estimate_ratio(self.gl, self.gl_held_out)
 

@@ -13,7 +13,7 @@ from ..measures.intervals import proportion_estimate
 from ..noise import draw_noise, karras_sigmas
 from ..progress import progress_bar
 from ..sampling import sample
-from ..store.artifact import Record
+from ..store.records import Record
 from .auditee import Auditee
 from .controls import ONCE, REPEATED, fisher_p
 from .copies import Copies, find_copies
@@ -88,7 +88,7 @@ def take_copies(
     originals = found.matches[PLAIN].originals
     yield {"quantity": "originals", "value": originals.count, "count": len(images.train)}
     yield of_estimate("gl", found.gl)
-    for quantity, estimate in (("gl_held_out", found.gl_held_out), ("relative_gl", found.gl_relative)):
+    for quantity, estimate in (("gl_held_out", found.gl_held_out), ("relative_gl", found.relative_gl)):
         if estimate is not None:
             yield of_estimate(quantity, estimate)
     if originals.count < FEWEST_ORIGINALS:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ..measures.intervals import Estimate
-from ..store.artifact import Record
+from ..store.records import Record
 from .families import PLAIN
 from .losses import BASELINE, GAUSSIAN, MULTIDELTA, LossGap
 from .membership import Membership, lower_limit, measure_membership

@@ -13,7 +13,7 @@ import gausslens
 from ..images import as_tensor, quantize
 from ..measures.transformations import Transformation
 from ..report import Axis, CurveFigure, Figure, ImageGrid, Page, Section, Series, Threshold
-from ..store.artifact import Record
+from ..store.records import Record
 from .audit import Audit
 from .auditee import Auditee
 from .summary import advice, headline, sentence, summary

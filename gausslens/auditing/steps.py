@@ -14,7 +14,7 @@ from ..denoisers.distillation import distill
 from ..evaluation.records import of_curve, of_estimate
 from ..measures.gap import gap
 from ..measures.linearity import linearity
-from ..store.artifact import Record
+from ..store.records import Record
 from .auditee import Auditee
 from .evidence import BY_LEVEL, DISTANCES, FLAGS, Evidence
 from .exchangeability import check_exchangeability
@@ -210,8 +210,8 @@ def take_features(who: Auditee, samples: Tensor, *, progress: bool = False) -> I
         if estimate is not None:
             yield of_estimate(quantity, estimate, **named)
     yield of_estimate("copied_share_features", near.ratio_fraction, **named)
-    if near.gl_relative is not None:
-        yield of_estimate("relative_gl_features", near.gl_relative, **named)
+    if near.relative_gl is not None:
+        yield of_estimate("relative_gl_features", near.relative_gl, **named)
     if near.copy_test is not None:
         yield {"quantity": "two_set_p_features", "value": near.copy_test.p_value, "count": len(samples), **named}
 

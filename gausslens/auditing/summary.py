@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import gausslens
 
-from ..store.artifact import Record
+from ..store.records import Record
 from .families import PLAIN
 from .thresholds import THRESHOLDS
 from .verdict import GENERALIZING, MEMORIZING, PARTLY, SUSPECT

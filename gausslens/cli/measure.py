@@ -10,7 +10,7 @@ from ..evaluation.config import MeasureConfig as Options
 from . import GlobalOptions, open_training_run
 
 if TYPE_CHECKING:
-    from ..store.artifact import Record
+    from ..store.records import Record
 
 DESCRIPTION = """\
 Measure a run that `gausslens train` has made: at every noise level, on training and held-out images, beside the Gaussian
@@ -29,13 +29,13 @@ _ROWS: list[tuple[str, dict[str, Any], Callable[..., Any], str]] = [
     ("affine linearity, least", {"quantity": "linearity_cosine", "affine": True, "on": "held_out"}, min, "denoiser"),
     (
         "gap of the network, rmse, greatest",
-        {"quantity": "gap_rmse", "on": "held_out", "denoiser": "network"},
+        {"quantity": "rmse", "on": "held_out", "denoiser": "network"},
         max,
         "reference",
     ),
     ("left unexplained by a linear map, greatest", {"quantity": "fvu", "on": "held_out"}, max, "denoiser"),
-    ("GL score over that of held-out images", {"quantity": "gl_relative"}, max, "denoiser"),
-    ("memorised fraction", {"quantity": "memorised_fraction"}, max, "denoiser"),
+    ("GL score over that of held-out images", {"quantity": "relative_gl"}, max, "denoiser"),
+    ("memorised fraction", {"quantity": "memorized_fraction"}, max, "denoiser"),
     (
         "correlation of samples with the network's",
         {"quantity": "agreement_correlation", "noise": "same"},

@@ -25,7 +25,7 @@ from ..measures.jacobian import jacobian_spectrum
 from ..measures.linearity import linearity
 from ..measures.memorization import memorization
 from ..noise import draw_noise, draw_order
-from ..store.artifact import Record
+from ..store.records import Record
 from ..training.validation import denoising_losses
 from .context import EvaluationContext, Inputs
 from .records import of_curve, of_estimate, of_similarity, record_of
@@ -242,7 +242,7 @@ def _gaps(evaluation: EvaluationContext, pairs: Sequence[Pair]) -> Iterator[Reco
                 curve = gap(
                     denoiser, reference, inputs.images, evaluation.sigmas, metric=metric, **_how(evaluation, inputs)
                 )
-                yield from of_curve(f"gap_{metric}", curve, on=inputs.name, denoiser=name, reference=against)
+                yield from of_curve(metric, curve, on=inputs.name, denoiser=name, reference=against)
 
 
 def of_samples(evaluation: EvaluationContext, name: str, samples: Tensor) -> Iterator[Record]:
@@ -259,9 +259,9 @@ def of_samples(evaluation: EvaluationContext, name: str, samples: Tensor) -> Ite
         seed=evaluation.config.seed,
         device=evaluation.device,
     )
-    estimates = {"gl": found.gl, "gl_held_out": found.gl_held_out, "gl_relative": found.gl_relative}
-    estimates |= {"memorised_fraction": found.ratio_fraction}
-    estimates |= {"memorised_fraction_held_out": found.ratio_fraction_held_out}
+    estimates = {"gl": found.gl, "gl_held_out": found.gl_held_out, "relative_gl": found.relative_gl}
+    estimates |= {"memorized_fraction": found.ratio_fraction}
+    estimates |= {"memorized_fraction_held_out": found.ratio_fraction_held_out}
     for quantity, estimate in estimates.items():
         if estimate is not None:
             yield of_estimate(quantity, estimate, denoiser=name)

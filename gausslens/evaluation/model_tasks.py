@@ -9,9 +9,10 @@ from typing import Any
 
 from ..config import TrainConfig
 from ..errors import DivergedError, GausslensError
-from ..experiments.task import Record, Result, TaskContext, task
+from ..experiments.task import Result, TaskContext, task
 from ..generation import best_device
 from ..measures.neighbors import nearest
+from ..store.records import Record
 from ..store.run import Run, load_trained
 from ..training.collapse import collapse_told
 from ..training.train import train

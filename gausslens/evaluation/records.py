@@ -7,7 +7,7 @@ from typing import Any
 from ..measures.agreement import Similarity
 from ..measures.curve import Curve
 from ..measures.intervals import Estimate
-from ..store.artifact import Record
+from ..store.records import Record
 
 
 def of_estimate(quantity: str, estimate: Estimate, **tags: Any) -> Record:

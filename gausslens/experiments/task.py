@@ -27,8 +27,8 @@ from ..errors import CheckpointError
 from ..generation import best_device
 from ..identity import identity_of
 from ..store.artifact import Artifact
-from ..store.artifact import Record as Record
 from ..store.provenance import describe_machine
+from ..store.records import Record
 from .keys import KEYS_OF_0_1
 
 Report: TypeAlias = Callable[[float], None]

@@ -9,6 +9,7 @@ images of some sets score 0.3.
 """
 
 import math
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,7 +44,7 @@ class Memorization:
             NaN where there is none.
         gl: the GL score, the mean of ‖x − NN(x)‖/‖x‖ over samples x ≠ 0.
         gl_held_out: the same of the held-out images, which are new for certain; None without them.
-        gl_relative: `gl`/`gl_held_out`, about 1 for samples as new as real images; None without held-out images.
+        relative_gl: `gl`/`gl_held_out`, about 1 for samples as new as real images; None without held-out images.
         ratio_fraction: the share of samples with d₁/d₂ < threshold.
         ratio_fraction_held_out: the same of the held-out images, which are no copies; None without them.
         identifiable: whether a copy of a sample's nearest training image could be told from a likeness, (m,): that
@@ -62,7 +63,7 @@ class Memorization:
     second_distances: Tensor = field(repr=False)
     gl: Estimate
     gl_held_out: Estimate | None
-    gl_relative: Estimate | None
+    relative_gl: Estimate | None
     ratio_fraction: Estimate
     ratio_fraction_held_out: Estimate | None
     identifiable: Tensor = field(repr=False)
@@ -72,6 +73,12 @@ class Memorization:
     n_train: int
     n_held_out: int
     threshold: float
+
+    @property
+    def gl_relative(self) -> Estimate | None:
+        """The name of `relative_gl` in version 0.1."""
+        warnings.warn("Memorization.gl_relative is now relative_gl.", DeprecationWarning, stacklevel=2)
+        return self.relative_gl
 
     def __str__(self) -> str:
         lines = [
@@ -84,7 +91,7 @@ class Memorization:
             f"{len(self.shared_duplicates)} held-out images repeat training images",
         ]
         if self.copy_test is not None:
-            lines.insert(2, f"  GL score of held-out images: {self.gl_held_out}; relative to it: {self.gl_relative}")
+            lines.insert(2, f"  GL score of held-out images: {self.gl_held_out}; relative to it: {self.relative_gl}")
             lines.append(f"  copy test: {self.copy_test}")
         return "\n".join(lines)
 
@@ -180,12 +187,12 @@ def memorization(
     originals = Originals.of(known, of_group, repeats=repeats, device=device)
     match = originals.nearest(generated, progress=progress)
     gl = gl_score(generated, match.first)
-    gl_held_out = gl_relative = tested = by_chance = None
+    gl_held_out = relative_gl = tested = by_chance = None
     shared = torch.empty(0, 2, dtype=torch.long)
     if unseen is not None:
         of_unseen = originals.nearest(unseen, progress=progress)
         gl_held_out, by_chance = gl_score(unseen, of_unseen.first), _share_below(of_unseen, threshold)
-        gl_relative = estimate_ratio(gl, gl_held_out)
+        relative_gl = estimate_ratio(gl, gl_held_out)
         shared = duplicates(known, unseen, tolerance=tolerance, **where)
         tested = copy_test(
             generated,
@@ -204,7 +211,7 @@ def memorization(
         second_distances=match.second,
         gl=gl,
         gl_held_out=gl_held_out,
-        gl_relative=gl_relative,
+        relative_gl=relative_gl,
         ratio_fraction=_share_below(match, threshold),
         ratio_fraction_held_out=by_chance,
         identifiable=identifiable_images(match.image, originals, seed),

@@ -77,7 +77,7 @@ class GeneralizationMonitor:
     >>> monitor = GeneralizationMonitor(images[:24], images[24:], count=8, samples=8)
     >>> for step in range(3):
     ...     seen = monitor.look(MultiDeltaDenoiser(images[:24]), step)
-    >>> print(f"{seen['rho']:.2f} {seen['memorised_fraction']:.0%} {monitor.should_stop}")
+    >>> print(f"{seen['rho']:.2f} {seen['memorized_fraction']:.0%} {monitor.should_stop}")
     1.00 100% True
     """
 
@@ -188,7 +188,7 @@ class GeneralizationMonitor:
 
         Returns:
             Numbers by name, each `NAME` with `NAME_low` and `NAME_high`, its 95 % interval: `rho`, `gaussian_rmse`,
-            `multidelta_rmse`, `loss_train`, `loss_held_out`, `memorised_fraction` (None where unknown); and `step`,
+            `multidelta_rmse`, `loss_train`, `loss_held_out`, `memorized_fraction` (None where unknown); and `step`,
             `count`, `samples`, `seconds`, whether the network is `memorizing`, whether to `keep` the weights of now, and the
             steps whose weights are still `wanted`.
 

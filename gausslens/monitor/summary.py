@@ -1,6 +1,7 @@
 """What a monitor has found, in numbers and in plain words."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,18 @@ from .overhead import OverheadBudget
 from .probe import ProbeResult
 
 
-def describe(looks: Sequence[ProbeResult], memorizing: Event | None) -> dict[str, Any]:
+class Numbers(dict[str, Any]):
+    """Numbers by name. The name of 0.1 with a British s is still found, with a warning."""
+
+    def __missing__(self, name: str) -> Any:
+        current = name.replace("memorised", "memorized")
+        if current not in self:
+            raise KeyError(name)
+        warnings.warn(f"{name} is now {current}", DeprecationWarning, stacklevel=2)
+        return self[current]
+
+
+def describe(looks: Sequence[ProbeResult], memorizing: Event | None) -> Numbers:
     """The numbers of the last look, by name."""
     look, steps = looks[-1], steps_to_keep(looks, memorizing)
     estimates = {
@@ -21,14 +33,14 @@ def describe(looks: Sequence[ProbeResult], memorizing: Event | None) -> dict[str
         "multidelta_rmse": look.multidelta,
         "loss_train": look.loss_train,
         "loss_held_out": look.loss_held_out,
-        "memorised_fraction": proportion_estimate(look.copies, look.samples) if look.samples else None,
+        "memorized_fraction": proportion_estimate(look.copies, look.samples) if look.samples else None,
     }
     numbers: dict[str, Any] = {"step": look.step}
     for name, estimate in estimates.items():
         ends = (None, None, None) if estimate is None else (estimate.value, estimate.low, estimate.high)
         numbers |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
     counts = {"count": look.gaussian.count, "samples": look.samples, "seconds": look.seconds}
-    return {**numbers, **counts, "memorizing": memorizing is not None, "keep": look.step in steps, "wanted": steps}
+    return Numbers(numbers, **counts, memorizing=memorizing is not None, keep=look.step in steps, wanted=steps)
 
 
 def summarize(

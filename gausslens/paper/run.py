@@ -19,7 +19,7 @@ from ..experiments.task import Task, TaskStore
 from ..generation import best_device
 from ..identity import identity_of, semantic_fields
 from ..report import Images, save_report
-from ..store.artifact import Record
+from ..store.records import Record
 from ..store.run import Run
 from .claims import Verdict, judge
 from .config import STUDIES, StudyConfig

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ..experiments.task import Record, Result, Task, TaskStore
+from ..experiments.task import Result, Task, TaskStore
 from ..report import Figure
+from ..store.records import Record
 from .claims.evidence import Evidence
 from .plan import Plan
 

@@ -7,7 +7,7 @@ import torch
 from ..evaluation.model_tasks import run_of, tags_of
 from ..evaluation.records import of_estimate
 from ..evaluation.references import load_run_images
-from ..experiments.task import Record, Task, TaskContext, task
+from ..experiments.task import Task, TaskContext, task
 from ..generation import best_device
 from ..images import quantize
 from ..measures.intervals import proportion_estimate
@@ -15,6 +15,7 @@ from ..measures.neighbors import nearest
 from ..monitor.probe import Probe
 from ..monitor.probe_images import ProbeImages
 from ..paper.plan import Plan
+from ..store.records import Record
 from ..store.run import load_trained
 
 _TIMES = (1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
@@ -62,7 +63,7 @@ def look_at_copies(context: TaskContext) -> Iterator[Record]:
         if look.rho is not None:
             yield {**tags, **of_estimate("rho", look.rho)}
         yield {**tags, **of_estimate("gaussian_rmse", look.gaussian)}
-        copied = of_estimate("memorised_fraction", proportion_estimate(look.copies, look.samples))
+        copied = of_estimate("memorized_fraction", proportion_estimate(look.copies, look.samples))
         yield {**tags, **copied, "copies": look.copies}
         context.report((number + 1) / len(run.snapshots))
     for on, relative in zip(("train", "held_out"), vantage.relative_losses(network), strict=False):

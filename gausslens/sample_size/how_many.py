@@ -27,8 +27,8 @@ from ..paper.plan import Plan
 from ..paper.run import identity, plan_study
 from ..paper.studies.onset import find_onset
 from ..report import Images, save_report
-from ..store.artifact import Record
 from ..store.invocation import typed_command, typed_options
+from ..store.records import Record
 from ..store.run import Run
 from .config import HowManyConfig
 from .copies_task import copies_task
@@ -107,7 +107,7 @@ class Question:
         return [
             Count(record["n"], record["seed"], record["copies"], record["count"])
             for record in self.records(networks)
-            if record["quantity"] == "memorised_fraction" and record["kimg"] == self.plan.kimg
+            if record["quantity"] == "memorized_fraction" and record["kimg"] == self.plan.kimg
         ]
 
 
@@ -151,7 +151,7 @@ def answer_of(question: Question, networks: Sequence[tuple[int, int]]) -> Answer
         return None
     shares: dict[int, dict[int, dict[float, float]]] = {}
     for record in question.records(networks):
-        if record["quantity"] == "memorised_fraction":
+        if record["quantity"] == "memorized_fraction":
             shares.setdefault(record["n"], {}).setdefault(record["seed"], {})[record["kimg"]] = record["value"]
     plan = question.plan
     return Answer(

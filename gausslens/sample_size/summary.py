@@ -12,7 +12,7 @@ from ..auditing.thresholds import THRESHOLDS
 from ..measures.transition import Bound, Count, Transition
 from ..paper.studies.onset import Onset
 from ..report import Axis, CurveFigure, Figure, ImageGrid, Page, Section, Series, Threshold
-from ..store.artifact import Record
+from ..store.records import Record
 
 _IMAGES = Axis("training images N", log=True)
 _TIME = Axis("training", "thousands of images", log=True)
@@ -66,7 +66,7 @@ class Answer:
             "midpoint": asdict(self.transition.midpoint),
             "probability_more_than_tried": self.transition.always,
             "probability_fewer_than_tried": self.transition.never,
-            "networks": [{**asdict(count), "memorised_fraction": count.share} for count in self.counts],
+            "networks": [{**asdict(count), "memorized_fraction": count.share} for count in self.counts],
             "onsets": [asdict(onset) for onset in self.onsets],
             "words": self.words,
         }
@@ -213,7 +213,7 @@ def _of_size(answer: Answer, records: Sequence[Record], samples: Sequence[tuple[
 
 
 def _of_time(answer: Answer, records: Sequence[Record]) -> CurveFigure:
-    copied = [record for record in records if record["quantity"] == "memorised_fraction"]
+    copied = [record for record in records if record["quantity"] == "memorized_fraction"]
     lines = []
     for n in sorted({record["n"] for record in copied}):
         times = sorted({record["kimg"] for record in copied if record["n"] == n})

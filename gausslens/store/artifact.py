@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
@@ -22,9 +22,7 @@ from filelock import FileLock, Timeout
 from ..atomic_files import save_text
 from ..errors import CheckpointError
 from .provenance import describe_machine
-
-Record: TypeAlias = dict[str, Any]
-"""One number with what it is the number of: {"quantity": "loss", "value": 0.41, "kimg": 12.8, …}."""
+from .records import Record, with_current_names
 
 _RECORDS, _PROVENANCE = "records.jsonl", "provenance.json"
 
@@ -45,7 +43,7 @@ class Artifact:
         # What follows the last newline is cut short.
         lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
         try:
-            return [json.loads(line) for line in lines]
+            return [with_current_names(json.loads(line)) for line in lines]
         except ValueError as error:
             raise CheckpointError(f"{path} has a line that is not a record: {error}. Restore or remove it.") from None
 

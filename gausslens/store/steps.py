@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterable
 from math import isfinite
 
-from .artifact import Artifact, Record
+from .artifact import Artifact
+from .records import Record
 
 _FINISHED = "seconds"  # the quantity of a step's last record
 

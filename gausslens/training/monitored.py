@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from ..config import TrainConfig
 from ..monitor.monitor import GeneralizationMonitor
-from ..store.artifact import Record
+from ..store.records import Record
 from ..store.run import Run
 from .batches import TrainingData
 
 REPORT = "monitor.json"
 """What was found, in the folder of a run."""
 
-_NUMBERS = ("rho", "gaussian_rmse", "multidelta_rmse", "loss_train", "loss_held_out", "memorised_fraction")
+_NUMBERS = ("rho", "gaussian_rmse", "multidelta_rmse", "loss_train", "loss_held_out", "memorized_fraction")
 _KEPT = "kept."
 
 Weights = dict[str, Tensor]

@@ -20,8 +20,8 @@ from ..errors import CheckpointError, ConfigError, DivergedError
 from ..nn.acceleration import arithmetic, chosen_precision, pays_to_compile, prepare_network
 from ..noise import generator
 from ..progress import progress_bar
-from ..store.artifact import Record
 from ..store.provenance import describe_machine
+from ..store.records import Record
 from ..store.run import Run
 from ..store.weights import build_denoiser, describe_denoiser
 from .averaging import WeightAverage

@@ -53,7 +53,7 @@ def test_every_measure_has_records(measured):
     assert taken == set(MEASURES)
     assert all(record["value"] is None or math.isfinite(record["value"]) for record in measured.records())
     assert {record["on"] for record in chosen(measured, "linearity_cosine")} == {"train", "held_out", "surrogate"}
-    assert {r["sigma"] for r in chosen(measured, "gap_rmse")} == {20.0, 1.0, 0.1}
+    assert {r["sigma"] for r in chosen(measured, "rmse")} == {20.0, 1.0, 0.1}
 
 
 def test_records_are_the_numbers_of_the_public_functions(measured, trained):
@@ -69,7 +69,7 @@ def test_records_are_the_numbers_of_the_public_functions(measured, trained):
     references = {"gaussian": GaussianDenoiser(Moments.fit(train)), "multidelta": MultiDeltaDenoiser(train)}
     for name, reference in references.items():
         curve = gap(network, reference, train, sigmas, count=10)
-        found = chosen(measured, "gap_rmse", on="train", denoiser="network", reference=name)
+        found = chosen(measured, "rmse", on="train", denoiser="network", reference=name)
         assert [r["value"] for r in found] == pytest.approx(curve.values.tolist(), abs=1e-5)
         assert {r["count"] for r in found} == {10}
 
@@ -77,7 +77,7 @@ def test_records_are_the_numbers_of_the_public_functions(measured, trained):
 def test_controls_are_what_theory_says(measured):
     for record in chosen(measured, "linearity_cosine", affine=True, denoiser="gaussian"):
         assert record["value"] == pytest.approx(1, abs=1e-5)
-    (copies,) = chosen(measured, "memorised_fraction", denoiser="multidelta")
+    (copies,) = chosen(measured, "memorized_fraction", denoiser="multidelta")
     (copied,) = chosen(measured, "gl", denoiser="multidelta")
     assert copies["value"] == 1
     assert copied["value"] < 0.01
@@ -131,8 +131,8 @@ def test_fewer_images_than_asked_for_are_told(trained, tmp_path, capsys):
     _, _, err = command(capsys, *words, 300)
     assert err.startswith("There are fewer images than --count 300: 200 (200). Each meets several noises;")
     (run,) = [run for run in map(Run.open, tmp_path.iterdir()) if run.settings["count"] == 300]
-    assert {record["count"] for record in chosen(run, "gap_rmse", on="train")} == {200}
-    assert {record["count"] for record in chosen(run, "gap_rmse", on="held_out")} == {300}
+    assert {record["count"] for record in chosen(run, "rmse", on="train")} == {200}
+    assert {record["count"] for record in chosen(run, "rmse", on="held_out")} == {300}
     assert not (run.path / "snapshots").exists()
 
 
@@ -142,8 +142,8 @@ def test_labels_are_given_to_everyone(tmp_path, capsys):
     assert (code, err) == (0, "")
     (folder,) = tmp_path.glob("measure-*")
     measured = Run.open(folder)
-    assert {record["on"] for record in chosen(measured, "gap_rmse")} == {"train", "held_out"}
-    assert chosen(measured, "memorised_fraction", denoiser="multidelta")[0]["value"] == 1
+    assert {record["on"] for record in chosen(measured, "rmse")} == {"train", "held_out"}
+    assert chosen(measured, "memorized_fraction", denoiser="multidelta")[0]["value"] == 1
 
 
 def test_a_network_of_one_noise_level_is_measured_there(tmp_path, capsys):
@@ -205,7 +205,7 @@ def test_a_run_on_mirror_images_has_no_copy_test_and_all_references(tmp_path, ca
     (folder,) = tmp_path.glob("measure-*")
     records = Run.open(folder).records()
     found = {record["quantity"] for record in records}
-    assert "memorised_fraction" in found
+    assert "memorized_fraction" in found
     assert "copy_test_p" not in found
     assert any(record.get("reference") == "gaussian_full" for record in records)
 

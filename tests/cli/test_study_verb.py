@@ -40,7 +40,7 @@ def test_it_leaves_records_and_a_page(folder):
     records = run.records()
     assert {record["study"] for record in records} == {"size"}
     assert {record["data"] for record in records} == {"digits"}
-    assert {record["n"] for record in records if record["quantity"] == "memorised_fraction"} == {16, 48}
+    assert {record["n"] for record in records if record["quantity"] == "memorized_fraction"} == {16, 48}
     assert (run.path / "report.html").stat().st_size < 15e6
     assert run.verb == "study"
     assert len(run.provenance["sessions"]) >= 1

@@ -38,8 +38,8 @@ def test_scores_follow_their_definitions():
     torch.testing.assert_close(result.distances / result.second_distances, torch.tensor(ratios, dtype=torch.float64))
     assert result.gl.value == pytest.approx(sum(gl) / 20, rel=1e-12)
     assert result.gl_held_out.value == pytest.approx(sum(new) / 40, rel=1e-12)
-    assert result.gl_relative.value == pytest.approx(result.gl.value / result.gl_held_out.value)
-    assert result.gl_relative.low < result.gl_relative.value < result.gl_relative.high
+    assert result.relative_gl.value == pytest.approx(result.gl.value / result.gl_held_out.value)
+    assert result.relative_gl.low < result.relative_gl.value < result.relative_gl.high
     assert result.ratio_fraction.value == sum(r < 1 / 3 for r in ratios) / 20 == 5 / 20
     assert (result.n_train, result.n_held_out) == (50, 40)
 
@@ -73,11 +73,11 @@ def test_memorising_and_new_samples_are_told_apart():
     pool = images(450, 8)
     train, held_out, new = pool[:200], pool[200:400], pool[400:]
     copying = memorization(train[:50] + 0.01 * images(50, 9), train, held_out)
-    assert copying.gl_relative.high < 0.1
+    assert copying.relative_gl.high < 0.1
     assert copying.ratio_fraction.value > 0.95
     assert copying.copy_test.p_value < 0.001
     fresh = memorization(new, train, held_out)
-    assert fresh.gl_relative.low < 1 < fresh.gl_relative.high
+    assert fresh.relative_gl.low < 1 < fresh.relative_gl.high
     assert fresh.ratio_fraction.value < 0.05
     assert fresh.copy_test.p_value > 0.01
 
@@ -118,7 +118,7 @@ def test_every_kind_of_source_gives_the_same_numbers(tmp_path):
     for result in results[1:]:
         assert torch.equal(result.distances, results[0].distances)
         assert torch.equal(result.second_distances, results[0].second_distances)
-        assert (result.gl, result.gl_relative, str(result)) == (results[0].gl, results[0].gl_relative, str(results[0]))
+        assert (result.gl, result.relative_gl, str(result)) == (results[0].gl, results[0].relative_gl, str(results[0]))
 
 
 def test_ratio_interval_is_fiellers_for_symmetric_intervals():

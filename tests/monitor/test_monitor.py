@@ -77,7 +77,7 @@ def test_distances_are_those_of_the_mixture(seen):
 def test_the_moments_are_marked(seen):
     closest, memorizing = seen.closest_to_gaussian, seen.memorization
     assert (closest.step, closest.settled) == (CLOSEST, True)
-    fractions = [look["memorised_fraction"] for look in seen.looks]
+    fractions = [look["memorized_fraction"] for look in seen.looks]
     assert max(fractions[: CLOSEST + 1]) == 0
     assert fractions[-1] == 1
     onset = next(step for step, fraction in enumerate(fractions) if fraction > 0.05)
@@ -116,7 +116,7 @@ def test_without_held_out_images_the_one_closest_to_the_gaussian_is_kept():
 
 def test_without_samples_rho_decides():
     monitor = watched(GeneralizationMonitor(TRAIN, HELD_OUT, samples=0, sigmas=(1.0, 0.5)))
-    assert monitor.looks[0]["memorised_fraction"] is None
+    assert monitor.looks[0]["memorized_fraction"] is None
     first = next(look["step"] for look in monitor.looks if look["rho"] > 0.5)
     assert monitor.memorization.step == first
 
@@ -132,7 +132,7 @@ def test_classes_are_held_against_their_own_references():
 
 def test_images_that_are_twice_in_the_training_set_are_still_copied():
     monitor = GeneralizationMonitor(TRAIN.repeat(2, 1, 1, 1), HELD_OUT)
-    assert monitor.look(multidelta, 0)["memorised_fraction"] == 1
+    assert monitor.look(multidelta, 0)["memorized_fraction"] == 1
 
 
 def test_held_out_images_that_repeat_training_images_hide_no_copies():

@@ -66,7 +66,7 @@ def test_models_of_other_parametrisations_are_looked_at(model):
     seen = monitor.update(model(), 10, 10)
     assert monitor.failure is None
     assert seen["gaussian_rmse"] < 0.05 * seen["multidelta_rmse"]
-    assert seen["memorised_fraction"] == 0
+    assert seen["memorized_fraction"] == 0
 
 
 @pytest.mark.parametrize("ends", [(0.3, 3.0), (0.01, 0.03), (30.0, 60.0), (0.5, math.inf), (0.0, 0.7)])

@@ -113,7 +113,7 @@ def gaps(pairs, study, seeds, **tags):
         for seed in seeds
         for (denoiser, reference), value_at in pairs.items()
         for found in curve(
-            "gap_rmse",
+            "rmse",
             value_at,
             **{"on": "held_out", "study": study, "seed": seed, "denoiser": denoiser, "reference": reference, **tags},
         )
@@ -200,7 +200,7 @@ def c11(effect, seeds=SEEDS):
         + sweep("time", "kimg", TIMES, large.get, seeds, n=1400)
         + [
             record(
-                "memorised_fraction", copies[kimg], 0.0, study="time", denoiser="network", n=40, kimg=kimg, seed=seed
+                "memorized_fraction", copies[kimg], 0.0, study="time", denoiser="network", n=40, kimg=kimg, seed=seed
             )
             for seed in seeds
             for kimg in TIMES
@@ -220,7 +220,7 @@ def c13(effect, seeds=SEEDS):
 
 def c14(effect, seeds=SEEDS):
     scores = [
-        record("gl_relative", 0.5 + 0.08 * effect * math.log(n), study="size", denoiser="network", n=n, seed=seed)
+        record("relative_gl", 0.5 + 0.08 * effect * math.log(n), study="size", denoiser="network", n=n, seed=seed)
         for seed in seeds
         for n in SIZES
     ]

@@ -46,7 +46,7 @@ def test_every_figure_is_drawn_and_none_from_nothing(findings, tmp_path):
 def test_every_level_is_measured_with_its_own_network(findings):
     (part,) = [part for part in findings.parts if part.key == "dit, seed 0"]
     store = TaskStore(findings.result(part.key).folder.parent)
-    gaps = findings.evidence.where(quantity="gap_rmse", on="held_out", denoiser="network", reference="gaussian")
+    gaps = findings.evidence.where(quantity="rmse", on="held_out", denoiser="network", reference="gaussian")
     for need in part.task.needs[::4]:
         run = run_of(store.result(need))
         images, sigma = load_run_images(run), run.config.sigma

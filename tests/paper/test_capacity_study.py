@@ -46,7 +46,7 @@ def test_high_noise_is_drawn_after_both_lengths_of_training(findings, figures):
     figure = figures["Distance at high noise, by width and length of training"]
     names = ["0.1 thousand images", "0.4 thousand images", "control: multi-delta"]
     assert [series.name for series in figure.series] == names
-    gaps = findings.evidence.where(quantity="gap_rmse", on="held_out", reference="gaussian", sigma=80.0, n=16)
+    gaps = findings.evidence.where(quantity="rmse", on="held_out", reference="gaussian", sigma=80.0, n=16)
     for series, kimg, who in zip(figure.series, (0.1, 0.4, 0.4), ("network", "network", "multidelta"), strict=True):
         assert tuple(series.x) == (2, 4)
         for width, value in zip(series.x, series.y, strict=True):
@@ -59,7 +59,7 @@ def test_curves_are_of_the_end_and_beside_them_is_the_model_of_many_images(findi
     figure = figures["Distance to the Gaussian denoiser, by width, N = 16"]
     names = [series.name for series in figure.series]
     assert names == ["2 channels", "4 channels", "4 channels, N = 64", "control: multi-delta"]
-    gaps = findings.evidence.where(quantity="gap_rmse", on="held_out", denoiser="network", reference="gaussian")
+    gaps = findings.evidence.where(quantity="rmse", on="held_out", denoiser="network", reference="gaussian")
     for series, tags in zip(figure.series, ({"width": 2, "n": 16}, {"width": 4, "n": 16}, {"n": 64}), strict=False):
         records = gaps.where(**tags, kimg=0.4, sigma=80.0).records
         at = list(series.x).index(80.0)

@@ -35,7 +35,7 @@ def test_gaps_are_those_of_the_snapshot_on_held_out_images(looks):
         "multidelta": MultiDeltaDenoiser(images.train),
         "gaussian_full": GaussianDenoiser(Moments.fit(images.available)),
     }
-    gaps = [record for record in seen.records if record["quantity"] == "gap_rmse"]
+    gaps = [record for record in seen.records if record["quantity"] == "rmse"]
     assert len(gaps) == 30
     for name, reference in references.items():
         curve = gap(network, reference, images.held_out, karras_sigmas(10), count=12, dtype=torch.float32)
@@ -49,9 +49,9 @@ def test_gaps_are_those_of_the_snapshot_on_held_out_images(looks):
 
 def test_copies_are_counted_as_for_the_finished_model(looks):
     seen, sampled, _ = looks
-    counted = [record for record in seen.records if record["quantity"] != "gap_rmse"]
+    counted = [record for record in seen.records if record["quantity"] != "rmse"]
     assert counted == [record for record in sampled.records if record["denoiser"] == "network"]
-    assert {record["quantity"] for record in counted} >= {"gl", "gl_relative", "memorised_fraction"}
+    assert {record["quantity"] for record in counted} >= {"gl", "relative_gl", "memorized_fraction"}
 
 
 def test_samples_are_those_of_the_snapshot(looks):

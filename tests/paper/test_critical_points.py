@@ -16,13 +16,13 @@ SIGMAS = (0.5, 1.5, 4.0, 10.0)
 
 
 def copies(n, seed, value, count=200, **tags):
-    said = {"quantity": "memorised_fraction", "denoiser": "network", "study": "size", "n": n, "seed": seed}
+    said = {"quantity": "memorized_fraction", "denoiser": "network", "study": "size", "n": n, "seed": seed}
     return {**said, "value": value, "count": count, **tags}
 
 
 def gaps(seed, distances):
     """The records of one training whose distance to its Gaussian is the same at all levels, by kimg."""
-    said = {"quantity": "gap_rmse", "study": "time", "n": 50, "seed": seed, "on": "held_out", "reference": "gaussian"}
+    said = {"quantity": "rmse", "study": "time", "n": 50, "seed": seed, "on": "held_out", "reference": "gaussian"}
     said |= {"low": 0.0, "high": 1.0, "count": 20}
     network = [
         {**said, "denoiser": "network", "kimg": kimg, "sigma": sigma, "value": value}

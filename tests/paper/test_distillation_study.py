@@ -105,7 +105,7 @@ def test_the_gap_of_the_linear_map_is_that_of_its_matrix(findings, folder):
     with torch.no_grad():
         answers["network"] = network(x.float(), torch.full((len(x),), sigma))
     for a, b in (("linear", "gaussian"), ("network", "linear"), ("network", "gaussian")):
-        records = findings.evidence.where(quantity="gap_rmse", on="held_out", denoiser=a, reference=b, n=64)
+        records = findings.evidence.where(quantity="rmse", on="held_out", denoiser=a, reference=b, n=64)
         found = records.where(of=(None, "network")).at(sigma * 0.999, sigma * 1.001).one().value
         apart = (answers[a].double().flatten(1) - answers[b].double().flatten(1)).square().mean(1).sqrt().mean()
         assert found == pytest.approx(float(apart), rel=1e-4)

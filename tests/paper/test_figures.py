@@ -27,7 +27,7 @@ def test_captions_do_not_count_the_trainings_of_one_model_for_another():
 
 def copies(seed, value, low, high):
     return {
-        "quantity": "memorised_fraction",
+        "quantity": "memorized_fraction",
         "value": value,
         "low": low,
         "high": high,

@@ -45,7 +45,7 @@ def test_the_window_is_fixed_without_the_network():
 
 
 def test_memorising_first_is_against_the_claim():
-    records = [{**found, "value": 0.9} if found["quantity"] == "memorised_fraction" else found for found in c11(1)]
+    records = [{**found, "value": 0.9} if found["quantity"] == "memorized_fraction" else found for found in c11(1)]
     verdict = verdict_on("C11", records)
     assert verdict.verdict != HOLDS
     assert verdict.statistics[3].value == pytest.approx(math.log(10 / 20))
@@ -87,7 +87,7 @@ def test_an_interval_of_a_correlation_ends_at_one():
     swapped = {SIZES[3]: SIZES[4], SIZES[4]: SIZES[3]}
     records = [
         {**found, "n": swapped.get(found["n"], found["n"])}
-        if found["seed"] == 2 and found["quantity"] == "gl_relative"
+        if found["seed"] == 2 and found["quantity"] == "relative_gl"
         else found
         for found in c14(1)
     ]

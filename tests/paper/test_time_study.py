@@ -30,8 +30,8 @@ def draw_the_study(findings, tmp_path):
 
 
 def test_both_sizes_are_seen_at_every_time(findings):
-    gaps = findings.evidence.where(quantity="gap_rmse", on="held_out", denoiser="network")
-    copies = findings.evidence.where(quantity="memorised_fraction", denoiser="network")
+    gaps = findings.evidence.where(quantity="rmse", on="held_out", denoiser="network")
+    copies = findings.evidence.where(quantity="memorized_fraction", denoiser="network")
     for records, each in ((gaps.where(reference="gaussian"), 4), (gaps.where(reference="multidelta"), 4), (copies, 1)):
         found = [(record["kimg"], record["n"], record["seed"]) for record in records.records]
         expected = [(kimg, n, 0) for kimg in TIMES for n in (16, 64)]
@@ -52,7 +52,7 @@ def test_the_curve_over_time_is_the_mean_in_the_window(findings, figures):
     assert [series.name for series in figure.series] == [
         *("N = 16", "N = 16, to the Gaussian of all images", "control: N = 64"),
     ]
-    gaps = findings.evidence.where(quantity="gap_rmse", on="held_out")
+    gaps = findings.evidence.where(quantity="rmse", on="held_out")
     control = gaps.where(denoiser="multidelta", reference="gaussian").by("sigma")
     apart = {sigma: fmean(record["value"] for record in group.records) for sigma, group in control.items()}
     window = tuple(sigma for sigma in apart if apart[sigma] > max(apart.values()) / 2 and 0.1 < sigma < 20)
@@ -72,7 +72,7 @@ def test_the_curve_over_time_is_the_mean_in_the_window(findings, figures):
 def test_controls_that_do_not_change_are_drawn_across(findings, figures):
     control = figures["Copies among samples as training goes on"].series[2]
     assert (control.name, control.dashed) == ("control: multi-delta", True)
-    copies = findings.evidence.where(quantity="memorised_fraction", denoiser="multidelta", n=16).records
+    copies = findings.evidence.where(quantity="memorized_fraction", denoiser="multidelta", n=16).records
     assert tuple(control.x) == (TIMES[0], TIMES[-1])
     assert list(control.y) == pytest.approx([fmean(record["value"] for record in copies)] * 2)
 
@@ -86,8 +86,8 @@ def test_controls_that_do_not_change_are_drawn_across(findings, figures):
     ],
 )
 def test_the_caption_says_when_copying_begins(findings, fractions, words):
-    kept = [record for record in findings.records if record["quantity"] != "memorised_fraction"]
-    told = {"quantity": "memorised_fraction", "denoiser": "network", "n": 16, "study": "time"}
+    kept = [record for record in findings.records if record["quantity"] != "memorized_fraction"]
+    told = {"quantity": "memorized_fraction", "denoiser": "network", "n": 16, "study": "time"}
     made = [
         {**told, "seed": seed, "kimg": kimg, "value": value}
         for seed, of_seed in enumerate(fractions)

@@ -116,7 +116,7 @@ def test_a_run_that_memorises_is_stopped_and_stays_so(tmp_path, monkeypatch):
 def test_a_network_of_one_noise_level_is_judged_by_its_losses(tmp_path, monkeypatch):
     monkeypatch.setattr(watching, "GeneralizationMonitor", Eager)
     run = train(config(tmp_path, monitor=True, sigma=0.5, kimg=0.4))
-    assert not [record for record in run.records() if record["quantity"] == "memorised_fraction"]
+    assert not [record for record in run.records() if record["quantity"] == "memorized_fraction"]
     assert steps_of(run) == [10, 20, 25]
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from ...experiments.task import Record
+from ...store.records import Record
 from .distillation import c8, c9, c10
 from .evidence import Evidence, is_finite
 from .findings import Finding

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
-from ...experiments.task import Record
+from ...store.records import Record
 from .inference import Real
 from .thresholds import HIGH_NOISE, LOW_NOISE
 

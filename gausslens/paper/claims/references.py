@@ -19,10 +19,10 @@ def c5(evidence: Evidence) -> Finding:
 
     | quantity | tags |
     |---|---|
-    | gap_rmse | study references; denoiser network, reference linear, shrunk False; n, sigma, seed |
+    | rmse | study references; denoiser network, reference linear, shrunk False; n, sigma, seed |
     | data_rms | |
     """
-    gaps = evidence.where(study="references", quantity="gap_rmse", on="held_out")
+    gaps = evidence.where(study="references", quantity="rmse", on="held_out")
     linear = gaps.where(denoiser="network", reference="linear", shrunk=False)
 
     def worst(records: Evidence) -> Number:
@@ -45,13 +45,11 @@ def c6(evidence: Evidence) -> Finding:
 
     | quantity | tags |
     |---|---|
-    | gap_rmse | study distillation; denoiser linear, reference gaussian, shrunk False; n, sigma, seed; on held_out |
+    | rmse | study distillation; denoiser linear, reference gaussian, shrunk False; n, sigma, seed; on held_out |
     | the same as controls | of multidelta (what was distilled); on surrogate |
     | data_rms | |
     """
-    fits = evidence.where(
-        study="distillation", quantity="gap_rmse", denoiser="linear", reference="gaussian", shrunk=False
-    )
+    fits = evidence.where(study="distillation", quantity="rmse", denoiser="linear", reference="gaussian", shrunk=False)
 
     def worst(records: Evidence) -> Number:
         return greatest(records.where(n=max(fits.by("n"))).curve().values()) / pixel_scale(evidence)
@@ -72,10 +70,10 @@ def c7(evidence: Evidence) -> Finding:
 
     | quantity | tags |
     |---|---|
-    | gap_rmse | study references; n, sigma, seed; denoiser and reference: |
+    | rmse | study references; n, sigma, seed; denoiser and reference: |
     | | network and each of gaussian, multidelta, linear (shrunk False); multidelta and gaussian |
     """
-    gaps = evidence.where(study="references", quantity="gap_rmse", on="held_out")
+    gaps = evidence.where(study="references", quantity="rmse", on="held_out")
 
     def ratio(records: Evidence, above: str, below: str) -> Number:
         records = records.where(n=max(gaps.by("n")))

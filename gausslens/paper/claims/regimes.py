@@ -21,10 +21,10 @@ def c11(evidence: Evidence) -> Finding:
 
     | quantity | tags |
     |---|---|
-    | gap_rmse | study size: n; study capacity: width; study time: n, kimg; all: sigma, seed |
-    | gap_rmse | the same studies; denoiser multidelta, reference gaussian: fixes the window |
-    | gap_rmse, as control | study size; reference gaussian_full |
-    | memorised_fraction | study time, smallest n; denoiser network; kimg, seed |
+    | rmse | study size: n; study capacity: width; study time: n, kimg; all: sigma, seed |
+    | rmse | the same studies; denoiser multidelta, reference gaussian: fixes the window |
+    | rmse, as control | study size; reference gaussian_full |
+    | memorized_fraction | study time, smallest n; denoiser network; kimg, seed |
     """
     size, width, time = (InWindow(evidence, study) for study in ("size", "capacity", "time"))
     full = InWindow(evidence, "size", reference="gaussian_full")
@@ -51,7 +51,7 @@ def c12(evidence: Evidence) -> Finding:
 
     | quantity | tags |
     |---|---|
-    | gap_rmse | study capacity; width, kimg (two or more), sigma, seed |
+    | rmse | study capacity; width, kimg (two or more), sigma, seed |
     """
     high = gaps_of(evidence, "capacity").where(denoiser="network", reference="gaussian").at(HIGH_NOISE)
 
@@ -80,7 +80,7 @@ def c13(evidence: Evidence) -> Finding:
 
     | quantity | tags |
     |---|---|
-    | gap_rmse | study size: n; study capacity: width; sigma (the smallest at most 0.1), seed |
+    | rmse | study size: n; study capacity: width; sigma (the smallest at most 0.1), seed |
     """
     size, capacity = (
         gaps_of(evidence, study).where(denoiser="network", reference="gaussian").at(0.0, LOW_NOISE)
@@ -116,7 +116,7 @@ def c14(evidence: Evidence) -> Finding:
 
     | quantity | tags |
     |---|---|
-    | gl_relative, gl | study size; denoiser network; n, seed |
+    | relative_gl, gl | study size; denoiser network; n, seed |
     | linearity_cosine | study linearity; affine; as for C1, the same n and seeds |
     """
     samples = evidence.where(study="size", denoiser="network")
@@ -126,13 +126,13 @@ def c14(evidence: Evidence) -> Finding:
     both = Evidence([*samples.records, *lines.where(affine=True, preconditioning=(None, "edm")).records])
 
     def relative(records: Evidence) -> dict[Real, Number]:
-        found = records.where(study="size", quantity="gl_relative").over("n")
+        found = records.where(study="size", quantity="relative_gl").over("n")
         if len(found) < _RANKED_SIZES:
             raise MissingError(f"{_RANKED_SIZES} sizes needed, {len(found)} found")
         return found
 
     def sizes() -> list[Real]:
-        return [*samples.where(quantity="gl_relative").by("n")]
+        return [*samples.where(quantity="relative_gl").by("n")]
 
     def ranked(records: Evidence) -> tuple[list[Real], list[Real]]:
         scores, by_size = relative(records), records.where(study="linearity", quantity="linearity_cosine").by("n")
@@ -157,7 +157,7 @@ def c14(evidence: Evidence) -> Finding:
 
 
 def _extra_rise(time: InWindow, records: Evidence) -> Number:
-    sizes = [*time.studied.where(quantity="gap_rmse").by("n")]
+    sizes = [*time.studied.where(quantity="rmse").by("n")]
     if len(sizes) < 2:
         raise MissingError("a large N beside the small one is needed in time, 1 size found")
     rises = []
@@ -169,9 +169,9 @@ def _extra_rise(time: InWindow, records: Evidence) -> Number:
 
 def _lead(time: InWindow, records: Evidence) -> Number:
     """log of the time of memorising over the time of the minimum, each known to a step between snapshots."""
-    small = records.where(n=min(time.studied.where(quantity="gap_rmse").by("n")))
+    small = records.where(n=min(time.studied.where(quantity="rmse").by("n")))
     gaps = {kimg: gap for kimg, gap in time.over(small, "kimg").items() if kimg > 0}
-    copies = small.where(quantity="memorised_fraction").over("kimg")
+    copies = small.where(quantity="memorized_fraction").over("kimg")
     memorizing = [kimg for kimg, fraction in copies.items() if fraction.value > MEMORIZED and kimg > 0]
     if not memorizing or len(gaps) < 2:
         raise MissingError(f"no snapshot with a memorised fraction above {MEMORIZED} after others")

@@ -12,12 +12,12 @@ def c17(evidence: Evidence) -> Finding:
 
     | quantity | tags |
     |---|---|
-    | gap_rmse | study autoencoders; on held_out; reference gaussian; network linear, skipnet, dit, ncsnpp, … with |
+    | rmse | study autoencoders; on held_out; reference gaussian; network linear, skipnet, dit, ncsnpp, … with |
     | | preconditioning none, and one network with preconditioning edm; sigma, seed |
     | data_rms | |
     """
     gaps = evidence.where(
-        study="autoencoders", quantity="gap_rmse", on="held_out", denoiser="network", reference="gaussian"
+        study="autoencoders", quantity="rmse", on="held_out", denoiser="network", reference="gaussian"
     )
     plain = gaps.where(preconditioning="none")
     names = sorted({str(record.get("network")) for record in plain.records} - {"linear"})

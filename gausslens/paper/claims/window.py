@@ -23,7 +23,7 @@ class InWindow:
     def __init__(self, evidence: Evidence, study: str, reference: str = "gaussian") -> None:
         self._controls = gaps_of(evidence, study).where(denoiser="multidelta", reference="gaussian")
         self._network = {"denoiser": "network", "reference": reference}
-        found = evidence.where(study=study, quantity=("gap_rmse", "memorised_fraction"), denoiser="network", role=None)
+        found = evidence.where(study=study, quantity=("rmse", "memorized_fraction"), denoiser="network", role=None)
         self.studied = Evidence(found.records, (f"study {study}",), found.undone)
 
     @cached_property
@@ -46,9 +46,9 @@ class InWindow:
         return slope(self.over(records, tag), self._of(self.studied).by(tag))
 
     def _of(self, records: Evidence) -> Evidence:
-        return records.where(quantity="gap_rmse", on="held_out", **self._network)
+        return records.where(quantity="rmse", on="held_out", **self._network)
 
 
 def gaps_of(evidence: Evidence, study: str) -> Evidence:
     """The records of gaps, RMSE on held-out images, of the models that a study judges."""
-    return evidence.where(study=study, quantity="gap_rmse", on="held_out", role=None)
+    return evidence.where(study=study, quantity="rmse", on="held_out", role=None)

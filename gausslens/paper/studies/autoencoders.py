@@ -63,7 +63,7 @@ def draw(findings: Findings) -> list[Figure]:
             command=command,
             x=NOISE,
             y=RMSE,
-            series=_distances(held_out.where(quantity="gap_rmse"), plan),
+            series=_distances(held_out.where(quantity="rmse"), plan),
             thresholds=_limit(evidence),
         ),
         trajectory_grid(
@@ -92,7 +92,7 @@ def draw(findings: Findings) -> list[Figure]:
                 command=command,
                 x=NOISE,
                 y=axis,
-                series=_pairs(held_out.where(quantity=f"gap_{metric}"), plan),
+                series=_pairs(held_out.where(quantity=metric), plan),
             )
             for metric, words, axis in (
                 ("rmse", "RMSE", RMSE),

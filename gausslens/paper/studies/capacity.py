@@ -53,7 +53,7 @@ def draw(findings: Findings) -> list[Figure]:
     plan, command, evidence = findings.plan, findings.command, findings.evidence
     few, many = plan.few, plan.sizes[-1]
     on = f"on {plan.count} noisy held-out images, {trainings_behind(evidence)}"
-    gaps = evidence.where(quantity="gap_rmse", on="held_out", denoiser="network", reference="gaussian")
+    gaps = evidence.where(quantity="rmse", on="held_out", denoiser="network", reference="gaussian")
     of_few = gaps.where(role=None, kimg=plan.kimg)
     memory = gaps_of(evidence, "capacity").where(denoiser="multidelta", reference="gaussian")
     beside = non_empty_series(
@@ -134,7 +134,7 @@ def draw(findings: Findings) -> list[Figure]:
             command=command,
             x=_WIDTH,
             y=COPIES,
-            series=_copies(evidence.where(quantity="memorised_fraction", role=None), plan),
+            series=_copies(evidence.where(quantity="memorized_fraction", role=None), plan),
             thresholds=(Threshold(MEMORIZED, "memorising"),),
         ),
         CurveFigure(
@@ -193,7 +193,7 @@ def draw(findings: Findings) -> list[Figure]:
 
 
 def _in_window(evidence: Evidence) -> tuple[Series, ...]:
-    gaps = evidence.where(quantity="gap_rmse", on="held_out")
+    gaps = evidence.where(quantity="rmse", on="held_out")
     names = {"gaussian": "to the Gaussian of its images", "gaussian_full": "to the Gaussian of all images"}
     window = {reference: InWindow(evidence, "capacity", reference=reference) for reference in names}
     network = gaps.where(denoiser="network")

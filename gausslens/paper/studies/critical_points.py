@@ -40,7 +40,7 @@ def images_needed(evidence: Evidence) -> Bound | None:
     """N*, from the shares of copies among samples of networks on several numbers of images; None with fewer than two."""
     counts = [
         Count(record["n"], record["seed"], round(record["value"] * record["count"]), record["count"])
-        for record in evidence.where(quantity="memorised_fraction", denoiser="network").records
+        for record in evidence.where(quantity="memorized_fraction", denoiser="network").records
     ]
     return fit_transition(counts).needed if len({count.n for count in counts}) > 1 else None
 
@@ -67,7 +67,7 @@ def closest(evidence: Evidence, few: int) -> Turning | None:
 
 def memorizing_from(evidence: Evidence, few: int) -> Onset | None:
     """When copies among samples of networks of few images pass 5 % for good; None without records."""
-    copies = evidence.where(quantity="memorised_fraction", denoiser="network", n=few)
+    copies = evidence.where(quantity="memorized_fraction", denoiser="network", n=few)
     shares = [
         {kimg: share.value for kimg, share in of_seed.items()}
         for of_seed in _finished([records.over("kimg") for records in (copies.seeds() if len(copies) else ())])

@@ -185,14 +185,14 @@ def _regimes(findings: Findings, large: Evidence, small: Evidence) -> list[Figur
     def gaps(on: str) -> tuple[Series, ...]:
         found = []
         for name, records in sizes.items():
-            gap = records.where(quantity="gap_rmse", on=on)
+            gap = records.where(quantity="rmse", on=on)
             for pair, tags in (
                 ("G–θ", {"denoiser": "network", "reference": "gaussian"}),
                 ("L–θ", {"denoiser": "network", "reference": "linear"}),
                 ("L–G", {"denoiser": "linear", "reference": "gaussian", "of": "network"}),
             ):
                 found.append(line(f"{pair}, {name}", gap.where(**tags), dashed=records is small))
-        control = small.where(quantity="gap_rmse", on=on, denoiser="linear", reference="gaussian", of="multidelta")
+        control = small.where(quantity="rmse", on=on, denoiser="linear", reference="gaussian", of="multidelta")
         return non_empty_series(*found, line(f"control: L–G of multi-delta, {fewest}", control, dashed=True))
 
     def retrieving(records: Evidence) -> list[Series]:
@@ -206,7 +206,7 @@ def _regimes(findings: Findings, large: Evidence, small: Evidence) -> list[Figur
             for on, words in _IMAGES.items()
         ]
 
-    fits = large.where(quantity="gap_rmse", denoiser="linear", reference="gaussian", shrunk=False)
+    fits = large.where(quantity="rmse", denoiser="linear", reference="gaussian", shrunk=False)
     unexplained = [
         line(f"{name}, {words}", records.where(quantity="fvu", denoiser="network", on=on), dashed=records is small)
         for name, records in sizes.items()

@@ -130,7 +130,7 @@ def draw(findings: Findings) -> list[Figure]:
             command=command,
             x=NOISE,
             y=RMSE,
-            series=_gaps(evidence.where(quantity="gap_rmse", on="held_out"), names, most, least),
+            series=_gaps(evidence.where(quantity="rmse", on="held_out"), names, most, least),
         ),
     ]
     return non_empty_figures(*figures)

@@ -82,7 +82,7 @@ def draw(findings: Findings) -> list[Figure]:
             command=command,
             x=NOISE,
             y=RMSE,
-            series=_distances(held_out.where(quantity="gap_rmse")),
+            series=_distances(held_out.where(quantity="rmse")),
             thresholds=_limits(findings.evidence),
         ),
         CurveFigure(
@@ -94,7 +94,7 @@ def draw(findings: Findings) -> list[Figure]:
             command=command,
             x=NOISE,
             y=Axis("NMSE, a ratio of norms", bounds=(0.0, math.inf)),
-            series=_distances(held_out.where(quantity="gap_nmse")),
+            series=_distances(held_out.where(quantity="nmse")),
         ),
         CurveFigure(
             title="Distance to the Gaussian on other inputs",
@@ -105,7 +105,7 @@ def draw(findings: Findings) -> list[Figure]:
             command=command,
             x=NOISE,
             y=RMSE,
-            series=_on_inputs(findings.evidence.where(quantity="gap_rmse", denoiser="network", reference="gaussian")),
+            series=_on_inputs(findings.evidence.where(quantity="rmse", denoiser="network", reference="gaussian")),
         ),
         CurveFigure(
             title="A little more training at one noise level",

@@ -31,11 +31,9 @@ def draw(findings: Findings) -> list[Figure]:
     """Figs. 6, 12, 13, 16 and 19 of the paper."""
     command = findings.command
     held_out = findings.evidence.where(on="held_out")
-    gaps = held_out.where(quantity="gap_rmse", denoiser="network")
-    control = held_out.where(
-        quantity="gap_rmse", denoiser="multidelta", reference="gaussian", n=max(findings.plan.sizes)
-    )
-    copies = findings.evidence.where(quantity="memorised_fraction")
+    gaps = held_out.where(quantity="rmse", denoiser="network")
+    control = held_out.where(quantity="rmse", denoiser="multidelta", reference="gaussian", n=max(findings.plan.sizes))
+    copies = findings.evidence.where(quantity="memorized_fraction")
     of_subset = lines(gaps.where(reference="gaussian"), "n", _images)
     low_noise = lines(gaps.where(reference="gaussian").at(0.0, _LOW), "n", _images)
     of_all = lines(gaps.where(reference="gaussian_full"), "n", _images)
@@ -94,7 +92,7 @@ def draw(findings: Findings) -> list[Figure]:
                 )
                 for name, quantity, denoiser in (
                     ("samples of the network", "gl", "network"),
-                    ("relative to held-out images", "gl_relative", "network"),
+                    ("relative to held-out images", "relative_gl", "network"),
                     ("control: samples of the Gaussian", "gl", "gaussian"),
                     ("control: samples of multi-delta", "gl", "multidelta"),
                 )

@@ -162,7 +162,7 @@ def draw(findings: Findings) -> list[Figure]:
             command=command,
             x=_PAIR,
             y=COPIES,
-            series=_copies(evidence.where(quantity="memorised_fraction")),
+            series=_copies(evidence.where(quantity="memorized_fraction")),
             thresholds=(Threshold(MEMORIZED, "memorising"),),
         ),
         _in_time(findings, alike) if _between(plan) else None,

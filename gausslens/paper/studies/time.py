@@ -51,9 +51,9 @@ def draw(findings: Findings) -> list[Figure]:
     few, many = _sizes(plan)[0], _sizes(plan)[-1]
     on = f"on {plan.count} noisy held-out images, {trainings_behind(evidence)}"
     counted = f"{sample_count(plan)} of a snapshot and {plan.samples} of the end"
-    gaps = evidence.where(quantity="gap_rmse", on="held_out", denoiser="network", reference="gaussian")
+    gaps = evidence.where(quantity="rmse", on="held_out", denoiser="network", reference="gaussian")
     of_few = lines(gaps.where(n=few, kimg=_pictured(plan)), "kimg", _time)
-    control = evidence.where(quantity="gap_rmse", on="held_out", denoiser="multidelta", reference="gaussian", n=few)
+    control = evidence.where(quantity="rmse", on="held_out", denoiser="multidelta", reference="gaussian", n=few)
     figures: list[Figure | None] = [
         CurveFigure(
             title=f"Distance to the Gaussian denoiser as training goes on, N = {few:,}",
@@ -97,7 +97,7 @@ def draw(findings: Findings) -> list[Figure]:
             command=command,
             x=TRAINED,
             y=COPIES,
-            series=_of_samples(evidence.where(quantity="memorised_fraction"), plan),
+            series=_of_samples(evidence.where(quantity="memorized_fraction"), plan),
             thresholds=(Threshold(MEMORIZED, "memorising"),),
         ),
         CurveFigure(
@@ -141,7 +141,7 @@ def draw(findings: Findings) -> list[Figure]:
 
 def _in_window(evidence: Evidence, few: int, many: int) -> tuple[Series, ...]:
     own, full = InWindow(evidence, "time"), InWindow(evidence, "time", reference="gaussian_full")
-    gaps = evidence.where(quantity="gap_rmse", on="held_out", denoiser="network")
+    gaps = evidence.where(quantity="rmse", on="held_out", denoiser="network")
     small = gaps.where(n=few)
     try:
         return non_empty_series(

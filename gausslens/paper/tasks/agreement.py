@@ -6,10 +6,11 @@ import torch
 
 from ...evaluation.config import MeasureConfig
 from ...evaluation.records import of_similarity
-from ...experiments.task import Record, Result, Task, TaskContext, task
+from ...experiments.task import Result, Task, TaskContext, task
 from ...images import quantize
 from ...measures.agreement import agreement
 from ...noise import draw_noise
+from ...store.records import Record
 from ..plan import Plan
 
 _CONTROLS = ("multidelta", "gaussian")

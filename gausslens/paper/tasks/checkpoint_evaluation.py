@@ -14,9 +14,10 @@ from typing import Any
 from ...evaluation.evaluators import of_samples
 from ...evaluation.model_tasks import evaluation_of
 from ...evaluation.records import of_curve
-from ...experiments.task import Record, Task, TaskContext, task
+from ...experiments.task import Task, TaskContext, task
 from ...measures.gap import gap
 from ...measures.neighbors import nearest
+from ...store.records import Record
 from ..plan import Plan
 
 _LEVELS = 10
@@ -44,7 +45,7 @@ def look_at_snapshot(context: TaskContext) -> Iterator[Record]:
     training image nearest to each of its samples.
 
     Yields:
-        gap_rmse of the network to gaussian, multidelta and gaussian_full, on held-out images; and those of `of_samples`.
+        rmse of the network to gaussian, multidelta and gaussian_full, on held-out images; and those of `of_samples`.
     """
     evaluation, tags = evaluation_of(context)
     network = evaluation.remembering["network"]
@@ -58,7 +59,7 @@ def look_at_snapshot(context: TaskContext) -> Iterator[Record]:
             seed=evaluation.config.seed,
             device=evaluation.device,
         )
-        for record in of_curve("gap_rmse", curve, on="held_out", denoiser="network", reference=name):
+        for record in of_curve("rmse", curve, on="held_out", denoiser="network", reference=name):
             yield {**tags, **record}
     samples = evaluation.sampled("network")
     _, indices = nearest(samples, evaluation.images.train, device=evaluation.device)

@@ -9,12 +9,13 @@ from torch import Tensor
 from ...data.duplicates import find_duplicates
 from ...data.loading import load_images
 from ...data.splits import Splits
-from ...experiments.task import Record, Task, TaskContext, Work, task
+from ...experiments.task import Task, TaskContext, Work, task
 from ...generation import best_device
 from ...images import as_tensor, dequantize
 from ...measures.intervals import mean_estimate
 from ...measures.neighbors import duplicates
 from ...measures.originals import DUPLICATE_RMSE
+from ...store.records import Record
 from ..claims.evidence import Evidence
 from ..plan import Plan
 

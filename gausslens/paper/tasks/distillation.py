@@ -19,10 +19,11 @@ from ...evaluation.evaluators import aligned, distilled, half_moments, of_alignm
 from ...evaluation.model_tasks import evaluation_of
 from ...evaluation.records import of_curve
 from ...evaluation.references import moments_of
-from ...experiments.task import Record, Task, TaskContext, task
+from ...experiments.task import Task, TaskContext, task
 from ...measures.alignment import Alignment
 from ...measures.gap import gap
 from ...noise import karras_sigmas
+from ...store.records import Record
 from ..directions import as_pictures, signed_like
 from ..plan import Plan
 
@@ -73,7 +74,7 @@ def distill_model(context: TaskContext) -> Iterator[Record]:
     Surrogates control the network alone: a denoiser that retrieves images has no business with them.
 
     Yields:
-        The records of the measures `distillation` and `alignment`; and `gap_rmse` with `shrunk` False: of the linear map
+        The records of the measures `distillation` and `alignment`; and `rmse` with `shrunk` False: of the linear map
         from the Gaussian (denoiser linear, `of` what was distilled) and of what was distilled from both.
     """
     evaluation, tags = evaluation_of(context)
@@ -150,7 +151,7 @@ def _gaps(evaluation: EvaluationContext, name: str, inputs: Inputs) -> Iterator[
             bounds=inputs.options["bounds"],
             device=evaluation.device,
         )
-        yield from of_curve("gap_rmse", curve, on=inputs.name, **said)
+        yield from of_curve("rmse", curve, on=inputs.name, **said)
 
 
 def _pictures(evaluation: EvaluationContext, levels: Sequence[Alignment]) -> dict[str, Tensor]:

@@ -21,9 +21,10 @@ from ...denoisers.moments import Moments
 from ...denoisers.multidelta import MultiDeltaDenoiser
 from ...evaluation.model_tasks import evaluation_of
 from ...evaluation.records import of_curve
-from ...experiments.task import Record, Task, TaskContext, task
+from ...experiments.task import Task, TaskContext, task
 from ...generation import best_device
 from ...measures.gap import gap
+from ...store.records import Record
 from ..plan import Plan
 from .dataset_stats import available_and_held_out, on_images
 

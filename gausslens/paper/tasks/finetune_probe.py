@@ -15,10 +15,11 @@ import torch
 
 from ...evaluation.model_tasks import evaluation_of
 from ...evaluation.records import of_curve
-from ...experiments.task import Record, Task, TaskContext, task
+from ...experiments.task import Task, TaskContext, task
 from ...images import dequantize
 from ...measures.gap import gap
 from ...noise import draw_noise, generator, karras_sigmas
+from ...store.records import Record
 from ..plan import Plan
 
 QUANTITY = "refined_rmse"

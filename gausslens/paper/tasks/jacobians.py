@@ -21,13 +21,14 @@ from ...denoisers.protocol import Denoiser
 from ...evaluation.context import EvaluationContext
 from ...evaluation.model_tasks import evaluation_of
 from ...evaluation.records import of_estimate
-from ...experiments.task import Record, Task, TaskContext, task
+from ...experiments.task import Task, TaskContext, task
 from ...images import quantize
 from ...measures.alignment import subspace_overlap
 from ...measures.intervals import mean_estimate
 from ...measures.jacobian import jacobian_spectrum
 from ...noise import draw_noise, karras_sigmas
 from ...sampling import Step, sample
+from ...store.records import Record
 from ..directions import as_pictures, signed_like
 from ..plan import Plan
 

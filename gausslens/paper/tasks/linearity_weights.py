@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 from ...evaluation.model_tasks import evaluation_of
 from ...evaluation.records import of_curve
-from ...experiments.task import Record, TaskContext, task
+from ...experiments.task import TaskContext, task
 from ...measures.linearity import linearity
+from ...store.records import Record
 
 _SQUARES = (0.5, 0.6225, 0.745, 0.8675, 0.99)  # α² as in the paper; the others are held against the first
 

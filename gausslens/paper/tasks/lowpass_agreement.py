@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from ...evaluation.records import of_estimate
-from ...experiments.task import Record, Task, TaskContext, task
+from ...experiments.task import Task, TaskContext, task
 from ...images import dequantize
 from ...measures.agreement import agreement
+from ...store.records import Record
 from ..plan import Plan
 
 _FIELDS = 8  # a side, at most

@@ -23,12 +23,13 @@ from ...evaluation.evaluators import take_gap
 from ...evaluation.model_tasks import run_of, tags_of
 from ...evaluation.records import of_estimate
 from ...evaluation.references import load_run_images
-from ...experiments.task import Record, Task, TaskContext, Work, task
+from ...experiments.task import Task, TaskContext, Work, task
 from ...generation import best_device
 from ...images import quantize
 from ...measures.intervals import mean_estimate
 from ...noise import draw_noise
 from ...sampling import Step, sample
+from ...store.records import Record
 from ...store.run import load_trained
 from ..directions import as_pictures
 from ..plan import Plan

@@ -14,7 +14,8 @@ from torch import nn
 
 from ...evaluation.context import EvaluationContext
 from ...evaluation.model_tasks import evaluation_of
-from ...experiments.task import Record, Task, TaskContext, Work
+from ...experiments.task import Task, TaskContext, Work
+from ...store.records import Record
 from ..plan import Plan
 
 COUNTERPARTS = ("network", "multidelta", "gaussian", "linear")

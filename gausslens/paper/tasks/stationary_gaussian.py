@@ -17,10 +17,11 @@ from ...denoisers.gaussian import GaussianDenoiser
 from ...denoisers.stationary import StationaryDenoiser
 from ...evaluation.records import of_similarity
 from ...evaluation.references import moments_of
-from ...experiments.task import Record, Task, TaskContext, task
+from ...experiments.task import Task, TaskContext, task
 from ...generation import best_device, generate
 from ...images import as_tensor
 from ...measures.agreement import agreement
+from ...store.records import Record
 from ..plan import Plan
 from .agreement import in_common
 from .dataset_stats import LOADING, load_split_images

@@ -7,10 +7,11 @@ import torch
 from ...denoisers.gaussian import GaussianDenoiser
 from ...denoisers.moments import Moments
 from ...evaluation.records import of_similarity
-from ...experiments.task import Record, Task, TaskContext, task
+from ...experiments.task import Task, TaskContext, task
 from ...generation import best_device, generate
 from ...measures.agreement import agreement
 from ...noise import draw_order
+from ...store.records import Record
 from ..plan import Plan
 from .dataset_stats import available_images, on_images
 

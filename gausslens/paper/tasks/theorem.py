@@ -18,9 +18,10 @@ from torch import Tensor
 from ...data.loading import load_images
 from ...denoisers.gaussian import GaussianDenoiser
 from ...denoisers.moments import Moments
-from ...experiments.task import Record, Task, TaskContext, task
+from ...experiments.task import Task, TaskContext, task
 from ...images import as_tensor, dequantize
 from ...noise import karras_sigmas
+from ...store.records import Record
 from ..plan import Plan
 
 _IMAGES = 4096

@@ -20,12 +20,13 @@ from torch import Tensor
 
 from ...denoisers.protocol import Denoiser
 from ...evaluation.records import of_estimate
-from ...experiments.task import Record, Task, TaskContext, task
+from ...experiments.task import Task, TaskContext, task
 from ...images import quantize
 from ...measures.agreement import agreement
 from ...noise import draw_noise
 from ...report import ImageGrid
 from ...sampling import sample
+from ...store.records import Record
 from ..plan import Plan
 from ..study import Findings
 from .reference_denoisers import COUNTERPARTS, references_of, task_on_references
