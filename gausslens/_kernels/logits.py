@@ -158,9 +158,9 @@ def repair(
     exact = _exact_pairs(queries, tile, query, image)
     # In place where no derivative needs what was there.
     put = torch.Tensor.index_put if queries.differentiable else torch.Tensor.index_put_
-    # A top that is too high by rounding does no harm, unlike one that is too low.
-    highest = top[:, 0].scatter_reduce(0, query, exact.detach(), "amax")
-    return put(logits, (query, image), exact), highest[:, None]
+    repaired = put(logits, (query, image), exact)
+    # Fast maxima may be tens above the true ones where images are flat and σ is small: every weight would vanish.
+    return repaired, repaired.detach().amax(1, keepdim=True)
 
 
 def _find(mask: Tensor, room: int | None) -> tuple[tuple[Tensor, ...], Tensor | int]:

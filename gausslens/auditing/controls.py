@@ -88,6 +88,14 @@ class Comparison:
         several = self.originals >= _FEW or self.exact or self.real.share.high <= _RARE
         return self.p_value <= self.level and several
 
+    @property
+    def undecided(self) -> bool:
+        """Whether copies exceed the Gaussian denoiser's, and real images can neither explain nor refute them."""
+        if self.convicts or self.gaussian is None:
+            return False
+        beyond = fisher_p(*self.samples, *self.gaussian) <= self.level
+        return beyond and self.real.copies * self.samples.total < self.samples.copies * self.real.total / 2
+
     def smallest_count(self, *, concentrated: bool, exact: bool = True) -> int | None:
         """The fewest copies among as many samples that convict, chance ones included; None if not even all samples would."""
         sure = exact or self.real.share.high <= _RARE

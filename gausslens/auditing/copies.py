@@ -87,6 +87,12 @@ class Copies:
         return any(found.convicts and not self._is_part(found.family) for found in self.comparisons)
 
     @property
+    def undecided(self) -> Comparison | None:
+        """Copies of originals that stand repeatedly which held-out images are too few to judge, if there are such."""
+        repeated = self.find(PLAIN, REPEATED)
+        return repeated if repeated is not None and repeated.undecided else None
+
+    @property
     def parts(self) -> list[str]:
         """The families of copied parts of which copies exist and can be named."""
         return list(dict.fromkeys(copy.family for copy in self.part_copies))

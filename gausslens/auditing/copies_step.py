@@ -96,6 +96,9 @@ def take_copies(
     yield {"quantity": "copies_exist", "value": found.exist}
     yield of_estimate("copied_share", found.share)
     yield {"quantity": "overlap_decides", "value": found.overlap_decides}
+    if found.undecided is not None:
+        tally, real = found.undecided.samples, found.undecided.real
+        yield {"quantity": "undecided_copies", "value": tally.copies, "count": tally.total, "real_count": real.total}
     plain = [one for one in (found.find(PLAIN, kind) for kind in (ONCE, REPEATED)) if one is not None]
     real = max((one.real for one in plain), key=lambda tally: tally.total)
     if real.total:

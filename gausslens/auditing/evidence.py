@@ -56,6 +56,7 @@ class Evidence:
         parts: names of the parts of training images that samples copy.
         too_few_originals: whether there are fewer than three originals, so that no copy can be told from a likeness.
         overlap_decides: whether copies exist only if held-out images that repeat training images are left out.
+        undecided_copies: why copies of images that stand repeatedly in the training set cannot be judged, if so.
         two_set_p: p-value of the two-set copy test.
     """
 
@@ -87,6 +88,7 @@ class Evidence:
     parts: tuple[str, ...] = ()
     too_few_originals: bool = False
     overlap_decides: bool = False
+    undecided_copies: str | None = None
     two_set_p: float | None = None
 
     @classmethod
@@ -165,6 +167,11 @@ def evidence_of(records: Sequence[Record]) -> Evidence:
     known["tpr"] = [_estimate(one) for one in by.get("tpr", ()) if one["false_positive_rate"] == 0.01] or None
     if "refused" in by:
         known["refused"] = by["refused"][0]["reason"]
+    for found in by.get("undecided_copies", ()):
+        known["undecided_copies"] = (
+            f"{found['value']:,} of {found['count']:,} samples match images that stand repeatedly in the training set, and "
+            f"{found['real_count']:,} held-out images are too few to say whether these were memorised or are commonplace."
+        )
     if "copied_original" in by:
         known["copied_originals"] = len(by["copied_original"])
     if "originals" in by:

@@ -54,6 +54,8 @@ def _suspicion(audit: "Audit") -> str:
     overlap = audit.first("overlap_decides")
     if overlap is not None and overlap["value"]:
         return "copies cannot be told from images that recur"
+    if audit.first("undecided_copies") is not None:
+        return "copies of repeated images cannot be told from commonplace images"
     p_values = [record["value"] for record in audit.find("copy_p", family=PLAIN)]
     if min(p_values, default=1.0) <= SUSPECT:
         return "copies are suspected, but not certain,"
@@ -137,6 +139,11 @@ def _put_right(audit: "Audit") -> str:
         return (
             "Name held-out images that were drawn from the same source as the training images and prepared alike, such as "
             "the last images of the same set if they were left out of training (--unseen), and audit again."
+        )
+    if audit.first("undecided_copies") is not None:
+        return (
+            "Look at the samples that are most like one training image. Name more held-out images (--held-out or "
+            "--unseen), or take repeated images out of the training set and train again. Then audit again."
         )
     if not audit.n_held_out:
         return "Name images of the same source that the model has not seen (--held-out or --unseen), and audit again."
@@ -256,8 +263,10 @@ def _membership_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
 
 
 def _model_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
-    """Distances at the level of the lean, or where both references are furthest apart."""
+    """Distances at the level of the lean, or where both references are furthest apart of the levels that decide."""
+    decisive = {record["sigma"] for record in audit.find("window") if record["value"]}
     apart = audit.find("distance_references")
+    apart = [record for record in apart if record["sigma"] in decisive] or apart
     if apart:
         widest = max(apart, key=lambda record: record["value"])["sigma"]
         leaning = audit.verdict.lean is not None and audit.verdict.lean.low > THRESHOLDS["generalizing"].value

@@ -14,8 +14,9 @@ applies gives the verdict:
    and not at others. Not so if most samples are new for certain: a model can hold all its training images and show few.
 4. *Partly memorizing* if copies of training images or of parts of them exist.
 5. *Cannot tell* if there are fewer than three originals, if the sets are not exchangeable, if copies exist only when
-   held-out images that repeat training images are left out, if nothing calibrates the losses, or if the interval of the lean
-   reaches from generalizing to memorizing.
+   held-out images that repeat training images are left out, if samples match images that stand repeatedly in the training
+   set and held-out images are too few to say whether these are commonplace, if nothing calibrates the losses, or if the
+   interval of the lean reaches from generalizing to memorizing.
 6. *Partly memorizing* if the lean is above .3 for certain, where ρ ≥ .3 or the model is not near the Gaussian denoiser. A
    lean that the Gaussian denoiser of so few images has, too, tells nothing.
 7. *Generalizing* otherwise. That takes all levels of the window: where one is lost in its errors, a memoriser may hide.
@@ -102,6 +103,8 @@ def judge(evidence: Evidence) -> Verdict:
         return conclude(CANNOT_TELL, evidence.refused)
     if evidence.overlap_decides:
         return conclude(CANNOT_TELL, _OVERLAP)
+    if evidence.undecided_copies:
+        return conclude(CANNOT_TELL, evidence.undecided_copies)
     if top is None:
         return conclude(CANNOT_TELL, _uncalibrated(evidence))
     if top.value.low < generalizing and top.value.high > memorizing:
@@ -306,13 +309,13 @@ def _uncalibrated(evidence: Evidence) -> str:
 
 def _context(evidence: Evidence, decisive: str) -> list[str]:
     """What else was measured, in sentences; none of it decides."""
-    said = [_copies(evidence), evidence.refused or "", _foreign(evidence) or ""]
+    said = [_copies(evidence), evidence.refused or "", _foreign(evidence) or "", evidence.undecided_copies or ""]
     if evidence.overlap_decides:
         said.append(_OVERLAP)
     if evidence.copied_share is not None and not evidence.copies_exist:
         share = evidence.copied_share
         beside = "" if evidence.real_share is None else f", of real images {percent(evidence.real_share)}"
-        doubt = "no more than by chance"
+        doubt = "not decided" if evidence.undecided_copies else "no more than by chance"
         if evidence.copy_p is not None and evidence.copy_p <= SUSPECT:
             doubt = f"more than by chance, but not for certain (p = {evidence.copy_p:.2g})"
         said.append(f"by the rule for copies {percent(share)} of {share.count:,} samples are copies{beside}: {doubt}.")
@@ -340,9 +343,13 @@ def _context(evidence: Evidence, decisive: str) -> list[str]:
             lower = f"; it is {100 * shares[level].value:.0f} % lower on average"
         if evidence.filter_auc is not None:
             beside = f" For the Gaussian denoiser of these images it is {100 * evidence.filter_auc.value:.0f} %."
-        leak = "leaks membership" if leaks_membership(evidence) else "does not leak membership by our limits"
+        leaks = {
+            None: "whether the model leaks membership cannot be told",
+            True: "the model leaks membership",
+            False: "the model does not leak membership by our limits",
+        }[leaks_membership(evidence)]
         said.append(
-            f"the model {leak}: a training image has a lower loss than a new one in {100 * auc.value:.0f} % "
+            f"{leaks}: a training image has a lower loss than a new one in {100 * auc.value:.0f} % "
             f"[{100 * auc.low:.0f}, {100 * auc.high:.0f}] of pairs{at}{lower}.{beside}"
         )
     if (between := _neither(evidence)) is not None:

@@ -42,6 +42,14 @@ def test_few_originals_need_rare_chance_copies_or_an_exact_one():
     assert comparison(300, originals=1).convicts  # 0 of 650 real images: at most .6 %
 
 
+def test_copies_that_few_held_out_images_can_neither_explain_nor_refute_are_undecided():
+    assert comparison(54, real=(0, 50)).undecided
+    assert not comparison(54, real=(0, 500)).undecided  # they convict
+    assert not comparison(54, real=(3, 50)).undecided  # as many as by nature
+    assert not comparison(54, real=(0, 50), gaussian=(50, 1000)).undecided
+    assert not comparison(2, real=(0, 50)).undecided
+
+
 def test_fifteen_of_a_thousand_are_found_beside_600_and_50_real_images():
     assert comparison().smallest_count(concentrated=False) == 15
     assert comparison().smallest_count(concentrated=True, exact=False) == 15

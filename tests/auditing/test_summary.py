@@ -46,6 +46,7 @@ def losses(auc):
 
 NOTHING = [*copied(0.0, 0), *noticed(spread=12, concentrated=10)]
 PART = {"quantity": "copied_part", "value": 90, "window": "top half", "count": SAMPLES}
+UNDECIDED = {"quantity": "undecided_copies", "value": 54, "count": SAMPLES, "real_count": 50}
 REFUSED = {"quantity": "refused", "value": "not exchangeable", "reason": "held-out images have less contrast."}
 
 
@@ -86,6 +87,13 @@ def audit_of(verdict, records=(), *, leaks=None, lean=None, samples=True, held_o
             [share("copied_share", 0.1), share("real_share", 0.03), {"quantity": "copies_exist", "value": True}],
             None,
             ["10.0 % of 2,000 samples pass as copies", "none can be named"],
+            ["no copies"],
+        ),
+        (
+            "cannot tell",
+            [share("copied_share", 0.05), {"quantity": "copies_exist", "value": False}, UNDECIDED, *losses(0.5)],
+            False,
+            ["repeated images cannot be told"],
             ["no copies"],
         ),
         ("cannot tell", [*NOTHING, REFUSED, *losses(0.99)], None, ["no copies", "cannot be told"], ["give", "0.99"]),

@@ -229,6 +229,22 @@ def test_copies_that_depend_on_the_overlap_cannot_tell():
     assert "repeat training images" in found.reasons[0]
 
 
+def test_copies_of_repeated_images_that_too_few_held_out_images_can_judge_acquit_nobody():
+    why = "54 of 1,000 samples match images that stand repeatedly in the training set."
+    found = judge(evidence(0.0, **copying(0.05, exist=False), undecided_copies=why))
+    assert found.verdict == "cannot tell"
+    assert found.reasons[0] == why
+    assert not any("no more than by chance" in reason for reason in found.reasons)
+
+
+def test_no_reason_denies_a_leak_of_which_nothing_can_be_told():
+    known = {"auc": [near(0.6)] * 4, "auc_low": (0.5,) * 4, "train_loss": [near(3.0)] * 4}
+    found = judge(evidence(0.0, **known))
+    assert found.leaks is None
+    assert any("cannot be told: a training image" in reason for reason in found.reasons)
+    assert not any("does not leak" in reason for reason in found.reasons)
+
+
 def test_fewer_than_three_originals_cannot_tell():
     found = judge(evidence(0.0, too_few_originals=True))
     assert found.verdict == "cannot tell"
