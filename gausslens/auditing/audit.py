@@ -32,10 +32,11 @@ from ..store.records import Record
 from ..store.run import Run
 from ..store.steps import Steps
 from ..zoo.loading import load_model
-from .auditee import Auditee, check_levels, fit, load_auditee
 from .config import AuditConfig
+from .context import AuditContext
 from .copies_step import generate_samples, take_copies
 from .evidence import evidence_of
+from .inputs import check_levels, load_context, training_run, validate_inputs
 from .steps import NOT_EXCHANGEABLE, STAGES, take_features
 from .verdict import Verdict, judge
 
@@ -165,31 +166,31 @@ def audit(
     if held_out_groups is not None:
         in_unseen = check_labels(held_out_groups, len(unseen), "held_out_groups")
     images = RunImages(known, known, unseen, of_train, of_unseen, "images", in_train, in_unseen)
-    who = fit(loaded, images, AuditConfig(model=str(loaded.source or "model"), **options))
-    with uncompiled(), limit_threads(who.device, who.config.count * who.dim):
-        return _measure(who, Steps("stage"), None, progress=progress)
+    context = validate_inputs(loaded, images, AuditConfig(model=str(loaded.source or "model"), **options))
+    with uncompiled(), limit_threads(context.device, context.config.count * context.dim):
+        return _measure(context, Steps("stage"), None, progress=progress)
 
 
-def audit_model(config: AuditConfig, *, progress: bool = False) -> tuple[Run, Audit, Auditee]:
+def audit_model(config: AuditConfig, *, progress: bool = False) -> tuple[Run, Audit, AuditContext]:
     """Audit a model, or go on with it, or find it audited."""
-    who = load_auditee(config, device=best_device(cpu=config.cpu), progress=progress)
-    return *audit_in_folder(who, progress=progress), who
+    context = load_context(config, device=best_device(cpu=config.cpu), progress=progress)
+    return *audit_in_folder(context, progress=progress), context
 
 
-def audit_in_folder(who: Auditee, *, progress: bool = False) -> tuple[Run, Audit]:
+def audit_in_folder(context: AuditContext, *, progress: bool = False) -> tuple[Run, Audit]:
     """The same of an auditee that is loaded: the run that holds everything, and the audit."""
-    config, device = who.config, who.device
-    run = Run.create(config.out, "audit", who.images.name, identity(who), asdict(config))
-    with run.locked(), uncompiled(), limit_threads(device, config.count * who.dim):
+    config, device = context.config, context.device
+    run = Run.create(config.out, "audit", context.images.name, identity(context), asdict(config))
+    with run.locked(), uncompiled(), limit_threads(device, config.count * context.dim):
         run.begin_session(device)
-        _check_unchanged(who, run)
-        found = _measure(who, Steps("stage", run), run, progress=progress)
+        _check_unchanged(context, run)
+        found = _measure(context, Steps("stage", run), run, progress=progress)
     return run, found
 
 
-def _check_unchanged(who: Auditee, run: Run) -> None:
+def _check_unchanged(context: AuditContext, run: Run) -> None:
     """See that the model answers as when the audit was begun: what a module imports or reads is no part of its identity."""
-    path, answers = run.path / "answers.safetensors", who.first_answers.float().cpu()
+    path, answers = run.path / "answers.safetensors", context.first_answers.float().cpu()
     if not path.exists():
         save_tensors(path, {"answers": answers}, kind=_ANSWERS)
         return
@@ -201,49 +202,49 @@ def _check_unchanged(who: Auditee, run: Run) -> None:
         )
 
 
-def identity(who: Auditee) -> str:
+def identity(context: AuditContext) -> str:
     """Eight hexadecimal digits that name an audit."""
-    config = replace(who.config, samples=who.sample_count)
-    return identity_of(VERSION, who.identity, semantic_fields(config, _RUNTIME_OPTIONS))
+    config = replace(context.config, samples=context.sample_count)
+    return identity_of(VERSION, context.identity, semantic_fields(config, _RUNTIME_OPTIONS))
 
 
-def _measure(who: Auditee, steps: Steps, artifact: Artifact | None, *, progress: bool) -> Audit:
+def _measure(context: AuditContext, steps: Steps, artifact: Artifact | None, *, progress: bool) -> Audit:
     """All stages that are not finished, and the verdict."""
     for name, take in STAGES.items():
-        steps.run(name, partial(take, who, progress=progress))
-    samples = _samples(who, artifact, progress=progress) if who.sample_count else None
+        steps.run(name, partial(take, context, progress=progress))
+    samples = _samples(context, artifact, progress=progress) if context.sample_count else None
     if samples is not None:
         refused = [record["value"] for record in steps.records if record["quantity"] == "refused"]
         exchangeable = NOT_EXCHANGEABLE not in refused
-        steps.run("copies", partial(take_copies, who, samples, exchangeable=exchangeable, progress=progress))
-        if who.config.features is not None:
-            steps.run("features", partial(take_features, who, samples, progress=progress))
-    return _conclude(who, steps.records, samples)
+        steps.run("copies", partial(take_copies, context, samples, exchangeable=exchangeable, progress=progress))
+        if context.config.features is not None:
+            steps.run("features", partial(take_features, context, samples, progress=progress))
+    return _conclude(context, steps.records, samples)
 
 
-def _samples(who: Auditee, artifact: Artifact | None, *, progress: bool) -> Tensor:
+def _samples(context: AuditContext, artifact: Artifact | None, *, progress: bool) -> Tensor:
     """The generated images; in a folder, those that are there are not generated again."""
     parts = []
-    for first in range(0, who.sample_count, _SAMPLES_A_FILE):
-        last = min(first + _SAMPLES_A_FILE, who.sample_count)
+    for first in range(0, context.sample_count, _SAMPLES_A_FILE):
+        last = min(first + _SAMPLES_A_FILE, context.sample_count)
         path = None if artifact is None else artifact.path / f"samples-{first:06d}.safetensors"
         if path is not None and path.exists():
             parts.append(load_tensors(path, kind=_SAMPLES)[0]["samples"])
             continue
-        parts.append(generate_samples(who, first, last, progress=progress))
+        parts.append(generate_samples(context, first, last, progress=progress))
         if path is not None:
             save_tensors(path, {"samples": parts[-1]}, kind=_SAMPLES)
     return torch.cat(parts)
 
 
-def _conclude(who: Auditee, records: list[Record], samples: Tensor | None) -> Audit:
+def _conclude(context: AuditContext, records: list[Record], samples: Tensor | None) -> Audit:
     return Audit(
         verdict=judge(evidence_of(records)),
         records=records,
-        model=who.config.model,
-        data=who.images.name,
-        n_train=len(who.images.train),
-        n_held_out=len(who.images.held_out),
+        model=context.config.model,
+        data=context.images.name,
+        n_train=len(context.images.train),
+        n_held_out=len(context.images.held_out),
         samples=samples,
-        is_run=who.is_run,
+        is_run=training_run(context.config.model) is not None,
     )

@@ -25,7 +25,7 @@ from ..measures.originals import COPY_RATIO, DUPLICATE_RMSE, Match, Originals
 from ..measures.transformations import Transformation
 from ..noise import draw_order
 from ..progress import track
-from .controls import ONCE, Comparison, FamilyMatches
+from .controls import ONCE, REPEATED, Comparison, FamilyMatches
 from .families import PLAIN, Family, families_of
 from .thresholds import THRESHOLDS
 
@@ -144,7 +144,6 @@ def find_copies(
     parts: bool = True,
     flip: bool = False,
     repeats: Int[Tensor, "p 2"] | None = None,
-    overlap: Bool[Tensor, "m"] | None = None,
     duplicate_rmse: float = DUPLICATE_RMSE,
     seed: int = 0,
     bounds: Bounds = (-1.0, 1.0),
@@ -165,10 +164,11 @@ def find_copies(
     generated, known = resident(generated, device), resident(known, device)
     unseen = None if unseen is None else resident(unseen, device)
     where: dict[str, Any] = {"rmse": duplicate_rmse, "device": device}
-    if unseen is None:
-        overlap = torch.zeros(0, dtype=torch.bool)
-    elif overlap is None:
-        overlap = overlapping(known, unseen, groups, held_out_groups, **where)
+    n_train, n_held_out = len(known), 0 if unseen is None else len(unseen)
+    if repeats is None:
+        pool = known if unseen is None else torch.cat([known.cpu(), unseen.cpu()])
+        repeats = duplicates(pool, tolerance=duplicate_rmse * math.sqrt(known[0].numel()), device=device)
+    overlap = overlapping(repeats, n_train, n_held_out, groups, held_out_groups)
     families = families_of(known.shape[1:], mirrored=mirrored, shifts=shifts, parts=parts, flip=flip)
     search = _Search(
         samples=generated,
@@ -177,7 +177,7 @@ def find_copies(
         gaussian=None if gaussian is None else gather(gaussian, bounds=None, name="gaussian"),
         groups=groups,
         held_out_groups=held_out_groups,
-        repeats=repeats,
+        repeats=repeats[repeats[:, 1] < n_train],
         overlap=overlap,
         n_families=len(families),
         where=where,
@@ -210,18 +210,19 @@ def find_copies(
 
 
 def overlapping(
-    train: Tensor,
-    held_out: Tensor,
+    repeats: Int[Tensor, "p 2"],
+    n_train: int,
+    n_held_out: int,
     groups: Int[Tensor, "n"] | None = None,
     held_out_groups: Int[Tensor, "m"] | None = None,
-    *,
-    rmse: float = DUPLICATE_RMSE,
-    device: torch.device | str | None = None,
 ) -> Bool[Tensor, "m"]:
-    """Which held-out images repeat a training image, or are of a group with training images, (m,)."""
-    overlap = torch.zeros(len(held_out), dtype=torch.bool)
-    tolerance = rmse * math.sqrt(train[0].numel())
-    overlap[duplicates(train, held_out, tolerance=tolerance, device=device)[:, 1]] = True
+    """Which held-out images repeat a training image, or are of a group with training images.
+
+    `repeats` are pairs (i, j) of training images, then held-out ones, of which j repeats i, the first that it repeats.
+    """
+    shared = repeats[(repeats[:, 0] < n_train) & (repeats[:, 1] >= n_train)]
+    overlap = torch.zeros(n_held_out, dtype=torch.bool)
+    overlap[shared[:, 1] - n_train] = True
     if groups is not None and held_out_groups is not None:
         overlap |= torch.isin(held_out_groups.cpu(), groups.cpu())
     return overlap
@@ -237,7 +238,7 @@ class _Search:
     gaussian: Tensor | None
     groups: Tensor | None
     held_out_groups: Tensor | None
-    repeats: Tensor | None
+    repeats: Tensor
     overlap: Tensor
     n_families: int
     where: dict[str, Any]

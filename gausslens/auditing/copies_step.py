@@ -14,7 +14,7 @@ from ..noise import draw_noise, karras_sigmas
 from ..progress import progress_bar
 from ..sampling import sample
 from ..store.records import Record
-from .auditee import Auditee
+from .context import AuditContext
 from .controls import ONCE, REPEATED, fisher_p
 from .copies import Copies, find_copies
 from .evidence import FEWEST_ORIGINALS
@@ -27,47 +27,47 @@ _SHIFTS = (1, 2)  # pixels
 
 
 def generate_samples(
-    who: Auditee, start: int, stop: int, *, denoiser: nn.Module | None = None, progress: bool = False
+    context: AuditContext, start: int, stop: int, *, denoiser: nn.Module | None = None, progress: bool = False
 ) -> Tensor:
     """Samples `start` … `stop` − 1 of the network: uint8 pixels, or latents in float32."""
-    known = who.classes
-    sigmas = karras_sigmas(who.config.steps, *who.sigma_range)
+    known = context.classes
+    sigmas = karras_sigmas(context.config.steps, *context.sigma_range)
     parts = []
     with progress_bar(float(stop - start), unit="images", label="sampling", enabled=progress) as show:
         for first in range(start, stop, BATCH):
             # All batches have one size, for which a GPU's work is recorded; the images too many are cut off.
-            indices = torch.arange(first, first + min(BATCH, who.sample_count))
+            indices = torch.arange(first, first + min(BATCH, context.sample_count))
             told = None if known is None else known[indices % len(known)]
-            latents = draw_noise(who.config.seed, indices, who.images.shape, stream="latents")
+            latents = draw_noise(context.config.seed, indices, context.images.shape, stream="latents")
             made = sample(
-                *(who.fast_network if denoiser is None else denoiser, latents),
+                *(context.fast_network if denoiser is None else denoiser, latents),
                 sigmas=sigmas,
                 labels=told,
-                device=who.device,
+                device=context.device,
                 dtype=torch.float32,
                 batch_size=BATCH,
             )
             if not bool(made.isfinite().all()):
                 raise DataError(
-                    f"the model's samples must be finite; with {who.config.steps} noise levels from {sigmas[0]:g} to "
+                    f"the model's samples must be finite; with {context.config.steps} noise levels from {sigmas[0]:g} to "
                     f"{sigmas[-1]:g} some are NaN or infinite. Sample with other --steps, or with --samples 0 not at all."
                 )
-            parts.append((made.float() if who.bounds is None else quantize(made)).cpu())
+            parts.append((made.float() if context.bounds is None else quantize(made)).cpu())
             show(float(min(first + BATCH, stop) - start), "")
     return torch.cat(parts)[: stop - start]
 
 
 def take_copies(
-    who: Auditee, samples: Tensor, *, exchangeable: bool = True, progress: bool = False
+    context: AuditContext, samples: Tensor, *, exchangeable: bool = True, progress: bool = False
 ) -> Iterator[Record]:
     """Which samples are copies of training images, of which ones, how often, and how few would have been found.
 
     Yields:
         The records.
     """
-    pixels = who.bounds is not None
-    images = who.images
-    gaussian = generate_samples(who, 0, len(samples), denoiser=who.denoisers["gaussian"], progress=progress)
+    pixels = context.bounds is not None
+    images = context.images
+    gaussian = generate_samples(context, 0, len(samples), denoiser=context.denoisers["gaussian"], progress=progress)
     found = find_copies(
         *(samples, images.train, images.held_out if len(images.held_out) else None, gaussian),
         groups=images.train_groups,
@@ -76,13 +76,12 @@ def take_copies(
         mirrored=pixels,
         shifts=tuple(shift for shift in _SHIFTS if shift < min(images.shape[1:])) if pixels else (),
         parts=pixels,
-        flip=who.config.augment == "flip",
-        repeats=who.train_repeats,
-        overlap=who.overlap,
-        duplicate_rmse=who.duplicate_rmse,
-        seed=who.config.seed,
-        bounds=who.bounds,
-        device=who.device,
+        flip=context.config.augment == "flip",
+        repeats=context.repeats,
+        duplicate_rmse=context.duplicate_rmse,
+        seed=context.config.seed,
+        bounds=context.bounds,
+        device=context.device,
         progress=progress,
     )
     originals = found.matches[PLAIN].originals
@@ -112,17 +111,17 @@ def take_copies(
         yield {"quantity": "copy_p", "value": one.p_value, "count": one.samples.total, **tags, **beside}
     if found.two_set is not None:
         yield {"quantity": "two_set_p", "value": found.two_set.p_value, "count": len(samples)}
-    yield from _take_names(who, found, len(samples))
+    yield from _take_names(context, found, len(samples))
     for kind, count in _smallest_counts(found).items():
         yield {"quantity": "smallest_count", "value": count, "kind": kind, "count": len(samples)}
-    for power in copy_power(found, seed=who.config.seed):
+    for power in copy_power(found, seed=context.config.seed):
         yield {
             **{"quantity": "detectable", "value": power.count, "kind": power.planting.name, "count": power.samples},
             "recognised": power.recognised,
         }
 
 
-def _take_names(who: Auditee, found: Copies, samples: int) -> Iterator[Record]:
+def _take_names(context: AuditContext, found: Copies, samples: int) -> Iterator[Record]:
     """Copies by name: samples, originals, parts and classes; and the samples most like one original.
 
     Yields:
@@ -142,8 +141,8 @@ def _take_names(who: Auditee, found: Copies, samples: int) -> Iterator[Record]:
     for part in found.parts:
         count = sum(copy.family == part for copy in found.part_copies)
         yield {"quantity": "copied_part", "value": count, "window": part, "count": samples}
-    if who.classes is not None:
-        yield from _take_classes({copy.sample for copy in found.copies}, who.classes, samples)
+    if context.classes is not None:
+        yield from _take_classes({copy.sample for copy in found.copies}, context.classes, samples)
     closest = found.closest
     ratios = closest.ratio.nan_to_num(nan=1.0)  # NaN where there is one original alone
     transformations = found.matches[PLAIN].family.transformations

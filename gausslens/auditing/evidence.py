@@ -17,7 +17,13 @@ from .thresholds import THRESHOLDS
 
 BY_LEVEL = ("rho", "position", "retrieval", "train_loss", "held_out_loss", "auc", "memory_share")
 FLAGS = ("window", "intermediate", "near_gaussian")
-DISTANCES = {"gaussian": "distance_gaussian", "multidelta": "distance_multidelta"}
+DISTANCES = {
+    "distance_gaussian": {"denoiser": "network", "reference": "gaussian"},
+    "distance_multidelta": {"denoiser": "network", "reference": "multidelta"},
+    "distance_references": {"denoiser": "multidelta", "reference": "gaussian"},
+}
+"""Which two denoisers a distance is between."""
+
 FEWEST_ORIGINALS = 3
 """With fewer, no copy can be told from a likeness."""
 
@@ -145,9 +151,12 @@ def evidence_of(records: Sequence[Record]) -> Evidence:
     by: dict[str, list[Record]] = {}
     for record in records:
         by.setdefault(record["quantity"], []).append(record)
+    for name, which in DISTANCES.items():
+        if of_pair := [one for one in by.get("rmse", ()) if which.items() <= one.items()]:
+            by[name] = of_pair
     levels = tuple(record["sigma"] for record in by.get("intermediate", ()))
     known: dict[str, Any] = {"sigmas": levels or None}
-    for quantity in (*BY_LEVEL, *DISTANCES.values(), "distance_references"):
+    for quantity in (*BY_LEVEL, *DISTANCES):
         if quantity in by:
             at = {record["sigma"]: _estimate(record) for record in by[quantity] if record["value"] is not None}
             known[quantity] = tuple(at.get(sigma) for sigma in levels)

@@ -15,7 +15,8 @@ from ..measures.transformations import Transformation
 from ..report import Axis, CurveFigure, Figure, ImageGrid, Page, Section, Series, Threshold
 from ..store.records import Record
 from .audit import Audit
-from .auditee import Auditee
+from .context import AuditContext
+from .evidence import DISTANCES
 from .summary import advice, headline, sentence, summary
 from .thresholds import THRESHOLDS
 
@@ -25,13 +26,13 @@ _PAIRS = 10  # on one grid
 _DRAWN, _SHOWN_LOSSES = (-1.0, 2.0), (1e-6, math.inf)  # uncertain positions and vanishing losses would flatten the rest
 
 
-def make_page(audit: Audit, who: Auditee, provenance: Mapping[str, Any], command: str) -> Page:
+def make_page(audit: Audit, context: AuditContext, provenance: Mapping[str, Any], command: str) -> Page:
     """The page."""
     unseen = f"{audit.n_held_out:,} held-out" if audit.n_held_out else "no held-out"
     reasons = "\n\n".join(map(sentence, audit.verdict.reasons))
     rows = [f"{name}: {value} ({note})" if note else f"{name}: {value}" for name, value, note in summary(audit)]
     sections = [
-        Section("Does it copy?", _drawn(audit, who), tuple(_pairs(audit, who, command))),
+        Section("Does it copy?", _drawn(audit, context), tuple(_pairs(audit, context, command))),
         Section(
             "Does it give its training images away?",
             "Whoever has the model can compare its loss on an image with its losses on images that it has not seen.",
@@ -143,10 +144,10 @@ def _roc(name: str, records: list[Record], *, dashed: bool) -> Series:
 def _distances(audit: Audit, command: str) -> Iterator[Figure]:
     """Distances and linearity."""
     found = [
-        ("to the Gaussian", "distance_gaussian", False),
-        ("to multi-delta", "distance_multidelta", False),
-        ("to its linear denoiser", "distance_linear", False),
-        ("control: multi-delta to the Gaussian", "distance_references", True),
+        ("to the Gaussian", DISTANCES["distance_gaussian"], False),
+        ("to multi-delta", DISTANCES["distance_multidelta"], False),
+        ("to its linear denoiser", {"denoiser": "network", "reference": "linear"}, False),
+        ("control: multi-delta to the Gaussian", DISTANCES["distance_references"], True),
     ]
     yield CurveFigure(
         title="Distances of the model",
@@ -156,9 +157,9 @@ def _distances(audit: Audit, command: str) -> Iterator[Figure]:
         x=_NOISE,
         y=Axis("RMSE", "pixel range [−1, 1]"),
         series=tuple(
-            _series(name, audit.find(quantity), dashed=dashed)
-            for name, quantity, dashed in found
-            if audit.find(quantity)
+            _series(name, audit.find("rmse", **which), dashed=dashed)
+            for name, which, dashed in found
+            if audit.find("rmse", **which)
         ),
     )
     yield CurveFigure(
@@ -189,10 +190,10 @@ def _distances(audit: Audit, command: str) -> Iterator[Figure]:
         )
 
 
-def _drawn(audit: Audit, who: Auditee) -> str:
+def _drawn(audit: Audit, context: AuditContext) -> str:
     if audit.samples is None:
         return "No samples were asked for."
-    also = ", as latents." if who.bounds is None else ", also mirrored, shifted and in parts."
+    also = ", as latents." if context.bounds is None else ", also mirrored, shifted and in parts."
     told = [f"{len(audit.samples):,} samples were compared with all training images{also}"]
     originals = audit.find("copied_original")
     if originals:
@@ -216,10 +217,10 @@ def _drawn(audit: Audit, who: Auditee) -> str:
     return "\n\n".join(told)
 
 
-def _pairs(audit: Audit, who: Auditee, command: str) -> Iterator[Figure]:
+def _pairs(audit: Audit, context: AuditContext, command: str) -> Iterator[Figure]:
     """Copies beside their originals, most copied first; and the samples most like one training image."""
-    decode, originals = who.model.decode, who.images.train if who.pictures is None else who.pictures[0]
-    if audit.samples is None or (who.bounds is None and decode is None) or originals.shape[1] not in (1, 3):
+    decode, originals = context.model.decode, context.images.train if context.pictures is None else context.pictures[0]
+    if audit.samples is None or (context.bounds is None and decode is None) or originals.shape[1] not in (1, 3):
         return
     times = {record["image"]: record["value"] for record in audit.find("copied_original")}
     for heading, quantity, caption in (

@@ -1,4 +1,4 @@
-"""The stages of an audit: each measures one thing of an `Auditee` and returns tidy records.
+"""The stages of an audit: each measures one thing of an `AuditContext` and returns tidy records.
 
 A record is one number: `quantity`, `value`, `low`, `high`, `count`, and what it is the number of. Quantities named as a
 field of `Evidence` are what the verdict rests on.
@@ -15,7 +15,7 @@ from ..evaluation.records import of_curve, of_estimate
 from ..measures.gap import gap
 from ..measures.linearity import linearity
 from ..store.records import Record
-from .auditee import Auditee
+from .context import AuditContext
 from .evidence import BY_LEVEL, DISTANCES, FLAGS, Evidence
 from .exchangeability import check_exchangeability
 from .features import compare_features
@@ -30,23 +30,23 @@ _NOISY_IMAGES, _MOST_NOISES, _LEAST_NOISES = 3200, 16, 4  # of one set and level
 _DISTANCE_IMAGES = 200
 
 
-def take_premises(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
+def take_premises(context: AuditContext, *, progress: bool = False) -> Iterator[Record]:
     """Whether the sets can be compared: repeats, overlap, and whether they may be draws of one law.
 
     Yields:
         How many images repeat others; p-values; and `refused` with the reason if membership cannot be judged.
     """
-    images, device = who.images, who.device
-    yield {"quantity": "train_duplicates", "value": len(who.train_repeats), "count": len(images.train)}
+    images, device = context.images, context.device
+    yield {"quantity": "train_duplicates", "value": len(context.train_repeats), "count": len(images.train)}
     if not len(images.held_out):
         return
-    overlap = int(who.overlap.sum())
+    overlap = int(context.overlap.sum())
     yield {"quantity": "overlap", "value": overlap, "count": len(images.held_out)}
     found = check_exchangeability(
         *(images.train, images.held_out, images.train_groups, images.held_out_groups),
-        repeats=who.repeats,
-        rmse=who.duplicate_rmse,
-        seed=who.config.seed,
+        repeats=context.repeats,
+        rmse=context.duplicate_rmse,
+        seed=context.config.seed,
         device=device,
         progress=progress,
     )
@@ -63,27 +63,27 @@ def take_premises(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
         yield {"quantity": "refused", "value": "overlap", "reason": reason}
 
 
-def take_losses(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
+def take_losses(context: AuditContext, *, progress: bool = False) -> Iterator[Record]:
     """Denoising losses on training and held-out images, and where the network's lie between the references'.
 
     Yields:
         The records.
     """
     losses = measure_losses(
-        who.denoisers,
-        who.images.train,
-        who.held_out,
-        who.sigmas,
-        noises=_noises(who),
-        count=who.config.count,
-        seed=who.config.seed,
-        bounds=who.bounds,
+        context.denoisers,
+        context.images.train,
+        context.held_out,
+        context.sigmas,
+        noises=_noises(context),
+        count=context.config.count,
+        seed=context.config.seed,
+        bounds=context.bounds,
         progress=progress,
-        **who.labels,
-        **who.groups,
+        **context.labels,
+        **context.groups,
     )
     levels = losses.sigmas.tolist()
-    for name in (*who.denoisers, BASELINE):
+    for name in (*context.denoisers, BASELINE):
         for on in ("train", *(["held_out"] if losses.calibrated else [])):
             for sigma, estimate in zip(levels, losses.loss(name, on), strict=True):
                 yield of_estimate("loss", estimate, sigma=sigma, denoiser=name, on=on)
@@ -125,26 +125,27 @@ def _take_membership(losses: LossGap, levels: list[float]) -> Iterator[Record]:
         yield of_estimate("class_memory_share", share, label=label, sigma=told)
 
 
-def _noises(who: Auditee) -> int:
+def _noises(context: AuditContext) -> int:
     """Noises for each image: as asked for, or so that the numbers of calls stay the same."""
-    if who.config.noises is not None:
-        return who.config.noises
-    used = min(who.config.count, max(len(who.images.train), 0 if who.held_out is None else len(who.held_out)))
+    if context.config.noises is not None:
+        return context.config.noises
+    most = max(len(context.images.train), 0 if context.held_out is None else len(context.held_out))
+    used = min(context.config.count, most)
     return max(_LEAST_NOISES, min(_MOST_NOISES, _NOISY_IMAGES // used))
 
 
-def take_foreignness(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
+def take_foreignness(context: AuditContext, *, progress: bool = False) -> Iterator[Record]:
     """Whether the images look foreign to the model.
 
     Yields:
         One record; `expected` says what the model seems to expect instead, if anything.
     """
     found = check_foreignness(
-        *(who.fast_network, who.images.train, who.held_out, who.sigmas),
-        seed=who.config.seed,
-        bounds=who.bounds,
-        sigma_range=who.model.sigma_range,
-        **who.labels,
+        *(context.fast_network, context.images.train, context.held_out, context.sigmas),
+        seed=context.config.seed,
+        bounds=context.bounds,
+        sigma_range=context.model.sigma_range,
+        **context.labels,
     )
     tags = {"expected": found.expected, "sigma": found.sigma}
     if found.gain is None:
@@ -153,39 +154,42 @@ def take_foreignness(who: Auditee, *, progress: bool = False) -> Iterator[Record
         yield of_estimate("foreignness", found.gain, **tags)
 
 
-def take_distances(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
+def take_distances(context: AuditContext, *, progress: bool = False) -> Iterator[Record]:
     """How far the network is from the Gaussian, the multi-delta and its linear denoiser, and how linear it is.
 
     Yields:
         The records, on held-out images if there are any.
     """
-    images, on, labels = who.images.train, "train", who.images.train_labels
-    if who.held_out is not None:
-        images, on, labels = who.held_out, "held_out", who.held_out_labels
+    images, on, labels = context.images.train, "train", context.images.train_labels
+    if context.held_out is not None:
+        images, on, labels = context.held_out, "held_out", context.held_out_labels
     how: dict[str, Any] = {
-        **{"count": min(_DISTANCE_IMAGES, who.config.count, len(images)), "seed": who.config.seed, "labels": labels},
-        **{"bounds": who.bounds, "dtype": torch.float32},
+        **{
+            "count": min(_DISTANCE_IMAGES, context.config.count, len(images)),
+            "seed": context.config.seed,
+            "labels": labels,
+        },
+        **{"bounds": context.bounds, "dtype": torch.float32},
     }
-    network = who.remembering["network"]
-    for reference, quantity in DISTANCES.items():
-        curve = gap(network, who.remembering[reference], images, who.sigmas, **how)
-        yield from of_curve(quantity, curve, on=on)
-    control = gap(who.remembering["multidelta"], who.remembering["gaussian"], images, who.sigmas, **how)
-    yield from of_curve("distance_references", control, on=on)
-    for name, denoiser in who.remembering.items():
-        curve = linearity(denoiser, images, who.sigmas, affine=True, **how)
+    network = context.cached_denoisers["network"]
+    for which in DISTANCES.values():
+        denoiser, reference = (context.cached_denoisers[which[role]] for role in ("denoiser", "reference"))
+        yield from of_curve("rmse", gap(denoiser, reference, images, context.sigmas, **how), on=on, **which)
+    for name, denoiser in context.cached_denoisers.items():
+        curve = linearity(denoiser, images, context.sigmas, affine=True, **how)
         yield from of_curve("linearity", curve, on=on, denoiser=name)
-    levels = _affordable(who)
+    levels = _affordable(context)
     if len(levels) and labels is None:
         fit = distill(
-            *(who.fast_network, who.images.train, levels),
-            calls=10 * who.dim,
-            seed=who.config.seed,
-            bounds=who.bounds,
-            device=who.device,
+            *(context.fast_network, context.images.train, levels),
+            calls=10 * context.dim,
+            seed=context.config.seed,
+            bounds=context.bounds,
+            device=context.device,
             dtype=torch.float32,
         )
-        yield from of_curve("distance_linear", gap(network, fit, images, levels, **how), on=on)
+        curve = gap(network, fit, images, levels, **how)
+        yield from of_curve("rmse", curve, on=on, denoiser="network", reference="linear")
         explained = of_curve("fvu", gap(network, fit, images, levels, metric="ev", **how), on=on)
         for record in explained:  # FVU is what is left
             yield {**record, "value": 1 - record["value"], "low": 1 - record["high"], "high": 1 - record["low"]}
@@ -193,16 +197,16 @@ def take_distances(who: Auditee, *, progress: bool = False) -> Iterator[Record]:
             yield {"quantity": "fvu_floor", "value": floor, "sigma": sigma, "count": fit.calls, "on": "train"}
 
 
-def take_features(who: Auditee, samples: Tensor, *, progress: bool = False) -> Iterator[Record]:
+def take_features(context: AuditContext, samples: Tensor, *, progress: bool = False) -> Iterator[Record]:
     """What a feature network says of the samples.
 
     Yields:
         The records.
     """
-    if who.features is None:
+    if context.features is None:
         return
     found = compare_features(
-        who.features, samples, who.images.train, who.held_out, seed=who.config.seed, progress=progress
+        context.features, samples, context.images.train, context.held_out, seed=context.config.seed, progress=progress
     )
     near, named = found.memorization, {"features": found.network}
     for quantity in ("frechet", "frechet_held_out", "mifid", "nearest_cosine"):
@@ -225,8 +229,8 @@ STAGES: dict[str, Callable[..., Iterator[Record]]] = {
 """The stages that need no samples, in their order."""
 
 
-def _affordable(who: Auditee) -> Tensor:
+def _affordable(context: AuditContext) -> Tensor:
     """The levels at which the linear denoiser can be had at a bearable cost: those in the middle first."""
-    most = _LINEAR_CALLS.get(who.device.type, _LINEAR_CALLS["cpu"]) // (10 * who.dim)
-    levels, surplus = who.sigmas, max(0, len(who.sigmas) - most)
+    most = _LINEAR_CALLS.get(context.device.type, _LINEAR_CALLS["cpu"]) // (10 * context.dim)
+    levels, surplus = context.sigmas, max(0, len(context.sigmas) - most)
     return levels[surplus // 2 : len(levels) - (surplus - surplus // 2)]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import gausslens
 
 from ..store.records import Record
+from .evidence import DISTANCES
 from .families import PLAIN
 from .thresholds import THRESHOLDS
 from .verdict import GENERALIZING, MEMORIZING, PARTLY, SUSPECT
@@ -44,8 +45,8 @@ def _copying(audit: "Audit") -> str:
     if exist is not None and exist["value"] and not originals:
         said.append(f"{_percent(share['value'])} of {share['count']:,} samples pass as copies, and none can be named")
     if parts:
-        who = "others" if said else "samples"
-        said.append(f"{who} copy parts of training images ({', '.join(parts)})")
+        subject = "others" if said else "samples"
+        said.append(f"{subject} copy parts of training images ({', '.join(parts)})")
     return ", and ".join(said) or f"{_suspicion(audit)} among {share['count']:,} samples{_missed(audit)}"
 
 
@@ -265,7 +266,7 @@ def _membership_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
 def _model_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
     """Distances at the level of the lean, or where both references are furthest apart of the levels that decide."""
     decisive = {record["sigma"] for record in audit.find("window") if record["value"]}
-    apart = audit.find("distance_references")
+    apart = audit.find("rmse", **DISTANCES["distance_references"])
     apart = [record for record in apart if record["sigma"] in decisive] or apart
     if apart:
         widest = max(apart, key=lambda record: record["value"])["sigma"]
@@ -273,8 +274,8 @@ def _model_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
         sigma = audit.verdict.sigma if leaning else widest
         between = next((record for record in apart if record["sigma"] == sigma), None)
         note = f"RMSE at σ = {sigma:.3g}" + ("" if between is None else f"; between the two {_number(between)}")
-        for name, quantity in (("the Gaussian", "distance_gaussian"), ("multi-delta", "distance_multidelta")):
-            for record in audit.find(quantity, sigma=sigma):
+        for name, which in (("the Gaussian", "distance_gaussian"), ("multi-delta", "distance_multidelta")):
+            for record in audit.find("rmse", **DISTANCES[which], sigma=sigma):
                 yield f"distance to {name}", _number(record), note
     linear = audit.find("linearity", denoiser="network")
     if linear:

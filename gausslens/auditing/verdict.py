@@ -150,8 +150,8 @@ def _copies(evidence: Evidence) -> str:
             evidence.copied_classes
         )
     if evidence.parts:
-        who = "other samples" if said else "samples"
-        said.append(f"{who} copy parts of training images: {', '.join(evidence.parts)}")
+        subject = "other samples" if said else "samples"
+        said.append(f"{subject} copy parts of training images: {', '.join(evidence.parts)}")
     return "; ".join(said) + "." * bool(said)
 
 

@@ -49,7 +49,7 @@ class Options(AuditConfig):
 def run(options: Options, how: GlobalOptions) -> int:
     """Audit, tell, write the page; returns the exit code."""
     from ..auditing.audit import REPORT, audit_in_folder
-    from ..auditing.auditee import load_auditee
+    from ..auditing.inputs import load_context, resolve
     from ..auditing.page import make_page
     from ..auditing.summary import as_json
     from ..generation import best_device
@@ -57,19 +57,19 @@ def run(options: Options, how: GlobalOptions) -> int:
 
     progress = sys.stderr.isatty() and not how.quiet
     try:
-        who = load_auditee(options, device=best_device(cpu=options.cpu), progress=progress, trial=how.dry_run)
+        context = load_context(options, device=best_device(cpu=options.cpu), progress=progress, trial=how.dry_run)
     except CheckpointError as error:  # a model that cannot be read is bad input
         raise ConfigError(str(error)) from None
     if how.dry_run:
-        print(json.dumps(asdict(who.resolved), indent=2))
-        known, unseen = who.pictures or (who.images.train, who.images.held_out)
+        print(json.dumps(asdict(resolve(context)), indent=2))
+        known, unseen = context.pictures or (context.images.train, context.images.held_out)
         print(f"There are {len(known):,} training and {len(unseen):,} held-out images.", file=sys.stderr)
         return 0
-    run, audit = audit_in_folder(who, progress=progress)
+    run, audit = audit_in_folder(context, progress=progress)
     images: Images = "none" if options.no_images else "blurred" if options.blur else "shown"
     command = typed_command("audit", options.model, typed_options(options, _NO_NUMBERS))
     page = run.path / REPORT
-    save_report(page, make_page(audit, who, run.provenance, command), images=images)
+    save_report(page, make_page(audit, context, run.provenance, command), images=images)
     if options.json:
         print(as_json(audit, page=os.path.relpath(page)))
     elif not how.quiet:

@@ -1,9 +1,8 @@
-"""What `measure` looks at: a network, the images it is measured on, and the references beside it.
+"""What is evaluated: a network, its images, and the reference denoisers beside it.
 
-Three sets of images are used: those it was trained on, those held out, and surrogates drawn from the Gaussian with the
-training images' mean and covariance, for which the Gaussian denoiser is the exact answer. Three denoisers are measured:
-the network, and as controls the Gaussian and the multi-delta denoiser of the training images. Everything is made when it
-is first used, and generated once.
+Three denoisers are measured: the network, and as controls the Gaussian and the multi-delta denoiser of its training images.
+`MeasureContext` adds three sets of images to measure on: those trained on, those held out, and surrogates drawn from the
+Gaussian with the training images' mean and covariance, for which the Gaussian denoiser is the exact answer.
 """
 
 import math
@@ -54,7 +53,67 @@ class Inputs:
 
 
 class EvaluationContext:
-    """A network with its images and references.
+    """A network with its images and its reference denoisers. Everything is made when it is first used.
+
+    Args:
+        network: the network, on the device to work on.
+        images: what it was trained on, and what is held out.
+        bounds: the range of clean images; None for latents.
+    """
+
+    def __init__(self, network: nn.Module, images: RunImages, *, bounds: Bounds = (-1.0, 1.0)) -> None:
+        self.network, self.images, self.bounds = network, images, bounds
+
+    @cached_property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        tensors = [*self.network.parameters(), *self.network.buffers()]
+        return tensors[0].device if tensors else torch.device("cpu")
+
+    @property
+    def dim(self) -> int:
+        """Numbers in one image."""
+        return self.images.train[0].numel()
+
+    @property
+    def reference_images(self) -> RunImages:
+        """The images that references are made of."""
+        return self.images
+
+    @cached_property
+    def moments(self) -> Moments:
+        """Mean and covariance of the training images."""
+        return moments_of(self.reference_images.train, device=self.device, bounds=self.bounds)
+
+    @cached_property
+    def references(self) -> dict[str, nn.Module]:
+        """The closed-form denoisers of the training images, by name; of each class for a network with labels."""
+        images = self.reference_images
+        known = self.moments if images.train_labels is None else None
+        made = {
+            "gaussian": gaussian_denoiser(images, device=self.device, moments=known, bounds=self.bounds),
+            "multidelta": multidelta_denoiser(images, bounds=self.bounds),
+        }
+        return {name: denoiser.to(self.device, torch.float32) for name, denoiser in made.items()}
+
+    @property
+    def denoisers(self) -> dict[str, nn.Module]:
+        """The network and its references, by name."""
+        return {"network": self.network, **self.references}
+
+    @cached_property
+    def cached_denoisers(self) -> dict[str, nn.Module]:
+        """The same, each of which computes an answer once."""
+        return {name: CachedDenoiser(denoiser) for name, denoiser in self.denoisers.items()}
+
+    @cached_property
+    def fast_network(self) -> nn.Module:
+        """The network for calls that are many and need few digits."""
+        return for_inference(self.network, self.device)
+
+
+class MeasureContext(EvaluationContext):
+    """A network that was trained here, as `gausslens measure` and studies look at it.
 
     Args:
         network: the network, on the device to measure on.
@@ -67,9 +126,8 @@ class EvaluationContext:
     def __init__(
         self, network: nn.Module, training: TrainConfig, images: RunImages, config: MeasureConfig, folder: Path
     ) -> None:
-        self.network, self.training, self.images, self.config, self.folder = network, training, images, config, folder
-        self.device = next(network.parameters()).device
-        self.dim = images.train[0].numel()
+        super().__init__(network, images)
+        self.training, self.config, self.folder = training, config, folder
         self._last_linear: tuple[Path, LinearDenoiser] | None = None
 
     @cached_property
@@ -78,11 +136,6 @@ class EvaluationContext:
         if self.config.sigmas:
             return as_sigmas(sorted(self.config.sigmas, reverse=True))
         return karras_sigmas(_LEVELS) if self.training.sigma is None else as_sigmas(self.training.sigma)
-
-    @cached_property
-    def moments(self) -> Moments:
-        """Mean and covariance of the training images."""
-        return moments_of(self.images.train, device=self.device)
 
     @cached_property
     def inputs(self) -> list[Inputs]:
@@ -97,37 +150,12 @@ class EvaluationContext:
         return sets
 
     @cached_property
-    def controls(self) -> dict[str, nn.Module]:
-        """The closed-form denoisers of the training images, by name."""
-        known = self.moments if self.images.train_labels is None else None
-        made = {
-            "gaussian": gaussian_denoiser(self.images, device=self.device, moments=known),
-            "multidelta": multidelta_denoiser(self.images),
-        }
-        return {name: denoiser.to(self.device, torch.float32) for name, denoiser in made.items()}
-
-    @cached_property
     def full_gaussian(self) -> GaussianDenoiser | None:
         """The Gaussian denoiser of all images that could have been trained on; None where all were, or with labels."""
         if self.images.train_labels is not None or len(self.images.train) >= len(self.images.available):
             return None
         moments = moments_of(self.images.available, device=self.device)
         return GaussianDenoiser(moments).to(self.device, torch.float32)
-
-    @property
-    def denoisers(self) -> dict[str, nn.Module]:
-        """The network and its controls, by name."""
-        return {"network": self.network, **self.controls}
-
-    @cached_property
-    def fast_network(self) -> nn.Module:
-        """The network for calls that are many and need few digits."""
-        return for_inference(self.network, self.device)
-
-    @cached_property
-    def remembering(self) -> dict[str, nn.Module]:
-        """The same, each of which computes an answer once."""
-        return {name: CachedDenoiser(denoiser) for name, denoiser in self.denoisers.items()}
 
     @property
     def calls(self) -> int | None:
@@ -156,7 +184,7 @@ class EvaluationContext:
     def _distilled(self, name: str, inputs: Inputs) -> LinearDenoiser:
         unseen = self.images.held_out
         return distill(
-            self.fast_network if name == "network" else self.controls[name],
+            self.fast_network if name == "network" else self.references[name],
             inputs.images,
             self.sigmas,
             train=self.moments,
@@ -167,7 +195,7 @@ class EvaluationContext:
             bounds=inputs.options["bounds"],
             device=self.device,
             dtype=torch.float32,
-            batch_size=_CONTROL_BATCH if name in self.controls else None,
+            batch_size=_CONTROL_BATCH if name in self.references else None,
         )
 
     @cached_property

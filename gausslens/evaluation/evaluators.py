@@ -1,4 +1,4 @@
-"""The measures that `gausslens measure` takes: each a function of a `EvaluationContext` that returns tidy records.
+"""The measures that `gausslens measure` takes: each a function of a `MeasureContext` that returns tidy records.
 
 A record is one number: `quantity`, `value`, `low`, `high` (its 95 % interval, None where there is none), `count` (of
 independent units), and what it is the number of: `sigma`, `on` (train, held_out or surrogate images), `denoiser`
@@ -27,7 +27,7 @@ from ..measures.memorization import memorization
 from ..noise import draw_noise, draw_order
 from ..store.records import Record
 from ..training.validation import denoising_losses
-from .context import EvaluationContext, Inputs
+from .context import Inputs, MeasureContext
 from .records import of_curve, of_estimate, of_similarity, record_of
 
 Pair: TypeAlias = tuple[str, Any, str, Any]
@@ -43,7 +43,7 @@ _ITERATIONS = 15
 _CONTROL_COST = {"cpu": 2e10, "cuda": 2e13}
 
 
-def take_duplicates(evaluation: EvaluationContext) -> Iterator[Record]:
+def take_duplicates(evaluation: MeasureContext) -> Iterator[Record]:
     """How many held-out images repeat a training image.
 
     Yields:
@@ -56,7 +56,7 @@ def take_duplicates(evaluation: EvaluationContext) -> Iterator[Record]:
             yield {"quantity": "duplicates", "value": len(pairs), "count": report.n_held_out, "kind": kind}
 
 
-def take_denoising_loss(evaluation: EvaluationContext) -> Iterator[Record]:
+def take_denoising_loss(evaluation: MeasureContext) -> Iterator[Record]:
     """The training objective on images of either kind.
 
     Yields:
@@ -76,14 +76,14 @@ def take_denoising_loss(evaluation: EvaluationContext) -> Iterator[Record]:
             yield of_estimate("denoising_loss", mean_estimate(losses.double()), on=inputs.name, denoiser="network")
 
 
-def take_linearity(evaluation: EvaluationContext) -> Iterator[Record]:
+def take_linearity(evaluation: MeasureContext) -> Iterator[Record]:
     """How linear each denoiser is.
 
     Yields:
         The records.
     """
     for inputs in evaluation.inputs:
-        for name, denoiser in evaluation.remembering.items():
+        for name, denoiser in evaluation.cached_denoisers.items():
             for metric in ("cosine", "nmse"):
                 for affine in (False, True):
                     curve = linearity(
@@ -97,13 +97,13 @@ def take_linearity(evaluation: EvaluationContext) -> Iterator[Record]:
                     yield from of_curve(f"linearity_{metric}", curve, on=inputs.name, denoiser=name, affine=affine)
 
 
-def take_gap(evaluation: EvaluationContext) -> Iterator[Record]:
+def take_gap(evaluation: MeasureContext) -> Iterator[Record]:
     """How far the network is from each closed form, and, as a control, the multi-delta denoiser from the Gaussian.
 
     Yields:
         The records.
     """
-    network, gaussian, memory = evaluation.remembering.values()
+    network, gaussian, memory = evaluation.cached_denoisers.values()
     pairs: list[Pair] = [
         ("network", network, "gaussian", gaussian),
         ("network", network, "multidelta", memory),
@@ -114,7 +114,7 @@ def take_gap(evaluation: EvaluationContext) -> Iterator[Record]:
     yield from _gaps(evaluation, pairs)
 
 
-def take_linear_gap(evaluation: EvaluationContext) -> Iterator[Record]:
+def take_linear_gap(evaluation: MeasureContext) -> Iterator[Record]:
     """How far the network's linear denoiser, distilled on training images, is from the network and from the Gaussian.
 
     Yields:
@@ -123,7 +123,7 @@ def take_linear_gap(evaluation: EvaluationContext) -> Iterator[Record]:
     """
     if evaluation.calls is None:
         return
-    network, gaussian, _ = evaluation.remembering.values()
+    network, gaussian, _ = evaluation.cached_denoisers.values()
     fit = evaluation.linear("network", evaluation.inputs[0])
     if fit.has_unshrunk:
         linear = fit.unshrunk
@@ -131,14 +131,14 @@ def take_linear_gap(evaluation: EvaluationContext) -> Iterator[Record]:
         yield from ({**record, "shrunk": False} for record in _gaps(evaluation, pairs))
 
 
-def take_identity_gap(evaluation: EvaluationContext) -> Iterator[Record]:
+def take_identity_gap(evaluation: MeasureContext) -> Iterator[Record]:
     """How far each denoiser is from doing nothing.
 
     Yields:
         The records.
     """
     for inputs in evaluation.inputs:
-        for name, denoiser in evaluation.remembering.items():
+        for name, denoiser in evaluation.cached_denoisers.items():
             for metric in ("nmse", "cosine"):
                 curve = identity_gap(
                     denoiser, inputs.images, evaluation.sigmas, metric=metric, **_how(evaluation, inputs)
@@ -146,7 +146,7 @@ def take_identity_gap(evaluation: EvaluationContext) -> Iterator[Record]:
                 yield from of_curve(f"identity_{metric}", curve, on=inputs.name, denoiser=name)
 
 
-def take_distillation(evaluation: EvaluationContext) -> Iterator[Record]:
+def take_distillation(evaluation: MeasureContext) -> Iterator[Record]:
     """What an affine map leaves unexplained of each denoiser, and how far its matrix is from a Gaussian's.
 
     Yields:
@@ -157,7 +157,7 @@ def take_distillation(evaluation: EvaluationContext) -> Iterator[Record]:
             yield from of_distillation(evaluation, name, inputs)
 
 
-def take_alignment(evaluation: EvaluationContext) -> Iterator[Record]:
+def take_alignment(evaluation: MeasureContext) -> Iterator[Record]:
     """How the distilled matrices line up with the principal components of the training images.
 
     Yields:
@@ -171,7 +171,7 @@ def take_alignment(evaluation: EvaluationContext) -> Iterator[Record]:
                 yield from of_alignment(name, inputs, fit.calls, aligned(evaluation, fit, halves))
 
 
-def take_memorization(evaluation: EvaluationContext) -> Iterator[Record]:
+def take_memorization(evaluation: MeasureContext) -> Iterator[Record]:
     """Whether samples of each denoiser are copies of training images.
 
     Yields:
@@ -181,7 +181,7 @@ def take_memorization(evaluation: EvaluationContext) -> Iterator[Record]:
         yield from of_samples(evaluation, name, samples)
 
 
-def take_agreement(evaluation: EvaluationContext) -> Iterator[Record]:
+def take_agreement(evaluation: MeasureContext) -> Iterator[Record]:
     """How alike the network's samples and each control's are from the same noise, and from different noises.
 
     Yields:
@@ -195,7 +195,7 @@ def take_agreement(evaluation: EvaluationContext) -> Iterator[Record]:
             yield from of_similarity(likeness, denoiser="network", reference=reference, noise=noise)
 
 
-def take_jacobian(evaluation: EvaluationContext) -> Iterator[Record]:
+def take_jacobian(evaluation: MeasureContext) -> Iterator[Record]:
     """The largest singular values of the network's and the Gaussian's Jacobian at a few noisy images.
 
     Yields:
@@ -220,7 +220,7 @@ def take_jacobian(evaluation: EvaluationContext) -> Iterator[Record]:
                     yield of_estimate("singular_value", estimate, **tags)
 
 
-TAKE: dict[str, Callable[[EvaluationContext], Iterator[Record]]] = {
+TAKE: dict[str, Callable[[MeasureContext], Iterator[Record]]] = {
     "duplicates": take_duplicates,
     "denoising_loss": take_denoising_loss,
     "linearity": take_linearity,
@@ -235,7 +235,7 @@ TAKE: dict[str, Callable[[EvaluationContext], Iterator[Record]]] = {
 }
 
 
-def _gaps(evaluation: EvaluationContext, pairs: Sequence[Pair]) -> Iterator[Record]:
+def _gaps(evaluation: MeasureContext, pairs: Sequence[Pair]) -> Iterator[Record]:
     for inputs in evaluation.inputs:
         for name, denoiser, against, reference in pairs:
             for metric in ("rmse", "nmse", "ev"):
@@ -245,7 +245,7 @@ def _gaps(evaluation: EvaluationContext, pairs: Sequence[Pair]) -> Iterator[Reco
                 yield from of_curve(metric, curve, on=inputs.name, denoiser=name, reference=against)
 
 
-def of_samples(evaluation: EvaluationContext, name: str, samples: Tensor) -> Iterator[Record]:
+def of_samples(evaluation: MeasureContext, name: str, samples: Tensor) -> Iterator[Record]:
     """The records of whether samples are copies of the training images.
 
     Yields:
@@ -273,7 +273,7 @@ def of_samples(evaluation: EvaluationContext, name: str, samples: Tensor) -> Ite
             yield record_of(quantity, value, count=len(samples), denoiser=name)
 
 
-def of_distillation(evaluation: EvaluationContext, name: str, inputs: Inputs) -> Iterator[Record]:
+def of_distillation(evaluation: MeasureContext, name: str, inputs: Inputs) -> Iterator[Record]:
     """The records of one denoiser distilled on one set of images.
 
     Yields:
@@ -291,9 +291,7 @@ def of_distillation(evaluation: EvaluationContext, name: str, inputs: Inputs) ->
             yield from _per_level(evaluation, "weight_error", values, reference=f"gaussian of {of_inputs}", **tags)
 
 
-def aligned(
-    evaluation: EvaluationContext, fit: LinearDenoiser, halves: tuple[Moments, Moments] | None
-) -> list[Alignment]:
+def aligned(evaluation: MeasureContext, fit: LinearDenoiser, halves: tuple[Moments, Moments] | None) -> list[Alignment]:
     """A distilled denoiser beside the principal components of the training images, at every noise level."""
     found = []
     for sigma in evaluation.sigmas.tolist():
@@ -325,7 +323,7 @@ def of_alignment(name: str, inputs: Inputs, calls: int, levels: Sequence[Alignme
                 yield record_of("overlap_ceiling", float(found.ceiling[k - 1]), **cut)
 
 
-def distilled(evaluation: EvaluationContext) -> list[str]:
+def distilled(evaluation: MeasureContext) -> list[str]:
     """Which denoisers are distilled: the network, and the control that retrieves where that is not too much work."""
     if evaluation.calls is None:
         return []
@@ -334,7 +332,7 @@ def distilled(evaluation: EvaluationContext) -> list[str]:
     return ["network", "multidelta"] if affordable else ["network"]
 
 
-def half_moments(evaluation: EvaluationContext) -> tuple[Moments, Moments] | None:
+def half_moments(evaluation: MeasureContext) -> tuple[Moments, Moments] | None:
     """The moments of two random halves of the training images; None if there are too few."""
     order = draw_order(evaluation.config.seed, len(evaluation.images.train), stream="halves")
     if len(order) <= 3:
@@ -343,13 +341,13 @@ def half_moments(evaluation: EvaluationContext) -> tuple[Moments, Moments] | Non
     return Moments.fit(first, device=evaluation.device), Moments.fit(second, device=evaluation.device)
 
 
-def _per_level(evaluation: EvaluationContext, quantity: str, values: Tensor | None, **tags: Any) -> Iterator[Record]:
+def _per_level(evaluation: MeasureContext, quantity: str, values: Tensor | None, **tags: Any) -> Iterator[Record]:
     if values is not None:
         for sigma, value in zip(evaluation.sigmas.tolist(), values.tolist(), strict=True):
             yield record_of(quantity, value, sigma=sigma, **tags)
 
 
-def _how(evaluation: EvaluationContext, inputs: Inputs) -> dict[str, Any]:
+def _how(evaluation: MeasureContext, inputs: Inputs) -> dict[str, Any]:
     """What all curves are taken with."""
     return {
         "count": evaluation.config.count,
@@ -359,5 +357,5 @@ def _how(evaluation: EvaluationContext, inputs: Inputs) -> dict[str, Any]:
     }
 
 
-def _real(evaluation: EvaluationContext) -> list[Inputs]:
+def _real(evaluation: MeasureContext) -> list[Inputs]:
     return [inputs for inputs in evaluation.inputs if inputs.name != "surrogate"]

@@ -19,7 +19,7 @@ from ..progress import track
 from ..store.run import Run, load_trained
 from ..store.steps import Steps
 from .config import MEASURES, MeasureConfig
-from .context import EvaluationContext
+from .context import MeasureContext
 from .evaluators import TAKE
 from .references import RunImages, load_run_images
 
@@ -77,9 +77,9 @@ def _prepare(config: MeasureConfig, trained: Run, *, progress: bool) -> tuple[Me
 
 def _context(
     config: MeasureConfig, trained: Run, images: RunImages, folder: Path, device: torch.device
-) -> EvaluationContext:
+) -> MeasureContext:
     network = load_trained(trained, kimg=config.kimg, ema=config.weights == "ema", device=device)
-    return EvaluationContext(network, trained.config, images, config, folder)
+    return MeasureContext(network, trained.config, images, config, folder)
 
 
 def identity(config: MeasureConfig, trained: Run) -> str:

@@ -17,7 +17,7 @@ from ..store.run import Run, load_trained
 from ..training.collapse import collapse_told
 from ..training.train import train
 from .config import MeasureConfig
-from .context import EvaluationContext
+from .context import MeasureContext
 from .evaluators import TAKE, take_memorization
 from .references import load_run_images
 
@@ -83,7 +83,7 @@ def sample_model(context: TaskContext) -> Iterator[Record]:
         yield {**tags, **record}
 
 
-def evaluation_of(context: TaskContext) -> tuple[EvaluationContext, Record]:
+def evaluation_of(context: TaskContext) -> tuple[MeasureContext, Record]:
     """The model that a task works on, with its images and references, and the tags of its records."""
     run = run_of(context.inputs[0])
     given = {name: _tupled(context.options[name]) for name in _MEASURED_WITH if name in context.options}
@@ -93,7 +93,7 @@ def evaluation_of(context: TaskContext) -> tuple[EvaluationContext, Record]:
     # What is distilled lies beside the model, for all tasks that measure it in the same way.
     way = json.dumps([given.get(name) for name in _DISTILLED_WITH])
     maps = context.inputs[0].folder / f"maps-{hashlib.sha256(way.encode()).hexdigest()[:8]}"
-    return EvaluationContext(network, run.config, images, config, maps), tags_of(run, config.kimg)
+    return MeasureContext(network, run.config, images, config, maps), tags_of(run, config.kimg)
 
 
 def run_of(result: Result) -> Run:

@@ -5,6 +5,14 @@ from typing import Any, TypeAlias
 Record: TypeAlias = dict[str, Any]
 """One number with what it is the number of: {"quantity": "loss", "value": 0.41, "kimg": 12.8, …}."""
 
+_DISTANCES = {
+    "distance_gaussian": ("network", "gaussian"),
+    "distance_multidelta": ("network", "multidelta"),
+    "distance_linear": ("network", "linear"),
+    "distance_references": ("multidelta", "gaussian"),
+}
+"""Distances in audits of version 0.1, by the two denoisers between which they are."""
+
 _RENAMED = {
     "gap_rmse": "rmse",
     "gap_nmse": "nmse",
@@ -23,4 +31,7 @@ def with_current_names(record: Record) -> Record:
     {'quantity': 'rmse', 'value': 0.1}
     """
     quantity = record.get("quantity")
+    if quantity in _DISTANCES:
+        denoiser, reference = _DISTANCES[quantity]
+        return {**record, "quantity": "rmse", "denoiser": denoiser, "reference": reference}
     return {**record, "quantity": _RENAMED[quantity]} if quantity in _RENAMED else record

@@ -9,8 +9,8 @@ from known_models import smooth_images
 
 import gausslens
 from gausslens import DataError, MultiDeltaDenoiser, PerClassDenoiser
-from gausslens.auditing.auditee import fit
 from gausslens.auditing.config import AuditConfig
+from gausslens.auditing.inputs import validate_inputs
 from gausslens.auditing.page import make_page
 from gausslens.auditing.summary import advice, headline
 from gausslens.evaluation.references import RunImages
@@ -115,7 +115,7 @@ def test_the_page_shows_one_copy_of_each_group(frames):
     model = Model(MultiDeltaDenoiser(pixels[:16]), (1, 6, 6), sigma_range=(0.002, 80.0))  # of four videos
     found = gausslens.audit(model, *parts, groups=GROUPS[:120], held_out_groups=GROUPS[120:], **HOW)
     images = RunImages(parts[0], parts[0], parts[1], None, None, "images", GROUPS[:120], GROUPS[120:])
-    page = make_page(found, fit(model, images, AuditConfig("model", **HOW)), {}, "gausslens audit")
+    page = make_page(found, validate_inputs(model, images, AuditConfig("model", **HOW)), {}, "gausslens audit")
     grids = [figure for section in page.sections for figure in section.figures if isinstance(figure, ImageGrid)]
     (grid,) = [grid for grid in grids if grid.title == "Copies"]
     assert len(grid.columns) == len(found.find("copied_original")) == 4

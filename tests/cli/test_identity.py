@@ -3,7 +3,7 @@
 import pytest
 
 from gausslens.auditing.audit import identity as audit_identity
-from gausslens.auditing.auditee import Auditee
+from gausslens.auditing.context import AuditContext
 from gausslens.cli import audit, how_many, measure, study, train
 from gausslens.cli.parsing import parse
 from gausslens.config import TrainConfig
@@ -21,7 +21,7 @@ class SomeRun(Run):
     identity, snapshots = "0a1b2c3d", [1.0, 2.5]
 
 
-class SomeAuditee(Auditee):
+class SomeAudit(AuditContext):
     """A model and its images without either."""
 
     identity, sample_count = "model and data", 50
@@ -68,7 +68,7 @@ def test_measurements_keep_their_identity(words, known):
     ],
 )
 def test_audits_keep_their_identity(words, known):
-    assert audit_identity(SomeAuditee(options(audit, "m.pkl", *words))) == known
+    assert audit_identity(SomeAudit(options(audit, "m.pkl", *words))) == known
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_controls_are_what_theory_says(measured):
 
 
 def test_a_table_and_where_the_records_are(measured, trained, capsys, monkeypatch):
-    monkeypatch.setattr("gausslens.evaluation.measure.EvaluationContext", None)  # all is there; nothing may be computed
+    monkeypatch.setattr("gausslens.evaluation.measure.MeasureContext", None)  # all is there; nothing may be computed
     code, out, err = command(capsys, "measure", trained, *FAST)
     assert (code, err) == (0, "")
     lines = out.splitlines()

@@ -48,8 +48,8 @@ def look_at_snapshot(context: TaskContext) -> Iterator[Record]:
         rmse of the network to gaussian, multidelta and gaussian_full, on held-out images; and those of `of_samples`.
     """
     evaluation, tags = evaluation_of(context)
-    network = evaluation.remembering["network"]
-    references: dict[str, Any] = {**evaluation.controls}
+    network = evaluation.cached_denoisers["network"]
+    references: dict[str, Any] = {**evaluation.references}
     if evaluation.full_gaussian is not None:
         references["gaussian_full"] = evaluation.full_gaussian
     for name, reference in references.items():

@@ -14,7 +14,7 @@ from torch import Tensor
 from ...denoisers.adam import BATCH
 from ...denoisers.distillation import distill
 from ...denoisers.gaussian import GaussianDenoiser
-from ...evaluation.context import EvaluationContext, Inputs
+from ...evaluation.context import Inputs, MeasureContext
 from ...evaluation.evaluators import aligned, distilled, half_moments, of_alignment, of_distillation
 from ...evaluation.model_tasks import evaluation_of
 from ...evaluation.records import of_curve
@@ -131,13 +131,13 @@ def distill_by_adam(context: TaskContext) -> Iterator[Record]:
                 yield {"quantity": quantity, "value": epoch[quantity], "epoch": int(epoch["epoch"]), **more, **said}
 
 
-def _gaps(evaluation: EvaluationContext, name: str, inputs: Inputs) -> Iterator[Record]:
+def _gaps(evaluation: MeasureContext, name: str, inputs: Inputs) -> Iterator[Record]:
     """Between what was distilled, its linear map and the Gaussian, on the images that it was distilled on.
 
     Yields:
         The records.
     """
-    denoiser, gaussian = evaluation.remembering[name], evaluation.remembering["gaussian"]
+    denoiser, gaussian = evaluation.cached_denoisers[name], evaluation.cached_denoisers["gaussian"]
     linear = evaluation.linear(name, inputs).unshrunk
     for a, b, said in (
         (linear, gaussian, {"denoiser": "linear", "reference": "gaussian", "of": name, "shrunk": False}),
@@ -154,7 +154,7 @@ def _gaps(evaluation: EvaluationContext, name: str, inputs: Inputs) -> Iterator[
         yield from of_curve("rmse", curve, on=inputs.name, **said)
 
 
-def _pictures(evaluation: EvaluationContext, levels: Sequence[Alignment]) -> dict[str, Tensor]:
+def _pictures(evaluation: MeasureContext, levels: Sequence[Alignment]) -> dict[str, Tensor]:
     """The arrays of a task."""
     pictured = int((evaluation.sigmas.log() - torch.tensor(_PICTURED_SIGMA).log()).abs().argmin())
     vectors, components = levels[pictured].left[:, :_PICTURED], evaluation.moments.eigvecs[:, :_PICTURED]

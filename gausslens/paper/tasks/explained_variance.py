@@ -81,7 +81,7 @@ def explain_variance(context: TaskContext) -> Iterator[Record]:
         if inputs.name == "surrogate":
             continue
         for reference in _REFERENCES:
-            network, other = evaluation.remembering["network"], evaluation.remembering[reference]
+            network, other = evaluation.cached_denoisers["network"], evaluation.cached_denoisers[reference]
             curve = gap(network, other, inputs.images, evaluation.sigmas, metric="ev", **how, **inputs.options)
             for record in of_curve(QUANTITY, curve, on=inputs.name, denoiser="network", reference=reference):
                 yield {**tags, **record}

@@ -56,7 +56,7 @@ def refine_at_levels(context: TaskContext) -> Iterator[Record]:
         for step in range(_STEPS + 1):
             if step % (_STEPS // _LOOKS) == 0:
                 context.report((place + step / _STEPS) / len(evaluation.sigmas))
-                curve = gap(network, evaluation.controls["gaussian"], held_out.images, [sigma], metric="rmse", **how)
+                curve = gap(network, evaluation.references["gaussian"], held_out.images, [sigma], metric="rmse", **how)
                 said = {"on": "held_out", "denoiser": "network", "reference": "gaussian", "further": step * _BATCH}
                 for record in of_curve(QUANTITY, curve, **said):
                     yield {**tags, **record}

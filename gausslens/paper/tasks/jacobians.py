@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ...denoisers.moments import Moments
 from ...denoisers.protocol import Denoiser
-from ...evaluation.context import EvaluationContext
+from ...evaluation.context import MeasureContext
 from ...evaluation.model_tasks import evaluation_of
 from ...evaluation.records import of_estimate
 from ...experiments.task import Task, TaskContext, task
@@ -107,7 +107,7 @@ def is_dense(dim: int) -> bool:
     return dim <= _DENSE_DIM
 
 
-def singular_vectors(evaluation: EvaluationContext, name: str, step: Step) -> Tensor:
+def singular_vectors(evaluation: MeasureContext, name: str, step: Step) -> Tensor:
     """The leading left singular vectors of a denoiser's Jacobian where a path has come to."""
     dense = is_dense(evaluation.dim)
     return jacobian_spectrum(

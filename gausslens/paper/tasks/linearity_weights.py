@@ -36,7 +36,7 @@ def vary_weights(context: TaskContext) -> Iterator[Record]:
     asked = [
         *(("network", inputs, False, ("cosine", "nmse")) for inputs in ("images", "noise")),
         ("network", "images", True, ("cosine",)),
-        *((name, "images", False, ("cosine",)) for name in evaluation.controls),
+        *((name, "images", False, ("cosine",)) for name in evaluation.references),
     ]
     alphas = [math.sqrt(square) for square in _SQUARES]
     for done, (name, inputs, affine, metrics) in enumerate(asked):
@@ -45,7 +45,7 @@ def vary_weights(context: TaskContext) -> Iterator[Record]:
         # Both measures of one weight follow each other, while the answers that they share are remembered.
         curves = {
             (metric, alpha): linearity(
-                *(evaluation.remembering[name], held_out.images, evaluation.sigmas),
+                *(evaluation.cached_denoisers[name], held_out.images, evaluation.sigmas),
                 metric=metric,
                 affine=affine,
                 inputs=inputs,

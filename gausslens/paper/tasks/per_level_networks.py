@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ...denoisers.levelwise import LevelwiseDenoiser
 from ...evaluation.config import MeasureConfig
-from ...evaluation.context import EvaluationContext
+from ...evaluation.context import MeasureContext
 from ...evaluation.evaluators import take_gap
 from ...evaluation.model_tasks import run_of, tags_of
 from ...evaluation.records import of_estimate
@@ -103,7 +103,7 @@ def follow_levels(context: TaskContext) -> Iterator[Record]:
     )
 
 
-def _subject_of(context: TaskContext) -> tuple[EvaluationContext, Record]:
+def _subject_of(context: TaskContext) -> tuple[MeasureContext, Record]:
     """The stitched networks with their images and references, and the tags of their records."""
     runs = sorted((run_of(result) for result in context.inputs), key=lambda run: -(run.config.sigma or 0.0))
     device = best_device(cpu=context.options.get("cpu", False))
@@ -111,4 +111,4 @@ def _subject_of(context: TaskContext) -> tuple[EvaluationContext, Record]:
     network = LevelwiseDenoiser([load_trained(run, device=device) for run in runs], sigmas)
     images = load_run_images(runs[0], data=context.options.get("data"))
     config = MeasureConfig(run=str(runs[0].path), sigmas=sigmas, count=context.options["count"])
-    return EvaluationContext(network, runs[0].config, images, config, context.folder), tags_of(runs[0])
+    return MeasureContext(network, runs[0].config, images, config, context.folder), tags_of(runs[0])

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from ...evaluation.context import EvaluationContext
+from ...evaluation.context import MeasureContext
 from ...evaluation.model_tasks import evaluation_of
 from ...experiments.task import Task, TaskContext, Work
 from ...store.records import Record
@@ -39,12 +39,12 @@ def task_on_references(
     return plan.on_model(work, model, *measured, kimg=kimg, denoisers=tuple(denoisers), **options)
 
 
-def references_of(context: TaskContext) -> tuple[EvaluationContext, Record, dict[str, nn.Module]]:
+def references_of(context: TaskContext) -> tuple[MeasureContext, Record, dict[str, nn.Module]]:
     """What a task made by `task_on_references` works on."""
     evaluation, tags = evaluation_of(context)
     names = context.options["denoisers"]
     found = {
-        name: evaluation.network if name == "network" else evaluation.controls[name]
+        name: evaluation.network if name == "network" else evaluation.references[name]
         for name in names
         if name != "linear"
     }

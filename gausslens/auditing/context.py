@@ -1,0 +1,193 @@
+"""What an audit looks at: a model, the images it was trained on, others that it has not seen, and what follows."""
+
+import hashlib
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..denoisers.protocol import call, eval_mode, placement
+from ..errors import CheckpointError, ConfigError, GausslensError, one_line
+from ..evaluation.context import EvaluationContext
+from ..evaluation.references import RunImages
+from ..images import as_tensor, content_hash, dequantize
+from ..measures.neighbors import duplicates
+from ..measures.originals import DUPLICATE_RMSE
+from ..noise import as_sigmas, draw_noise, karras_sigmas
+from ..zoo.model import Model
+from .config import AuditConfig
+from .copies import overlapping
+from .embedding import FeatureNetwork, load_features
+
+FEWEST_HELD_OUT = 2
+_LEVELS = 10
+_LEAST, _MOST = 0.002, 80.0
+_SMALL_DIM = 1024
+_FEW = 2  # images, to see whether a model takes them
+_SAMPLES_GPU, _SAMPLES_SMALL, _SAMPLES_LARGE = 10_000, 2_000, 256
+
+
+class AuditContext(EvaluationContext):
+    """A model that is audited, with its images.
+
+    Args:
+        model: from the zoo, on the device to work on.
+        images: those trained on, and those held out, which may be none; as the model takes them.
+        config: what to measure, and how.
+        pictures: the same as uint8 pixels, training and held-out, where the model takes something else; else None.
+    """
+
+    def __init__(
+        self, model: Model, images: RunImages, config: AuditConfig, pictures: tuple[Tensor, Tensor] | None = None
+    ) -> None:
+        dtype = placement(model.denoiser, torch.zeros(1))[1]
+        network = model.denoiser if dtype == torch.float32 else _Converted(model.denoiser, dtype)
+        super().__init__(network, images, bounds=model.bounds)
+        self.model, self.config, self.pictures = model, config, pictures
+
+    @cached_property
+    def repeats(self) -> Tensor:
+        """Pairs (i, j) of training images, then held-out ones, of which j repeats i, the first that it repeats, (p, 2)."""
+        pool = torch.cat([as_tensor(part).cpu() for part in (self.images.train, self.images.held_out)])
+        return duplicates(pool, tolerance=self.duplicate_rmse * self.dim**0.5, device=self.device)
+
+    @property
+    def train_repeats(self) -> Tensor:
+        """Those of training images alone."""
+        return self.repeats[self.repeats[:, 1] < len(self.images.train)]
+
+    @cached_property
+    def overlap(self) -> Tensor:
+        """Which held-out images repeat a training image or share a group with one, (m,)."""
+        images = self.images
+        groups = images.train_groups, images.held_out_groups
+        return overlapping(self.repeats, len(images.train), len(images.held_out), *groups)
+
+    @cached_property
+    def _new(self) -> Tensor:
+        return (~self.overlap).nonzero()[:, 0]
+
+    @cached_property
+    def held_out(self) -> Tensor | None:
+        """The held-out images that the model has not seen, or None if they are fewer than two."""
+        if len(self._new) < FEWEST_HELD_OUT:
+            return None
+        known = as_tensor(self.images.held_out)
+        return known if len(self._new) == len(known) else known[self._new.to(known.device)]
+
+    @property
+    def held_out_labels(self) -> Tensor | None:
+        """Their labels, or None."""
+        labels = self.images.held_out_labels
+        return None if labels is None or self.held_out is None else labels[self._new.to(labels.device)]
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """Labels of both sets, as measures take them."""
+        return {"labels": self.images.train_labels, "held_out_labels": self.held_out_labels}
+
+    @property
+    def groups(self) -> dict[str, Any]:
+        """Groups of both sets, as measures take them."""
+        groups = self.images.held_out_groups
+        unseen = None if groups is None or self.held_out is None else groups[self._new]
+        return {"groups": self.images.train_groups, "held_out_groups": unseen}
+
+    @property
+    def classes(self) -> Tensor | None:
+        """The classes of the training images, in turn those of the samples; None for a model without labels."""
+        return None if self.images.train_labels is None else self.images.train_labels.unique().cpu()
+
+    @property
+    def duplicate_rmse(self) -> float:
+        """Root mean square difference up to which two images are the same."""
+        return DUPLICATE_RMSE if self.bounds is not None else 0.0
+
+    @cached_property
+    def reference_images(self) -> RunImages:
+        """The images that references are made of: those trained on, mirrored ones too if it was trained on them."""
+        if self.config.augment is None:
+            return self.images
+        images, labels = self.images, self.images.train_labels
+        train = torch.cat([images.train, images.train.flip(-1)])
+        doubled = None if labels is None else labels.repeat(2)
+        return replace(images, train=train, available=train, train_labels=doubled)
+
+    @cached_property
+    def features(self) -> FeatureNetwork | None:
+        """The feature network to compare samples with, or None."""
+        return None if self.config.features is None else load_features(self.config.features, device=self.device)
+
+    @cached_property
+    def sigmas(self) -> Tensor:
+        """The noise levels, descending, all within the model's range."""
+        low, high = self.sigma_range
+        if self.config.sigmas:
+            outside = [sigma for sigma in self.config.sigmas if not low <= sigma <= high]
+            if outside:
+                raise ConfigError(f"sigmas must lie in {low:.4g} to {high:.4g} for this model; got {outside}.")
+            return as_sigmas(sorted(set(self.config.sigmas), reverse=True))
+        return karras_sigmas(_LEVELS, low, high)
+
+    @property
+    def sigma_range(self) -> tuple[float, float]:
+        """The least and the greatest noise level that is looked at, and sampled with."""
+        low, high = self.model.sigma_range
+        return max(_LEAST, low), min(_MOST, high)
+
+    @cached_property
+    def first_answers(self) -> Tensor:
+        """What the model makes of its first training images with noise."""
+        few = slice(_FEW)
+        clean, labels = dequantize(as_tensor(self.images.train)[few].cpu()), self.images.train_labels
+        sigma = float(self.sigmas[len(self.sigmas) // 2])
+        x = clean + sigma * draw_noise(0, torch.arange(len(clean)), self.images.shape, stream="first answers")
+        try:
+            with eval_mode(self.network):
+                return call(self.network, x.to(self.device), sigma, None if labels is None else labels[few])
+        except GausslensError:
+            raise
+        except Exception as error:  # whatever the model's own code raises
+            raise CheckpointError(
+                f"the model {self.model.source} fails on noisy images of shape {self.images.shape}"
+                f"{'' if labels is None else ' with labels'}: {one_line(error)}. It must take "
+                f"D(x, sigma{'' if labels is None else ', labels'}), x of that shape."
+            ) from error
+
+    @property
+    def sample_count(self) -> int:
+        """How many images to generate."""
+        if self.config.samples is not None:
+            return self.config.samples
+        if self.device.type != "cpu":
+            return _SAMPLES_GPU
+        return _SAMPLES_SMALL if self.dim <= _SMALL_DIM else _SAMPLES_LARGE
+
+    @cached_property
+    def identity(self) -> str:
+        """Names model and images."""
+        named = self.model.identity or self.model.source
+        parts = [named, content_hash(self.images.train), content_hash(self.images.held_out)]
+        images = self.images
+        tags = (images.train_labels, images.held_out_labels, images.train_groups, images.held_out_groups)
+        parts += [hashlib.sha256(some.cpu().numpy().tobytes()).hexdigest() for some in tags if some is not None]
+        if self.config.features is not None and Path(self.config.features).is_file():
+            parts.append(hashlib.sha256(Path(self.config.features).read_bytes()).hexdigest())
+        if not self.network.state_dict():  # its weights, if any, are out of sight: only its answers can tell
+            parts.append(content_hash(self.first_answers.cpu()))
+        return hashlib.sha256(" ".join(parts).encode()).hexdigest()
+
+
+class _Converted(nn.Module):
+    """A denoiser of another precision, for callers who have float32."""
+
+    def __init__(self, denoiser: nn.Module, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.denoiser, self.dtype = denoiser, dtype
+
+    def forward(self, x: Tensor, sigma: Tensor, *labels: Tensor) -> Tensor:
+        answer: Tensor = self.denoiser(x.to(self.dtype), sigma.to(self.dtype), *labels)
+        return answer.to(x.dtype)

@@ -1,0 +1,192 @@
+"""The inputs of an audit: model and images are loaded, and validated before anything is measured."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..data.groups import with_shared_groups
+from ..data.loading import ImageSet, load_images
+from ..errors import CheckpointError, ConfigError, DataError
+from ..evaluation.references import RunImages, load_run_images
+from ..images import as_bytes, as_tensor, content_hash, keep_known_classes
+from ..store.run import Run
+from ..zoo.loading import load_model
+from ..zoo.model import Model
+from ..zoo.objects import takes_labels
+from .config import AuditConfig
+from .context import FEWEST_HELD_OUT, AuditContext
+
+_FEWEST_TRAIN = 4
+_FEW = 2  # images, to see whether a model takes them
+
+
+def load_context(
+    config: AuditConfig, *, device: torch.device, progress: bool = False, trial: bool = False
+) -> AuditContext:
+    """Load the model and its images, and see that they fit each other."""
+    model = load_model(config.model, kimg=config.kimg, device=device)
+    check_levels(config.model)
+    if config.train is not None:
+        return validate_inputs(model, _named_images(config, model, progress), config, trial=trial)
+    images, mirrored = _own_images(config, progress=progress)
+    return validate_inputs(model, images, replace(config, augment="flip") if mirrored else config, trial=trial)
+
+
+def validate_inputs(model: Model, images: RunImages, config: AuditConfig, *, trial: bool = False) -> AuditContext:
+    """A model and images that fit each other; pixels become latents for a model of latents."""
+    if images.train_labels is not None and images.held_out_labels is not None:
+        unseen, classes = keep_known_classes(as_tensor(images.held_out), images.held_out_labels, images.train_labels)
+        left = len(unseen) if len(unseen) >= FEWEST_HELD_OUT or len(unseen) == len(images.held_out) else 0
+        kept = torch.isin(images.held_out_labels, images.train_labels) if images.held_out_groups is not None else None
+        groups = None if kept is None or images.held_out_groups is None else images.held_out_groups[kept][:left]
+        images = replace(images, held_out=unseen[:left], held_out_labels=classes[:left], held_out_groups=groups)
+    _check_sets(images)
+    if config.features is not None and model.bounds is None:
+        raise ConfigError("features must be left out: the samples of this model are no pictures.")
+    pictures = None
+    if model.encode is not None:
+        pictures = images.train, images.held_out
+        taken = slice(_FEW if trial else None)
+        train, held_out = (model.encode(part[taken]) if len(part) else part for part in pictures)
+        images = replace(images, train=train, available=train, held_out=held_out)
+    if model.shape is not None and images.shape != model.shape:
+        hint = f" Say --size {model.shape[-1]} if that is how it was trained." if model.encode is None else ""
+        if images.shape[0] != model.shape[0]:
+            hint = f" Name images with {model.shape[0]} channels, as it was trained on."
+        raise DataError(
+            f"the model takes images of shape {model.shape}; those of {images.name} have {images.shape}.{hint}"
+        )
+    if takes_labels(model) and images.train_labels is None:
+        wanted = f"has {model.classes} classes" if model.classes else "takes labels"
+        raise DataError(
+            f"the model {wanted}, and there are no labels for the training images, {images.name}. In a folder, each "
+            "subfolder is a class; an .npz has them under `labels`."
+        )
+    for labels in (images.train_labels, images.held_out_labels):
+        if model.classes and labels is not None and len(labels) and int(labels.max()) >= model.classes:
+            raise DataError(
+                f"the model has {model.classes} classes, 0 to {model.classes - 1}; the labels of {images.name} go up to "
+                f"{int(labels.max())}."
+            )
+    context = AuditContext(model, images, config, pictures)
+    _ = context.first_answers  # what does not work is said before anything is measured
+    if context.features is not None:
+        context.features.embed(as_tensor(images.train)[:_FEW], bounds=None)
+    return context
+
+
+def resolve(context: AuditContext) -> AuditConfig:
+    """The config with every choice left open made: snapshot, images, noise levels and samples."""
+    config, run = context.config, training_run(context.config.model)
+    if run is not None and config.kimg is None and Path(config.model).is_dir():
+        config = replace(config, kimg=run.snapshots[-1])
+    if run is not None and config.train is None:
+        how = {name: getattr(run.config, name) for name in ("size", "value_range", "skip_broken")}
+        config = replace(config, train=run.config.data, **how)
+    return replace(config, sigmas=tuple(context.sigmas.tolist()), samples=context.sample_count)
+
+
+def check_levels(source: Any) -> None:
+    """See that a model, if it is of a run of ours, was trained for more than one noise level."""
+    run = training_run(source)
+    if run is not None and run.config.sigma is not None:
+        raise ConfigError(
+            f"{run.path} was trained for sigma = {run.config.sigma:g} alone; an audit needs a network for all noise levels. "
+            "`gausslens measure` takes it."
+        )
+
+
+def training_run(source: Any) -> Run | None:
+    """The run that a model is of, if `gausslens train` made it; else None."""
+    if isinstance(source, Run):
+        return source
+    if not isinstance(source, str | os.PathLike):
+        return None
+    path = Path(source)
+    try:
+        run = Run.open(path.parent.parent if path.is_file() else path)  # runs/train-…/snapshots/….safetensors
+        _ = run.config
+    except CheckpointError:
+        return None
+    return run
+
+
+def _check_sets(images: RunImages) -> None:
+    """See that there are enough images to compare, and that the held-out ones are held out."""
+    # Equal images alone, which hashes find in a fraction of a second where the search for near ones takes many.
+    seen = {_fingerprint(image) for image in as_tensor(images.train).cpu()}
+    if len(seen) < _FEWEST_TRAIN:
+        same = "" if len(seen) == len(images.train) else f" different ones, the rest of {len(images.train)} are repeats"
+        raise DataError(
+            f"an audit needs at least {_FEWEST_TRAIN} training images; {images.name} has {len(seen)}{same}."
+        )
+    if 0 < len(images.held_out) < FEWEST_HELD_OUT:
+        raise DataError(f"an audit needs at least {FEWEST_HELD_OUT} held-out images, or none; got 1.")
+    if len(images.held_out) == len(images.train) and content_hash(images.held_out) == content_hash(images.train):
+        raise DataError(
+            f"held-out images must be new to the model; these {len(images.held_out):,} are the training images. Name "
+            "others, or none."
+        )
+
+
+def _own_images(config: AuditConfig, *, progress: bool) -> tuple[RunImages, bool]:
+    """The images of a run of ours, and whether it was trained on their mirror images, too."""
+    run = training_run(config.model)
+    if run is None:
+        raise ConfigError(f"{config.model} does not say what it was trained on; name the images with --train.")
+    images = load_run_images(run, progress=progress)
+    if not run.config.flip:
+        return images, False
+    # Mirror images are references. They are not audited: no held-out image is mirrored, so the sets would not be alike.
+    half = len(images.train) // 2
+    labels = None if images.train_labels is None else images.train_labels[:half]
+    groups = None if images.train_groups is None else images.train_groups[:half]
+    return replace(images, train=images.train[:half], train_labels=labels, train_groups=groups), True
+
+
+def _named_images(config: AuditConfig, model: Model, progress: bool) -> RunImages:
+    how: dict[str, Any] = {"size": config.size, "value_range": config.value_range, "skip_broken": config.skip_broken}
+    assert config.train is not None
+    named = [config.train] if config.held_out is None else [config.train, config.held_out]
+    sets = with_shared_groups([load_images(source, **how, progress=progress) for source in named], config.groups)
+    known, conditional = sets[0], takes_labels(model)
+    images, labels, groups = _tensors(known, conditional)
+    nothing = slice(0, 0)
+    unseen = images[nothing], _part(labels, nothing), _part(groups, nothing)
+    if config.unseen is not None:
+        if config.unseen >= len(images) - 3:
+            raise DataError(f"{config.train} has {len(images)} images; {config.unseen} unseen ones leave too few.")
+        before, after = slice(None, -config.unseen), slice(-config.unseen, None)
+        unseen = images[after], _part(labels, after), _part(groups, after)
+        images, labels, groups = images[before], _part(labels, before), _part(groups, before)
+    elif config.held_out is not None:
+        unseen = _tensors(sets[1], conditional)
+        if unseen[0].shape[1:] != images.shape[1:]:
+            same_channels = unseen[0].shape[1] == images.shape[1]
+            raise DataError(
+                f"held-out images must have the shape of the training images, {tuple(images.shape[1:])}; got "
+                f"{tuple(unseen[0].shape[1:])}. "
+                + ("Say --size to make them equal." if same_channels else "Convert one of the sets.")
+            )
+        if labels is not None and unseen[1] is None:
+            raise DataError(f"the training images have labels and those of {config.held_out} have none.")
+    return RunImages(images, images, unseen[0], labels, unseen[1], known.name, groups, unseen[2])
+
+
+def _tensors(images: ImageSet, conditional: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Images, labels for a model that takes them, and groups."""
+    labels = as_tensor(images.labels) if conditional and images.labels is not None else None
+    return as_tensor(images.images), labels, None if images.groups is None else as_tensor(images.groups)
+
+
+def _part(tags: Tensor | None, rows: slice) -> Tensor | None:
+    return None if tags is None else tags[rows]
+
+
+def _fingerprint(image: Tensor) -> int:
+    """A hash of an image's numbers, of any dtype."""
+    return hash(as_bytes(image).numpy().tobytes())
