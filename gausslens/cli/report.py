@@ -21,7 +21,8 @@ examples:
   gausslens report runs
   gausslens report runs/study-digits-1a2b3c4d --svg
   gausslens report runs/study-scans-5e6f7a8b --blur --page scans.html
-  gausslens report runs --json > verdicts.json"""
+  gausslens report runs --json > verdicts.json
+  gausslens report results/cifar10"""
 
 _NAMED = 5  # folders that could be meant, at most
 
@@ -108,7 +109,7 @@ def _studies(path: Path) -> "list[Run]":
 
 def _reportable(folder: Path) -> list[Path]:
     """What is in a folder and can be reported: studies, and folders that hold some."""
-    studies = {config.parent for config in folder.glob("study-*/config.json")}
+    studies = {config.parent for name in ("study-*/config.json", "*/tasks.json") for config in folder.glob(name)}
     return sorted(studies | {config.parent.parent for config in folder.glob("*/study-*/config.json")})
 
 

@@ -2,14 +2,21 @@
 
 import json
 import shutil
+import sys
+from pathlib import Path
 
+import pytest
 import torch
 from toy_tasks import add
 
+from gausslens.errors import CheckpointError
+from gausslens.experiments.archive import TaskArchive, open_tasks, save_archive
 from gausslens.experiments.graph import run_tasks
 from gausslens.experiments.task import TaskStore
-from gausslens.paper.copy_finished import copy_finished, is_copy
 from gausslens.store.run import Run
+
+sys.path += [str(Path(__file__).parents[1] / "commands")]
+from copy_finished import copy_finished, is_copy
 
 
 def _done(folder, *tasks):
@@ -104,7 +111,7 @@ def test_a_study_takes_its_sessions_along_adds_to_those_asked_for_and_leaves_the
         {"here": ["time", "size"], "there": ["size", "strong"]},
     )
     for name, started in names.items():
-        settings = {"data": f"/home/{name}/digits.npz", "studies": studies[name]}
+        settings = {"name": "digits", "data": f"/home/{name}/digits.npz", "studies": studies[name]}
         run = Run.create(tmp_path / name, "study", "digits", "0a1b2c3d", settings)
         run.save_json("provenance.json", {"sessions": [{"started": started}]})
     copy_finished(tmp_path / "here", tmp_path / "there")
@@ -120,8 +127,73 @@ def test_a_copy_is_told_from_the_same_task_done_again_with_another_outcome(tmp_p
     task = add(2 / 3)
     _done(here, task)
     copy_finished(here, there)
-    source, target = (folder / "cells" / task.name for folder in (here, there))
+    source, target = (open_tasks(folder).find(task.name) for folder in (here, there))
     assert is_copy(target, source)
-    record = json.loads((source / "records.jsonl").read_text())
-    (source / "records.jsonl").write_text(json.dumps(record | {"value": 0.67}) + "\n")
-    assert not is_copy(target, source)
+    record = json.loads((source.folder / "records.jsonl").read_text())
+    (source.folder / "records.jsonl").write_text(json.dumps(record | {"value": 0.67}) + "\n")
+    assert not is_copy(target, open_tasks(here).find(task.name))
+
+
+def _archived(folder, archive, *tasks):
+    """The finished tasks of a folder as a published study of the same folder's plan."""
+    store = _done(folder, *tasks)
+    copy_finished(folder, folder / "copy", images=4)
+    settings = {"name": "digits", "data": "digits.npz", "studies": ["size"]}
+    run = Run.create_at(archive, "study", "0a1b2c3d", settings)
+    run.save_json("provenance.json", {"sessions": [{"started": "2026-01-01"}]})
+    save_archive(open_tasks(folder / "copy"), archive)
+    return store
+
+
+def test_an_archive_holds_what_folders_hold(tmp_path):
+    root = add(2)
+    top, other = add(3, root), add(9)
+    folders = _archived(tmp_path / "here", tmp_path / "archive", top)
+    archive = open_tasks(tmp_path / "archive")
+    assert archive.names() == folders.names() == sorted((root.name, top.name))
+    for task in (root, top):
+        assert archive.is_done(task)
+        assert not archive.is_complete(task)
+        expected, found = folders.result(task), archive.result(task)
+        assert found.records == expected.records
+        assert found.seconds == expected.seconds
+        assert {name: array.tolist() for name, array in found.arrays.items()} == {
+            "value": expected.arrays["value"].tolist()
+        }
+    assert not archive.is_done(other)
+    with pytest.raises(CheckpointError, match="not finished"):
+        archive.result(other)
+
+
+def test_what_an_archive_holds_is_not_done_again(tmp_path):
+    root = add(2)
+    top = add(3, root)
+    _archived(tmp_path / "here", tmp_path / "archive", top)
+    copy_finished(tmp_path / "archive", tmp_path / "there")
+    store = _done(tmp_path / "there", top, add(4, root))
+    assert _log(tmp_path / "there") == [root.name, add(4, root).name]
+    assert store.result(top).records[0]["value"] == 5
+    run = Run.open(tmp_path / "there" / "study-digits-0a1b2c3d")
+    assert run.provenance["sessions"] == [{"started": "2026-01-01"}]
+
+
+def test_records_of_an_archive_have_current_names(tmp_path):
+    task = add(2)
+    folder = tmp_path / "here" / "cells" / task.name
+    folder.mkdir(parents=True)
+    (folder / "records.jsonl").write_text(json.dumps({"quantity": "gap_rmse", "value": 0.5}) + "\n")
+    (folder / "done.json").write_text(json.dumps({"options": {}, "seconds": 1.0, "tags": {"n": 9}}))
+    (tmp_path / "archive").mkdir()
+    save_archive(open_tasks(tmp_path / "here"), tmp_path / "archive")
+    assert TaskArchive(tmp_path / "archive").result(task).records == [{"quantity": "rmse", "value": 0.5, "n": 9}]
+
+
+@pytest.mark.parametrize("name", ["tasks.json", "records.jsonl.xz", "arrays.safetensors.xz"])
+@pytest.mark.parametrize("content", [b"", b"\xfd7zXZ\x00", b"\x00" * 200, b"[1]"])
+def test_a_damaged_archive_is_an_error_that_names_the_file(name, content, tmp_path):
+    task = add(2)
+    _archived(tmp_path / "here", tmp_path / "archive", task)
+    (tmp_path / "archive" / name).write_bytes(content)
+    archive = open_tasks(tmp_path / "archive")
+    with pytest.raises(CheckpointError, match=name):
+        _ = archive.done, archive.records, archive.arrays
