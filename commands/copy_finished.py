@@ -1,7 +1,7 @@
 """Studies on the move: finished tasks from one output folder to another, without what would be too large.
 
     copy_finished(Path("results/cifar10"), Path("runs"))             # go on from what is published: it is not done again
-    copy_finished(Path("runs"), Path("parcel"), images=SHOWN)        # for another machine, with a few images of each task
+    copy_finished(Path("runs"), Path("parcel"), images=MOST_IMAGES)        # for another machine, with a few images of each task
 
 Records travel with six digits, weights never. A copy is partial (see `Result.is_partial`).
 """
@@ -16,7 +16,7 @@ from gausslens.experiments.task import ARRAYS, DONE, Result, TaskStore
 from gausslens.paper.config import STUDIES
 from gausslens.store.run import Run
 
-SHOWN = 12  # images of an array that travel, or noise levels: no figure shows more
+MOST_IMAGES = 12  # images of an array that travel, or noise levels: no figure shows more
 _DIGITS = 6
 
 
@@ -55,7 +55,7 @@ def is_copy(target: Result, source: Result) -> bool:
     return (target.folder / "records.jsonl").read_text() == _records(source)
 
 
-def shorter(value: object) -> object:
+def round_number(value: object) -> object:
     """A number as it travels, with six digits; anything else as it is."""
     return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
 
@@ -72,7 +72,7 @@ def _copy_task(source: Result, target: Path, images: int) -> list[Path]:
 
 def _records(task: Result) -> str:
     """The records of a task, as they travel."""
-    lines = ({name: shorter(value) for name, value in record.items()} for record in task.records)
+    lines = ({name: round_number(value) for name, value in record.items()} for record in task.records)
     return "".join(f"{json.dumps(line)}\n" for line in lines)
 
 

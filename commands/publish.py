@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
-from copy_finished import SHOWN, copy_arrays, copy_finished, is_copy, shorter
+from copy_finished import MOST_IMAGES, copy_arrays, copy_finished, is_copy, round_number
 from tables import KEY_FIGURES, Drawn, write_tables
 
 from gausslens.atomic_files import save_tensors
@@ -70,7 +70,7 @@ def add_to_archive(run: Run, folder: Path) -> None:
     own = TaskStore(run.path.parent / "cells")
     with TemporaryDirectory() as name:
         parcel = Path(name)
-        copy_finished(folder, parcel, images=SHOWN)
+        copy_finished(folder, parcel, images=MOST_IMAGES)
         copy_finished(run.path.parent, parcel, names={run.path.name})
         merged = Run.open(parcel / run.path.name)  # with all studies that were asked for, here or elsewhere
         tasks = {task.name for task in tasks_of(Plan.from_json(merged.settings))} & {*own.names()}
@@ -80,15 +80,15 @@ def add_to_archive(run: Run, folder: Path) -> None:
         for name in tasks:
             ours = own.find(name)
             if ours.arrays and is_copy(published.find(name), ours):  # of the same training
-                copy_arrays(ours, published.path / name, ours.arrays, images=SHOWN)
-        keep_shown(findings_of(merged), published)
+                copy_arrays(ours, published.path / name, ours.arrays, images=MOST_IMAGES)
+        prune_arrays(findings_of(merged), published)
         folder.mkdir(parents=True, exist_ok=True)
         save_archive(published, folder)
         for name in ("config.json", "provenance.json"):
             shutil.copy(merged.path / name, folder)
 
 
-def keep_shown(found: list[Findings], store: TaskStore) -> None:
+def prune_arrays(found: list[Findings], store: TaskStore) -> None:
     """Keep the arrays that figures are drawn of, with black in place of images that none shows, and no others."""
     images, arrays = set(), {}
     for findings in found:
@@ -131,11 +131,7 @@ def write_claims() -> None:
 
 
 def table_of_claims() -> Iterator[str]:
-    """All claims on all data that are published: each verdict, and how many statistics lie where the paper says.
-
-    Yields:
-        Lines.
-    """
+    """All claims on all published data: the verdict, and how many statistics lie where the paper says."""
     paths = sorted(RESULTS.glob("*/verdicts.jsonl"))
     judged = {path.parent.name: [json.loads(line) for line in path.read_text().splitlines()] for path in paths}
     yield f"| claim | {' | '.join(f'[{name}](tables/{name}.md)' for name in judged)} |"
@@ -152,11 +148,11 @@ def _as_json(verdict: Verdict) -> Record:
     return {
         **{name: getattr(verdict, name) for name in ("claim", "text", "verdict")},
         "statistics": [
-            {name: shorter(getattr(part, name)) for name in (*numbers, "images", "seeds", "missing")}
+            {name: round_number(getattr(part, name)) for name in (*numbers, "images", "seeds", "missing")}
             | {"threshold": str(part.threshold), "as_claimed": _as_claimed(part)}
             for part in verdict.statistics
         ],
-        "controls": [{name: shorter(getattr(beside, name)) for name in numbers} for beside in verdict.controls],
+        "controls": [{name: round_number(getattr(beside, name)) for name in numbers} for beside in verdict.controls],
     }
 
 

@@ -24,7 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from copy_finished import SHOWN, copy_finished
+from copy_finished import MOST_IMAGES, copy_finished
 
 from gausslens.experiments.graph import run_tasks
 from gausslens.experiments.task import Task, TaskStore
@@ -85,7 +85,7 @@ def main() -> None:
     parser.add_argument(
         "--images",
         type=int,
-        default=SHOWN,
+        default=MOST_IMAGES,
         help="with --pack, how many images of each array; all samples of a model whose pair is trained elsewhere",
     )
     parser.add_argument("--print", action="store_true", help="print the options of `gausslens study`, and stop")
@@ -117,13 +117,13 @@ def work(config: StudyConfig, args: argparse.Namespace) -> None:
     plan = plan_study(config)
     open_study(plan, args.out)
 
-    def told(task: Task) -> None:
+    def tell_finished(task: Task) -> None:
         seconds = TaskStore(args.out / "cells").find(task.name).seconds
         config = (task.needs[0] if task.needs else task).options.get("config", {})
         of = " ".join(str(config[name]) for name in ("network", "width", "split", "seed") if name in config)
         print(f"{time.monotonic() - start:6.0f} s  {task.name} {of}: {seconds:.1f} s", flush=True)
 
-    def failed(task: Task, error: Exception) -> None:
+    def tell_failed(task: Task, error: Exception) -> None:
         print(f"{time.monotonic() - start:6.0f} s  failed: {task.name}: {error!r}", flush=True)
 
     plan = replace(plan, studies=config.only or plan.studies)
@@ -138,7 +138,9 @@ def work(config: StudyConfig, args: argparse.Namespace) -> None:
                 )
             tasks = [task for task in tasks if of_models(task, field) <= wanted]
     left = None if args.minutes is None else 60 * args.minutes
-    outcome = run_tasks(tasks, args.out / "cells", workers=args.workers, budget=left, finished=told, failed=failed)
+    outcome = run_tasks(
+        tasks, args.out / "cells", workers=args.workers, budget=left, finished=tell_finished, failed=tell_failed
+    )
     print(f"{len(outcome.left_out)} tasks left, {len(outcome.skipped)} skipped", flush=True)
     if outcome.failed:
         sys.exit(1)
@@ -158,7 +160,7 @@ def of_models(task: Task, field: str) -> set[str]:
     return own.union(*(of_models(needed, field) for needed in task.needs))
 
 
-def pack(folder: Path, published: Path, target: Path, names: Collection[str], images: int = SHOWN) -> None:
+def pack(folder: Path, published: Path, target: Path, names: Collection[str], images: int = MOST_IMAGES) -> None:
     """Write a tar of what is finished of these tasks and studies and not published yet: no weights, and few images."""
     with tempfile.TemporaryDirectory() as name:
         parcel = Path(name)

@@ -77,18 +77,14 @@ def write_tables(
     )
     sections = [claims(plan, verdicts)]
     if found:
-        sections += [section(plan, evidence) for section in (by_size, located, explained, led_to)]
+        sections += [section(plan, evidence) for section in (by_size, transition, explained_variance, longer_training)]
         sections.append(figures(plan, found, evidence, drawn))
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text("\n".join([*head, *itertools.chain(*sections)]).rstrip("\n") + "\n")
 
 
 def claims(plan: Plan, verdicts: list[Verdict]) -> Iterator[str]:
-    """The claims with their statistics and controls.
-
-    Yields:
-        Lines.
-    """
+    """The claims with their statistics and controls, line by line."""
     yield "## Claims\n"
     yield (
         "Each claim is followed by its statistics with their thresholds, and by its controls. n counts images, samples or, "
@@ -131,11 +127,7 @@ def _number(value: float, low: float | None, high: float | None, digits: str) ->
 
 
 def by_size(plan: Plan, evidence: Evidence) -> Iterator[str]:
-    """Linearity and novelty, which C1 and C14 are about, size by size.
-
-    Yields:
-        Lines; nothing where fewer than three sizes were trained.
-    """
+    """Linearity and novelty, which C1 and C14 are about, size by size; nothing where fewer than three were trained."""
     samples = evidence.where(study="size", denoiser="network")
     pairs = evidence.where(study="linearity", denoiser="network", quantity="linearity_cosine", on="held_out")
     pairs = pairs.where(alpha=None, preconditioning=(None, "edm"))
@@ -168,12 +160,8 @@ def by_size(plan: Plan, evidence: Evidence) -> Iterator[str]:
     yield ""
 
 
-def located(plan: Plan, evidence: Evidence) -> Iterator[str]:
-    """The transition: from which number of images on, and after which training.
-
-    Yields:
-        Lines.
-    """
+def transition(plan: Plan, evidence: Evidence) -> Iterator[str]:
+    """From which number of training images on networks stop copying, and after which training they copy."""
     needed = images_needed(evidence.where(study="size"))
     time = evidence.where(study="time")
     turning, onset = closest(time, plan.few), memorizing_from(time, plan.few)
@@ -199,12 +187,8 @@ def located(plan: Plan, evidence: Evidence) -> Iterator[str]:
     yield ""
 
 
-def explained(plan: Plan, evidence: Evidence) -> Iterator[str]:
-    """How much of the network's variance its Gaussian and the multi-delta denoiser explain, beside published models.
-
-    Yields:
-        Lines.
-    """
+def explained_variance(plan: Plan, evidence: Evidence) -> Iterator[str]:
+    """How much of the network's variance its Gaussian and the multi-delta denoiser explain, beside published models."""
     of_network = evidence.where(study="references", denoiser="network", n=plan.sizes[-1], kimg=plan.kimg)
     known = [of_network.where(quantity=quantity) for quantity in ("ev", EXPLAINED)]
     if not plan.name.startswith("cifar10") or not any(map(len, known)):
@@ -234,7 +218,7 @@ def explained(plan: Plan, evidence: Evidence) -> Iterator[str]:
 
 
 def _by_sigma(*lines: Series) -> dict[float, str]:
-    """The numbers of lines with their intervals, by noise level; of a level that is in several, the last."""
+    """The numbers of lines with their intervals, by noise level; later lines replace earlier ones."""
     return {
         x: _number(y, low, high, ".3f")
         for one in lines
@@ -242,11 +226,10 @@ def _by_sigma(*lines: Series) -> dict[float, str]:
     }
 
 
-def led_to(plan: Plan, evidence: Evidence) -> Iterator[str]:
-    """Explained variance after a training as long as that of published models, if distances change on as they do at the end.
+def longer_training(plan: Plan, evidence: Evidence) -> Iterator[str]:
+    """Explained variance after a training as long as that of published models, extrapolated from the last doublings.
 
-    Yields:
-        Lines, for the noise levels near published ones; nothing before a training was followed in time.
+    Only for noise levels near published ones, and only where a training was measured at several lengths.
     """
     many = evidence.where(study="time", on="held_out", denoiser="network", reference="gaussian", n=plan.sizes[-1])
     gaps, shares = many.where(quantity="rmse"), many.where(quantity="ev", kimg=plan.kimg)
@@ -292,15 +275,10 @@ def led_to(plan: Plan, evidence: Evidence) -> Iterator[str]:
 
 
 def _trend(rmse: Mapping[float, Number], share: float, doublings: Sequence[float]) -> tuple[float, ...]:
-    """Of one training: EV now, growth of the RMSE in each of the last three doublings, and EV along the line.
+    """Of one training: EV now, growth of the RMSE in each of the last three doublings, and EV after a longer training.
 
-    The line goes through RMSE against the logarithm of the length, over the last two doublings; 1 − EV is taken to grow with
-    RMSE². It is NaN where the line ends below 0.
-
-    Args:
-        rmse: by length of training.
-        share: EV at its end.
-        doublings: the lengths between which growth is told, the last of them the end.
+    RMSE is extrapolated linearly in the logarithm of the length, over the last two doublings; 1 − EV grows with RMSE². The
+    last number is NaN where the line ends below 0.
     """
     late = {kimg: number for kimg, number in rmse.items() if kimg >= doublings[1]}
     middle = math.exp(sum(map(math.log, late)) / len(late))
@@ -311,11 +289,7 @@ def _trend(rmse: Mapping[float, Number], share: float, doublings: Sequence[float
 
 
 def figures(plan: Plan, found: list[Findings], evidence: Evidence, drawn: list[Drawn]) -> Iterator[str]:
-    """The paper's figures and ours.
-
-    Yields:
-        Lines.
-    """
+    """The paper's figures and ours, line by line."""
     yield "## Figures\n"
     yield (
         f"`gausslens report results/{plan.name}` draws our figures. "
@@ -350,7 +324,7 @@ def _linked(plan: Plan, study: str, figure: Figure) -> str:
 
 
 def scale(plan: Plan, evidence: Evidence, study: str, figure: int) -> str:
-    """On how many images, and else how, the networks of a figure are trained; of those planned, what there is."""
+    """Number of images, width and length of training of the networks in a figure, as far as they are there."""
     fewest, most, half = (f"{n:,}" for n in (plan.sizes[0], plan.sizes[-1], plan.available // 2))
     if figure in (4, 10, 11, 22):  # of the networks of most images alone, unlike others of their studies
         epochs = [record["epoch"] for record in evidence.where(method="adam").records]
@@ -376,6 +350,6 @@ def scale(plan: Plan, evidence: Evidence, study: str, figure: int) -> str:
 
 
 def _is_about(plan: Plan, what: str | int) -> bool:
-    """Whether to tell of a claim or a figure of the paper: of all, but where few studies are planned of those alone."""
+    """Whether a claim or a figure of the paper has a row: all have, unless only few studies are planned."""
     studies = [find_study(name) for name in plan.studies]
     return len(studies) > len(STUDIES) / 2 or any(what in (*study.claims, *study.figures) for study in studies)

@@ -26,9 +26,9 @@ from gausslens.report.drawings import draw_svg
 from gausslens.store.run import Run
 
 sys.path += [str(Path(__file__).parents[1] / "commands")]
-from copy_finished import SHOWN
+from copy_finished import MOST_IMAGES
 from small_studies import findings_in, small_plan
-from tables import by_size, claims, figures, led_to, scale
+from tables import by_size, claims, figures, longer_training, scale
 
 COMMANDS = Path(__file__).resolve().parents[1] / "commands"
 RESULTS = COMMANDS.parent / "results"
@@ -62,7 +62,7 @@ def test_a_parcel_holds_what_is_new_and_no_weights(tmp_path):
         assert sorted(archive.getnames()) == ["cells/new-2c3d/done.json", "cells/new-2c3d/records.jsonl"]
 
 
-@pytest.mark.parametrize("images", [SHOWN, 40])
+@pytest.mark.parametrize("images", [MOST_IMAGES, 40])
 def test_a_parcel_holds_as_many_images_as_are_asked_for(images, tmp_path):
     runs, parcel = tmp_path / "runs", tmp_path / "parcel.tar"
     _finish(runs, "samples-0a1b", 1)
@@ -109,7 +109,7 @@ def test_a_trend_is_followed_to_the_length_of_published_trainings():
             for kimg in plan.times:
                 value = 0.09 + sign * growth * math.log2(kimg / 512) + (kimg < 64)  # what is early does not count
                 records.append({**own, "quantity": "rmse", "kimg": kimg, "value": value})
-    *_, growing, falling, end = led_to(plan, Evidence(records))
+    *_, growing, falling, end = longer_training(plan, Evidence(records))
     assert end == ""
     ends = [1 - 0.05 * ((0.09 + growth * math.log2(200_000 / 512)) / 0.09) ** 2 for growth in growths]
     step = "0.0030 [0.0005, 0.0055]"
@@ -117,10 +117,10 @@ def test_a_trend_is_followed_to_the_length_of_published_trainings():
     assert growing.endswith("| 0.923 at 1 and 0.913 at 2 |")
     assert "| -0.0180 [" in falling
     assert falling.endswith("| no line: it ends below 0 | 0.942 at 5 |")
-    *_, alone, _, _ = led_to(plan, Evidence(records).where(seed=1))
+    *_, alone, _, _ = longer_training(plan, Evidence(records).where(seed=1))
     assert alone.startswith(f"| 1.5 | 0.950 | 0.0030 | 0.0030 | 0.0030 | {ends[1]:.3f} | ")
     seldom = [record for record in records if record["kimg"] != 256.0]
-    assert not any(list(led_to(plan, Evidence(fewer))) for fewer in (seldom, []))
+    assert not any(list(longer_training(plan, Evidence(fewer))) for fewer in (seldom, []))
 
 
 def _sampled(plan, folder, value=None):
@@ -152,9 +152,9 @@ def test_an_archive_draws_the_figures_of_the_tasks_and_holds_only_the_images_tha
     for name in archive.names():
         shown = archive.find(name).arrays
         assert {key: len(array) for key, array in shown.items()} == dict.fromkeys(
-            ("network", "gaussian", "nearest"), SHOWN
+            ("network", "gaussian", "nearest"), MOST_IMAGES
         )
-        assert [bool(image.any()) for image in shown["network"]] == [index < 10 for index in range(SHOWN)]
+        assert [bool(image.any()) for image in shown["network"]] == [index < 10 for index in range(MOST_IMAGES)]
 
 
 def test_pictures_of_a_model_that_was_trained_again_do_not_replace_those_that_were_measured(tmp_path):

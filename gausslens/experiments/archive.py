@@ -4,7 +4,7 @@ tasks.json              by the name of each task what its done.json says
 records.jsonl.xz        the records of all tasks, each with the name of its task
 arrays.safetensors.xz   arrays by the names of their task and of themselves, joined by a slash
 
-Nothing in an archive is written again: to add to it, its tasks are copied to folders.
+To add to an archive, its tasks are first copied into folders.
 """
 
 import json
@@ -15,7 +15,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from ..atomic_files import atomic_replace, save_text
@@ -24,13 +23,17 @@ from ..store.artifact import Artifact
 from ..store.records import Record, with_current_names
 from .task import Result, Task, TaskStore
 
-TASKS, _RECORDS, _ARRAYS = "tasks.json", "records.jsonl.xz", "arrays.safetensors.xz"
+_TASKS, _RECORDS, _ARRAYS = "tasks.json", "records.jsonl.xz", "arrays.safetensors.xz"
 
 # Differences between neighboring pixels compress better than pixels. The dictionary spans all arrays, so that what several
-# tasks show is stored once.
-_COMPRESSION: dict[str, Any] = {"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 64 << 20}
-_OF_RECORDS = [_COMPRESSION]
-_OF_ARRAYS = [{"id": lzma.FILTER_DELTA, "dist": 1}, {**_COMPRESSION, "lc": 0, "pb": 0}]
+# tasks hold is stored once.
+_TEXT = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
+_PIXELS = [{"id": lzma.FILTER_DELTA, "dist": 1}, {**_TEXT[0], "dict_size": 1 << 26, "lc": 0, "pb": 0}]
+
+
+def is_archive(folder: Path) -> bool:
+    """Whether a folder is an archive of tasks."""
+    return (folder / _TASKS).is_file()
 
 
 def open_tasks(folder: Path) -> TaskStore:
@@ -38,29 +41,24 @@ def open_tasks(folder: Path) -> TaskStore:
     return TaskArchive(folder) if is_archive(folder) else TaskStore(folder / "cells")
 
 
-def is_archive(folder: Path) -> bool:
-    """Whether a folder is an archive of tasks."""
-    return (folder / TASKS).is_file()
-
-
 def save_archive(store: TaskStore, folder: Path) -> None:
     """Write all finished tasks into the three files of an archive."""
     found = {name: store.find(name) for name in store.names()}
-    done = ",\n".join(f" {json.dumps(name)}: {json.dumps(result.done)}" for name, result in found.items())
-    lines = (json.dumps({"task": name, **record}) for name, result in found.items() for record in result.records)
+    records = [{"task": name, **record} for name, result in found.items() for record in result.records]
     arrays = {f"{name}/{key}": array for name, result in found.items() for key, array in result.arrays.items()}
-    _compress(folder / _RECORDS, "".join(f"{line}\n" for line in lines).encode(), _OF_RECORDS)
-    _compress(folder / _ARRAYS, save(arrays), _OF_ARRAYS)
-    save_text(folder / TASKS, f"{{\n{done}\n}}\n")
-
-
-def _compress(path: Path, content: bytes, filters: list[dict[str, Any]]) -> None:
-    with atomic_replace(path) as temporary:
-        temporary.write_bytes(lzma.compress(content, filters=filters))
+    done = ",\n".join(f" {json.dumps(name)}: {json.dumps(result.done)}" for name, result in found.items())
+    contents = {
+        _RECORDS: lzma.compress("".join(f"{json.dumps(record)}\n" for record in records).encode(), filters=_TEXT),
+        _ARRAYS: lzma.compress(save(arrays), filters=_PIXELS),
+    }
+    for name, content in contents.items():
+        with atomic_replace(folder / name) as temporary:
+            temporary.write_bytes(content)
+    save_text(folder / _TASKS, f"{{\n{done}\n}}\n")
 
 
 class TaskArchive(TaskStore):
-    """The finished tasks of an archive, all of them partial: weights, for one, are not there."""
+    """The finished tasks of an archive."""
 
     def names(self) -> list[str]:
         """The names of all tasks."""
@@ -77,34 +75,32 @@ class TaskArchive(TaskStore):
     @cached_property
     def done(self) -> dict[str, dict[str, Any]]:
         """What is known of each task, by name."""
-        return Artifact(self.path).read_json(TASKS)
+        return Artifact(self.path).read_json(_TASKS)
 
     @cached_property
     def records(self) -> dict[str, list[Record]]:
         """The records of each task, by name."""
-        by_task: dict[str, list[Record]] = defaultdict(list)
-        try:
-            for line in lzma.decompress((self.path / _RECORDS).read_bytes()).splitlines():
-                record = with_current_names(json.loads(line))
-                by_task[record.pop("task")].append(record)
-        except (OSError, ValueError, KeyError, AttributeError, lzma.LZMAError) as error:
-            raise self._unreadable(_RECORDS, error) from None
-        return by_task
+        records = defaultdict(list)
+        for line in self._read(_RECORDS).splitlines():
+            record = with_current_names(json.loads(line))
+            records[record.pop("task")].append(record)
+        return records
 
     @cached_property
     def arrays(self) -> dict[str, dict[str, Any]]:
         """The arrays of each task, by name."""
-        by_task: dict[str, dict[str, Any]] = defaultdict(dict)
-        try:
-            for key, array in load(lzma.decompress((self.path / _ARRAYS).read_bytes())).items():
-                task, _, name = key.partition("/")
-                by_task[task][name] = array
-        except (OSError, SafetensorError, lzma.LZMAError) as error:
-            raise self._unreadable(_ARRAYS, error) from None
-        return by_task
+        arrays: dict[str, dict[str, Any]] = defaultdict(dict)
+        for key, array in load(self._read(_ARRAYS)).items():
+            task, _, name = key.partition("/")
+            arrays[task][name] = array
+        return arrays
 
-    def _unreadable(self, name: str, error: Exception) -> CheckpointError:
-        return CheckpointError(f"{self.path / name} cannot be read: {error}. Restore it.")
+    def _read(self, name: str) -> bytes:
+        """The content of a compressed file, whose checksum tells whether it is whole."""
+        try:
+            return lzma.decompress((self.path / name).read_bytes())
+        except (OSError, lzma.LZMAError) as error:
+            raise CheckpointError(f"{self.path / name} cannot be read: {error}. Restore it.") from None
 
 
 @dataclass(frozen=True)
