@@ -1,7 +1,7 @@
 """Studies on the move: finished tasks from one output folder to another, without what would be too large.
 
-    copy_finished(Path("results/cifar10"), Path("runs"))             # go on from what is published: it is not done again
-    copy_finished(Path("runs"), Path("parcel"), images=MOST_IMAGES)        # for another machine, with a few images of each task
+    copy_finished(Path("results/cifar10"), Path("runs"))              # go on from what is published: it is not done again
+    copy_finished(Path("runs"), Path("parcel"), images=MOST_IMAGES)   # for another machine, with a few images of each task
 
 Records travel with six digits, weights never. A copy is partial (see `Result.is_partial`).
 """
