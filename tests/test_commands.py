@@ -22,6 +22,7 @@ from gausslens.paper.registry import find_study
 from gausslens.paper.run import findings_of, open_study, plan_study, tasks_of
 from gausslens.paper.studies.distillation_pictures import SHOWN_SIGMA
 from gausslens.paper.tasks.denoised_outputs import denoised_outputs_task
+from gausslens.report import ImageGrid, NoiseSlider
 from gausslens.report.drawings import draw_svg
 from gausslens.store.run import Run
 
@@ -277,3 +278,20 @@ def test_what_is_published_follows_from_its_records(study, tmp_path, monkeypatch
     assert written == {"reproduce.md", f"tables/{study.name}.md", *drawn}
     assert all((docs / path).read_text() == (published / path).read_text() for path in written)
     assert (results / study.name / "verdicts.jsonl").read_text() == (study / "verdicts.jsonl").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "study", sorted(path.parent for path in RESULTS.glob("*/tasks.json")), ids=lambda path: path.name
+)
+def test_figures_show_only_images_that_are_published(study):
+    """Others are black in an archive."""
+    grids = [
+        figure.images
+        for found in findings_of(Run.open(study))
+        for figure in find_study(found.study).draw(found)
+        if isinstance(figure, ImageGrid | NoiseSlider)
+    ]
+    assert grids
+    for images in grids:
+        assert images.any(axis=(-3, -2, -1)).all()
