@@ -94,16 +94,16 @@ def study(
     missing = {name: {task.identity for task in wanted if not store.is_done(task)} for name, wanted in tasks.items()}
     pictures: Images = "none" if config.no_images else "blurred" if config.blur else "shown"
 
-    def look(task: Task) -> None:
-        fresh = [name for name, wanted in missing.items() if wanted == {task.identity}]
+    def on_finished(task: Task) -> None:
+        finished = [name for name, wanted in missing.items() if wanted == {task.identity}]
         for wanted in missing.values():
             wanted.discard(task.identity)
-        if fresh:
+        if finished:
             page, _ = write_report(run, images=pictures, svg=config.svg)
             if tell is not None:
-                tell(f"finished {', '.join(fresh)}; see {page}")
+                tell(f"finished {', '.join(finished)}; see {page}")
 
-    def regret(task: Task, error: Exception) -> None:
+    def on_failed(task: Task, error: Exception) -> None:
         if tell is not None:
             tell(f"failed: {task.name}: {error}")
 
@@ -113,8 +113,8 @@ def study(
         on=config.on,
         workers=config.workers or default_workers(cpu=plan.cpu),
         budget=None if config.budget is None else 60 * config.budget,
-        finished=look,
-        failed=regret,
+        finished=on_finished,
+        failed=on_failed,
         progress=progress,
     )
     return Studied(run, *write_report(run, images=pictures, svg=config.svg), outcome)
