@@ -6,12 +6,13 @@
     python commands/publish.py runs/study-cifar10-00b65abe                   # here: results/ and docs/
 
 The grids are those of `gausslens study`, done seed by seed: whatever is finished can be published. What is in results/ is
-not done again. Weights do not travel, so a network that further work needs is trained again. `cifar10.npz` holds the 50,000
-training and the 10,000 test images of CIFAR-10, `celeba64.npz` 8,192 faces of 64×64 (`images`, uint8 NHWC).
+not done again. Weights do not travel, so a network that further work needs is trained again. Several commands may work in
+one folder beside each other, each on its own part (`--only`, `--splits`, `--widths`); where they need the same network, one
+waits for the other. `cifar10.npz` holds the 50,000 training and the 10,000 test images of CIFAR-10, `celeba64.npz` 8,192
+faces of 64×64 (`images`, uint8 NHWC).
 """
 
 import argparse
-import json
 import os
 import signal
 import sys
@@ -23,36 +24,44 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from copy_finished import MOST_IMAGES, copy_finished
+
 from gausslens.experiments.graph import run_tasks
-from gausslens.experiments.task import Task
+from gausslens.experiments.task import Task, TaskStore
 from gausslens.paper.config import StudyConfig
-from gausslens.paper.copy_finished import SHOWN, copy_finished
 from gausslens.paper.plan import Plan
 from gausslens.paper.run import open_study, plan_study, tasks_of
 
+_EVERY: dict[str, Any] = {
+    "model": "ncsnpp",
+    "narrow": 4,
+    "batch": 128,
+    "learning_rate": 1e-3,
+    "held_out": 10_000,
+    "samples": 256,
+}
+# The paper's own case of memorising: 782 images, 128 channels. The file is cifar10.npz by another name.
+_LONG = _EVERY | {
+    "width": 128,
+    "sizes": (782, 50_000),
+    "few": 782,
+    "subset": 782,
+    "widths": (4, 16, 64, 128),
+    "kimg": 2048.0,
+    "seeds": 1,
+}
 GRIDS: dict[str, dict[str, Any]] = {
-    "cifar10": {
-        "model": "ncsnpp", "width": 64, "sizes": (49, 195, 782, 3125, 25_000, 50_000), "few": 195, "subset": 782,
-        "widths": (4, 16, 64, 128), "narrow": 4, "kimg": 512.0, "batch": 128, "learning_rate": 1e-3,
-        "held_out": 10_000, "samples": 256, "full": True, "shown": 1,
+    "cifar10": _EVERY | {
+        "width": 64, "sizes": (49, 195, 782, 3125, 25_000, 50_000), "few": 195, "subset": 782, "widths": (4, 16, 64, 128),
+        "kimg": 512.0, "full": True, "shown": 1,
     },
-    # The paper's own case of memorising: 782 images, 128 channels. The file is cifar10.npz by another name.
-    "cifar10-long": {
-        "model": "ncsnpp", "width": 128, "sizes": (782, 50_000), "few": 782, "subset": 782,
-        "widths": (4, 16, 64, 128), "narrow": 4, "kimg": 2048.0, "batch": 128, "learning_rate": 1e-3,
-        "held_out": 10_000, "samples": 256, "only": ("time", "capacity", "strong"), "seeds": 1,
-    },
+    "cifar10-long": _LONG | {"only": ("time", "capacity", "strong")},
     # All of CIFAR-10 for four times as long, to see which numbers still move when training ends; again the same file. With
     # `--splits 50000`, the network of all images alone.
-    "cifar10-all": {
-        "model": "ncsnpp", "width": 64, "sizes": (782, 50_000), "few": 782, "subset": 782,
-        "widths": (4, 64), "narrow": 4, "kimg": 2048.0, "batch": 128, "learning_rate": 1e-3,
-        "held_out": 10_000, "samples": 256, "only": ("references", "time"), "seeds": 1,
-    },
-    "celeba64": {
-        "model": "ncsnpp", "width": 32, "sizes": (56, 224, 896, 3584, 7168), "few": 224, "subset": 896,
-        "widths": (4, 16, 32, 64), "narrow": 4, "kimg": 384.0, "batch": 128, "learning_rate": 1e-3,
-        "held_out": 1024, "samples": 256, "full": True, "shown": 1,
+    "cifar10-all": _LONG | {"width": 64, "widths": (4, 64), "only": ("references", "time")},
+    "celeba64": _EVERY | {
+        "width": 32, "sizes": (56, 224, 896, 3584, 7168), "few": 224, "subset": 896, "widths": (4, 16, 32, 64),
+        "kimg": 384.0, "held_out": 1024, "full": True, "shown": 1,
     },
 }  # fmt: skip
 RESULTS = Path(__file__).resolve().parents[1] / "results"
@@ -76,7 +85,7 @@ def main() -> None:
     parser.add_argument(
         "--images",
         type=int,
-        default=SHOWN,
+        default=MOST_IMAGES,
         help="with --pack, how many images of each array; all samples of a model whose pair is trained elsewhere",
     )
     parser.add_argument("--print", action="store_true", help="print the options of `gausslens study`, and stop")
@@ -108,13 +117,13 @@ def work(config: StudyConfig, args: argparse.Namespace) -> None:
     plan = plan_study(config)
     open_study(plan, args.out)
 
-    def told(task: Task) -> None:
-        seconds = json.loads((args.out / "cells" / task.name / "done.json").read_text())["seconds"]
+    def tell_finished(task: Task) -> None:
+        seconds = TaskStore(args.out / "cells").find(task.name).seconds
         config = (task.needs[0] if task.needs else task).options.get("config", {})
         of = " ".join(str(config[name]) for name in ("network", "width", "split", "seed") if name in config)
         print(f"{time.monotonic() - start:6.0f} s  {task.name} {of}: {seconds:.1f} s", flush=True)
 
-    def failed(task: Task, error: Exception) -> None:
+    def tell_failed(task: Task, error: Exception) -> None:
         print(f"{time.monotonic() - start:6.0f} s  failed: {task.name}: {error!r}", flush=True)
 
     plan = replace(plan, studies=config.only or plan.studies)
@@ -129,7 +138,9 @@ def work(config: StudyConfig, args: argparse.Namespace) -> None:
                 )
             tasks = [task for task in tasks if of_models(task, field) <= wanted]
     left = None if args.minutes is None else 60 * args.minutes
-    outcome = run_tasks(tasks, args.out / "cells", workers=args.workers, budget=left, finished=told, failed=failed)
+    outcome = run_tasks(
+        tasks, args.out / "cells", workers=args.workers, budget=left, finished=tell_finished, failed=tell_failed
+    )
     print(f"{len(outcome.left_out)} tasks left, {len(outcome.skipped)} skipped", flush=True)
     if outcome.failed:
         sys.exit(1)
@@ -149,7 +160,7 @@ def of_models(task: Task, field: str) -> set[str]:
     return own.union(*(of_models(needed, field) for needed in task.needs))
 
 
-def pack(folder: Path, published: Path, target: Path, names: Collection[str], images: int = SHOWN) -> None:
+def pack(folder: Path, published: Path, target: Path, names: Collection[str], images: int = MOST_IMAGES) -> None:
     """Write a tar of what is finished of these tasks and studies and not published yet: no weights, and few images."""
     with tempfile.TemporaryDirectory() as name:
         parcel = Path(name)

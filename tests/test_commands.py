@@ -3,9 +3,7 @@
 import importlib.util
 import json
 import math
-import os
 import shutil
-import subprocess
 import sys
 import tarfile
 from dataclasses import replace
@@ -15,20 +13,23 @@ import pytest
 import torch
 
 from gausslens.atomic_files import load_tensors, save_tensors
+from gausslens.experiments.archive import TaskArchive
 from gausslens.experiments.task import ARRAYS
 from gausslens.paper.claims import judge
 from gausslens.paper.claims.evidence import Evidence
 from gausslens.paper.config import STUDIES, StudyConfig
-from gausslens.paper.copy_finished import SHOWN, copy_finished
 from gausslens.paper.registry import find_study
-from gausslens.paper.run import open_study, plan_study, tasks_of
+from gausslens.paper.run import findings_of, open_study, plan_study, tasks_of
 from gausslens.paper.studies.distillation_pictures import SHOWN_SIGMA
 from gausslens.paper.tasks.denoised_outputs import denoised_outputs_task
+from gausslens.report import ImageGrid, NoiseSlider
+from gausslens.report.drawings import draw_svg
+from gausslens.store.run import Run
 
 sys.path += [str(Path(__file__).parents[1] / "commands")]
-from explained_variance import led_to
-from sizes import by_size
+from copy_finished import MOST_IMAGES
 from small_studies import findings_in, small_plan
+from tables import by_size, claims, figures, longer_training, scale
 
 COMMANDS = Path(__file__).resolve().parents[1] / "commands"
 RESULTS = COMMANDS.parent / "results"
@@ -62,7 +63,7 @@ def test_a_parcel_holds_what_is_new_and_no_weights(tmp_path):
         assert sorted(archive.getnames()) == ["cells/new-2c3d/done.json", "cells/new-2c3d/records.jsonl"]
 
 
-@pytest.mark.parametrize("images", [SHOWN, 40])
+@pytest.mark.parametrize("images", [MOST_IMAGES, 40])
 def test_a_parcel_holds_as_many_images_as_are_asked_for(images, tmp_path):
     runs, parcel = tmp_path / "runs", tmp_path / "parcel.tar"
     _finish(runs, "samples-0a1b", 1)
@@ -97,67 +98,6 @@ def test_the_options_of_a_grid_are_those_of_a_study(grid, monkeypatch, capsys):
     assert "--full" in told
 
 
-FAKE_PYTHON = """#!/usr/bin/env bash
-# Instead of working, notes what it is asked for; a pack is a file of what it would be of.
-echo "priority ${PRIORITY-none}: $*" >> "$NOTES"
-[[ $* == *slow* && $* != *--pack* ]] && { trap 'echo stopped >> "$NOTES"; exit 143' TERM; sleep 60 & wait; }
-[[ $* == *flaky* && $* != *--pack* ]] && [ "$(grep -c flaky "$NOTES")" -lt 3 ] && exit 1
-while [ $# -gt 0 ]; do [ "$1" = --pack ] && echo packed > "$2"; shift; done
-exit 0
-"""
-
-
-def _on_gpu(tmp_path, groups, minutes):
-    python = tmp_path / "bin" / "python3"
-    python.parent.mkdir()
-    python.write_text(FAKE_PYTHON)
-    python.chmod(0o755)
-    environment = {"PATH": f"{python.parent}:{os.environ['PATH']}", "NOTES": str(tmp_path / "notes"), "IMAGES": "256"}
-    command = ["bash", "commands/on_gpu.sh", minutes, str(tmp_path / "brought")]
-    result = subprocess.run(command, cwd=COMMANDS.parent, env=environment, input=groups, text=True, capture_output=True)
-    notes = tmp_path / "notes"
-    return result, notes.read_text().splitlines() if notes.exists() else []
-
-
-def test_groups_of_models_run_with_their_own_settings_and_each_grid_is_packed_once(tmp_path):
-    groups = "cifar10 c.npz --widths 4\n\nPRIORITY=1 cifar10 c.npz --seeds 1 --workers 2\nceleba64 f.npz\n"
-    result, notes = _on_gpu(tmp_path, groups, "0.5")
-    assert result.returncode == 0, result.stderr
-    script = "commands/reproduce.py"
-    assert sorted(notes[:3]) == [
-        f"priority 1: {script} cifar10 --data c.npz --seeds 1 --workers 2",
-        f"priority none: {script} celeba64 --data f.npz",
-        f"priority none: {script} cifar10 --data c.npz --widths 4",
-    ]
-    packed = tmp_path / "brought"
-    assert notes[3:] == [
-        f"priority none: {script} {grid} --data {data} --pack {packed / grid}.tar --images 256"
-        for grid, data in (("celeba64", "f.npz"), ("cifar10", "c.npz"))
-    ]
-    assert {path.name for path in packed.glob("*.tar.gz.*")} == {"celeba64.tar.gz.aa", "cifar10.tar.gz.aa"}
-
-
-def test_a_group_of_which_something_failed_is_tried_twice_more(tmp_path):
-    result, notes = _on_gpu(tmp_path, "cifar10 flaky.npz\nceleba64 f.npz\n", "0.5")
-    assert result.returncode == 0, result.stderr
-    begun = [note.split()[3] for note in notes if "--pack" not in note]
-    assert sorted(begun) == ["celeba64", *3 * ["cifar10"]]
-
-
-def test_what_has_not_ended_in_time_is_asked_to_stop_and_the_rest_is_packed(tmp_path):
-    result, notes = _on_gpu(tmp_path, "cifar10 slow.npz\n", "0.03")
-    assert result.returncode == 0, result.stderr
-    assert "stopped" in notes
-    assert (tmp_path / "brought" / "cifar10.tar.gz.aa").exists()
-
-
-def test_without_a_group_of_models_nothing_is_begun(tmp_path):
-    result, notes = _on_gpu(tmp_path, "", "1")
-    assert result.returncode != 0
-    assert "no group of models" in result.stderr
-    assert not notes
-
-
 def test_a_trend_is_followed_to_the_length_of_published_trainings():
     """RMSE = a + b·log₂ kimg of three trainings, and a level at which it falls below zero on the way."""
     plan = replace(small_plan("time", seeds=3), name="cifar10", kimg=512.0)
@@ -170,7 +110,7 @@ def test_a_trend_is_followed_to_the_length_of_published_trainings():
             for kimg in plan.times:
                 value = 0.09 + sign * growth * math.log2(kimg / 512) + (kimg < 64)  # what is early does not count
                 records.append({**own, "quantity": "rmse", "kimg": kimg, "value": value})
-    *_, growing, falling, end = led_to(plan, Evidence(records))
+    *_, growing, falling, end = longer_training(plan, Evidence(records))
     assert end == ""
     ends = [1 - 0.05 * ((0.09 + growth * math.log2(200_000 / 512)) / 0.09) ** 2 for growth in growths]
     step = "0.0030 [0.0005, 0.0055]"
@@ -178,56 +118,54 @@ def test_a_trend_is_followed_to_the_length_of_published_trainings():
     assert growing.endswith("| 0.923 at 1 and 0.913 at 2 |")
     assert "| -0.0180 [" in falling
     assert falling.endswith("| no line: it ends below 0 | 0.942 at 5 |")
-    *_, alone, _, _ = led_to(plan, Evidence(records).where(seed=1))
+    *_, alone, _, _ = longer_training(plan, Evidence(records).where(seed=1))
     assert alone.startswith(f"| 1.5 | 0.950 | 0.0030 | 0.0030 | 0.0030 | {ends[1]:.3f} | ")
     seldom = [record for record in records if record["kimg"] != 256.0]
-    assert not any(list(led_to(plan, Evidence(fewer))) for fewer in (seldom, []))
+    assert not any(list(longer_training(plan, Evidence(fewer))) for fewer in (seldom, []))
 
 
-def test_drawings_are_replaced_and_what_they_show_is_kept(tmp_path):
-    """Of samples of models that were never trained."""
-    publish, plan = _load("publish"), small_plan("size", seeds=1)
-    runs, results = tmp_path / "runs", tmp_path / "results"
-    for part in find_study("size").parts(plan):
+def _sampled(plan, folder, value=None):
+    """A study of samples of models that were never trained, as a parcel brings it: without weights."""
+    shutil.rmtree(folder, ignore_errors=True)
+    run = open_study(plan, folder)
+    for number, part in enumerate(find_study("size").parts(plan)):
         if part.key.startswith("samples of"):
-            _finish(runs, part.task.name, 1)
-            samples = {name: torch.randint(0, 256, (40, 1, 8, 8), dtype=torch.uint8) for name in SAMPLES}
-            save_tensors(runs / "cells" / part.task.name / "arrays.safetensors", samples, kind=ARRAYS)
-    copy_finished(runs, results)
-    publish.keep_shown([findings_in(plan, "size", runs / "cells")], runs / "cells", results / "cells")
-    (results / "figures").mkdir()
-    (results / "figures" / "old.svg").write_text("")
-    drawings = []
-    for folder in (runs, results):
-        (listed,) = publish.draw([findings_in(plan, "size", folder / "cells")], results / "figures")
-        (drawn,) = (results / "figures").glob("*.svg")
-        assert listed["file"] == drawn.name
-        drawings.append(drawn.read_text())
-    assert drawings[0] == drawings[1]
-    for path in (results / "cells").glob("*/arrays.safetensors"):
-        assert {name: len(array) for name, array in load_tensors(path, kind=ARRAYS)[0].items()} == dict.fromkeys(
-            ("network", "gaussian", "nearest"), SHOWN
+            _finish(folder, part.task.name, value or number, partial=True)
+            draws = torch.Generator().manual_seed(value or number)
+            samples = {
+                name: torch.randint(1, 256, (40, 1, 8, 8), dtype=torch.uint8, generator=draws) for name in SAMPLES
+            }
+            save_tensors(folder / "cells" / part.task.name / "arrays.safetensors", samples, kind=ARRAYS)
+    return run
+
+
+def test_an_archive_draws_the_figures_of_the_tasks_and_holds_only_the_images_that_they_show(tmp_path):
+    publish, plan = _load("publish"), small_plan("size", seeds=1)
+    results = tmp_path / "results"
+    run = _sampled(plan, tmp_path / "runs")
+    for _ in range(2):  # again, nothing changes
+        publish.add_to_archive(run, results)
+        drawn = [find_study("size").draw(found) for study in (run, Run.open(results)) for found in findings_of(study)]
+        (before,), (after,) = drawn
+        assert draw_svg(before) == draw_svg(after)
+    archive = TaskArchive(results)
+    assert archive.names()
+    for name in archive.names():
+        shown = archive.find(name).arrays
+        assert {key: len(array) for key, array in shown.items()} == dict.fromkeys(
+            ("network", "gaussian", "nearest"), MOST_IMAGES
         )
+        assert [bool(image.any()) for image in shown["network"]] == [index < 10 for index in range(MOST_IMAGES)]
 
 
 def test_pictures_of_a_model_that_was_trained_again_do_not_replace_those_that_were_measured(tmp_path):
     publish, plan = _load("publish"), small_plan("size", seeds=1)
-    runs, results = tmp_path / "runs" / "cells", tmp_path / "results" / "cells"
-    part = next(part for part in find_study("size").parts(plan) if part.key.startswith("samples of"))
-
-    def train(value):
-        """As a parcel brings it: without weights."""
-        shutil.rmtree(runs, ignore_errors=True)
-        _finish(runs.parent, part.task.name, value, partial=True)
-        samples = {name: torch.full((40, 1, 8, 8), value, dtype=torch.uint8) for name in SAMPLES}
-        save_tensors(runs / part.task.name / "arrays.safetensors", samples, kind=ARRAYS)
-        copy_finished(runs.parent, results.parent)
-        publish.keep_shown([findings_in(plan, "size", runs)], runs, results)
-
+    shown = []
     for value in (1, 2):
-        train(value)
-    shown, _ = load_tensors(results / part.task.name / "arrays.safetensors", kind=ARRAYS)
-    assert int(shown["network"].max()) == 1
+        publish.add_to_archive(_sampled(plan, tmp_path / "runs", value), tmp_path / "results")
+        archive = TaskArchive(tmp_path / "results")
+        shown += [[archive.find(name).arrays["network"].tolist() for name in archive.names()]]
+    assert shown[0] == shown[1]
 
 
 def test_a_machine_that_was_asked_for_less_takes_nothing_from_what_is_published(tmp_path, monkeypatch):
@@ -238,13 +176,14 @@ def test_a_machine_that_was_asked_for_less_takes_nothing_from_what_is_published(
     (docs / "reproduce.md").write_text("\n".join(["Text before.", publish.BEGIN, publish.END, "Text after."]))
     monkeypatch.setattr(publish, "RESULTS", results)
     monkeypatch.setattr(publish, "DOCS", docs)
-    (results / plan.name).mkdir(parents=True)
-    open_study(replace(plan, studies=("size", "time")), results / plan.name)
+    publish.add_to_archive(
+        open_study(replace(plan, studies=("size", "time")), tmp_path / "others"), results / plan.name
+    )
     run, task = open_study(plan, runs), find_study("time").parts(plan)[-1].task
     _finish(runs, task.name, 1)
     monkeypatch.setattr(sys, "argv", ["publish", str(run.path)])
     publish.main()
-    assert (results / plan.name / "cells" / task.name / "done.json").exists()
+    assert TaskArchive(results / plan.name).is_done(task)
     assert "| time" in (docs / "tables" / f"{plan.name}.md").read_text()
     before, *table, after = (docs / "reproduce.md").read_text().splitlines()
     assert (before, after) == ("Text before.", "Text after.")
@@ -252,12 +191,10 @@ def test_a_machine_that_was_asked_for_less_takes_nothing_from_what_is_published(
 
 
 def test_few_studies_are_told_with_their_own_claims_and_figures(tmp_path):
-    publish = _load("publish")
-
     def told(*studies):
         plan = replace(small_plan("time"), studies=studies)
         found = [findings_in(plan, name, tmp_path) for name in studies]
-        lines = [*publish.claims(plan, judge([]), []), *publish.figures(plan, found, Evidence([]), [])]
+        lines = [*claims(plan, judge([])), *figures(plan, found, Evidence([]), [])]
         return [
             line.split("|")[1].split()[0].strip("*") for line in lines if line.startswith(("| **C", "| 8 ", "| 9 "))
         ]
@@ -268,19 +205,17 @@ def test_few_studies_are_told_with_their_own_claims_and_figures(tmp_path):
 
 def test_figures_are_said_to_be_of_what_there_is():
     """Of the widths, sizes and pairs that are planned."""
-    publish, plan = _load("publish"), small_plan("capacity")
+    plan = small_plan("capacity")
 
     def told(study, *records):
-        return publish.scale(plan, Evidence(records), study, 9)
+        return scale(plan, Evidence(records), study, 9)
 
     widths = [{"n": plan.few, "width": width} for width in (16, 4)]
     assert told("capacity", *widths, {"n": plan.few + 1, "width": 8}) == f"N = {plan.few}, widths 4, 16"
     assert told("time", {"n": 300}, {"n": 20}, {"n": 20}).startswith("N = 20 and 300, ")
     both = f"{plan.sizes[0]} + {plan.sizes[0]}"
     assert told("strong", {"role": "early", "noise": "same"}) == f"{both} after {plan.early:g} thousand images"
-    assert publish.scale(plan, Evidence([{"method": "adam", "epoch": 7}]), "distillation", 4).endswith(
-        "; Adam, 7 epochs"
-    )
+    assert scale(plan, Evidence([{"method": "adam", "epoch": 7}]), "distillation", 4).endswith("; Adam, 7 epochs")
 
 
 def test_numbers_are_told_size_by_size():
@@ -306,17 +241,12 @@ def test_numbers_are_told_size_by_size():
 
 
 def test_an_open_verdict_says_why():
-    publish = _load("publish")
     tags = {"study": "time", "n": 20, "seed": 0}
     (verdict,) = (verdict for verdict in judge([{"quantity": "loss", "value": 1.0, **tags}]) if verdict.claim == "C16")
     known = replace(verdict, reason="3 seeds needed", statistics=(replace(verdict.statistic, value=1.0),))
     plan = replace(small_plan("strong"), studies=("strong",))
-    assert any(
-        line.endswith("| **not enough evidence**: 3 seeds needed |") for line in publish.claims(plan, [known], [])
-    )
-    assert not any(
-        "3 seeds" in line for line in publish.claims(plan, [replace(known, statistics=verdict.statistics)], [])
-    )
+    assert any(line.endswith("| **not enough evidence**: 3 seeds needed |") for line in claims(plan, [known]))
+    assert not any("3 seeds" in line for line in claims(plan, [replace(known, statistics=verdict.statistics)]))
 
 
 def test_a_task_knows_the_networks_and_training_sets_that_it_needs():
@@ -329,25 +259,39 @@ def test_a_task_knows_the_networks_and_training_sets_that_it_needs():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("study", sorted(RESULTS.glob("*/study-*")), ids=lambda path: path.parent.name)
+@pytest.mark.parametrize(
+    "study", sorted(path.parent for path in RESULTS.glob("*/tasks.json")), ids=lambda path: path.name
+)
 def test_what_is_published_follows_from_its_records(study, tmp_path, monkeypatch):
-    """Publishing again what is published changes neither the tables nor the verdicts."""
+    """Writing the documents again changes neither tables nor verdicts nor figures."""
     publish = _load("publish")
     results, docs, published = tmp_path / "results", tmp_path / "docs", COMMANDS.parent / "docs"
-    shutil.copytree(RESULTS, results, ignore=shutil.ignore_patterns("*.html", "*.svg"))
+    shutil.copytree(RESULTS, results)
     docs.mkdir()
     shutil.copy(published / "reproduce.md", docs)
     monkeypatch.setattr(publish, "RESULTS", results)
     monkeypatch.setattr(publish, "DOCS", docs)
-    monkeypatch.setattr(sys, "argv", ["publish", str(results / study.relative_to(RESULTS))])
+    monkeypatch.setattr(sys, "argv", ["publish", str(results / study.name)])
     publish.main()
-    name = study.parent.name
     written = {str(path.relative_to(docs)) for path in docs.rglob("*") if path.is_file()}
-    assert written == {
-        "reproduce.md",
-        f"tables/{name}.md",
-        *(f"figures/{shown}.svg" for shown in publish.KEY_FIGURES.get(name, {}).values()),
-    }
+    drawn = {f"figures/{shown}.svg" for shown in publish.KEY_FIGURES.get(study.name, {}).values()}
+    assert written == {"reproduce.md", f"tables/{study.name}.md", *drawn}
     assert all((docs / path).read_text() == (published / path).read_text() for path in written)
-    verdicts = study.parent / "verdicts.jsonl"
-    assert (results / verdicts.relative_to(RESULTS)).read_text() == verdicts.read_text()
+    assert (results / study.name / "verdicts.jsonl").read_text() == (study / "verdicts.jsonl").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "study", sorted(path.parent for path in RESULTS.glob("*/tasks.json")), ids=lambda path: path.name
+)
+def test_figures_show_only_images_that_are_published(study):
+    """Others are black in an archive."""
+    grids = [
+        figure.images
+        for found in findings_of(Run.open(study))
+        for figure in find_study(found.study).draw(found)
+        if isinstance(figure, ImageGrid | NoiseSlider)
+    ]
+    assert grids
+    for images in grids:
+        assert images.any(axis=(-3, -2, -1)).all()

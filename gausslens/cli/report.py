@@ -21,7 +21,8 @@ examples:
   gausslens report runs
   gausslens report runs/study-digits-1a2b3c4d --svg
   gausslens report runs/study-scans-5e6f7a8b --blur --page scans.html
-  gausslens report runs --json > verdicts.json"""
+  gausslens report runs --json > verdicts.json
+  gausslens report results/cifar10"""
 
 _NAMED = 5  # folders that could be meant, at most
 
@@ -85,9 +86,10 @@ def run(options: Options, how: GlobalOptions) -> None:
 
 def _studies(path: Path) -> "list[Run]":
     """The study in a folder, or those in the folders that it holds."""
+    from ..experiments.archive import is_archive
     from ..store.run import Run
 
-    inside = [folder for folder in sorted(path.glob("study-*")) if folder.is_dir()] if path.is_dir() else []
+    inside = sorted(folder for folder in path.glob("*/") if folder.name.startswith("study-") or is_archive(folder))
     if not inside and not (path / "config.json").exists():
         near = _reportable(path) or _reportable(path.parent)
         more = f" and {len(near) - _NAMED} more" if len(near) > _NAMED else ""
@@ -108,8 +110,9 @@ def _studies(path: Path) -> "list[Run]":
 
 def _reportable(folder: Path) -> list[Path]:
     """What is in a folder and can be reported: studies, and folders that hold some."""
-    studies = {config.parent for config in folder.glob("study-*/config.json")}
-    return sorted(studies | {config.parent.parent for config in folder.glob("*/study-*/config.json")})
+    marks = ("study-*/config.json", "*/tasks.json")
+    studies = {found.parent for mark in marks for found in folder.glob(mark)}
+    return sorted(studies | {found.parent.parent for mark in marks for found in folder.glob(f"*/{mark}")})
 
 
 def _listed(runs: "list[Run]") -> str:

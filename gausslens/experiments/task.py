@@ -137,21 +137,20 @@ class TaskContext:
 
 @dataclass(frozen=True)
 class Result:
-    """What came out of a finished task, read when asked for.
-
-    Attributes:
-        folder: the task's folder.
-        options: what the task was told.
-    """
+    """What came out of a finished task, read from its folder when asked for."""
 
     folder: Path
-    options: dict[str, Any]
+
+    @cached_property
+    def done(self) -> dict[str, Any]:
+        """What `done.json` says."""
+        said: dict[str, Any] = json.loads((self.folder / DONE).read_text())
+        return said
 
     @cached_property
     def records(self) -> list[Record]:
         """The numbers, each with the tags of all."""
-        tags = json.loads((self.folder / DONE).read_text()).get("tags", {})
-        return [{**tags, **record} for record in Artifact(self.folder).records()]
+        return [{**self.done.get("tags", {}), **record} for record in Artifact(self.folder).records()]
 
     @cached_property
     def arrays(self) -> dict[str, Any]:
@@ -162,7 +161,15 @@ class Result:
     @property
     def seconds(self) -> float:
         """How long the work took, in its last session."""
-        return float(json.loads((self.folder / DONE).read_text())["seconds"])
+        return float(self.done["seconds"])
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether only the records, and perhaps a few images, were brought from elsewhere (`copy_finished`).
+
+        What other tasks would work with, such as weights, is then missing, and if one needs it, the task is done again.
+        """
+        return bool(self.done.get("partial", False))
 
 
 class TaskStore:
@@ -175,19 +182,27 @@ class TaskStore:
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    def names(self) -> list[str]:
+        """The names of all finished tasks."""
+        return sorted(done.parent.name for done in self.path.glob(f"*/{DONE}"))
+
+    def find(self, name: str) -> Result:
+        """What came out of the finished task of a name."""
+        return Result(self.path / name)
+
     def is_done(self, task: Task) -> bool:
         """Whether the task is finished: its records are there."""
         return (self.path / task.name / DONE).exists()
 
     def is_complete(self, task: Task) -> bool:
         """Whether it is finished and all that it made is there, for other tasks to work with."""
-        return self.is_done(task) and not is_partial(self.path / task.name)
+        return self.is_done(task) and not self.result(task).is_partial
 
     def result(self, task: Task) -> Result:
         """What came out of a finished task."""
         if not self.is_done(task):
             raise CheckpointError(f"{self.path / task.name} is not finished; run the study again to go on.")
-        return Result(self.path / task.name, task.options)
+        return self.find(task.name)
 
     def run(self, task: Task, report: Report) -> float:
         """Do a task's work, unless it is done and complete; another process at it is waited for."""
@@ -205,8 +220,3 @@ class TaskStore:
                     DONE, {**done, "tags": context.tags, "seconds": time.perf_counter() - start, "machine": machine}
                 )
         return self.result(task).seconds
-
-
-def is_partial(folder: Path) -> bool:
-    """Whether what lies in a finished task's folder is a part of what it made."""
-    return bool(json.loads((folder / DONE).read_text()).get("partial", False))

@@ -3,6 +3,8 @@
     <out>/cells/                     every task of every study, finished or not; shared by all
     <out>/study-<data>-<identity>/   the study's Run: config.json (its plan), records.jsonl, report.html
 
+A published study is one folder: the Run, with its tasks as an archive in place of records.jsonl (`experiments/archive.py`).
+
 The identity is that of the plan's numbers and of the images' content. Which of its studies are asked for, and of which
 training pictures are shown, is not part of it, so that a later `--only` adds to the same page.
 """
@@ -13,6 +15,7 @@ from pathlib import Path
 
 from ..data.loading import load_images
 from ..errors import GausslensError
+from ..experiments.archive import is_archive, open_tasks
 from ..experiments.executors import default_workers
 from ..experiments.graph import Outcome, Progress, in_order, run_tasks
 from ..experiments.task import Task, TaskStore
@@ -91,16 +94,16 @@ def study(
     missing = {name: {task.identity for task in wanted if not store.is_done(task)} for name, wanted in tasks.items()}
     pictures: Images = "none" if config.no_images else "blurred" if config.blur else "shown"
 
-    def look(task: Task) -> None:
-        fresh = [name for name, wanted in missing.items() if wanted == {task.identity}]
+    def on_finished(task: Task) -> None:
+        finished = [name for name, wanted in missing.items() if wanted == {task.identity}]
         for wanted in missing.values():
             wanted.discard(task.identity)
-        if fresh:
+        if finished:
             page, _ = write_report(run, images=pictures, svg=config.svg)
             if tell is not None:
-                tell(f"finished {', '.join(fresh)}; see {page}")
+                tell(f"finished {', '.join(finished)}; see {page}")
 
-    def regret(task: Task, error: Exception) -> None:
+    def on_failed(task: Task, error: Exception) -> None:
         if tell is not None:
             tell(f"failed: {task.name}: {error}")
 
@@ -110,8 +113,8 @@ def study(
         on=config.on,
         workers=config.workers or default_workers(cpu=plan.cpu),
         budget=None if config.budget is None else 60 * config.budget,
-        finished=look,
-        failed=regret,
+        finished=on_finished,
+        failed=on_failed,
         progress=progress,
     )
     return Studied(run, *write_report(run, images=pictures, svg=config.svg), outcome)
@@ -123,7 +126,8 @@ def write_report(
     """Collect the records of a study's run and write its page, from whatever is finished."""
     found = findings_of(run)
     records = [record for of_study in found for record in of_study.records]
-    run.save_records(records)
+    if not is_archive(run.path):
+        run.save_records(records)
     target = page or run.path / REPORT
     verdicts = judge(records)
     plan = Plan.from_json(run.settings)
@@ -131,14 +135,13 @@ def write_report(
     return target, verdicts
 
 
-def findings_of(run: Run, tasks: Path | None = None) -> list[Findings]:
+def findings_of(run: Run) -> list[Findings]:
     """What came out of each study of a run so far."""
-    plan, tasks = Plan.from_json(run.settings), tasks or run.path.parent / "cells"
-    if not tasks.is_dir():
+    plan, store = Plan.from_json(run.settings), _tasks_beside(run)
+    if not store.path.is_dir():
         raise GausslensError(
-            f"the tasks of {run.path} are not beside it, in {tasks}; its records are there, but its figures need them."
+            f"the tasks of {run.path} are not beside it, in {store.path}; its records are there, but its figures need them."
         )
-    store = TaskStore(tasks)
     return [Findings(plan, name, find_study(name).parts(plan), store) for name in plan.studies]
 
 
@@ -162,7 +165,12 @@ def collect(runs: Iterable[Run]) -> list[Record]:
     return found
 
 
+def _tasks_beside(run: Run) -> TaskStore:
+    """The tasks of a run: in the same folder if that is an archive, else in the folder of all tasks beside it."""
+    return open_tasks(run.path if is_archive(run.path) else run.path.parent)
+
+
 def _records_of(run: Run) -> list[Record]:
-    if not (run.path.parent / "cells").is_dir():
+    if not _tasks_beside(run).path.is_dir():
         return run.records()
     return [record for findings in findings_of(run) for record in findings.records]

@@ -1,6 +1,7 @@
 """Networks of CIFAR-10 that were audited on a GPU, judged again from their published records."""
 
 import json
+import lzma
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from gausslens.auditing.evidence import evidence_of
 from gausslens.auditing.verdict import judge
 
-AUDITS = Path(__file__).parents[2] / "results" / "audits"
+AUDITS = Path(__file__).parents[2] / "results" / "audits" / "cifar10-ncsnpp-64.jsonl.xz"
 # By what samples of the same networks are: 95 %, 28 % and none of 256 copies (results/cifar10).
 VERDICTS = {
     49: "memorizing",
@@ -21,7 +22,8 @@ VERDICTS = {
 
 
 def records_of(n):
-    return [json.loads(line) for line in (AUDITS / f"cifar10-ncsnpp-64-n{n}.jsonl").read_text().splitlines()]
+    with lzma.open(AUDITS, "rt") as file:
+        return [record for record in map(json.loads, file) if record["n"] == n]
 
 
 @pytest.mark.parametrize("n", VERDICTS)

@@ -12,6 +12,7 @@ import pytest
 
 from gausslens import Run
 from gausslens.cli import main as cli
+from gausslens.experiments.archive import open_tasks, save_archive
 from gausslens.paper.config import StudyConfig
 from gausslens.paper.run import open_study, plan_study
 
@@ -159,6 +160,27 @@ def test_report_on_a_folder_without_studies_names_those_near_it(tmp_path, capsys
         Run.create(f"results/{name}", "study", name, "0a1b2c3d", {})
     assert told("results").endswith("results/cifar, results/d and 1 more.\n")
     assert told("results/audits/audit-digits-0a1b2c3d/x").endswith("no such folder. `gausslens study` makes one.\n")
+
+
+def test_a_published_study_is_reported_like_its_tasks(folder, tmp_path, capsys):
+    run, published = the_run(folder), tmp_path / "results" / "digits"
+    published.mkdir(parents=True)
+    save_archive(open_tasks(folder), published)
+    for name in ("config.json", "provenance.json"):
+        shutil.copy(run.path / name, published)
+    pages, judged = [], []
+    for path in (run.path, published, published.parent):
+        assert cli.main(["report", str(path), "--page", str(tmp_path / "page.html")]) == 0
+        pages.append((tmp_path / "page.html").read_text())
+        capsys.readouterr()
+        assert cli.main(["report", str(path), "--json"]) == 0
+        judged.append(capsys.readouterr().out)
+    assert pages[0] == pages[1] == pages[2]
+    assert judged[0] == judged[1] == judged[2]
+    assert cli.main(["report", str(published)]) == 0
+    assert (published / "report.html").read_text() == pages[0]
+    assert cli.main(["report", str(tmp_path)]) == 2
+    assert f"There are {published.parent}" in capsys.readouterr().err
 
 
 def test_report_without_tasks_still_judges(folder, tmp_path, capsys):
