@@ -84,14 +84,8 @@ def limit_threads(device: torch.device, numbers: int) -> Iterator[None]:
 class FastDenoiser(nn.Module):
     """A trained denoiser for sampling: on a GPU in bf16, replayed and, if asked for, compiled; elsewhere as it is.
 
-    It takes no derivatives. For measuring, use the denoiser itself, in float32; for a fit to very many calls see
-    `for_inference`.
-
-    Args:
-        denoiser: the denoiser, moved and changed in place.
-        device: where it will run.
-        precision: "auto", "bf16" or "float32".
-        compile: whether to compile its blocks; see `pays_to_compile`.
+    The denoiser is moved and changed in place. This one takes no derivatives. For measuring, use the denoiser itself, in
+    float32; for a fit to very many calls see `for_inference`.
     """
 
     def __init__(

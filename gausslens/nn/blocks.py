@@ -3,84 +3,31 @@
     h = conv(resample(silu(norm(x)))),    h = silu(norm(h + noise))  or  silu(norm(h)·(1 + scale) + shift)
     y = s·(skip(x) + conv(dropout(h))),   y = s·(y + attention(norm(y)))  where there is attention
 
-`BlockStyle` holds what differs between the published networks. Annotations are plain tensors here, since checks of
-shapes would be compiled along with the block.
+Annotations are plain tensors here, since checks of shapes would be compiled along with the block.
 """
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .._kernels import group_norm as kernels
-from .normalization import GroupNorm
+from .published import Architecture, largest_divisor
 from .resampling import downsample, upsample
 
 Resample: TypeAlias = Literal["down", "up", "none"]
-Layer = TypeVar("Layer", nn.Conv2d, nn.Linear)
-
-
-@dataclass(frozen=True)
-class BlockStyle:
-    """What differs between the residual blocks of published networks.
-
-    Attributes:
-        adaptive: whether the noise scales and shifts the second normalisation, or is added before it.
-        smooth: whether resampling uses the filter [1, 3, 3, 1], or [1, 1].
-        residual_scale: factor on the sum of a block's input and output.
-        epsilon: of the normalisations.
-        head_channels: channels of one attention head; None is a single head.
-        project_resampled: whether a block that resamples has a 1×1 convolution on its skip even if channels stay.
-        xavier: whether weights start as Xavier-uniform with zero biases, or as torch makes them.
-        last_gain: factor on the initial weights of the last layer of every branch, so that blocks begin as skips.
-        attention_gain: factor on the initial weights that make queries, keys and values.
-    """
-
-    adaptive: bool
-    smooth: bool
-    residual_scale: float
-    epsilon: float
-    head_channels: int | None
-    project_resampled: bool
-    xavier: bool
-    last_gain: float
-    attention_gain: float
-
-    def initialize(self, layer: Layer, gain: float = 1.0) -> Layer:
-        """The layer with this style's initial weights, times `gain`."""
-        if self.xavier:
-            nn.init.xavier_uniform_(layer.weight)
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)
-        with torch.no_grad():
-            for parameter in layer.parameters():
-                parameter.mul_(gain)
-        return layer
-
-    def norm(self, channels: int) -> GroupNorm:
-        """Group normalisation with up to 32 groups of at least 4 channels."""
-        wanted = max(min(32, channels // 4), 1)
-        groups = next(n for n in range(wanted, 0, -1) if channels % n == 0)
-        return GroupNorm(groups, channels, eps=self.epsilon)
 
 
 class Attention(nn.Module):
     """Self-attention over pixels, y = s·(x + W softmax(QKᵀ/√d)V).
 
     The 3·channels outputs of `qkv` are all queries, then all keys, then all values, each head by head.
-
-    Args:
-        channels: of input and output.
-        style: normalisation, heads, scale and initial weights.
     """
 
-    def __init__(self, channels: int, style: BlockStyle) -> None:
+    def __init__(self, channels: int, style: Architecture) -> None:
         super().__init__()
-        self.heads = max(channels // (style.head_channels or channels), 1)
-        while channels % self.heads:
-            self.heads -= 1
+        self.heads = largest_divisor(channels, channels // (style.head_channels or channels))
         self.scale = style.residual_scale
         self.norm = style.norm(channels)
         self.qkv = style.initialize(nn.Conv2d(channels, 3 * channels, 1), style.attention_gain)
@@ -93,8 +40,7 @@ class Attention(nn.Module):
         query, key, value = pixels.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
         mixed = F.scaled_dot_product_attention(query, key, value)
         y = mixed.transpose(1, 2).flatten(2).transpose(1, 2).unflatten(2, x.shape[2:])
-        attended: Tensor = (x + self.project(y)) * self.scale
-        return attended
+        return (x + self.project(y)) * self.scale
 
 
 class ResidualBlock(nn.Module):
@@ -115,7 +61,7 @@ class ResidualBlock(nn.Module):
         channels_in: int,
         channels_out: int,
         embedding: int,
-        style: BlockStyle,
+        style: Architecture,
         *,
         resample: Resample = "none",
         attention: bool = False,
@@ -150,8 +96,7 @@ class ResidualBlock(nn.Module):
         x, bias = self._resampled(x), _bias(self.second)
         if isinstance(self.skip, nn.Conv2d):
             x, bias = F.conv2d(x, self.skip.weight), bias + _bias(self.skip)
-        y: Tensor = self.attention(_joined(x, hidden, self.scale * bias, self.scale))
-        return y
+        return self.attention(_joined(x, hidden, self.scale * bias, self.scale))
 
     def _resampled(self, x: Tensor) -> Tensor:
         if self.resample == "down":

@@ -24,21 +24,14 @@ _LARGEST_RMS = 2.0
 
 
 class TransformerBlock(nn.Module):
-    """Attention and a two-layer perceptron, each behind a norm that the noise scales, shifts and gates.
-
-    Args:
-        width: channels of a token.
-        embedding: channels of the noise embedding.
-        dropout: probability of dropping an activation inside the perceptron.
-    """
+    """Attention and a two-layer perceptron, each behind a norm that the noise scales, shifts and gates."""
 
     def __init__(self, width: int, embedding: int, dropout: float) -> None:
         super().__init__()
         self.heads = max(width // _HEAD_CHANNELS, 1)
         self.width, self.dropout = width, dropout
         self.modulation = nn.Linear(embedding, 6 * width)
-        nn.init.zeros_(self.modulation.weight)
-        nn.init.zeros_(self.modulation.bias)
+        _zero(self.modulation)
         self.qkv = nn.Linear(width, 3 * width)
         self.project = nn.Linear(width, width)
         self.wide = nn.Linear(width, 4 * width)
@@ -49,8 +42,7 @@ class TransformerBlock(nn.Module):
         shift_1, scale_1, gate_1, shift_2, scale_2, gate_2 = self.modulation(embedding)[:, None].chunk(6, dim=2)
         tokens = tokens + gate_1 * self._attention(self._norm(tokens) * (1 + scale_1) + shift_1)
         hidden = F.gelu(self.wide(self._norm(tokens) * (1 + scale_2) + shift_2), approximate="tanh")
-        y: Tensor = tokens + gate_2 * self.narrow(F.dropout(hidden, self.dropout, self.training))
-        return y
+        return tokens + gate_2 * self.narrow(F.dropout(hidden, self.dropout, self.training))
 
     def _norm(self, tokens: Tensor) -> Tensor:
         return F.layer_norm(tokens, (self.width,), eps=1e-6)
@@ -58,24 +50,11 @@ class TransformerBlock(nn.Module):
     def _attention(self, tokens: Tensor) -> Tensor:
         query, key, value = self.qkv(tokens).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
         mixed = F.scaled_dot_product_attention(query, key, value)
-        projected: Tensor = self.project(mixed.transpose(1, 2).flatten(2))
-        return projected
+        return self.project(mixed.transpose(1, 2).flatten(2))
 
 
 class DiT(nn.Module):
-    """A transformer F(x, noise, labels, augment) on patches of 2×2 pixels, or 4×4 where a side is above 32.
-
-    Args:
-        shape: of one image, (c, h, w); sides are multiples of the patch.
-        width: channels of a token; a multiple of 4, and of 64 from 128 on.
-        blocks: number of transformer blocks.
-        dropout: probability inside the perceptrons.
-        classes: number of classes; 0 takes no labels.
-        augment_inputs: number of augmentation inputs; 0 takes none.
-
-    Raises:
-        ConfigError: if the sides are no multiples of the patch, or `width` cannot be split into heads.
-    """
+    """A transformer F(x, noise, labels, augment) on patches of 2×2 pixels, or 4×4 where a side is above 32."""
 
     position: Tensor
 
@@ -90,7 +69,7 @@ class DiT(nn.Module):
         augment_inputs: int = 0,
     ) -> None:
         super().__init__()
-        self.shape, self.classes, self.augment_inputs = shape, classes, augment_inputs
+        self.shape, self.classes = shape, classes
         self.patch = 2 if max(shape[1:]) <= 32 else 4
         if shape[1] % self.patch or shape[2] % self.patch:
             raise ConfigError(
@@ -106,9 +85,8 @@ class DiT(nn.Module):
         self.blocks = nn.ModuleList(TransformerBlock(width, self.embedding.channels, dropout) for _ in range(blocks))
         self.modulation = nn.Linear(self.embedding.channels, 2 * width)
         self.output = nn.Linear(width, shape[0] * self.patch**2)
-        for layer in (self.modulation, self.output):
-            nn.init.zeros_(layer.weight)
-            nn.init.zeros_(layer.bias)
+        _zero(self.modulation)
+        _zero(self.output)
 
     def forward(self, x: Tensor, noise: Tensor, labels: Tensor | None = None, augment: Tensor | None = None) -> Tensor:
         """F(x, noise)."""
@@ -121,6 +99,11 @@ class DiT(nn.Module):
         shift, scale = self.modulation(embedding)[:, None].chunk(2, dim=2)
         tokens = self.output(F.layer_norm(tokens, tokens.shape[2:], eps=1e-6) * (1 + scale) + shift)
         return from_patches(tokens.transpose(1, 2).unflatten(2, patches.shape[2:]), self.patch).to(x.dtype)
+
+
+def _zero(layer: nn.Linear) -> None:
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
 
 
 def _positions(height: int, width: int, channels: int) -> Tensor:

@@ -56,5 +56,4 @@ class GroupNorm(nn.GroupNorm):
     def _over_groups(self, per_channel: Tensor) -> Tensor:
         """Every channel's average over its group; (b, c) to (b, c)."""
         grouped = per_channel.unflatten(1, (self.num_groups, -1))
-        averages: Tensor = grouped.mean(2, keepdim=True)
-        return averages.expand_as(grouped).flatten(1)
+        return grouped.mean(2, keepdim=True).expand_as(grouped).flatten(1)
