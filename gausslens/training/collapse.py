@@ -1,11 +1,10 @@
 """Collapse: a training that has lost what it had learned and has not regained it, though every number is finite.
 
-With steps that are too large Adam may throw a network back to where it began, and leave it there: ADM on CIFAR-10 fell from
-a loss of .91 to .25 in 45 thousand images, was at .94 after 58, and at .77 after 512. With smaller steps it was thrown back
-later and regained most of it, not all. What has been learned is how far the loss L has fallen since training began, L₀ − L,
-over a few records. A training has collapsed if it had learned half of L₀ or more, lost a fifth of that, and ends with less
-than it once had. Spikes that pass are no collapse, nor is a loss that rises while the averaged weights, which are what is
-used, keep what was learned. Not noticed is a training that learns most of what it will before its first record.
+With steps that are too large Adam may throw a network back to where it began: ADM on CIFAR-10 fell from a loss of .91 to
+.25 in 45 thousand images, was at .94 after 58, and at .77 after 512. What has been learned is how far the loss L has fallen
+over a few records, L₀ − L. A training has collapsed if it had learned half of L₀ or more, lost a fifth of that, and ends
+with less than it once had. A spike that passes is no collapse, nor is a loss that rises while the averaged weights keep what
+was learned. A training that learns most of what it will before its first record is not noticed.
 """
 
 import statistics
@@ -17,8 +16,8 @@ _HALF, _FIFTH = 0.5, 0.2
 _NOTHING = 0.03  # share of what was learned that noise moves the last records by; in trainings that went well, .02
 
 
-def collapse_told(records: Iterable[dict[str, Any]]) -> str | None:
-    """What to say of a training that has collapsed."""
+def collapse_warning(records: Iterable[dict[str, Any]]) -> str | None:
+    """What to say of a training that has collapsed; None of others."""
     records = list(records)
     losses = [record for record in records if record["quantity"] == "loss"]
     losses = [record for record in losses if record["count"] == losses[0]["count"]]  # the last may be of a few steps

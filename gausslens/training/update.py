@@ -15,7 +15,7 @@ from .._kernels.cuda_graphs import Replay, try_capture
 from ..config import TrainConfig
 from ..denoisers.preconditioned import Preconditioned
 from .batches import Batch
-from .objective import loss_weights, squared_errors
+from .objective import weighted_errors
 
 # Steps that compile, choose algorithms and make the optimiser's state, none of which can be recorded.
 _WARM_UP = 3
@@ -66,7 +66,7 @@ class WeightUpdate:
         self._replay: Replay | None = None
 
     def __call__(self, batch: Batch, learning_rate: float) -> Tensor:
-        """Take a step."""
+        """Take a step; returns the loss."""
         for group in self._adam.param_groups:
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(learning_rate)
@@ -78,9 +78,7 @@ class WeightUpdate:
             self._replay, self._to_record = try_capture(self._step, *inputs), None
         elif self._to_record is not None:
             self._to_record -= 1
-        if self._replay is not None:
-            return self._replay(*inputs)[0].clone()
-        return self._step(*inputs)[0]
+        return self._step(*inputs)[0] if self._replay is None else self._replay(*inputs)[0].clone()
 
     def _step(self, x0: Tensor, sigma: Tensor, eps: Tensor, *conditions: Tensor) -> tuple[Tensor]:
         remaining = list(conditions)
@@ -88,7 +86,7 @@ class WeightUpdate:
         augment = remaining.pop(0) if self._config.augment else None
         with self._arithmetic():
             denoised = self._model(x0 + sigma[:, None, None, None] * eps, sigma, labels, augment)
-        loss = (loss_weights(self._config, self._denoiser, sigma) * squared_errors(denoised, x0)).mean()
+        loss = weighted_errors(self._config, self._denoiser, denoised, x0, sigma).mean()
         self._backward(loss)
         self._adam.step()
         self._adam.zero_grad()

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from gausslens import Preconditioned, TrainConfig
-from gausslens.training.objective import loss_weights, noise_levels, squared_errors
-from gausslens.training.validation import denoising_losses
+from gausslens.training.objective import denoising_losses, loss_weights, noise_levels, squared_errors
 
 NORMALS = torch.randn(200_000, generator=torch.Generator().manual_seed(0))
 
