@@ -1,4 +1,4 @@
-"""The images that a network is looked at with while it is trained on them."""
+"""The images that a network is probed with while it is trained on them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ _SPEED = {"cpu": 1e10, "cuda": 1e12}  # arithmetic per second, to guess what pre
 
 @dataclass(frozen=True)
 class ProbeImages:
-    """The images that a network is looked at with.
+    """The images that a network is probed with.
 
     Attributes:
         train: what it is trained on, (n, *shape).
@@ -34,7 +34,7 @@ class ProbeImages:
     groups: Tensor | None = None
 
     @classmethod
-    def gathered(
+    def of(
         cls, train: Images, held_out: Images | None, labels: Any, held_out_labels: Any, groups: Any, bounds: Bounds
     ) -> "ProbeImages":
         """Images and labels of any source, checked to fit; held-out images of unknown classes are left out."""
@@ -47,7 +47,7 @@ class ProbeImages:
             )
         if labels is not None and unseen is not None and held_out_labels is None:
             raise DataError(
-                "held_out_labels must be given with labels: the denoiser is told those of held-out images too."
+                "held_out_labels must be given with labels: the denoiser needs those of held-out images too."
             )
         of_known = None if labels is None else check_labels(labels, len(known))
         of_unseen = None

@@ -36,8 +36,8 @@ def memorizing(monkeypatch, since):
     look = watching.GeneralizationMonitor.look
 
     def seen(self, denoiser, step):
-        if self._vantage is not None:
-            self._vantage._copies = lambda images: (len(images) if step >= since else 0, len(images))
+        if self._probe is not None:
+            self._probe._copies = lambda images: (len(images) if step >= since else 0, len(images))
         return look(self, denoiser, step)
 
     monkeypatch.setattr(watching.GeneralizationMonitor, "look", seen)
