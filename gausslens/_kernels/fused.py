@@ -1,8 +1,8 @@
 """Elementwise steps that a GPU does in one pass over memory when they are compiled together.
 
-Each function means what it says and runs as it is; `fused` compiles it once, on first use for large tensors on a GPU, where
-torch.compile works (a few seconds). Where it does not, or inside `uncompiled`, the function simply runs as written, somewhat
-slower.
+Each function means what it says and runs as it is; `fused` compiles it once, on first use for large tensors on a GPU,
+where torch.compile works (a few seconds). Where it does not, or inside `uncompiled`, the function simply runs as
+written, somewhat slower.
 """
 
 from collections.abc import Callable, Iterator

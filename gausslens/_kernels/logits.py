@@ -32,12 +32,7 @@ class Queries:
 
         (x·y − ½‖y‖²)/σ² − (x·a − ½‖a‖²)/σ² = ((x−a)·(y−a) − ½‖y−a‖²)/σ²
 
-    Attributes:
-        rows: x in float32 or float64, (b, d).
-        sigma: σ, (b,).
-        variance: σ² in float64, (b, 1).
-        anchor: a, (d,).
-        differentiable: whether derivatives are followed.
+    `rows` are x in float32 or float64, `variance` is σ² in float64, (b, 1).
     """
 
     def __init__(
@@ -137,8 +132,8 @@ def repair(
 ) -> tuple[Float[Tensor, "b t"], Float[Tensor, "b 1"]]:
     """Fast logits with those computed again in float64 whose rounding could be seen in the answer, and their maxima.
 
-    Those are found block by block of images, since few blocks have one. With `room`, a number of blocks and of pairs, what
-    is not used of it is filled up with the first pair, which may be computed again as often as one likes.
+    Those are found block by block of images, since few blocks have one. With `room`, a number of blocks and of pairs,
+    what is not used of it is filled up with the first pair, which may be computed again as often as one likes.
     """
     x, kind = queries.rows, kind_of(queries.rows)
     block = math.gcd(logits.shape[1], _BLOCK)

@@ -2,12 +2,12 @@
 
 uint8 pixels are whole numbers of 8 bits, which lets integer and half-precision units multiply them without loss:
 
-- x·y: each row of x is written as s(q₀ + q₁/254 + q₂/254² + …) with whole numbers |q| ≤ 127, whose products are exact. Three
-  digits on a GPU leave an error of 6e-8 of the row's largest entry, four on a CPU with integer dot products 2e-10.
+- x·y: each row of x is written as s(q₀ + q₁/254 + q₂/254² + …) with whole numbers |q| ≤ 127, whose products are exact.
+  Three digits on a GPU leave an error of 6e-8 of the row's largest entry, four on a CPU with integer dot products 2e-10.
 - Σ w y: the same on a CPU; on a GPU weights in [0, 1] are the sum of two half-precision numbers, 22 bits.
 
-Otherwise x·y is a float32 product on a GPU, and all is float64 on a CPU, where float32 is hardly faster and sums of equal
-numbers drift by ε·t. Logits are float64 in any case: they are differences of numbers far larger.
+Otherwise x·y is a float32 product on a GPU, and all is float64 on a CPU, where float32 is hardly faster and sums of
+equal numbers drift by ε·t. Logits are float64 in any case: they are differences of numbers far larger.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,15 +37,7 @@ def kind_of(tensor: Tensor) -> str:
 
 
 class Digits:
-    """Rows of numbers as s(q₀ + q₁/254 + q₂/254² + …) with whole numbers |q| ≤ 127, for exact products with bytes.
-
-    Args:
-        rows: the numbers, (b, n).
-
-    Attributes:
-        whole: the digits q, int8, (k, b, n).
-        scale: s, (b, 1).
-    """
+    """Rows of numbers as s(q₀ + q₁/254 + q₂/254² + …) with int8 digits |q| ≤ 127, (k, b, n), to multiply bytes exactly."""
 
     def __init__(self, rows: Float[Tensor, "b n"]) -> None:
         self.whole, self.scale = fused(split_digits, rows, _DIGITS[kind_of(rows)])
@@ -65,19 +57,14 @@ class Digits:
 
 
 class ImageTile:
-    """Some images, on the device of the queries.
+    """Some images as rows (t, d), uint8 or float, on the device of the queries.
 
-    Args:
-        stored: the images as rows, uint8 or float, (t, d).
-        dtype: the dtype of the queries, float32 or float64, in which uint8 images are defined.
-        whole_numbers: whether integer and half-precision units may be used; they have no derivatives.
-
-    Attributes:
-        has_fast_logits: whether `logits` is much faster than a float64 product here.
-        rounding: the typical error of x·y in `logits` in units of ε‖x‖‖y‖. Measured on CIFAR-10 where many images share
-            the weight: .02 to .03 in float32 and half of that in whole numbers, which multiply p/127.5 − 1 and not that
-            number rounded to float32. Both have a margin, float32 a larger one, since it errs more on flat images. Three
-            digits err by 1.3/√d where a row's largest entry is four times a usual one.
+    uint8 images are defined in the dtype of the queries. Integer and half-precision units, `whole_numbers`, have no
+    derivatives. `has_fast_logits` is whether `logits` is much faster than a float64 product here. `rounding` is the
+    typical error of x·y in `logits` in units of ε‖x‖‖y‖. Measured on CIFAR-10 where many images share the weight, it is
+    .02 to .03 in float32 and half of that in whole numbers, which multiply p/127.5 − 1 and not that number rounded to
+    float32. Both have a margin, float32 a larger one, since it errs more on flat images. Three digits err by 1.3/√d
+    where a row's largest entry is four times a usual one.
     """
 
     def __init__(self, stored: Tensor, dtype: torch.dtype, *, whole_numbers: bool = True) -> None:

@@ -1,7 +1,7 @@
 """The programs behind `kernels`, in Triton.
 
-Activations are in the channels-last layout, so memory is a matrix with a row for each pixel and a column for each channel; a
-program works on a block of ROWS × COLUMNS. Sums are in float32 whatever the activations are.
+Activations are in the channels-last layout, so memory is a matrix with a row for each pixel and a column for each
+channel; a program works on a block of ROWS × COLUMNS. Sums are in float32 whatever the activations are.
 
 Triton finds `tl` among the globals of a function, so nothing may stand between the two, such as a check of types.
 """

@@ -2,8 +2,8 @@
 
 Nothing is decided by one noisy result. Distances are compared image by image, on the same noisy images, and two results
 differ if the 95 % interval of their mean difference excludes 0. Copies are counted over the last three probes together,
-whose samples are independent. Memorising has started once the interval of their share lies above the threshold and two of
-the three say so by themselves. It has ended again only when the interval lies below.
+whose samples are independent. Memorising has started once the interval of their share lies above the threshold and two
+of the three say so by themselves. It has ended again only when the interval lies below.
 """
 
 import math
@@ -85,8 +85,8 @@ def is_suspicious(result: ProbeResult, threshold: float = MEMORIZED) -> bool:
 def recommended_probe(results: Sequence[ProbeResult], memorizing: Event | None) -> ProbeResult | None:
     """The result whose weights to keep; None without results.
 
-    Of those before memorising starts, the one with the least held-out loss. Without held-out images the one closest to the
-    Gaussian or, while nothing is memorised, the latest.
+    Of those before memorising starts, the one with the least held-out loss. Without held-out images the one closest to
+    the Gaussian or, while nothing is memorised, the latest.
     """
     if memorizing is not None:
         return best_of([result for result in results if result.step < memorizing.step]) or results[0]

@@ -9,16 +9,10 @@ from ..errors import GausslensError, is_short_of_memory, one_line
 
 @dataclass(frozen=True)
 class Failure:
-    """Something that went wrong.
+    """Something that went wrong."""
 
-    Attributes:
-        what: what was tried, such as "The look".
-        step: when; None if that is no number.
-        reason: what went wrong.
-    """
-
-    what: str
-    step: float | int | None
+    what: str  # what was tried, such as "The look"
+    step: float | int | None  # when; None if that is no number
     reason: str
 
     @classmethod

@@ -1,11 +1,13 @@
 """A probe of a denoiser while it is trained: a few fixed noisy images, and what the references answer there, kept.
 
-The Gaussian and the multi-delta denoiser of the training images do not change while a network learns, so their answers on
-fixed inputs are computed once, at the noise levels at which the two differ most. A look at the network makes of its answers
+The Gaussian and the multi-delta denoiser of the training images do not change while a network learns, so their answers
+on fixed inputs are computed once, at the noise levels at which the two differ most. A look at the network makes of its
+answers
 
     gap = held-out loss − training loss,   ρ = (gap_θ − gap_G)/(gap_M − gap_G),
 
-0 for the Gaussian and 1 for the multi-delta denoiser, the network's distance to both, and the copies among a few samples.
+0 for the Gaussian and 1 for the multi-delta denoiser, the network's distance to both, and the copies among a few
+samples.
 """
 
 import math
@@ -46,32 +48,18 @@ _CHANCE_IMAGES = 256  # held-out images that say how often one seems to be a cop
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What a probe measured at one moment; distances and losses are means over a few noise levels.
-
-    Attributes:
-        step: when.
-        rho: position ρ of the gap between held-out and training loss, from the Gaussian's (0) to the multi-delta's (1); None
-            without held-out images, or if these references cannot be told apart.
-        gaussian: RMSE to the Gaussian denoiser, on held-out images if there are such.
-        multidelta: RMSE to the multi-delta denoiser, likewise.
-        loss_train: mean squared error per pixel on training images.
-        loss_held_out: the same on held-out images; None without them.
-        copies: copies of training images among the samples, which are others every time.
-        samples: how many samples were made.
-        gaussian_by_image: the distance to the Gaussian by image, for comparison with other moments.
-        seconds: how long it took.
-    """
+    """What a probe measured at one moment; distances and losses are means over a few noise levels."""
 
     step: float | int
-    rho: Estimate | None
-    gaussian: Estimate
-    multidelta: Estimate
-    loss_train: Estimate
+    rho: Estimate | None  # None without held-out images, or if the references cannot be told apart
+    gaussian: Estimate  # RMSE to the Gaussian denoiser, on held-out images if there are such
+    multidelta: Estimate  # RMSE to the multi-delta denoiser, likewise
+    loss_train: Estimate  # mean squared error per pixel on training images
     loss_held_out: Estimate | None
-    copies: int
+    copies: int  # copies of training images among the samples, which are others every time
     samples: int
-    gaussian_by_image: tuple[float, ...]
-    seconds: float = 0.0
+    gaussian_by_image: tuple[float, ...]  # the distance to the Gaussian, for comparison with other moments
+    seconds: float = 0.0  # how long it took
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "ProbeResult":
@@ -102,20 +90,7 @@ class _Inputs:
 class Probe:
     """Fixed inputs with the references' answers, with which any denoiser of the same images can be measured.
 
-    Args:
-        images: what it is trained on, and what it never sees.
-        sigmas: the noise levels; None is three of those at which the references differ most.
-        count: training images, and held-out images, of the inputs.
-        noises: noises for each of them.
-        samples: images to generate each time; 0 for a denoiser that cannot be sampled.
-        steps: noise levels to sample through.
-        seed: of everything random.
-        device: where the denoiser is.
-        sigma_range: the least and the greatest noise level that the denoiser can be called with. No other is used.
-
-    Raises:
-        ConfigError: if a noise level of `sigmas` is outside of that range, or the range leaves nothing to sample through.
-        DataError: if there are fewer than two training images.
+    The options are those of `GeneralizationMonitor`; only noise levels within `sigma_range` are used.
     """
 
     def __init__(

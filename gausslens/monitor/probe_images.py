@@ -15,23 +15,14 @@ _SPEED = {"cpu": 1e10, "cuda": 1e12}  # arithmetic per second, to guess what pre
 
 @dataclass(frozen=True)
 class ProbeImages:
-    """The images that a network is probed with.
+    """The images that a network is probed with."""
 
-    Attributes:
-        train: what it is trained on, (n, *shape).
-        held_out: what it never sees, (m, *shape); None if there is nothing.
-        labels: of the training images, (n,), for a conditional denoiser.
-        held_out_labels: of the held-out images, (m,).
-        bounds: admissible values of float images, or None.
-        groups: which training images belong together, (n,), or None; copies of any of a group are of one original.
-    """
-
-    train: Tensor
-    held_out: Tensor | None
-    labels: Tensor | None
-    held_out_labels: Tensor | None
-    bounds: Bounds
-    groups: Tensor | None = None
+    train: Tensor  # what it is trained on, (n, *shape)
+    held_out: Tensor | None  # what it never sees, (m, *shape)
+    labels: Tensor | None  # of the training images, (n,), for a conditional denoiser
+    held_out_labels: Tensor | None  # of the held-out images, (m,)
+    bounds: Bounds  # admissible values of float images
+    groups: Tensor | None = None  # which training images belong together, (n,); copies of a group are of one original
 
     @classmethod
     def of(

@@ -1,7 +1,7 @@
 """How a network is made fast: its arithmetic, memory layout and compilation.
 
-Everywhere: channels last. On a GPU: bf16 autocast (weights, optimiser and preconditioning stay float32) and, for work that
-is long enough, each residual block compiled on its own, so that blocks of one shape are compiled once.
+Everywhere: channels last. On a GPU: bf16 autocast (weights, optimiser and preconditioning stay float32) and, for work
+that is long enough, each residual block compiled on its own, so that blocks of one shape are compiled once.
 """
 
 import contextlib
@@ -84,8 +84,8 @@ def limit_threads(device: torch.device, numbers: int) -> Iterator[None]:
 class FastDenoiser(nn.Module):
     """A trained denoiser for sampling: on a GPU in bf16, replayed and, if asked for, compiled; elsewhere as it is.
 
-    The denoiser is moved and changed in place. This one takes no derivatives. For measuring, use the denoiser itself, in
-    float32; for a fit to very many calls see `for_inference`.
+    The denoiser is moved and changed in place. This one takes no derivatives. For measuring, use the denoiser itself,
+    in float32; for a fit to very many calls see `for_inference`.
     """
 
     def __init__(

@@ -44,17 +44,7 @@ class Attention(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """One block of the U-Net, conditioned on the noise embedding.
-
-    Args:
-        channels_in: channels of the input.
-        channels_out: channels of the output.
-        embedding: channels of the noise embedding.
-        style: which network's block it is.
-        resample: "down" halves the resolution, "up" doubles it.
-        attention: whether self-attention follows.
-        dropout: probability of dropping an activation before the second convolution.
-    """
+    """One block of the U-Net, conditioned on a noise embedding of `embedding` channels; "down" halves the resolution."""
 
     def __init__(
         self,

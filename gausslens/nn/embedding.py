@@ -22,9 +22,10 @@ Features: TypeAlias = Literal["fourier", "sin_cos", "cos_sin"]
 class NoiseEmbedding(nn.Module):
     """Embeds c_noise(σ) and, where the network takes them, labels and augmentation inputs, in 4·width channels.
 
-    The features "fourier" are cos, sin(2πf·noise) of `width` frequencies f ~ N(0, 16²), drawn once. "sin_cos" and "cos_sin"
-    are sines and cosines of width/2 frequencies from 1 down, in that order: the last frequency is 1/10,000 for "sin_cos"
-    (DDPM++) and one step short of that for "cos_sin" (ADM). Late labels join the embedding and not the features.
+    The features "fourier" are cos, sin(2πf·noise) of `width` frequencies f ~ N(0, 16²), drawn once. "sin_cos" and
+    "cos_sin" are sines and cosines of width/2 frequencies from 1 down, in that order: the last frequency is 1/10,000
+    for "sin_cos" (DDPM++) and one step short of that for "cos_sin" (ADM). Late labels join the embedding and not the
+    features.
     """
 
     frequencies: Tensor

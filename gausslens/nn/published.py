@@ -19,39 +19,22 @@ Layer = TypeVar("Layer", nn.Conv2d, nn.Linear)
 
 @dataclass(frozen=True)
 class Architecture:
-    """What differs between the published networks.
+    """What differs between the published networks."""
 
-    Attributes:
-        features: of the noise level.
-        late_labels: whether classes join the embedding and not the features.
-        residual_encoder: whether the image joins the encoder at every level.
-        attention_everywhere: whether all decoder blocks at an attention resolution attend, or the last one alone.
-        widened_stem: whether the first convolution is as wide as the first resolution's blocks, or has `width` channels.
-        adaptive: whether the noise scales and shifts a block's second normalisation, or is added before it.
-        smooth: whether resampling uses the filter [1, 3, 3, 1], or [1, 1].
-        residual_scale: factor on the sum of a block's input and output.
-        epsilon: of the normalisations.
-        head_channels: channels of one attention head; None is a single head.
-        project_resampled: whether a block that resamples has a 1×1 convolution on its skip even if channels stay.
-        xavier: whether weights start as Xavier-uniform with zero biases, or as torch makes them.
-        last_gain: factor on the initial weights of the last layer of every branch, so that blocks begin as skips.
-        attention_gain: factor on the initial weights that make queries, keys and values.
-    """
-
-    features: Features
-    late_labels: bool
-    residual_encoder: bool
-    attention_everywhere: bool
-    widened_stem: bool
-    adaptive: bool
-    smooth: bool
-    residual_scale: float
-    epsilon: float
-    head_channels: int | None
-    project_resampled: bool
-    xavier: bool
-    last_gain: float
-    attention_gain: float
+    features: Features  # of the noise level
+    late_labels: bool  # classes join the embedding, or the features
+    residual_encoder: bool  # the image joins the encoder at every level
+    attention_everywhere: bool  # all decoder blocks at an attention resolution attend, or the last one alone
+    widened_stem: bool  # the first convolution is as wide as the first resolution's blocks, or has `width` channels
+    adaptive: bool  # the noise scales and shifts a block's second normalisation, or is added before it
+    smooth: bool  # resampling uses the filter [1, 3, 3, 1], or [1, 1]
+    residual_scale: float  # factor on the sum of a block's input and output
+    epsilon: float  # of the normalisations
+    head_channels: int | None  # channels of one attention head; None is a single head
+    project_resampled: bool  # a block that resamples has a 1×1 convolution on its skip even if channels stay
+    xavier: bool  # weights start as Xavier-uniform with zero biases, or as torch makes them
+    last_gain: float  # factor on the initial weights of the last layer of every branch, so that blocks begin as skips
+    attention_gain: float  # factor on the initial weights that make queries, keys and values
 
     def initialize(self, layer: Layer, gain: float = 1.0) -> Layer:
         """The layer with this network's initial weights, times `gain`."""

@@ -21,7 +21,8 @@ from .resampling import from_patches, to_patches
 class SmallBlock(nn.Module):
     """x + W₂ silu((1 + scale)·W₁ silu(norm(x)) + shift).
 
-    `dense` blocks have matrices on (b, c), with twice the channels between them; others have convolutions on (b, c, h, w).
+    `dense` blocks have matrices on (b, c), with twice the channels between them; others have convolutions on (b, c, h,
+    w).
     """
 
     def __init__(self, channels: int, embedding: int, dropout: float, *, dense: bool) -> None:
@@ -60,7 +61,8 @@ class Level(nn.Module):
 class SmallUNet(nn.Module):
     """A network F(x, noise, labels, augment) that trains on a CPU, in seconds on 8×8 images.
 
-    The first level has half the image's resolution and `width` channels. The vector has twice as many, and twice the blocks.
+    The first level has half the image's resolution and `width` channels. The vector has twice as many, and twice the
+    blocks.
     """
 
     def __init__(

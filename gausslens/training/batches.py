@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import repeat
 from typing import TypeVar
 
 import torch
@@ -34,53 +35,30 @@ _DRAWN_AHEAD = 4
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """The images of a run.
+    """The images of a run."""
 
-    Attributes:
-        images: uint8, (n, c, h, w).
-        labels: integers (n,), or None for a network without labels.
-        train: which images to train on.
-        held_out: which images no training set touches.
-        groups: which images belong together, (n,), or None.
-    """
-
-    images: Tensor
-    labels: Tensor | None
-    train: Tensor
-    held_out: Tensor
-    groups: Tensor | None = None
+    images: Tensor  # uint8, (n, c, h, w)
+    labels: Tensor | None  # integers (n,), or None for a network without labels
+    train: Tensor  # which images to train on
+    held_out: Tensor  # which images no training set touches
+    groups: Tensor | None = None  # which images belong together, (n,)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one step of one process sees.
+    """What one step of one process sees."""
 
-    Attributes:
-        x0: clean images, (b, c, h, w), float32.
-        sigma: noise levels, (b,).
-        eps: standard normal noise, (b, c, h, w).
-        labels: integers (b,), or None.
-        augment: the augmentation inputs, (b, 9), or None.
-    """
-
-    x0: Tensor
-    sigma: Tensor
-    eps: Tensor
-    labels: Tensor | None
-    augment: Tensor | None
+    x0: Tensor  # clean images, (b, c, h, w), float32
+    sigma: Tensor  # noise levels, (b,)
+    eps: Tensor  # standard normal noise, (b, c, h, w)
+    labels: Tensor | None  # integers (b,)
+    augment: Tensor | None  # the augmentation inputs, (b, 9)
 
 
 class BatchStream:
-    """The batches of one process, for any range of steps.
+    """The batches of one process, which has an equal part of each, for any range of steps of a resolved config.
 
-    Args:
-        images: uint8 images, (n, c, h, w); a memory map stays one if it is large.
-        labels: integers (n,), or None.
-        train: which of the images to train on.
-        config: a resolved config.
-        device: where the batches go.
-        process: which process this is.
-        processes: how many share each batch, in equal parts.
+    Images (n, c, h, w) are uint8; a memory map stays one if it is large.
     """
 
     def __init__(
@@ -111,7 +89,8 @@ class BatchStream:
         ahead = _DRAWN_AHEAD if self.device.type == "cuda" else 0
         for chunk in _ahead(self._draw, ranges, ahead):
             moved = [None if part is None else part.to(self.device, non_blocking=True) for part in chunk]
-            for parts in zip(*(_split(part, self.n_local, len(chunk[0])) for part in moved), strict=True):
+            by_step = (repeat(None) if part is None else part.split(self.n_local) for part in moved)
+            for parts in zip(*by_step, strict=False):
                 yield self._assemble(*parts)
 
     def noise_levels(self, step: int) -> Float[Tensor, "b"]:
@@ -159,10 +138,6 @@ class BatchStream:
 @lru_cache(maxsize=8)
 def _epoch_order(seed: int, epoch: int, n: int) -> Int[Tensor, "n"]:
     return draw_order(seed, n, stream=f"epoch {epoch}")
-
-
-def _split(part: Tensor | None, size: int, n: int) -> Iterable[Tensor | None]:
-    return part.split(size) if part is not None else [None] * (n // size)
 
 
 def _ahead(work: Callable[[T], R], items: Iterable[T], depth: int) -> Iterator[R]:

@@ -1,10 +1,10 @@
 """Collapse: a training that has lost what it had learned and has not regained it, though every number is finite.
 
-With steps that are too large Adam may throw a network back to where it began: ADM on CIFAR-10 fell from a loss of .91 to
-.25 in 45 thousand images, was at .94 after 58, and at .77 after 512. What has been learned is how far the loss L has fallen
-over a few records, L₀ − L. A training has collapsed if it had learned half of L₀ or more, lost a fifth of that, and ends
-with less than it once had. A spike that passes is no collapse, nor is a loss that rises while the averaged weights keep what
-was learned. A training that learns most of what it will before its first record is not noticed.
+With steps that are too large Adam may throw a network back to where it began: ADM on CIFAR-10 fell from a loss of .91
+to .25 in 45 thousand images, was at .94 after 58, and at .77 after 512. What has been learned is how far the loss L has
+fallen over a few records, L₀ − L. A training has collapsed if it had learned half of L₀ or more, lost a fifth of that,
+and ends with less than it once had. A spike that passes is no collapse, nor is a loss that rises while the averaged
+weights keep what was learned. A training that learns most of what it will before its first record is not noticed.
 """
 
 import statistics

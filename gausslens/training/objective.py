@@ -3,7 +3,8 @@
     E[λ(σ)·‖D(x0 + σ·eps; σ) − x0‖²],   Eq. (52) of arXiv:2410.24060,
 
 per pixel. For the preconditionings "edm" and "none", ln σ ~ N(level_mean, level_spread²), which is N(−1.2, 1.2²) in the
-paper. For "ve" and "vp" the noise levels are those of their papers. A network for one noise level minimises the plain error.
+paper. For "ve" and "vp" the noise levels are those of their papers. A network for one noise level minimises the plain
+error.
 """
 
 import contextlib
@@ -62,7 +63,8 @@ def denoising_losses(
 ) -> Float[Tensor, "n"]:
     """The objective on other images, with one noise level and one noise per image, to compare snapshots and runs with.
 
-    Image i meets the same noise level and the same noise in every call, so differences between snapshots are the network's.
+    Image i meets the same noise level and the same noise in every call, so differences between snapshots are the
+    network's.
     """
     device = next(denoiser.parameters()).device
 

@@ -39,17 +39,7 @@ _VALIDATED = 1024  # images of either kind for the denoising loss at snapshots
 
 
 class Session:
-    """Training, from the run's latest state on.
-
-    Args:
-        config: a resolved config.
-        data: the images.
-        run: where everything is written, by the main process alone.
-        accelerator: accelerate's.
-
-    Raises:
-        ConfigError: if a snapshot is asked for that the run has passed without keeping it.
-    """
+    """Training by a resolved config, from the run's latest state on; the main process alone writes to the run."""
 
     def __init__(self, config: TrainConfig, data: TrainingData, run: Run, accelerator: Any) -> None:
         self.config, self.data, self.run, self.accelerator = config, data, run, accelerator

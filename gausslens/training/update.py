@@ -1,7 +1,7 @@
 """One update of the weights: noise, network, loss, gradient, Adam; on one GPU recorded once and replayed.
 
-Python takes its time to ask for the kernels of forty blocks, forward and back: 191 ms for NCSN++ of width 128, whose kernels
-an H200 runs in 181 ms. Replayed, a step costs what its kernels cost.
+Python takes its time to ask for the kernels of forty blocks, forward and back: 191 ms for NCSN++ of width 128, whose
+kernels an H200 runs in 181 ms. Replayed, a step costs what its kernels cost.
 """
 
 from collections.abc import Callable
@@ -24,8 +24,8 @@ _WARM_UP = 3
 def make_adam(denoiser: Preconditioned, device: torch.device) -> torch.optim.Adam:
     """Adam over the denoiser's weights, whose learning rate is a tensor on a GPU, where a recording reads it.
 
-    Its state is made here, not in the first step: there it would lie scattered over the memory of activations, none of which
-    could be given back to a recording.
+    Its state is made here, not in the first step: there it would lie scattered over the memory of activations, none of
+    which could be given back to a recording.
     """
     on_gpu = device.type == "cuda"
     rate = torch.zeros((), device=device) if on_gpu else 0.0
@@ -37,16 +37,10 @@ def make_adam(denoiser: Preconditioned, device: torch.device) -> torch.optim.Ada
 
 
 class WeightUpdate:
-    """Callable that takes one step of Adam.
+    """Callable that takes one step of Adam on the weights of a denoiser.
 
-    Args:
-        config: a resolved config.
-        denoiser: whose weights are trained.
-        model: the denoiser as it is called, which may be wrapped for several processes.
-        adam: made by `make_adam`.
-        backward: computes gradients of the loss.
-        arithmetic: the context to call the model in.
-        recordable: whether steps may be recorded; not with several processes.
+    The model is the denoiser as it is called, which may be wrapped for several processes, with which steps cannot be
+    recorded. `arithmetic` is the context to call it in.
     """
 
     def __init__(
