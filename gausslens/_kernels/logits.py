@@ -1,16 +1,15 @@
 """Logits of queries and images in float64, and the repair of fast ones whose rounding could be seen in the answer."""
 
 import math
-from functools import cached_property
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from .._typing import Float, Int
-from .fused import blocks_seen, describe_queries, fused, pair_products
+from .fused import blocks_seen, fused, pair_products
+from .queries import Queries, kind_of
 from .softmax import RunningSoftmax
-from .tiles import Digits, ImageTile, kind_of
+from .tiles import ImageTile
 
 # Where few images have all the weight, those whose logit is further below the largest have none.
 _NEAR = 40
@@ -23,68 +22,6 @@ _MANY_PAIRS = {"cpu": 1 / 32, "cuda": 1 / 256}
 _SHARPENED_NUMBERS = 1 << 22
 # Error of the answer, relative to the spread of the images, that float32 products may cause; well inside what is promised.
 TOLERANCE = {"cpu": 2e-7, "cuda": 5e-6}
-
-
-class Queries:
-    """Noisy images x as rows, and what is needed for their logits.
-
-    Logits are measured from that of an anchor a, a typical image, so that data with a large offset keep their digits:
-
-        (x·y − ½‖y‖²)/σ² − (x·a − ½‖a‖²)/σ² = ((x−a)·(y−a) − ½‖y−a‖²)/σ²
-
-    `rows` are x in float32 or float64, `variance` is σ² in float64, (b, 1).
-    """
-
-    def __init__(
-        self,
-        x: Float[Tensor, "b d"],
-        sigma: Float[Tensor, "b"],
-        anchor: Float[Tensor, "d"],
-        largest_norm: Float[Tensor, ""],
-    ) -> None:
-        self.rows = x if x.dtype == torch.float64 else x.float()
-        self.sigma = sigma
-        self.anchor = anchor.to(x.device)
-        self._largest_norm = largest_norm.to(x.device)
-        self.variance = sigma.double()[:, None].square()
-        is_dual = any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in (x, sigma))
-        self.differentiable = is_dual or (torch.is_grad_enabled() and (x.requires_grad or sigma.requires_grad))
-
-    @property
-    def row_sums(self) -> Float[Tensor, "b 1"]:
-        """Σ_j x_j in float64."""
-        return self._description[0]
-
-    @property
-    def level(self) -> Float[Tensor, "b 1"]:
-        """The anchor's logit (x·a − ½‖a‖²)/σ² in float64."""
-        return self._description[1]
-
-    @property
-    def scale(self) -> Float[Tensor, "b 1"]:
-        """ε√(‖x‖²+‖y‖²)‖y‖/σ² for the largest ‖y‖, by which the rounding of float32 logits is measured."""
-        return self._description[2]
-
-    @cached_property
-    @torch.no_grad()
-    def _description(self) -> tuple[Tensor, Tensor, Tensor]:
-        # The same for all images, so no derivative of the answer passes through it.
-        arguments = self.rows.detach(), self.variance.detach(), self.anchor, self._largest_norm
-        row_sums, level, scale = fused(describe_queries, *arguments)
-        return row_sums, level, scale
-
-    @cached_property
-    def shifted(self) -> Float[Tensor, "b d"]:
-        """x − a in float64."""
-        return self.rows.double() - self.anchor.double()
-
-    @cached_property
-    def _digits(self) -> Digits:
-        return Digits(self.rows)
-
-    def digits(self) -> Digits:
-        """The rows as digits for integer products, written once, when first needed."""
-        return self._digits
 
 
 def exact_logits(queries: Queries, tile: ImageTile) -> tuple[Float[Tensor, "b t"], Float[Tensor, "b 1"]]:
@@ -139,7 +76,15 @@ def repair(
     block = math.gcd(logits.shape[1], _BLOCK)
     margin = TOLERANCE[kind] / tile.rounding
     least, blocks = fused(
-        blocks_seen, logits.detach(), top, queries.scale, margin, x.shape[1], block, softmax.total.detach(), softmax.top
+        blocks_seen,
+        logits.detach(),
+        top,
+        queries.constants.scale,
+        margin,
+        x.shape[1],
+        block,
+        softmax.total.detach(),
+        softmax.top,
     )
     (block_query, block_index), n_blocks = _find(blocks, room)
     candidates = logits.detach().unflatten(1, (-1, block))[block_query, block_index]

@@ -10,7 +10,7 @@ Otherwise x·y is a float32 product on a GPU, and all is float64 on a CPU, where
 equal numbers drift by ε·t. Logits are float64 in any case: they are differences of numbers far larger.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 
 import torch
@@ -18,42 +18,16 @@ from torch import Tensor
 
 from .._typing import Float, Int
 from ..images import dequantize
-from .fused import BASE, LIFT, centred_half, combine_digits, fused, split_digits, weigh_in_halves
+from .fused import LIFT, centred_half, combine_digits, fused, weigh_in_halves
+from .queries import Digits, Queries, kind_of
 
 # A long sum of similar images drifts by ε·t on a GPU, whose matrix units round toward zero: add sums of this many instead.
 _SHORT_SUM = 2048
 _SHORT_SUMS_AT_ONCE = 13
 # Float64 numbers converted at a time: what a CPU's cache holds (8 MiB), and more where there is none to speak of.
 _PART_NUMBERS = {"cpu": 1 << 20, "cuda": 1 << 22}
-# Digits of 8 bits, of which four hold 31 bits of a number. A GPU's answers are promised to fewer.
-_DIGITS = {"cpu": 4, "cuda": 3}
 # 127·128 times this many is the largest sum of products that 32 bits hold.
 _MOST_PRODUCTS = 132_104
-
-
-def kind_of(tensor: Tensor) -> str:
-    """The key of limits that depend on the device: "cuda" for a GPU whose units are known, "cpu" for everything else."""
-    return "cuda" if tensor.is_cuda else "cpu"
-
-
-class Digits:
-    """Rows of numbers as s(q₀ + q₁/254 + q₂/254² + …) with int8 digits |q| ≤ 127, (k, b, n), to multiply bytes exactly."""
-
-    def __init__(self, rows: Float[Tensor, "b n"]) -> None:
-        self.whole, self.scale = fused(split_digits, rows, _DIGITS[kind_of(rows)])
-
-    def products(self, pixels: Tensor) -> Tensor:
-        """q @ pixels of each digit, for int8 pixels (n, t): int32, (k, b, t)."""
-        products: Tensor = torch._int_mm(self.whole.flatten(0, 1), pixels)
-        return products.view(len(self.whole), -1, pixels.shape[1])
-
-    def times(self, pixels: Tensor) -> Float[Tensor, "b t"]:
-        """rows @ pixels in float64, for int8 pixels (n, t)."""
-        products = self.products(pixels)
-        total = products[-1].double()
-        for more_significant in reversed(products[:-1]):
-            total.div_(BASE).add_(more_significant)
-        return total.mul_(self.scale)
 
 
 class ImageTile:
@@ -103,24 +77,22 @@ class ImageTile:
 
     def logits(
         self,
-        x: Float[Tensor, "b d"],
-        digits: Callable[[], Digits],
-        row_sums: Float[Tensor, "b 1"],
-        variance: Float[Tensor, "b 1"],
-        level: Float[Tensor, "b 1"],
+        queries: Queries,
         half_squares: Float[Tensor, "t"],
     ) -> tuple[Float[Tensor, "b t"], Float[Tensor, "b 1"]]:
         """(x·y − ½‖y‖²)/σ² − level for all rows and images, in float64, and the largest of each row."""
+        x, variance = queries.rows, queries.variance
+        row_sums, level, _ = queries.constants
         # p/127.5 − 1 = ((p − 128) + ½)/127.5
         if self._on_cpu_units:
-            products = digits().times(self._pixels().T)
+            products = queries.digits.times(self._pixels().T)
             offset = row_sums / (255 * variance) - level
             logits = products.div_(127.5 * variance).add_(offset).addr_(-1 / variance[:, 0], half_squares)
             return logits, logits.amax(1, keepdim=True)
         # The integer product wants more than 16 rows, and there are three for each.
         if self._on_gpu_units and len(x) > 5:
-            products = digits().products(self._pixels().T)
-            arguments = digits().scale, row_sums, variance, level, half_squares
+            products = queries.digits.products(self._pixels().T)
+            arguments = queries.digits.scale, row_sums, variance, level, half_squares
             logits, top = fused(combine_digits, products, *arguments)
             return logits, top
         products = x @ dequantize(self.stored, self._dtype).T

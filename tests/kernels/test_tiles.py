@@ -1,12 +1,12 @@
 """The products behind the multi-delta denoiser, each against float64."""
 
 import math
-from functools import partial
 
 import pytest
 import torch
 
 from gausslens._kernels import fused, tiles
+from gausslens._kernels.queries import Queries
 from gausslens.images import dequantize
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
@@ -23,14 +23,13 @@ def test_logits_match_float64(device, scale, rows):
     stored = _pixels(device=device)
     x = scale * torch.randn(rows, 48, device=device)
     variance = torch.rand(rows, 1, device=device, dtype=torch.float64) + 0.5
-    level = torch.randn(rows, 1, device=device, dtype=torch.float64)
+    anchor = torch.rand(48, device=device) - 0.5
+    level = (x.double() @ anchor.double() - anchor.double().square().sum() / 2)[:, None] / variance
     y = dequantize(stored, torch.float64)
     half_squares = y.square().sum(1) / 2
-    expected = (x.double() @ y.T - half_squares) / variance - level.double()
-    digits = partial(tiles.Digits, x)
-    logits, top = tiles.ImageTile(stored, torch.float32).logits(
-        x, digits, x.double().sum(1, keepdim=True), variance, level, half_squares
-    )
+    expected = (x.double() @ y.T - half_squares) / variance - level
+    queries = Queries(x, variance[:, 0].sqrt(), anchor, half_squares.max().mul(2).sqrt())
+    logits, top = tiles.ImageTile(stored, torch.float32).logits(queries, half_squares)
     magnitude = (x.double().norm(dim=1, keepdim=True) * y.norm(dim=1) + half_squares) / variance + level.abs()
     in_whole_numbers = device == "cpu" or rows > 5
     assert ((logits - expected).abs() / magnitude).max() < (
@@ -41,13 +40,11 @@ def test_logits_match_float64(device, scale, rows):
 
 def test_whole_numbers_and_floats_agree_on_any_cpu(monkeypatch):
     stored, x = _pixels(), torch.randn(9, 48)
-    digits = partial(tiles.Digits, x)
-    row_sums = x.double().sum(1, keepdim=True)
-    arguments = digits, row_sums, torch.ones(9, 1).double(), torch.zeros(9, 1).double(), torch.zeros(64).double()
+    queries = Queries(x, torch.ones(9), torch.zeros(48), torch.tensor(7.0))
     results = []
     for multiplies in (True, False):
         monkeypatch.setattr(tiles, "_cpu_multiplies_int8", lambda multiplies=multiplies: multiplies)
-        results.append(tiles.ImageTile(stored, torch.float32).logits(x, *arguments)[0])
+        results.append(tiles.ImageTile(stored, torch.float32).logits(queries, torch.zeros(64).double())[0])
     torch.testing.assert_close(results[0], results[1], atol=1e-5, rtol=0)
 
 
