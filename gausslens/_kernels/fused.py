@@ -92,7 +92,7 @@ def combine_digits(
     return logits, logits.amax(1, keepdim=True)
 
 
-def blocks_seen(
+def visible_blocks(
     logits: Tensor, top: Tensor, scale: Tensor, margin: float, dim: int, block: int, others: Tensor, others_top: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Above which logit rounding could be seen in the answer, (b, 1), and which blocks of images have one, (b, t/block).
@@ -123,7 +123,7 @@ def weigh_in_halves(logits: Tensor, top: Tensor) -> tuple[Tensor, Tensor, Tensor
     return high.half(), (lifted - high).half(), weights.sum(1, keepdim=True)
 
 
-def centred_half(pixels: Tensor) -> Tensor:
+def center_in_half(pixels: Tensor) -> Tensor:
     """p − 128 in half precision, of uint8 pixels p."""
     return (pixels.to(torch.int16) - 128).half()
 

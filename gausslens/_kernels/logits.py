@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .._typing import Float, Int
-from .fused import blocks_seen, fused, pair_products
+from .fused import fused, pair_products, visible_blocks
 from .queries import Queries, kind_of
 from .softmax import RunningSoftmax
 from .tiles import ImageTile
@@ -30,7 +30,7 @@ def exact_logits(queries: Queries, tile: ImageTile) -> tuple[Float[Tensor, "b t"
     for _, values in tile.parts():
         images = values - queries.anchor.double()
         parts.append(queries.shifted @ images.T - images.square().sum(1) / 2)
-    logits = _sharpened(torch.cat(parts, 1).div_(queries.variance), queries, tile)
+    logits = _sharpen(torch.cat(parts, 1).div_(queries.variance), queries, tile)
     return logits, logits.detach().amax(1, keepdim=True)
 
 
@@ -50,7 +50,7 @@ def _pairs_at_a_time(queries: Queries) -> int:
     return max(1, _PAIR_NUMBERS[kind_of(queries.rows)] // queries.rows.shape[1])
 
 
-def _sharpened(logits: Float[Tensor, "b t"], queries: Queries, tile: ImageTile) -> Float[Tensor, "b t"]:
+def _sharpen(logits: Float[Tensor, "b t"], queries: Queries, tile: ImageTile) -> Float[Tensor, "b t"]:
     """Float64 logits with those near the largest, if not many, added up pairwise: worth a digit at σ = 1e-3."""
     values = logits.detach()
     near = (values > values.amax(1, keepdim=True) - _NEAR).nonzero(as_tuple=True)
@@ -76,7 +76,7 @@ def repair(
     block = math.gcd(logits.shape[1], _BLOCK)
     margin = TOLERANCE[kind] / tile.rounding
     least, blocks = fused(
-        blocks_seen,
+        visible_blocks,
         logits.detach(),
         top,
         queries.constants.scale,

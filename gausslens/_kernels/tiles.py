@@ -18,7 +18,7 @@ from torch import Tensor
 
 from .._typing import Float, Int
 from ..images import dequantize
-from .fused import LIFT, centred_half, combine_digits, fused, weigh_in_halves
+from .fused import LIFT, center_in_half, combine_digits, fused, weigh_in_halves
 from .queries import Digits, Queries, kind_of
 
 # A long sum of similar images drifts by ε·t on a GPU, whose matrix units round toward zero: add sums of this many instead.
@@ -147,7 +147,7 @@ def _half_precision_sums(halves: list[Tensor], stored: Tensor) -> Float[Tensor, 
     parts = [(start, min(start + group, whole), step) for start in range(0, whole, group)]
     for start, stop, length in [*parts, (whole, len(stored), len(stored) - whole)]:
         if start < stop:
-            pixels = fused(centred_half, stored[start:stop]).unflatten(0, (-1, length))
+            pixels = fused(center_in_half, stored[start:stop]).unflatten(0, (-1, length))
             for half in halves:
                 factor = half[:, start:stop].unflatten(1, (-1, length)).movedim(1, 0)
                 sums += torch.bmm(factor, pixels, out_dtype=torch.float32).sum(0)

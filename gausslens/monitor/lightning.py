@@ -83,7 +83,7 @@ def monitoring_callback(
                     total = trainer.estimated_stepping_batches  # infinite where nobody has said when to end
                     found = monitor.update(made, step, total if isfinite(total) else None)
             if found is not None:
-                with monitor.guarded("Logging what was seen", found["step"]), monitor.at_its_cost():
+                with monitor.guarded("Logging the numbers", found["step"]), monitor.at_its_cost():
                     numbers = {f"monitor/{name}": value for name, value in found.items() if isinstance(value, float)}
                     for logger in trainer.loggers:
                         logger.log_metrics(numbers, step=found["step"])
@@ -102,7 +102,7 @@ def monitoring_callback(
             return {**monitor.state_dict(), "kept": list(self.kept)}
 
         def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-            with monitor.guarded("Going on from what was seen before"):
+            with monitor.guarded("Restoring the monitor"):
                 monitor.load_state_dict(state_dict)
                 self.kept = list(state_dict.get("kept", []))
 

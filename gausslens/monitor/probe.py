@@ -148,7 +148,7 @@ class Probe:
         )
         copies = 0
         if self.samples:
-            made = self.sampled(denoiser, number)
+            made = self.generate(denoiser, number)
             _check_finite(made, f"the denoiser's samples at step {step:g}", "If it cannot be sampled, say samples=0")
             copies = self._copies(made)[0]
         return ProbeResult(
@@ -170,7 +170,7 @@ class Probe:
         found = [ratio_interval(own, of_gaussian) for own, of_gaussian in zip(losses, self._losses[0], strict=True)]
         return [Estimate(float(value), float(low), float(high), len(units)) for value, low, high, units in found]
 
-    def sampled(self, denoiser: Denoiser, number: int) -> Tensor:
+    def generate(self, denoiser: Denoiser, number: int) -> Tensor:
         """The samples of this number, (samples, *shape), within the bounds of the images."""
         first, labels, bounds = number * self.samples, self.images.labels, self.images.bounds
         shape = tuple(self.images.train.shape[1:])

@@ -34,7 +34,7 @@ _FEW_NUMBERS = 1 << 16
 _SEEN_BEFORE_RECORDING = 2
 
 
-def chosen_precision(precision: str, device: torch.device) -> str:
+def resolve_precision(precision: str, device: torch.device) -> str:
     """What a precision, which may be "auto", means on a device: "bf16" or "float32"."""
     if precision != "auto":
         return precision
@@ -93,7 +93,7 @@ class FastDenoiser(nn.Module):
     ) -> None:
         super().__init__()
         self.denoiser = denoiser.eval()
-        self.device, self.precision = device, chosen_precision(precision, device)
+        self.device, self.precision = device, resolve_precision(precision, device)
         prepare_network(denoiser, device, compile=compile)
         self._replay: Replay | None = None
         self._seen: list[list[torch.Size]] = []

@@ -73,7 +73,7 @@ class ResidualBlock(nn.Module):
         """The block's output."""
         if skipped is not None:
             x = torch.cat([x, skipped], 1)
-        activated, noise = self._resampled(self.norm_in(x, activate=True)), self.noise(embedding)
+        activated, noise = self._resample(self.norm_in(x, activate=True)), self.noise(embedding)
         # Biases are added where something is added anyway: by themselves they cost a pass over memory each.
         if self.adaptive:
             scale, shift = noise[:, :, None, None].chunk(2, dim=1)
@@ -83,21 +83,21 @@ class ResidualBlock(nn.Module):
             hidden = F.conv2d(activated, self.first.weight, padding=1)
             hidden = self.norm_mid(hidden, noise + _bias(self.first), activate=True)
         hidden = F.conv2d(F.dropout(hidden, self.dropout, self.training), self.second.weight, padding=1)
-        x, bias = self._resampled(x), _bias(self.second)
+        x, bias = self._resample(x), _bias(self.second)
         if isinstance(self.skip, nn.Conv2d):
             x, bias = F.conv2d(x, self.skip.weight), bias + _bias(self.skip)
-        return self.attention(_joined(x, hidden, self.scale * bias, self.scale))
+        return self.attention(_add_scaled(x, hidden, self.scale * bias, self.scale))
 
-    def _resampled(self, x: Tensor) -> Tensor:
+    def _resample(self, x: Tensor) -> Tensor:
         if self.resample == "down":
             return downsample(x, smooth=self.smooth)
         return upsample(x, smooth=self.smooth) if self.resample == "up" else x
 
 
-def _joined(p: Tensor, q: Tensor, bias: Tensor, scale: float) -> Tensor:
+def _add_scaled(p: Tensor, q: Tensor, bias: Tensor, scale: float) -> Tensor:
     """scale·(p + q) + bias; (b, c, h, w), bias (c,)."""
     if kernels.usable(p) and kernels.usable(q) and p.dtype == q.dtype:
-        return kernels.joined(p, q, bias, scale)
+        return kernels.add_scaled(p, q, bias, scale)
     both = p + q
     return torch.add(bias[:, None, None].to(both.dtype), both, alpha=scale)
 

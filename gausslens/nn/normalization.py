@@ -23,7 +23,7 @@ class GroupNorm(nn.GroupNorm):
     def forward(self, x: Tensor, offset: Tensor | None = None, *, activate: bool = False) -> Tensor:
         """Normalise x, or x plus an offset for every channel."""
         if kernels.usable(x):
-            return kernels.normalized(x, self.weight, self.bias, self.num_groups, self.eps, offset, activate=activate)
+            return kernels.normalize(x, self.weight, self.bias, self.num_groups, self.eps, offset, activate=activate)
         if x.is_cuda:
             y = self.per_channel(x, offset)
         else:

@@ -68,6 +68,6 @@ def look_at_copies(context: TaskContext) -> Iterator[Record]:
         context.report((number + 1) / len(run.snapshots))
     for on, relative in zip(("train", "held_out"), probe.relative_losses(network), strict=False):
         yield {**tags, **of_estimate("relative_loss", relative), "on": on}
-    shown = quantize(probe.sampled(network, number)[:_SHOWN].cpu())
+    shown = quantize(probe.generate(network, number)[:_SHOWN].cpu())
     _, indices = nearest(shown, images.train)
     context.save_arrays(samples=shown, nearest=images.train[indices[:, 0]])

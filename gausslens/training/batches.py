@@ -107,10 +107,10 @@ class BatchStream:
         eps = draw_noise(seed, counters, self.shape, stream="training noise")
         numbers = draw_noise(seed, counters, (N_DRAWS,), stream="augmentation") if self.config.augment else None
         pixels = None if self.resident else self.images[self.train[chosen % self.n_train]]
-        drawn = (chosen, sigma, eps, numbers, pixels)
+        parts = (chosen, sigma, eps, numbers, pixels)
         if self.device.type != "cuda":
-            return drawn
-        return tuple(None if part is None else part.pin_memory() for part in drawn)  # type: ignore[return-value]
+            return parts
+        return tuple(None if part is None else part.pin_memory() for part in parts)  # type: ignore[return-value]
 
     def _choose(self, counters: Int[Tensor, "b"]) -> Int[Tensor, "b"]:
         """Which training image each counter is; from `n_train` on, they are mirror images."""
@@ -129,10 +129,10 @@ class BatchStream:
         x0 = dequantize(self.images[index] if pixels is None else pixels)
         if self.config.flip:
             x0 = torch.where((chosen >= self.n_train)[:, None, None, None], x0.flip(3), x0)
-        told = None
+        inputs = None
         if numbers is not None:
-            x0, told = augment(x0, numbers, self.config.augment)
-        return Batch(x0, sigma, eps, None if self.labels is None else self.labels[index], told)
+            x0, inputs = augment(x0, numbers, self.config.augment)
+        return Batch(x0, sigma, eps, None if self.labels is None else self.labels[index], inputs)
 
 
 @lru_cache(maxsize=8)

@@ -65,7 +65,7 @@ class TrainingMonitor:
         if found is None:
             return
         kimg = found["step"]
-        with self.monitor.guarded("Keeping what was seen", kimg), self.monitor.at_its_cost():
+        with self.monitor.guarded("Recording the numbers", kimg), self.monitor.at_its_cost():
             if found["keep"]:
                 # A copy, even where the weights are on the CPU already.
                 self.kept[kimg] = {name: tensor.detach().to("cpu", copy=True) for name, tensor in weights().items()}
@@ -88,7 +88,7 @@ class TrainingMonitor:
 
     def restore(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """Go on from the monitor's state and the tensors that were saved."""
-        with self.monitor.guarded("Going on from what was seen before"):
+        with self.monitor.guarded("Restoring the monitor"):
             self.monitor.load_state_dict(state)
             for name, tensor in under(_KEPT, tensors).items():
                 kimg, name = name.split("/", 1)
@@ -98,7 +98,7 @@ class TrainingMonitor:
         """Keep the recommended weights as a snapshot, and write down what was found."""
         with self.monitor.guarded("Keeping the recommended weights"):
             self._keep_recommended(denoiser)
-        with self.monitor.guarded("Writing down what was found"):
+        with self.monitor.guarded("Writing the monitor's report"):
             self._report()
 
     def _keep_recommended(self, denoiser: Mapping[str, Any]) -> None:

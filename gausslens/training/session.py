@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..config import AUGMENT_INPUTS, TrainConfig
 from ..errors import CheckpointError, ConfigError, DivergedError
-from ..nn.acceleration import arithmetic, chosen_precision, pays_to_compile, prepare_network
+from ..nn.acceleration import arithmetic, pays_to_compile, prepare_network, resolve_precision
 from ..noise import generator
 from ..progress import progress_bar
 from ..store.provenance import describe_machine
@@ -46,7 +46,7 @@ class Session:
         self.recipe, self.batch, self.length = config.recipe, config.recipe.batch, config.recipe.kimg
         self.device: torch.device = accelerator.device
         self.writes, processes = accelerator.is_main_process, accelerator.num_processes
-        self.precision = chosen_precision(config.precision, self.device)
+        self.precision = resolve_precision(config.precision, self.device)
         self.arithmetic = partial(arithmetic, self.precision, self.device)
         classes = 0 if data.labels is None else int(data.labels.max()) + 1
         augment_inputs = AUGMENT_INPUTS if config.augment else 0

@@ -120,12 +120,12 @@ def test_blocks_with_weights_that_may_be_seen_are_found():
     nothing = torch.zeros_like(top), torch.full_like(top, -math.inf)
     for least in (0.5, 0.01, 1e-5):
         margin = 1e-9 * least**0.5
-        bound, blocks = fused.blocks_seen(logits, top, scale, margin, 10, 1, *nothing)
+        bound, blocks = fused.visible_blocks(logits, top, scale, margin, 10, 1, *nothing)
         assert torch.equal(blocks, weights > least)
         assert torch.equal(logits > bound, weights > least)
-        _, blocks = fused.blocks_seen(logits, top, scale, margin, 10, 2, *nothing)
+        _, blocks = fused.visible_blocks(logits, top, scale, margin, 10, 2, *nothing)
         assert torch.equal(blocks, (weights > least).unflatten(1, (2, 2)).any(2))
-    _, blocks = fused.blocks_seen(logits, top, scale, 1e-10, 10, 1, torch.full_like(top, 1e6), top)
+    _, blocks = fused.visible_blocks(logits, top, scale, 1e-10, 10, 1, torch.full_like(top, 1e6), top)
     assert not blocks.any()
 
 
@@ -147,6 +147,6 @@ def test_a_function_that_does_not_compile_runs_as_written(monkeypatch):
     pixels = _pixels().as_subclass(OnGpu)
     for _ in range(2):
         torch.testing.assert_close(
-            fused.fused(fused.centred_half, pixels).float().as_subclass(torch.Tensor), _pixels().float() - 128
+            fused.fused(fused.center_in_half, pixels).float().as_subclass(torch.Tensor), _pixels().float() - 128
         )
-    assert {fused.centred_half} == fused._UNCOMPILABLE
+    assert {fused.center_in_half} == fused._UNCOMPILABLE

@@ -223,5 +223,5 @@ def test_what_was_seen_before_and_cannot_be_read_ends_no_training(tmp_path, monk
     monkeypatch.setattr(watching.GeneralizationMonitor, "load_state_dict", refusing)
     run = train(config(tmp_path, monitor=True))
     assert run.is_finished
-    assert "Going on from what was seen before failed: the monitor's state is of another version." in caplog.text
+    assert "Restoring the monitor failed: the monitor's state is of another version." in caplog.text
     assert found_in(run)["recommended"] == 1.6
