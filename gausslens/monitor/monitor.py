@@ -25,11 +25,10 @@ from ..images import Bounds, content_hash
 from ..measures.intervals import Estimate, proportion_estimate
 from ..noise import as_sigmas
 from .events import Event, closest_to_gaussian, recommended_probe, start_of_memorizing
-from .failures import Failure
 from .overhead import OverheadBudget
 from .probe import Probe, ProbeResult
 from .probe_images import ProbeImages
-from .summary import explain_no_look, latest_numbers, summarize
+from .summary import Failure, explain_no_look, latest_numbers, summarize
 
 _LOGGER = logging.getLogger("gausslens")  # no warning: where warnings are errors, it would end the training
 _STATE = 1

@@ -108,7 +108,7 @@ class Session:
             self._configure()
             if self.step in self.wanted:
                 self._snapshot()
-        if self._memorizes(at_once=True):
+        if self._agree([self._memorizes], at_once=True)[0]:
             if self.monitor is not None and not (self.run.path / REPORT).exists():  # stopped before it was written
                 self.monitor.finish(self.description)
             return
@@ -128,8 +128,7 @@ class Session:
                 if report is not None:
                     report(self.step / total)
                 self._probe(ends=self.step == total)
-                stopping = self._agree_to_stop(interruption.number > 0)
-                ending = self._memorizes()
+                stopping, ending = self._agree([interruption.number > 0, self._memorizes])
                 if ending:
                     self._probe(ends=True)
                     self.wanted.setdefault(self.step, [self.kimg])
@@ -165,18 +164,19 @@ class Session:
         reduced: Tensor = value if self.accelerator.num_processes == 1 else self.accelerator.reduce(value, how)
         return reduced
 
-    def _memorizes(self, *, at_once: bool = False) -> bool:
+    @property
+    def _memorizes(self) -> bool:
         """Whether to end because the network memorises, if that was asked for."""
-        memorizes = self.monitor is not None and self.monitor.should_stop
-        return self.config.stop_when_memorizing and self._agree_to_stop(memorizes, at_once=at_once)
+        return self.config.stop_when_memorizing and self.monitor is not None and self.monitor.should_stop
 
-    def _agree_to_stop(self, stop: bool, *, at_once: bool = False) -> bool:
-        """Whether to stop after this step, which several processes must do together."""
+    def _agree(self, reasons: list[bool], *, at_once: bool = False) -> list[bool]:
+        """Which reasons to stop after this step any process has: several must stop together."""
         if self.accelerator.num_processes == 1:
-            return stop
+            return reasons
         if self.step % _AGREEMENT and not at_once:
-            return False
-        return bool(self._over_processes(torch.tensor(float(stop), device=self.device), "sum") > 0)
+            return [False] * len(reasons)
+        counts = self._over_processes(torch.tensor(reasons, dtype=torch.float32, device=self.device), "sum")
+        return [count > 0 for count in counts.tolist()]
 
     def _record(self) -> str:
         """Write down the mean loss since the last record; returns a few words on it."""
