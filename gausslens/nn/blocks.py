@@ -19,11 +19,15 @@ from .resampling import downsample, upsample
 Resample: TypeAlias = Literal["down", "up", "none"]
 
 
-class Attention(nn.Module):
-    """Self-attention over pixels, y = s·(x + W softmax(QKᵀ/√d)V).
+def attend(qkv: Tensor, heads: int) -> Tensor:
+    """softmax(QKᵀ/√d)V over n tokens; (b, n, 3·c), all queries, all keys, all values, each head by head, to (b, n, c)."""
+    # In the channels-last layout every one of these is a view.
+    query, key, value = qkv.unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+    return F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
 
-    The 3·channels outputs of `qkv` are all queries, then all keys, then all values, each head by head.
-    """
+
+class Attention(nn.Module):
+    """Self-attention over pixels, y = s·(x + W softmax(QKᵀ/√d)V)."""
 
     def __init__(self, channels: int, style: Architecture) -> None:
         super().__init__()
@@ -35,12 +39,8 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Attend; (b, c, h, w) to (b, c, h, w)."""
-        # In the channels-last layout every one of these is a view.
-        pixels = self.qkv(self.norm(x)).flatten(2).transpose(1, 2)
-        query, key, value = pixels.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
-        mixed = F.scaled_dot_product_attention(query, key, value)
-        y = mixed.transpose(1, 2).flatten(2).transpose(1, 2).unflatten(2, x.shape[2:])
-        return (x + self.project(y)) * self.scale
+        mixed = attend(self.qkv(self.norm(x)).flatten(2).transpose(1, 2), self.heads)
+        return (x + self.project(mixed.transpose(1, 2).unflatten(2, x.shape[2:]))) * self.scale
 
 
 class ResidualBlock(nn.Module):

@@ -16,7 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import ConfigError
+from .blocks import attend
 from .embedding import NoiseEmbedding
+from .linear import zero_linear
 from .resampling import from_patches, to_patches
 
 _HEAD_CHANNELS = 64
@@ -30,8 +32,7 @@ class TransformerBlock(nn.Module):
         super().__init__()
         self.heads = max(width // _HEAD_CHANNELS, 1)
         self.width, self.dropout = width, dropout
-        self.modulation = nn.Linear(embedding, 6 * width)
-        _zero(self.modulation)
+        self.modulation = zero_linear(embedding, 6 * width)
         self.qkv = nn.Linear(width, 3 * width)
         self.project = nn.Linear(width, width)
         self.wide = nn.Linear(width, 4 * width)
@@ -40,17 +41,13 @@ class TransformerBlock(nn.Module):
     def forward(self, tokens: Tensor, embedding: Tensor) -> Tensor:
         """The block's output; (b, n, width) and (b, embedding) to (b, n, width)."""
         shift_1, scale_1, gate_1, shift_2, scale_2, gate_2 = self.modulation(embedding)[:, None].chunk(6, dim=2)
-        tokens = tokens + gate_1 * self._attention(self._norm(tokens) * (1 + scale_1) + shift_1)
+        qkv = self.qkv(self._norm(tokens) * (1 + scale_1) + shift_1)
+        tokens = tokens + gate_1 * self.project(attend(qkv, self.heads))
         hidden = F.gelu(self.wide(self._norm(tokens) * (1 + scale_2) + shift_2), approximate="tanh")
         return tokens + gate_2 * self.narrow(F.dropout(hidden, self.dropout, self.training))
 
     def _norm(self, tokens: Tensor) -> Tensor:
         return F.layer_norm(tokens, (self.width,), eps=1e-6)
-
-    def _attention(self, tokens: Tensor) -> Tensor:
-        query, key, value = self.qkv(tokens).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
-        mixed = F.scaled_dot_product_attention(query, key, value)
-        return self.project(mixed.transpose(1, 2).flatten(2))
 
 
 class DiT(nn.Module):
@@ -83,10 +80,8 @@ class DiT(nn.Module):
         grid = (shape[1] // self.patch, shape[2] // self.patch)
         self.register_buffer("position", _positions(*grid, width), persistent=False)
         self.blocks = nn.ModuleList(TransformerBlock(width, self.embedding.channels, dropout) for _ in range(blocks))
-        self.modulation = nn.Linear(self.embedding.channels, 2 * width)
-        self.output = nn.Linear(width, shape[0] * self.patch**2)
-        _zero(self.modulation)
-        _zero(self.output)
+        self.modulation = zero_linear(self.embedding.channels, 2 * width)
+        self.output = zero_linear(width, shape[0] * self.patch**2)
 
     def forward(self, x: Tensor, noise: Tensor, labels: Tensor | None = None, augment: Tensor | None = None) -> Tensor:
         """F(x, noise)."""
@@ -99,11 +94,6 @@ class DiT(nn.Module):
         shift, scale = self.modulation(embedding)[:, None].chunk(2, dim=2)
         tokens = self.output(F.layer_norm(tokens, tokens.shape[2:], eps=1e-6) * (1 + scale) + shift)
         return from_patches(tokens.transpose(1, 2).unflatten(2, patches.shape[2:]), self.patch).to(x.dtype)
-
-
-def _zero(layer: nn.Linear) -> None:
-    nn.init.zeros_(layer.weight)
-    nn.init.zeros_(layer.bias)
 
 
 def _positions(height: int, width: int, channels: int) -> Tensor:

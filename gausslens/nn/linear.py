@@ -7,6 +7,14 @@ from torch import Tensor, nn
 from .embedding import refuse_conditions
 
 
+def zero_linear(channels_in: int, channels_out: int) -> nn.Linear:
+    """A linear layer that begins as zero."""
+    layer = nn.Linear(channels_in, channels_out)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
 class LinearNetwork(nn.Module):
     """F(x) = Wx + b on flattened images, whatever the noise level; W = 0 and b = 0 to begin with.
 
@@ -16,9 +24,7 @@ class LinearNetwork(nn.Module):
     def __init__(self, shape: tuple[int, int, int]) -> None:
         super().__init__()
         self.shape, self.classes = shape, 0
-        self.map = nn.Linear(math.prod(shape), math.prod(shape))
-        nn.init.zeros_(self.map.weight)
-        nn.init.zeros_(self.map.bias)
+        self.map = zero_linear(math.prod(shape), math.prod(shape))
 
     def forward(self, x: Tensor, noise: Tensor, labels: Tensor | None = None, augment: Tensor | None = None) -> Tensor:
         """F(x) = Wx + b."""
