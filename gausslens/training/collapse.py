@@ -29,12 +29,10 @@ def collapse_warning(records: Iterable[dict[str, Any]]) -> str | None:
     ]
     first, now = values[0], min([statistics.median(values[-_LAST:]), *averaged[-1:]])
     levels = [statistics.median(values[end - _FEW : end]) for end in range(_FEW, len(values) + 1)]
-    lost = _largest_loss(first, levels)
-    if lost is None:
-        return None
-    best, worst = lost
-    learned, when = first - levels[best], [losses[index + _FEW - 1]["kimg"] for index in lost]
-    if levels[worst] - levels[best] < _FIFTH * learned or now - levels[best] < _NOTHING * learned:
+    best, worst = _largest_loss(first, levels)
+    learned, when = first - levels[best], [losses[index + _FEW - 1]["kimg"] for index in (best, worst)]
+    is_small = levels[worst] - levels[best] < _FIFTH * learned or now - levels[best] < _NOTHING * learned
+    if best == worst or is_small:
         return None
     return (
         f"training was thrown back: its loss, {first:.3g} to begin with and {levels[best]:.3g} after {when[0]:g} kimg, was "
@@ -42,13 +40,13 @@ def collapse_warning(records: Iterable[dict[str, Any]]) -> str | None:
     )
 
 
-def _largest_loss(first: float, levels: list[float]) -> tuple[int, int] | None:
-    """Before and after the largest share of what was learned was lost again; None if not much was learned at any time."""
-    found, share, best = None, -1.0, 0
+def _largest_loss(first: float, levels: list[float]) -> tuple[int, int]:
+    """Before and after the largest share of what was learned was lost again; the same twice if not much was learned."""
+    best, losses = 0, [(0.0, 0, 0)]
     for index, level in enumerate(levels):
-        if level < levels[best]:
-            best = index
+        best = min(best, index, key=levels.__getitem__)
         learned = first - levels[best]
-        if learned > 0 and learned >= _HALF * first and (level - levels[best]) / learned > share:
-            found, share = (best, index), (level - levels[best]) / learned
-    return found
+        if learned > 0 and learned >= _HALF * first:
+            losses.append(((level - levels[best]) / learned, best, index))
+    _, best, worst = max(losses, key=lambda loss: loss[0])
+    return best, worst
