@@ -143,7 +143,7 @@ class Probe:
             _check_finite(of_each, f"the denoiser's answers at step {step:g}", "Training has diverged")
         losses = self._losses_of(answers)
         to_gaussian, to_multidelta = (
-            self.inputs[-1].by_image((answers[-1] - reference).square().flatten(2).mean(2).sqrt().mean(0))
+            self.inputs[-1].by_image(_errors(answers[-1], reference).sqrt().mean(0))
             for reference in (self._gaussian, self._multidelta)
         )
         copies = 0
@@ -201,7 +201,7 @@ class Probe:
     def _losses_of(self, answers: list[Tensor]) -> list[Tensor]:
         """The denoising loss by image, of each set of inputs."""
         return [
-            each.by_image(torch.stack([squared_errors(denoised, clean) for denoised in of_each]).mean(0))
+            each.by_image(_errors(of_each, clean).mean(0))
             for each, of_each, clean in zip(self.inputs, answers, self._clean, strict=True)
         ]
 
@@ -219,7 +219,7 @@ class Probe:
         x = torch.cat([inputs.at(sigma, count) for sigma in levels.tolist()]).to(self.device)
         labels = () if inputs.labels is None else (inputs.labels[:count].repeat(n).to(self.device),)
         a, b = (reference(x, levels.repeat_interleave(count).to(x), *labels) for reference in references)
-        apart = (a - b).square().flatten(1).mean(1).sqrt().reshape(n, count).mean(1).cpu()
+        apart = squared_errors(a, b).sqrt().reshape(n, count).mean(1).cpu()
         within = levels[apart >= _WINDOW * apart.max()]  # all of them where training images do not differ
         if len(within) <= _LEVELS:
             return within
@@ -287,6 +287,12 @@ def _references(images: ProbeImages, device: torch.device) -> tuple[nn.Module, n
         gaussian = GaussianDenoiser.per_class(images.train, images.labels, **fitting)
         multidelta = MultiDeltaDenoiser.per_class(images.train, images.labels, **holding)
     return gaussian.to(device, torch.float32), multidelta.to(device, torch.float32)
+
+
+def _errors(answers: Float[Tensor, "s n *shape"], targets: Tensor) -> Float[Tensor, "s n"]:
+    """The squared error per pixel of answers at each level, to targets at each level or one for all."""
+    pairs = zip(answers, targets.expand_as(answers), strict=True)
+    return torch.stack([squared_errors(answer, target) for answer, target in pairs])
 
 
 def _check_finite(values: Tensor, name: str, advice: str) -> None:
