@@ -49,8 +49,8 @@ def normalize(
         programs.affine[(images,)](
             *(mean, variance, added, weight, center, scale, groups, size, epsilon),
             MOVED=offset is not None,
-            GROUPS=_power_of_two(groups),
-            SIZE=_power_of_two(size),
+            GROUPS=_next_power_of_two(groups),
+            SIZE=_next_power_of_two(size),
         )
         grid = (images, _ceil(pixels, _ROWS), columns)
         programs.apply_affine[grid](x, center, scale, bias, y, pixels, channels, ACTIVATE=activate, **block)
@@ -71,8 +71,7 @@ def _ceil(count: int, per: int) -> int:
     return -(-count // per)
 
 
-def _power_of_two(count: int) -> int:
-    """The least power of two that is not below a count."""
+def _next_power_of_two(count: int) -> int:
     return 1 << (count - 1).bit_length()
 
 

@@ -270,7 +270,7 @@ class GeneralizationMonitor:
             A few sentences.
         """
         if not self._results:
-            return explain_no_look(self._time, self._guess + (self._expected or 0.0), self._failure, unit)
+            return explain_no_look(self._time, self._seconds_to_prepare + (self._expected or 0.0), self._failure, unit)
         is_last = self._results[-1].step == self._final
         return summarize(
             self._results, self.memorization, self._time, is_last=is_last, failure=self._failure, unit=unit
@@ -342,7 +342,7 @@ class GeneralizationMonitor:
     def _least_cost(self) -> float:
         """Seconds of the next thing that is to be afforded: preparing, trying out, or a look."""
         if self._probe is None or self._expected is None:
-            return self._guess
+            return self._seconds_to_prepare
         return self._expected * (self._to_try[0] / self._probe.calls if self._to_try else 1.0)
 
     def _seconds_of_look(self, denoiser: Denoiser, count: int) -> float:
@@ -354,8 +354,7 @@ class GeneralizationMonitor:
         return self._time.spent / count * probe.calls
 
     @cached_property
-    def _guess(self) -> float:
-        """Seconds that preparing may take."""
+    def _seconds_to_prepare(self) -> float:
         return self._images.seconds_to_prepare(self._options["count"] * self._options["noises"])
 
     @contextmanager

@@ -1,8 +1,7 @@
-"""A probe of a denoiser while it is trained: a few fixed noisy images, and what the references answer there, kept.
+"""A probe of a denoiser while it is trained: a few fixed noisy images, and what the references answer there.
 
-The Gaussian and the multi-delta denoiser of the training images do not change while a network learns, so their answers
-on fixed inputs are computed once, at the noise levels at which the two differ most. A look at the network makes of its
-answers
+The answers of the Gaussian and the multi-delta denoiser of the training images are computed once, at the noise levels
+at which the two differ most. A look at the network makes of its answers there
 
     gap = held-out loss − training loss,   ρ = (gap_θ − gap_G)/(gap_M − gap_G),
 
@@ -192,7 +191,6 @@ class Probe:
         return torch.cat(list(in_batches(work, len(x)))).float()
 
     def _answers(self, denoiser: Denoiser) -> list[Float[Tensor, "s n *shape"]]:
-        """The denoiser's answers to each set of inputs."""
         return [
             torch.stack([self._call(denoiser, each, x, s) for x, s in zip(noisy, self.sigmas.tolist(), strict=True)])
             for each, noisy in zip(self.inputs, self._noisy, strict=True)

@@ -17,7 +17,6 @@ _SKIP_CHANNELS = 4
 
 
 def _layer(channels_in: int, channels_out: int, kernel: int, stride: int = 1) -> nn.Sequential:
-    """Convolution, batch norm, leaky ReLU."""
     return nn.Sequential(
         nn.Conv2d(channels_in, channels_out, kernel, stride, padding=kernel // 2),
         nn.BatchNorm2d(channels_out),

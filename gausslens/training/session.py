@@ -258,11 +258,9 @@ class Session:
         self.checkpoints.save(self.step, tensors, self.provenance, **metadata)
 
     def _weights(self) -> dict[str, Tensor]:
-        """All weights, raw and averaged, by name."""
         return named("raw.", self.denoiser.state_dict()) | named("ema.", self.average.module.state_dict())
 
     def _restore(self) -> None:
-        """Go on from the latest state, if there is one."""
         if (found := self.checkpoints.load()) is None:
             return
         tensors, metadata = found
