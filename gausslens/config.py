@@ -157,7 +157,8 @@ class TrainConfig:
 
     def resolve(self, shape: tuple[int, int, int]) -> "TrainConfig":
         """This config with every choice left open made, for images of `shape` (c, h, w)."""
-        recipe = _recipe(self.network, max(shape[1:]))
+        side = max(shape[1:])
+        recipe = next(row for names, most, row in _RECIPES if self.network in names.split() and side <= most)
         chosen = {name: value for name, value in recipe._asdict().items() if getattr(self, name) is None}
         if self.preconditioning is None:
             chosen["preconditioning"] = "edm" if self.sigma is None else "none"
@@ -198,19 +199,15 @@ class TrainConfig:
         return math.ceil(round(kimg * 1000) / self.recipe.batch)
 
 
-def _recipe(network: str, size: int) -> Recipe:
-    """Defaults of training, by architecture and image size; the large networks' follow Karras et al. (2022)."""
-    if network == "unet" and size <= 8:
-        # Noise of the order of the image decides what so few pixels show, and little depends on their details.
-        levels = {"level_mean": -0.3, "level_spread": 0.6}
-        return Recipe(batch=256, learning_rate=6e-3, ramp_kimg=10, ema_kimg=50, kimg=250, **levels)
-    if network == "unet":
-        return Recipe(batch=128, learning_rate=5e-3, ramp_kimg=10, ema_kimg=50, kimg=180)
-    if network in ("linear", "skipnet", "dit"):
-        return Recipe(batch=128, learning_rate=1e-3, ramp_kimg=10, ema_kimg=50, kimg=500)
-    if size < 64:
-        return Recipe(batch=512, learning_rate=1e-3, ramp_kimg=500, ema_kimg=500, kimg=5000)
-    return Recipe(batch=256, learning_rate=2e-4, ramp_kimg=500, ema_kimg=500, kimg=5000)
+# Networks, the largest image side and the recipe for it; the large networks' recipes follow Karras et al. (2022).
+_RECIPES = (
+    # Noise of the order of the image decides what so few pixels show, and little depends on their details.
+    ("unet", 8, Recipe(256, 6e-3, ramp_kimg=10, ema_kimg=50, kimg=250, level_mean=-0.3, level_spread=0.6)),
+    ("unet", math.inf, Recipe(128, 5e-3, ramp_kimg=10, ema_kimg=50, kimg=180)),
+    ("linear skipnet dit", math.inf, Recipe(128, 1e-3, ramp_kimg=10, ema_kimg=50, kimg=500)),
+    ("ncsnpp ddpmpp adm", 63, Recipe(512, 1e-3, ramp_kimg=500, ema_kimg=500, kimg=5000)),
+    ("ncsnpp ddpmpp adm", math.inf, Recipe(256, 2e-4, ramp_kimg=500, ema_kimg=500, kimg=5000)),
+)
 
 
 def _is_number(value: Any) -> bool:

@@ -69,21 +69,26 @@ class ProbeResult:
 
 
 class _Inputs:
-    """Some images under fixed noise."""
+    """Some images under fixed noise, and where they are probed: `noisy` at each noise level, and `clean`."""
 
     def __init__(self, images: Tensor, labels: Tensor | None, count: int, noises: int, seed: int, name: str) -> None:
         order = draw_order(seed, len(images), stream=f"monitor {name}")[:count].to(images.device)
         chosen, classes = images[order], None if labels is None else labels[order.to(labels.device)]
         self.count = count * noises
-        self.noisy = NoisyInputs(chosen, classes, self.count, seed, stream=f"monitor {name}")
+        self._inputs = NoisyInputs(chosen, classes, self.count, seed, stream=f"monitor {name}")
+        self.labels = self._inputs.labels(0, self.count)
         self.clean = dequantize(chosen[torch.arange(self.count, device=chosen.device) % len(chosen)])
-        self.labels = self.noisy.labels(0, self.count)
+        self.noisy: list[Tensor] = []
+
+    def place(self, sigmas: Float[Tensor, "s"], device: torch.device) -> None:
+        self.noisy = [self.at(sigma, self.count).to(device) for sigma in sigmas.tolist()]
+        self.clean = self.clean.to(device)
 
     def at(self, sigma: float, count: int) -> Tensor:
-        return self.noisy.at(sigma, 0, count).float()
+        return self._inputs.at(sigma, 0, count).float()
 
     def by_image(self, values: Float[Tensor, "n"]) -> Float[Tensor, "u"]:
-        return self.noisy.averages(values.double().cpu())
+        return self._inputs.averages(values.double().cpu())
 
 
 class Probe:
@@ -117,8 +122,8 @@ class Probe:
         references = _references(images, device)
         with eval_mode(*references):
             self.sigmas = self._window(references) if asked is None else asked
-            self._noisy = [[each.at(s, each.count).to(device) for s in self.sigmas.tolist()] for each in self.inputs]
-            self._clean = [each.clean.to(device) for each in self.inputs]
+            for inputs in self.inputs:
+                inputs.place(self.sigmas, device)
             answers = [self._answers(reference) for reference in references]
         self._gaussian, self._multidelta = (of_reference[-1] for of_reference in answers)
         self._losses = [self._losses_of(of_reference) for of_reference in answers]
@@ -132,7 +137,7 @@ class Probe:
     def try_out(self, denoiser: Denoiser, count: int) -> None:
         """Call the denoiser on so many images, at most, to see how long that takes."""
         with eval_mode(denoiser):
-            self._call(denoiser, self.inputs[0], self._noisy[0][0][:count], self.sigmas[0].item())
+            self._call(denoiser, self.inputs[0], self.inputs[0].noisy[0][:count], self.sigmas[0].item())
 
     def look(self, denoiser: Denoiser, step: float | int, number: int) -> ProbeResult:
         """Measure a denoiser, with the samples of this number."""
@@ -191,17 +196,16 @@ class Probe:
         return torch.cat(list(in_batches(work, len(x)))).float()
 
     def _answers(self, denoiser: Denoiser) -> list[Float[Tensor, "s n *shape"]]:
+        levels = self.sigmas.tolist()
         return [
-            torch.stack([self._call(denoiser, each, x, s) for x, s in zip(noisy, self.sigmas.tolist(), strict=True)])
-            for each, noisy in zip(self.inputs, self._noisy, strict=True)
+            torch.stack([self._call(denoiser, each, x, sigma) for x, sigma in zip(each.noisy, levels, strict=True)])
+            for each in self.inputs
         ]
 
     def _losses_of(self, answers: list[Tensor]) -> list[Tensor]:
         """The denoising loss by image, of each set of inputs."""
-        return [
-            each.by_image(_errors(of_each, clean).mean(0))
-            for each, of_each, clean in zip(self.inputs, answers, self._clean, strict=True)
-        ]
+        pairs = zip(self.inputs, answers, strict=True)
+        return [each.by_image(_errors(of_each, each.clean).mean(0)) for each, of_each in pairs]
 
     def _window(self, references: tuple[nn.Module, nn.Module]) -> Float[Tensor, "s"]:
         """Noise levels at which the references differ most on noisy training images, at most three.

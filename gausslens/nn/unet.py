@@ -60,7 +60,13 @@ class UNet(nn.Module):
         augment_inputs: int = 0,
     ) -> None:
         super().__init__()
-        check_halvings(shape, len(multipliers) - 1)
+        unit = 2 ** (len(multipliers) - 1)
+        if shape[1] % unit or shape[2] % unit:
+            raise ConfigError(
+                f"{len(multipliers)} multipliers halve an image {len(multipliers) - 1} times, so its sides must be "
+                f"multiples of {unit}; got {shape[1]}×{shape[2]}. Use fewer multipliers, images of another size, or the "
+                "network 'unet', which takes any size."
+            )
         self.shape, self.classes = shape, classes
         self.scale = style.residual_scale
         self.embedding = NoiseEmbedding(width, style.features, classes, augment_inputs, late_labels=style.late_labels)
@@ -114,14 +120,3 @@ class UNet(nn.Module):
         for block in cast("Iterable[ResidualBlock]", self.decoder):
             hidden = block(hidden, embedding, None if block.resample == "up" else skips.pop())
         return self.output(hidden).to(x.dtype)
-
-
-def check_halvings(shape: tuple[int, int, int], halvings: int) -> None:
-    """Raise unless images of `shape` can be halved so often."""
-    unit = 2**halvings
-    if shape[1] % unit or shape[2] % unit:
-        raise ConfigError(
-            f"{halvings + 1} multipliers halve an image {halvings} times, so its sides must be multiples of {unit}; "
-            f"got {shape[1]}×{shape[2]}. Use fewer multipliers, images of another size, or the network 'unet', "
-            "which takes any size."
-        )

@@ -41,16 +41,12 @@ def noise_levels(config: TrainConfig, normals: Float[Tensor, "b"]) -> Float[Tens
     return torch.exp(config.recipe.level_mean + config.recipe.level_spread * normals)
 
 
-def loss_weights(config: TrainConfig, denoiser: Preconditioned, sigma: Float[Tensor, "b"]) -> Float[Tensor, "b"]:
-    """λ(σ), (b,): that of the preconditioning, or 1 for a network of one noise level."""
-    return torch.ones_like(sigma) if config.sigma is not None else denoiser.loss_weight(sigma)
-
-
 def weighted_errors(
     config: TrainConfig, denoiser: Preconditioned, denoised: Tensor, x0: Tensor, sigma: Float[Tensor, "b"]
 ) -> Float[Tensor, "b"]:
-    """λ(σ)·‖D − x0‖² per pixel, one number per image."""
-    return loss_weights(config, denoiser, sigma) * squared_errors(denoised.float(), x0)
+    """λ(σ)·‖D − x0‖² per pixel, one number per image; λ is that of the preconditioning, or 1 for one noise level."""
+    weights = torch.ones_like(sigma) if config.sigma is not None else denoiser.loss_weight(sigma)
+    return weights * squared_errors(denoised.float(), x0)
 
 
 def denoising_losses(

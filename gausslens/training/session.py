@@ -30,7 +30,7 @@ from .batches import Batch, BatchStream, TrainingData
 from .interruption import Interruption
 from .monitored import REPORT, TrainingMonitor
 from .objective import denoising_losses
-from .state import Checkpoints, named, under
+from .state import Checkpoints, load_state, named, under
 from .update import WeightUpdate, make_adam
 
 _INTERVAL = 50  # steps between records
@@ -63,12 +63,12 @@ class Session:
         self.wanted: dict[int, list[float]] = {}  # several may fall into one step of a large batch
         for kimg in sorted({*config.snapshots, self.length}):
             self.wanted.setdefault(config.step_at(kimg), []).append(kimg)
-        self.checkpoints = Checkpoints(run, config.steps)
         is_monitored = self.writes and (config.monitor or config.stop_when_memorizing)
         self.monitor = TrainingMonitor(config, data, run) if is_monitored else None
         self.step, self.seconds_before = 0, 0.0
         self.losses: list[Tensor] = []  # since the last record
         self._restore()
+        self.checkpoints = Checkpoints(run, config.steps, saved_step=self.step)
         self.update = WeightUpdate(
             *(
                 config,
@@ -261,7 +261,7 @@ class Session:
         return named("raw.", self.denoiser.state_dict()) | named("ema.", self.average.module.state_dict())
 
     def _restore(self) -> None:
-        if (found := self.checkpoints.load()) is None:
+        if (found := load_state(self.run)) is None:
             return
         tensors, metadata = found
         try:

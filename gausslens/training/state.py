@@ -28,20 +28,13 @@ def load_state(run: Run) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
 
 
 class Checkpoints:
-    """Saves and loads the state of one run of `total` steps."""
+    """Saves the state of a run of `total` steps, in the background."""
 
-    def __init__(self, run: Run, total: int) -> None:
-        self.run, self.total = run, total
-        self.saved_step = 0
+    def __init__(self, run: Run, total: int, saved_step: int = 0) -> None:
+        self.run, self.total, self.saved_step = run, total, saved_step
         self._saved_at, self._cost = time.perf_counter(), 0.0
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: Future[None] | None = None
-
-    def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """The latest state, tensors and metadata; None if there is none yet."""
-        found = load_state(self.run)
-        self.saved_step = 0 if found is None else found[1]["step"]
-        return found
 
     def due(self, step: int) -> bool:
         """Whether it is time to save; raises what went wrong while saving before, if it did."""
@@ -53,7 +46,7 @@ class Checkpoints:
         return elapsed >= _SECONDS or (has_advanced and elapsed >= self._cost / _COST)
 
     def save(self, step: int, tensors: Mapping[str, Tensor], provenance: Mapping[str, Any], **metadata: Any) -> None:
-        """Save in the background; an error while saving is raised by the next call of any method."""
+        """Save; an error while saving is raised by the next call of any method."""
         self.wait()
         copies = {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
