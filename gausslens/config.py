@@ -1,15 +1,13 @@
 """What a training run is asked to do: one flat, frozen `TrainConfig`.
 
-A field left at None is chosen from the network and the image size by `resolve`, so that a resolved config says
-everything. Fields fall in two groups. Those that change what is learned make up the run's identity, together with the
-content of the data and `VERSION`. The others (where the data lies, how long to train, which snapshots to keep, monitoring,
-device, compilation, tracker, folder) can change from one call to the next without starting another run. `precision`
-belongs to the first group as it was asked for: float32 and bf16 are two runs, "auto" is one run that may move between
-devices.
+`resolve` chooses the fields left at None from the network and the image size. The fields that change what is learned are
+the run's identity, together with the images and `VERSION`. The others, `_RUNTIME_OPTIONS`, may change from one call to the
+next without starting another run. Precisions "float32" and "bf16" are two runs; "auto" is one that may move between devices.
 """
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 from .errors import ConfigError
@@ -30,11 +28,6 @@ _RUNTIME_OPTIONS = {
     *("data", "size", "value_range", "skip_broken", "groups"),  # hashes of the images and groups stand for these
     *("kimg", "snapshots", "monitor", "stop_when_memorizing", "compile", "cpu", "tracker", "out"),
 }
-_TUPLES = ("value_range", "multipliers", "attention", "snapshots")
-_WHOLE = {"size": 1, "held_out": 0, "split_seed": 0, "width": 1, "blocks": 1, "batch": 1, "seed": 0}
-_POSITIVE = ("sigma", "level_spread", "learning_rate", "kimg")
-_NOT_NEGATIVE = ("ramp_kimg", "ema_kimg")
-_FRACTIONS = ("dropout", "augment")
 
 
 class Recipe(NamedTuple):
@@ -145,53 +138,27 @@ class TrainConfig:
     """The folder that holds the run's folder."""
 
     def __post_init__(self) -> None:
-        for name in _TUPLES:  # JSON and Python users bring lists
-            if isinstance(value := getattr(self, name), list):
-                object.__setattr__(self, name, tuple(value))
-        for name, kind in (("network", NetworkName), ("precision", Precision)):
-            _check(getattr(self, name) in get_args(kind), name, f"one of {', '.join(get_args(kind))}", self)
-        known = get_args(Preconditioning)
-        _check(self.preconditioning in (None, *known), "preconditioning", f"one of {', '.join(known)}, or None", self)
-        for name in ("data", "split", "out"):
-            _check(isinstance(getattr(self, name), str) and getattr(self, name), name, "a text that is not empty", self)
-        groups = self.groups
-        _check(
-            groups is None or (isinstance(groups, str) and groups), "groups", "a text that is not empty, or None", self
-        )
-        for name, least in _WHOLE.items():
-            value = getattr(self, name)
-            _check(value is None or (_is_whole(value) and value >= least), name, f"an integer from {least} on", self)
-        for name in _POSITIVE:
-            value = getattr(self, name)
-            _check(value is None or (_is_number(value) and value > 0), name, "a finite number above 0", self)
-        _check(self.level_mean is None or _is_number(self.level_mean), "level_mean", "a finite number", self)
-        for name in _NOT_NEGATIVE:
-            value = getattr(self, name)
-            _check(value is None or (_is_number(value) and value >= 0), name, "a finite number, at least 0", self)
-        for name in _FRACTIONS:
-            value = getattr(self, name)
-            _check(_is_number(value) and 0 <= value < 1, name, "a probability, at least 0 and below 1", self)
-        for name in ("multipliers", "attention"):
-            value = getattr(self, name)
-            _check(value is None or all(_is_whole(v) and v > 0 for v in value), name, "integers above 0", self)
-        _check(all(_is_number(v) and v >= 0 for v in self.snapshots), "snapshots", "numbers of kimg, at least 0", self)
-        object.__setattr__(self, "snapshots", tuple(sorted({_ten_digits(v) for v in self.snapshots})))
-        for name in (*_POSITIVE, *_NOT_NEGATIVE, *_FRACTIONS, "level_mean"):  # 1 and 1.0 are the same run
+        for field in fields(self):
+            if isinstance(value := getattr(self, field.name), list):  # JSON and Python users bring lists
+                object.__setattr__(self, field.name, tuple(value))
+        optional = {field.name for field in fields(self) if field.default is None}
+        for names, expected, holds in _RULES:
+            for name in names.split():
+                value = getattr(self, name)
+                if not (value is None and name in optional) and not holds(value):
+                    raise ConfigError(f"{name} must be {expected}; got {value!r}.")
+        kept = tuple(sorted({_ten_digits(value) for value in self.snapshots}))
+        object.__setattr__(self, "snapshots", kept)
+        for name in _NUMBERS.split():  # 1 and 1.0 are the same run
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _ten_digits(value) if name == "kimg" else float(value))
-        _check(
-            self.kimg is None or all(v <= self.kimg for v in self.snapshots),
-            *("snapshots", f"at most kimg, which is {self.kimg}", self),
-        )
-        low_high = self.value_range
-        _check(
-            low_high is None or (len(low_high) == 2 and all(map(_is_number, low_high)) and low_high[0] < low_high[1]),
-            *("value_range", "two numbers, LOW below HIGH", self),
-        )
+        if self.kimg is not None and any(value > self.kimg for value in kept):
+            raise ConfigError(f"snapshots must be at most kimg, which is {self.kimg}; got {kept!r}.")
 
     def resolve(self, shape: tuple[int, int, int]) -> "TrainConfig":
         """This config with every choice left open made, for images of `shape` (c, h, w)."""
-        recipe = _recipe(self.network, max(shape[1:]))
+        side = max(shape[1:])
+        recipe = next(row for names, most, row in _RECIPES if self.network in names.split() and side <= most)
         chosen = {name: value for name, value in recipe._asdict().items() if getattr(self, name) is None}
         if self.preconditioning is None:
             chosen["preconditioning"] = "edm" if self.sigma is None else "none"
@@ -216,7 +183,11 @@ class TrainConfig:
     @property
     def recipe(self) -> Recipe:
         """Batch, learning rate, ramp, average, length and noise levels of a resolved config."""
-        return Recipe(*(_resolved(getattr(self, name), name) for name in Recipe._fields))
+        values = {name: getattr(self, name) for name in Recipe._fields}
+        for name, value in values.items():
+            if value is None:
+                raise ConfigError(f"{name} is still open; resolve the config for the images' shape first.")
+        return Recipe(**values)
 
     @property
     def steps(self) -> int:
@@ -228,25 +199,15 @@ class TrainConfig:
         return math.ceil(round(kimg * 1000) / self.recipe.batch)
 
 
-def _recipe(network: str, size: int) -> Recipe:
-    """Defaults of training, by architecture and image size; the large networks' follow Karras et al. (2022)."""
-    if network == "unet" and size <= 8:
-        # Noise of the order of the image decides what so few pixels show, and little depends on their details.
-        levels = {"level_mean": -0.3, "level_spread": 0.6}
-        return Recipe(batch=256, learning_rate=6e-3, ramp_kimg=10, ema_kimg=50, kimg=250, **levels)
-    if network == "unet":
-        return Recipe(batch=128, learning_rate=5e-3, ramp_kimg=10, ema_kimg=50, kimg=180)
-    if network in ("linear", "skipnet", "dit"):
-        return Recipe(batch=128, learning_rate=1e-3, ramp_kimg=10, ema_kimg=50, kimg=500)
-    if size < 64:
-        return Recipe(batch=512, learning_rate=1e-3, ramp_kimg=500, ema_kimg=500, kimg=5000)
-    return Recipe(batch=256, learning_rate=2e-4, ramp_kimg=500, ema_kimg=500, kimg=5000)
-
-
-def _resolved(value: Any, name: str) -> Any:
-    if value is None:
-        raise ConfigError(f"{name} is still open; resolve the config for the images' shape first.")
-    return value
+# Networks, the largest image side and the recipe for it; the large networks' recipes follow Karras et al. (2022).
+_RECIPES = (
+    # Noise of the order of the image decides what so few pixels show, and little depends on their details.
+    ("unet", 8, Recipe(256, 6e-3, ramp_kimg=10, ema_kimg=50, kimg=250, level_mean=-0.3, level_spread=0.6)),
+    ("unet", math.inf, Recipe(128, 5e-3, ramp_kimg=10, ema_kimg=50, kimg=180)),
+    ("linear skipnet dit", math.inf, Recipe(128, 1e-3, ramp_kimg=10, ema_kimg=50, kimg=500)),
+    ("ncsnpp ddpmpp adm", 63, Recipe(512, 1e-3, ramp_kimg=500, ema_kimg=500, kimg=5000)),
+    ("ncsnpp ddpmpp adm", math.inf, Recipe(256, 2e-4, ramp_kimg=500, ema_kimg=500, kimg=5000)),
+)
 
 
 def _is_number(value: Any) -> bool:
@@ -262,6 +223,37 @@ def _ten_digits(kimg: float | int) -> float:
     return float(f"{kimg:.10g}")
 
 
-def _check(condition: Any, name: str, expected: str, config: TrainConfig) -> None:
-    if not condition:
-        raise ConfigError(f"{name} must be {expected}; got {getattr(config, name)!r}.")
+def _choice(choices: Any) -> tuple[str, Callable[[Any], bool]]:
+    return f"one of {', '.join(get_args(choices))}", lambda value: value in get_args(choices)
+
+
+_NUMBERS = "sigma level_mean level_spread learning_rate kimg ramp_kimg ema_kimg dropout augment"
+# Names of fields, what their values must be, and whether a value is. A field whose default is None may also be that.
+_RULES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
+    ("network", *_choice(NetworkName)),
+    ("precision", *_choice(Precision)),
+    ("preconditioning", f"{_choice(Preconditioning)[0]}, or None", _choice(Preconditioning)[1]),
+    ("data split out", "a text that is not empty", lambda value: isinstance(value, str) and value != ""),
+    ("groups", "a text that is not empty, or None", lambda value: isinstance(value, str) and value != ""),
+    ("size width blocks batch", "an integer from 1 on", lambda value: _is_whole(value) and value >= 1),
+    ("held_out split_seed seed", "an integer from 0 on", lambda value: _is_whole(value) and value >= 0),
+    ("level_mean", "a finite number", _is_number),
+    ("sigma level_spread learning_rate kimg", "a finite number above 0", lambda value: _is_number(value) and value > 0),
+    ("ramp_kimg ema_kimg", "a finite number, at least 0", lambda value: _is_number(value) and value >= 0),
+    ("dropout augment", "a probability, at least 0 and below 1", lambda value: _is_number(value) and 0 <= value < 1),
+    (
+        "multipliers attention",
+        "integers above 0",
+        lambda values: all(_is_whole(value) and value > 0 for value in values),
+    ),
+    (
+        "snapshots",
+        "numbers of kimg, at least 0",
+        lambda values: all(_is_number(value) and value >= 0 for value in values),
+    ),
+    (
+        "value_range",
+        "two numbers, LOW below HIGH",
+        lambda ends: len(ends) == 2 and all(map(_is_number, ends)) and ends[0] < ends[1],
+    ),
+)

@@ -27,7 +27,7 @@ from gausslens.images import as_tensor
 from gausslens.measures.frechet import frechet_distance
 from gausslens.nn.acceleration import FastDenoiser, pays_to_compile
 from gausslens.noise import draw_noise
-from gausslens.training.validation import denoising_losses
+from gausslens.training.objective import denoising_losses
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 HELD_OUT = 5000

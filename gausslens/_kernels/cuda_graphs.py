@@ -15,11 +15,8 @@ class Replay:
     """A function of CUDA tensors, recorded for inputs of one shape.
 
     Its memory stays reserved as long as it lives. A copy or a pickle of it is None: a recording belongs to one process.
-
-    Args:
-        function: returns tensors; asks no tensor for its value, and uses the same memory for all else at every call. It has
-            been called before with such inputs: compiling and measuring cannot be recorded.
-        *inputs: tensors of the shapes and dtypes that it will be called with.
+    The function asks no tensor for its value, and uses the same memory for all else at every call. It has been called
+    before with such inputs: compiling and measuring cannot be recorded.
     """
 
     def __init__(self, function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> None:

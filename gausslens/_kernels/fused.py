@@ -1,8 +1,8 @@
 """Elementwise steps that a GPU does in one pass over memory when they are compiled together.
 
-Each function means what it says and runs as it is; `fused` compiles it once, on first use for large tensors on a GPU, where
-torch.compile works (a few seconds). Where it does not, or inside `uncompiled`, the function simply runs as written, somewhat
-slower.
+Each function means what it says and runs as it is; `fused` compiles it once, on first use for large tensors on a GPU,
+where torch.compile works (a few seconds). Where it does not, or inside `uncompiled`, the function simply runs as
+written, somewhat slower.
 """
 
 from collections.abc import Callable, Iterator
@@ -92,7 +92,7 @@ def combine_digits(
     return logits, logits.amax(1, keepdim=True)
 
 
-def blocks_seen(
+def visible_blocks(
     logits: Tensor, top: Tensor, scale: Tensor, margin: float, dim: int, block: int, others: Tensor, others_top: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Above which logit rounding could be seen in the answer, (b, 1), and which blocks of images have one, (b, t/block).
@@ -123,7 +123,7 @@ def weigh_in_halves(logits: Tensor, top: Tensor) -> tuple[Tensor, Tensor, Tensor
     return high.half(), (lifted - high).half(), weights.sum(1, keepdim=True)
 
 
-def centred_half(pixels: Tensor) -> Tensor:
+def center_in_half(pixels: Tensor) -> Tensor:
     """p − 128 in half precision, of uint8 pixels p."""
     return (pixels.to(torch.int16) - 128).half()
 

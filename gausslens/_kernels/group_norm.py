@@ -34,12 +34,12 @@ def usable(x: Tensor) -> bool:
     )
 
 
-def normalized(
+def normalize(
     x: Tensor, weight: Tensor, bias: Tensor, groups: int, epsilon: float, offset: Tensor | None, *, activate: bool
 ) -> Tensor:
     """Group normalisation of x, or of x plus an offset for every channel, and SiLU if asked for."""
     images, channels, pixels = x.shape[0], x.shape[1], x.shape[2] * x.shape[3]
-    mean, variance, centre, scale = torch.empty(4, images, channels, device=x.device, dtype=torch.float32)
+    mean, variance, center, scale = torch.empty(4, images, channels, device=x.device, dtype=torch.float32)
     y = torch.empty_like(x)
     added = mean if offset is None else offset.float().contiguous()
     size, columns = channels // groups, _ceil(channels, _COLUMNS)
@@ -47,23 +47,23 @@ def normalized(
     with torch.cuda.device_of(x):  # Triton asks which GPU is the current one, not where tensors are
         programs.moments[(images, columns)](x, mean, variance, pixels, channels, **block)
         programs.affine[(images,)](
-            *(mean, variance, added, weight, centre, scale, groups, size, epsilon),
+            *(mean, variance, added, weight, center, scale, groups, size, epsilon),
             MOVED=offset is not None,
-            GROUPS=_power_of_two(groups),
-            SIZE=_power_of_two(size),
+            GROUPS=_next_power_of_two(groups),
+            SIZE=_next_power_of_two(size),
         )
         grid = (images, _ceil(pixels, _ROWS), columns)
-        programs.applied[grid](x, centre, scale, bias, y, pixels, channels, ACTIVATE=activate, **block)
+        programs.apply_affine[grid](x, center, scale, bias, y, pixels, channels, ACTIVATE=activate, **block)
     return y
 
 
-def joined(p: Tensor, q: Tensor, bias: Tensor, scale: float) -> Tensor:
+def add_scaled(p: Tensor, q: Tensor, bias: Tensor, scale: float) -> Tensor:
     """scale·(p + q) + bias."""
     z = torch.empty_like(p)
     rows, channels = p.numel() // p.shape[1], p.shape[1]
     grid = (_ceil(rows, _ROWS), _ceil(channels, _COLUMNS))
     with torch.cuda.device_of(p):
-        programs.joined[grid](p, q, bias, z, rows, channels, scale, ROWS=_ROWS, COLUMNS=_COLUMNS)
+        programs.add_scaled[grid](p, q, bias, z, rows, channels, scale, ROWS=_ROWS, COLUMNS=_COLUMNS)
     return z
 
 
@@ -71,8 +71,7 @@ def _ceil(count: int, per: int) -> int:
     return -(-count // per)
 
 
-def _power_of_two(count: int) -> int:
-    """The least power of two that is not below a count."""
+def _next_power_of_two(count: int) -> int:
     return 1 << (count - 1).bit_length()
 
 
@@ -83,7 +82,7 @@ def _works() -> bool:
         return False
     x, one = torch.ones(1, 2, 1, 1, device="cuda"), torch.ones(2, device="cuda")
     try:
-        normalized(x, one, one, 1, 1e-5, one[None], activate=True)
+        normalize(x, one, one, 1, 1e-5, one[None], activate=True)
     except Exception:  # a compiler can fail in any way, and there is another way to the same numbers
         return False
     return True

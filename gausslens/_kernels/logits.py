@@ -1,16 +1,15 @@
 """Logits of queries and images in float64, and the repair of fast ones whose rounding could be seen in the answer."""
 
 import math
-from functools import cached_property
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from .._typing import Float, Int
-from .fused import blocks_seen, describe_queries, fused, pair_products
+from .fused import fused, pair_products, visible_blocks
+from .queries import Queries, kind_of
 from .softmax import RunningSoftmax
-from .tiles import Digits, ImageTile, kind_of
+from .tiles import ImageTile
 
 # Where few images have all the weight, those whose logit is further below the largest have none.
 _NEAR = 40
@@ -25,80 +24,13 @@ _SHARPENED_NUMBERS = 1 << 22
 TOLERANCE = {"cpu": 2e-7, "cuda": 5e-6}
 
 
-class Queries:
-    """Noisy images x as rows, and what is needed for their logits.
-
-    Logits are measured from that of an anchor a, a typical image, so that data with a large offset keep their digits:
-
-        (x·y − ½‖y‖²)/σ² − (x·a − ½‖a‖²)/σ² = ((x−a)·(y−a) − ½‖y−a‖²)/σ²
-
-    Attributes:
-        rows: x in float32 or float64, (b, d).
-        sigma: σ, (b,).
-        variance: σ² in float64, (b, 1).
-        anchor: a, (d,).
-        differentiable: whether derivatives are followed.
-    """
-
-    def __init__(
-        self,
-        x: Float[Tensor, "b d"],
-        sigma: Float[Tensor, "b"],
-        anchor: Float[Tensor, "d"],
-        largest_norm: Float[Tensor, ""],
-    ) -> None:
-        self.rows = x if x.dtype == torch.float64 else x.float()
-        self.sigma = sigma
-        self.anchor = anchor.to(x.device)
-        self._largest_norm = largest_norm.to(x.device)
-        self.variance = sigma.double()[:, None].square()
-        is_dual = any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in (x, sigma))
-        self.differentiable = is_dual or (torch.is_grad_enabled() and (x.requires_grad or sigma.requires_grad))
-
-    @property
-    def row_sums(self) -> Float[Tensor, "b 1"]:
-        """Σ_j x_j in float64."""
-        return self._description[0]
-
-    @property
-    def level(self) -> Float[Tensor, "b 1"]:
-        """The anchor's logit (x·a − ½‖a‖²)/σ² in float64."""
-        return self._description[1]
-
-    @property
-    def scale(self) -> Float[Tensor, "b 1"]:
-        """ε√(‖x‖²+‖y‖²)‖y‖/σ² for the largest ‖y‖, by which the rounding of float32 logits is measured."""
-        return self._description[2]
-
-    @cached_property
-    @torch.no_grad()
-    def _description(self) -> tuple[Tensor, Tensor, Tensor]:
-        # The same for all images, so no derivative of the answer passes through it.
-        arguments = self.rows.detach(), self.variance.detach(), self.anchor, self._largest_norm
-        row_sums, level, scale = fused(describe_queries, *arguments)
-        return row_sums, level, scale
-
-    @cached_property
-    def shifted(self) -> Float[Tensor, "b d"]:
-        """x − a in float64."""
-        return self.rows.double() - self.anchor.double()
-
-    @cached_property
-    def _digits(self) -> Digits:
-        return Digits(self.rows)
-
-    def digits(self) -> Digits:
-        """The rows as digits for integer products, written once, when first needed."""
-        return self._digits
-
-
 def exact_logits(queries: Queries, tile: ImageTile) -> tuple[Float[Tensor, "b t"], Float[Tensor, "b 1"]]:
     """The logits of all images of a tile in float64, and the largest of each query."""
     parts = []
     for _, values in tile.parts():
         images = values - queries.anchor.double()
         parts.append(queries.shifted @ images.T - images.square().sum(1) / 2)
-    logits = _sharpened(torch.cat(parts, 1).div_(queries.variance), queries, tile)
+    logits = _sharpen(torch.cat(parts, 1).div_(queries.variance), queries, tile)
     return logits, logits.detach().amax(1, keepdim=True)
 
 
@@ -118,7 +50,7 @@ def _pairs_at_a_time(queries: Queries) -> int:
     return max(1, _PAIR_NUMBERS[kind_of(queries.rows)] // queries.rows.shape[1])
 
 
-def _sharpened(logits: Float[Tensor, "b t"], queries: Queries, tile: ImageTile) -> Float[Tensor, "b t"]:
+def _sharpen(logits: Float[Tensor, "b t"], queries: Queries, tile: ImageTile) -> Float[Tensor, "b t"]:
     """Float64 logits with those near the largest, if not many, added up pairwise: worth a digit at σ = 1e-3."""
     values = logits.detach()
     near = (values > values.amax(1, keepdim=True) - _NEAR).nonzero(as_tuple=True)
@@ -137,14 +69,22 @@ def repair(
 ) -> tuple[Float[Tensor, "b t"], Float[Tensor, "b 1"]]:
     """Fast logits with those computed again in float64 whose rounding could be seen in the answer, and their maxima.
 
-    Those are found block by block of images, since few blocks have one. With `room`, a number of blocks and of pairs, what
-    is not used of it is filled up with the first pair, which may be computed again as often as one likes.
+    Those are found block by block of images, since few blocks have one. With `room`, a number of blocks and of pairs,
+    what is not used of it is filled up with the first pair, which may be computed again as often as one likes.
     """
     x, kind = queries.rows, kind_of(queries.rows)
     block = math.gcd(logits.shape[1], _BLOCK)
     margin = TOLERANCE[kind] / tile.rounding
     least, blocks = fused(
-        blocks_seen, logits.detach(), top, queries.scale, margin, x.shape[1], block, softmax.total.detach(), softmax.top
+        visible_blocks,
+        logits.detach(),
+        top,
+        queries.constants.scale,
+        margin,
+        x.shape[1],
+        block,
+        softmax.total.detach(),
+        softmax.top,
     )
     (block_query, block_index), n_blocks = _find(blocks, room)
     candidates = logits.detach().unflatten(1, (-1, block))[block_query, block_index]

@@ -11,22 +11,14 @@ from .tiles import ImageTile
 
 
 class RunningSoftmax:
-    """Softmax sums over tiles, relative to the largest logit so far.
-
-    Attributes:
-        top: the largest logit so far, (b, 1).
-        total: Σ exp(logit − top), (b, 1).
-        squares: Σ exp(logit − top)², (b, 1); kept without a mean.
-        best: the index of the largest logit, (b,); kept without a mean.
-        overflow: whether a pair was left wrong for want of room, ().
-    """
+    """Softmax sums over tiles, relative to the largest logit so far; without a mean, also of squared weights."""
 
     def __init__(self, x: Float[Tensor, "b d"], *, with_mean: bool) -> None:
-        self.top = x.new_full((len(x), 1), -math.inf, dtype=torch.float64)
-        self.total = torch.zeros_like(self.top)
-        self.squares = torch.zeros_like(self.top)
-        self.best = torch.zeros_like(self.top, dtype=torch.long)[:, 0]
-        self.overflow = torch.zeros((), dtype=torch.bool, device=x.device)
+        self.top = x.new_full((len(x), 1), -math.inf, dtype=torch.float64)  # the largest logit so far
+        self.total = torch.zeros_like(self.top)  # Σ exp(logit − top), (b, 1)
+        self.squares = torch.zeros_like(self.top)  # Σ exp(logit − top)², (b, 1); kept without a mean
+        self.best = torch.zeros_like(self.top, dtype=torch.long)[:, 0]  # whose it is; kept without a mean
+        self.overflow = torch.zeros((), dtype=torch.bool, device=x.device)  # whether room for a pair was missing
         self._sum = torch.zeros_like(x, dtype=torch.float64) if with_mean else None
 
     @property
@@ -47,8 +39,8 @@ class RunningSoftmax:
     ) -> None:
         """Take in a tile whose first image has index `start` and whose largest logits are `tile_top`.
 
-        Images whose weight is below `negligible` for all queries are not worth a product, unless `dense` says that it is
-        not worth looking for them.
+        Images whose weight is below `negligible` for all queries are not worth a product, unless `dense` says that it
+        is not worth looking for them.
         """
         if self._sum is None:
             tile_top = logits.amax(1, keepdim=True)

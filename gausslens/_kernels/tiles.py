@@ -2,15 +2,15 @@
 
 uint8 pixels are whole numbers of 8 bits, which lets integer and half-precision units multiply them without loss:
 
-- x·y: each row of x is written as s(q₀ + q₁/254 + q₂/254² + …) with whole numbers |q| ≤ 127, whose products are exact. Three
-  digits on a GPU leave an error of 6e-8 of the row's largest entry, four on a CPU with integer dot products 2e-10.
+- x·y: each row of x is written as s(q₀ + q₁/254 + q₂/254² + …) with whole numbers |q| ≤ 127, whose products are exact.
+  Three digits on a GPU leave an error of 6e-8 of the row's largest entry, four on a CPU with integer dot products 2e-10.
 - Σ w y: the same on a CPU; on a GPU weights in [0, 1] are the sum of two half-precision numbers, 22 bits.
 
-Otherwise x·y is a float32 product on a GPU, and all is float64 on a CPU, where float32 is hardly faster and sums of equal
-numbers drift by ε·t. Logits are float64 in any case: they are differences of numbers far larger.
+Otherwise x·y is a float32 product on a GPU, and all is float64 on a CPU, where float32 is hardly faster and sums of
+equal numbers drift by ε·t. Logits are float64 in any case: they are differences of numbers far larger.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 
 import torch
@@ -18,66 +18,27 @@ from torch import Tensor
 
 from .._typing import Float, Int
 from ..images import dequantize
-from .fused import BASE, LIFT, centred_half, combine_digits, fused, split_digits, weigh_in_halves
+from .fused import LIFT, center_in_half, combine_digits, fused, weigh_in_halves
+from .queries import Digits, Queries, kind_of
 
 # A long sum of similar images drifts by ε·t on a GPU, whose matrix units round toward zero: add sums of this many instead.
 _SHORT_SUM = 2048
 _SHORT_SUMS_AT_ONCE = 13
 # Float64 numbers converted at a time: what a CPU's cache holds (8 MiB), and more where there is none to speak of.
 _PART_NUMBERS = {"cpu": 1 << 20, "cuda": 1 << 22}
-# Digits of 8 bits, of which four hold 31 bits of a number. A GPU's answers are promised to fewer.
-_DIGITS = {"cpu": 4, "cuda": 3}
 # 127·128 times this many is the largest sum of products that 32 bits hold.
 _MOST_PRODUCTS = 132_104
 
 
-def kind_of(tensor: Tensor) -> str:
-    """The key of limits that depend on the device: "cuda" for a GPU whose units are known, "cpu" for everything else."""
-    return "cuda" if tensor.is_cuda else "cpu"
-
-
-class Digits:
-    """Rows of numbers as s(q₀ + q₁/254 + q₂/254² + …) with whole numbers |q| ≤ 127, for exact products with bytes.
-
-    Args:
-        rows: the numbers, (b, n).
-
-    Attributes:
-        whole: the digits q, int8, (k, b, n).
-        scale: s, (b, 1).
-    """
-
-    def __init__(self, rows: Float[Tensor, "b n"]) -> None:
-        self.whole, self.scale = fused(split_digits, rows, _DIGITS[kind_of(rows)])
-
-    def products(self, pixels: Tensor) -> Tensor:
-        """q @ pixels of each digit, for int8 pixels (n, t): int32, (k, b, t)."""
-        products: Tensor = torch._int_mm(self.whole.flatten(0, 1), pixels)
-        return products.view(len(self.whole), -1, pixels.shape[1])
-
-    def times(self, pixels: Tensor) -> Float[Tensor, "b t"]:
-        """rows @ pixels in float64, for int8 pixels (n, t)."""
-        products = self.products(pixels)
-        total = products[-1].double()
-        for more_significant in reversed(products[:-1]):
-            total.div_(BASE).add_(more_significant)
-        return total.mul_(self.scale)
-
-
 class ImageTile:
-    """Some images, on the device of the queries.
+    """Some images as rows (t, d), uint8 or float, on the device of the queries.
 
-    Args:
-        stored: the images as rows, uint8 or float, (t, d).
-        dtype: the dtype of the queries, float32 or float64, in which uint8 images are defined.
-        whole_numbers: whether integer and half-precision units may be used; they have no derivatives.
-
-    Attributes:
-        has_fast_logits: whether `logits` is much faster than a float64 product here.
-        rounding: the typical error of x·y in `logits` in units of ε‖x‖‖y‖. Measured on CIFAR-10 where many images share
-            the weight: .02 to .03 in float32 and half of that in whole numbers, which multiply p/127.5 − 1 and not that
-            number rounded to float32. Both have a margin, float32 a larger one, since it errs more on flat images. Three
-            digits err by 1.3/√d where a row's largest entry is four times a usual one.
+    uint8 images are defined in the dtype of the queries. Integer and half-precision units, `whole_numbers`, have no
+    derivatives. `has_fast_logits` is whether `logits` is much faster than a float64 product here. `rounding` is the
+    typical error of x·y in `logits` in units of ε‖x‖‖y‖. Measured on CIFAR-10 where many images share the weight, it is
+    .02 to .03 in float32 and half of that in whole numbers, which multiply p/127.5 − 1 and not that number rounded to
+    float32. Both have a margin, float32 a larger one, since it errs more on flat images. Three digits err by 1.3/√d
+    where a row's largest entry is four times a usual one.
     """
 
     def __init__(self, stored: Tensor, dtype: torch.dtype, *, whole_numbers: bool = True) -> None:
@@ -116,24 +77,22 @@ class ImageTile:
 
     def logits(
         self,
-        x: Float[Tensor, "b d"],
-        digits: Callable[[], Digits],
-        row_sums: Float[Tensor, "b 1"],
-        variance: Float[Tensor, "b 1"],
-        level: Float[Tensor, "b 1"],
+        queries: Queries,
         half_squares: Float[Tensor, "t"],
     ) -> tuple[Float[Tensor, "b t"], Float[Tensor, "b 1"]]:
         """(x·y − ½‖y‖²)/σ² − level for all rows and images, in float64, and the largest of each row."""
+        x, variance = queries.rows, queries.variance
+        row_sums, level, _ = queries.constants
         # p/127.5 − 1 = ((p − 128) + ½)/127.5
         if self._on_cpu_units:
-            products = digits().times(self._pixels().T)
+            products = queries.digits.times(self._pixels().T)
             offset = row_sums / (255 * variance) - level
             logits = products.div_(127.5 * variance).add_(offset).addr_(-1 / variance[:, 0], half_squares)
             return logits, logits.amax(1, keepdim=True)
         # The integer product wants more than 16 rows, and there are three for each.
         if self._on_gpu_units and len(x) > 5:
-            products = digits().products(self._pixels().T)
-            arguments = digits().scale, row_sums, variance, level, half_squares
+            products = queries.digits.products(self._pixels().T)
+            arguments = queries.digits.scale, row_sums, variance, level, half_squares
             logits, top = fused(combine_digits, products, *arguments)
             return logits, top
         products = x @ dequantize(self.stored, self._dtype).T
@@ -188,7 +147,7 @@ def _half_precision_sums(halves: list[Tensor], stored: Tensor) -> Float[Tensor, 
     parts = [(start, min(start + group, whole), step) for start in range(0, whole, group)]
     for start, stop, length in [*parts, (whole, len(stored), len(stored) - whole)]:
         if start < stop:
-            pixels = fused(centred_half, stored[start:stop]).unflatten(0, (-1, length))
+            pixels = fused(center_in_half, stored[start:stop]).unflatten(0, (-1, length))
             for half in halves:
                 factor = half[:, start:stop].unflatten(1, (-1, length)).movedim(1, 0)
                 sums += torch.bmm(factor, pixels, out_dtype=torch.float32).sum(0)

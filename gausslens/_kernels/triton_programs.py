@@ -1,7 +1,7 @@
 """The programs behind `kernels`, in Triton.
 
-Activations are in the channels-last layout, so memory is a matrix with a row for each pixel and a column for each channel; a
-program works on a block of ROWS × COLUMNS. Sums are in float32 whatever the activations are.
+Activations are in the channels-last layout, so memory is a matrix with a row for each pixel and a column for each
+channel; a program works on a block of ROWS × COLUMNS. Sums are in float32 whatever the activations are.
 
 Triton finds `tl` among the globals of a function, so nothing may stand between the two, such as a check of types.
 """
@@ -46,10 +46,10 @@ def moments(x, mean, variance, pixels, channels, ROWS: tl.constexpr, COLUMNS: tl
 @triton.jit
 @no_type_check
 def affine(
-    mean, variance, offset, weight, centre, scale, groups, size, epsilon,
+    mean, variance, offset, weight, center, scale, groups, size, epsilon,
     MOVED: tl.constexpr, GROUPS: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Centre and scale of every channel of one image, with which normalising is (x − centre)·scale + bias."""
+    """Center and scale of every channel of one image, with which normalising is (x − center)·scale + bias."""
     group, member = tl.arange(0, GROUPS)[:, None], tl.arange(0, SIZE)[None, :]
     inside = (group < groups) & (member < size)
     channel = group * size + member
@@ -65,22 +65,22 @@ def affine(
     spread = (tl.sum(v + between * between, 1) / size)[:, None]
     factor = tl.load(weight + channel, mask=inside, other=0.0) / tl.sqrt(tl.maximum(spread, 0.0) + epsilon)
     tl.store(scale + here, factor, mask=inside)
-    tl.store(centre + here, middle - a, mask=inside)
+    tl.store(center + here, middle - a, mask=inside)
 
 
 @triton.jit
 @no_type_check
-def applied(
-    x, centre, scale, bias, y, pixels, channels,
+def apply_affine(
+    x, center, scale, bias, y, pixels, channels,
     ACTIVATE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """(x − centre)·scale + bias, and SiLU, of some pixels and channels of one image."""
+    """(x − center)·scale + bias, and SiLU, of some pixels and channels of one image."""
     image = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
     inside = (row < pixels)[:, None] & (column < channels)[None, :]
     place = image * pixels * channels + row[:, None] * channels + column[None, :]
-    middle = tl.load(centre + image * channels + column, mask=column < channels, other=0.0)[None, :]
+    middle = tl.load(center + image * channels + column, mask=column < channels, other=0.0)[None, :]
     factor = tl.load(scale + image * channels + column, mask=column < channels, other=0.0)[None, :]
     term = tl.load(bias + column, mask=column < channels, other=0.0)[None, :]
     value = (tl.load(x + place, mask=inside, other=0.0).to(tl.float32) - middle) * factor + term
@@ -91,7 +91,7 @@ def applied(
 
 @triton.jit
 @no_type_check
-def joined(p, q, bias, z, rows, channels, scale, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def add_scaled(p, q, bias, z, rows, channels, scale, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """scale·(p + q) + bias of some pixels and channels."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)

@@ -41,7 +41,7 @@ def run(options: Options, how: GlobalOptions) -> None:
     """Train."""
     from ..data.groups import with_groups
     from ..data.loading import load_images
-    from ..training.collapse import collapse_told
+    from ..training.collapse import collapse_warning
     from ..training.train import check, check_tracker, resolve, run_folder, train
 
     config = TrainConfig(**{field.name: getattr(options, field.name) for field in fields(TrainConfig)})
@@ -67,7 +67,7 @@ def run(options: Options, how: GlobalOptions) -> None:
             parts = {name: part["groups"] for name, part in run.manifest["splits"].items()}
             print(f"Groups: {parts[config.split]} to train on, {parts.get('held-out', 0)} held out.", file=sys.stderr)
         print(f"Duplicates: {run.manifest['duplicates']}.", file=sys.stderr)
-        if told := collapse_told(run.records()):
+        if told := collapse_warning(run.records()):
             print(f"gausslens: {told}", file=sys.stderr)
         losses = {r["on"]: r["value"] for r in run.records() if r["quantity"] == "denoising_loss"}
         print(", ".join(f"denoising loss {value:.4f} ({on.replace('_', '-')})" for on, value in losses.items()))

@@ -21,9 +21,10 @@ import torch
 from torch import Tensor, nn
 
 from .._kernels.cuda_graphs import Later, Replay, try_capture
-from .._kernels.logits import TOLERANCE, Queries, exact_logits, repair
+from .._kernels.logits import TOLERANCE, exact_logits, repair
+from .._kernels.queries import Queries, kind_of
 from .._kernels.softmax import RunningSoftmax
-from .._kernels.tiles import ImageTile, kind_of
+from .._kernels.tiles import ImageTile
 from .._typing import Float, Images, Sigma
 from ..errors import CheckpointError, ConfigError
 from ..images import Bounds, check_labels, content_hash, dequantize, gather
@@ -214,7 +215,7 @@ class MultiDeltaDenoiser(nn.Module):
         tile_size = self.tile_size or self._affordable_tile(x, tile_bytes)
         exactly = self._is_small(queries)
         negligible = _NEGLIGIBLE * torch.finfo(x.dtype).eps / self.count
-        largest_scale = 0.0 if exactly or room else Later(queries.scale.max())
+        largest_scale = 0.0 if exactly or room else Later(queries.constants.scale.max())
         with float32_products(x.device):
             for start in range(0, self.count, tile_size):
                 stored = self.images[start : start + tile_size].to(x.device)
@@ -224,9 +225,7 @@ class MultiDeltaDenoiser(nn.Module):
                     logits, top = exact_logits(queries, tile)
                 else:
                     half_squares = self._half_squares[start : start + tile_size].to(x.device)
-                    logits, top = tile.logits(
-                        x, queries.digits, queries.row_sums, queries.variance, queries.level, half_squares
-                    )
+                    logits, top = tile.logits(queries, half_squares)
                     is_spread = not room and float(largest_scale) * tile.rounding <= TOLERANCE[kind_of(x)]
                     if not is_spread:
                         logits, top = repair(logits, top, queries, tile, softmax, room)

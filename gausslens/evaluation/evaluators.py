@@ -26,7 +26,7 @@ from ..measures.linearity import linearity
 from ..measures.memorization import memorization
 from ..noise import draw_noise, draw_order
 from ..store.records import Record
-from ..training.validation import denoising_losses
+from ..training.objective import denoising_losses
 from .context import Inputs, MeasureContext
 from .records import of_curve, of_estimate, of_similarity, record_of
 

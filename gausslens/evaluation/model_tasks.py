@@ -14,7 +14,7 @@ from ..generation import best_device
 from ..measures.neighbors import nearest
 from ..store.records import Record
 from ..store.run import Run, load_trained
-from ..training.collapse import collapse_told
+from ..training.collapse import collapse_warning
 from ..training.train import train
 from .config import MeasureConfig
 from .context import MeasureContext
@@ -45,7 +45,7 @@ def train_model(context: TaskContext) -> list[Record] | None:
             raise
     if run is None:  # not in the handler, where the error would keep the memory of what diverged
         run = begin()
-    if told := collapse_told(run.records()):
+    if told := collapse_warning(run.records()):
         raise GausslensError(told)
     context.tags.update(tags_of(run))
     return run.records() if within else None

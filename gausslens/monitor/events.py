@@ -1,9 +1,9 @@
-"""The moments that matter in a training run, from a sequence of looks at it (see `looks`).
+"""The events that matter in a training run, from the results of a sequence of probes.
 
-Nothing is decided by one noisy look. Distances are compared image by image, on the same noisy images, and two looks differ
-if the 95 % interval of their mean difference excludes 0. Copies are counted over the last three looks together, whose
-samples are independent: memorising has started once the interval of their share lies above the threshold and at least two of
-the looks say so each for itself, and has ended again only when the interval lies below.
+Nothing is decided by one noisy result. Distances are compared image by image, on the same noisy images, and two results
+differ if the 95 % interval of their mean difference excludes 0. Copies are counted over the last three probes together,
+whose samples are independent. Memorising has started once the interval of their share lies above the threshold and two
+of the three say so by themselves. It has ended again only when the interval lies below.
 """
 
 import math
@@ -19,19 +19,19 @@ from .probe import ProbeResult
 NEARER_MULTIDELTA = 0.5
 """ρ above which a network is nearer to memorising, for networks that cannot be sampled."""
 
-_POOLED = 3  # looks whose samples are counted together
-_AGREEING = 2  # looks among them that must say the same
+_POOLED = 3  # probes whose samples are counted together
+_AGREEING = 2  # probes among them that must say the same
 
 
 @dataclass(frozen=True)
 class Event:
-    """A moment.
+    """A moment of a training run.
 
     Attributes:
         step: the best guess.
-        earliest: of the looks that cannot be excluded, the first; for the start of memorising, the last that excludes it.
+        earliest: the first step that cannot be excluded; for the start of memorising, the last that excludes it.
         latest: the last; for the start of memorising, the first that is certain.
-        settled: whether looks after it leave no doubt that it is over.
+        settled: whether what came after it leaves no doubt that it is over.
     """
 
     step: float | int
@@ -40,88 +40,85 @@ class Event:
     settled: bool
 
 
-def closest_to_gaussian(looks: Sequence[ProbeResult]) -> Event | None:
-    """The look at which the network was closest to the Gaussian denoiser; None without looks.
+def closest_to_gaussian(results: Sequence[ProbeResult]) -> Event | None:
+    """When the network was closest to the Gaussian denoiser; None without results.
 
-    It is settled once two looks or more in a row, up to the latest, are further away for certain.
+    It is settled once two results or more in a row, up to the latest, are further away for certain.
     """
-    if not looks:
+    if not results:
         return None
-    best = min(range(len(looks)), key=lambda index: looks[index].gaussian.value)
+    best = min(range(len(results)), key=lambda index: results[index].gaussian.value)
+    further = [_is_further(result, results[best]) for result in results]
     first = last = best
-    while first > 0 and not _further(looks[first - 1], looks[best]):
+    while first > 0 and not further[first - 1]:
         first -= 1
-    while last < len(looks) - 1 and not _further(looks[last + 1], looks[best]):
+    while last < len(results) - 1 and not further[last + 1]:
         last += 1
-    since = looks[last + 1 :]
-    settled = len(since) >= _AGREEING and all(_further(look, looks[best]) for look in since)
-    return Event(looks[best].step, looks[first].step, looks[last].step, settled)
+    settled = len(results) - 1 - last >= _AGREEING and all(further[last + 1 :])
+    return Event(results[best].step, results[first].step, results[last].step, settled)
 
 
-def start_of_memorizing(looks: Sequence[ProbeResult], by_chance: Estimate | None = None) -> Event | None:
+def start_of_memorizing(results: Sequence[ProbeResult], by_chance: Estimate | None = None) -> Event | None:
     """Since when the network memorises; None if it does not, as far as can be said."""
     threshold = max(MEMORIZED, by_chance.high if by_chance is not None and by_chance.value > 0 else 0.0)
-    mark, excluded = None, looks[0].step if looks else 0
-    for index, look in enumerate(looks):
-        recent = looks[max(index + 1 - _POOLED, 0) : index + 1]
-        share = _share(recent)
-        if share is None:
+    event, excluded = None, results[0].step if results else 0
+    for index, result in enumerate(results):
+        recent = results[max(index + 1 - _POOLED, 0) : index + 1]
+        if (share := _share(recent)) is None:
             continue
-        limit = threshold if look.samples else NEARER_MULTIDELTA
-        if mark is None:
-            saying = [each for each in recent if is_suspicious(each, threshold)]
-            if share.low > limit and len(saying) >= _AGREEING:
-                mark = Event(saying[0].step, min(excluded, saying[0].step), look.step, True)
+        limit = threshold if result.samples else NEARER_MULTIDELTA
+        suspicious = [each.step for each in recent if is_suspicious(each, threshold)]
+        if event is None and share.low > limit and len(suspicious) >= _AGREEING:
+            event = Event(suspicious[0], min(excluded, suspicious[0]), result.step, True)
         if share.high < limit:
-            mark, excluded = None, look.step
-    return mark
+            event, excluded = None, result.step
+    return event
 
 
-def is_suspicious(look: ProbeResult, threshold: float = MEMORIZED) -> bool:
-    """Whether a look alone, by its value and not its interval, speaks of memorising."""
-    if look.samples:
-        return look.copies > threshold * look.samples
-    return look.rho is not None and look.rho.value > NEARER_MULTIDELTA
+def is_suspicious(result: ProbeResult, threshold: float = MEMORIZED) -> bool:
+    """Whether a result alone, by its value and not its interval, speaks of memorising."""
+    if result.samples:
+        return result.copies > threshold * result.samples
+    return result.rho is not None and result.rho.value > NEARER_MULTIDELTA
 
 
-def recommended_probe(looks: Sequence[ProbeResult], memorizing: Event | None) -> ProbeResult | None:
-    """The look whose weights to keep; None without looks.
+def recommended_probe(results: Sequence[ProbeResult], memorizing: Event | None) -> ProbeResult | None:
+    """The result whose weights to keep; None without results.
 
-    Of those before memorising starts, the one with the least held-out loss. Without held-out images the one closest to the
-    Gaussian or, while nothing is memorised, the latest.
+    Of those before memorising starts, the one with the least held-out loss. Without held-out images the one closest to
+    the Gaussian or, while nothing is memorised, the latest.
     """
     if memorizing is not None:
-        return best_of([look for look in looks if look.step < memorizing.step]) or looks[0]
-    if looks and looks[-1].loss_held_out is None:
-        return looks[-1]
-    return best_of(looks)
+        return best_of([result for result in results if result.step < memorizing.step]) or results[0]
+    if results and results[-1].loss_held_out is None:
+        return results[-1]
+    return best_of(results)
 
 
-def best_of(looks: Sequence[ProbeResult]) -> ProbeResult | None:
-    """The look with the least held-out loss, without held-out images the one closest to the Gaussian; None without looks."""
-    return min(looks, key=lambda look: (look.loss_held_out or look.gaussian).value) if looks else None
+def best_of(results: Sequence[ProbeResult]) -> ProbeResult | None:
+    """The result with the least held-out loss, without held-out images closest to the Gaussian; None without results."""
+    return min(results, key=lambda result: (result.loss_held_out or result.gaussian).value, default=None)
 
 
-def steps_to_keep(looks: Sequence[ProbeResult], memorizing: Event | None) -> list[float | int]:
+def steps_to_keep(results: Sequence[ProbeResult], memorizing: Event | None) -> list[float | int]:
     """Steps whose weights may yet be recommended, ascending: all others can be thrown away."""
-    may_be = [recommended_probe(looks, memorizing), best_of(looks)]
-    for index in range(max(len(looks) - _POOLED, 0), len(looks)):
-        if is_suspicious(looks[index]):
-            may_be.append(best_of(looks[:index]) or looks[0])
-    return sorted({look.step for look in may_be if look is not None})
+    may_be = [recommended_probe(results, memorizing), best_of(results)]
+    for index in range(max(len(results) - _POOLED, 0), len(results)):
+        if is_suspicious(results[index]):
+            may_be.append(best_of(results[:index]) or results[0])
+    return sorted({result.step for result in may_be if result is not None})
 
 
-def _further(look: ProbeResult, best: ProbeResult) -> bool:
-    """Whether a look was further from the Gaussian than the best, for certain."""
-    own, least = (torch.tensor(each.gaussian_by_image, dtype=torch.float64) for each in (look, best))
+def _is_further(result: ProbeResult, best: ProbeResult) -> bool:
+    """Whether the network was further from the Gaussian than at its best, for certain."""
+    own, least = (torch.tensor(each.gaussian_by_image, dtype=torch.float64) for each in (result, best))
     difference = own - least
     n = len(difference)
-    if n < 2:
-        return bool(difference.mean() > 0)
-    return bool(difference.mean() > student_quantile(n - 1) * difference.std() / math.sqrt(n))
+    margin = student_quantile(n - 1) * difference.std() / math.sqrt(n) if n > 1 else 0.0
+    return bool(difference.mean() > margin)
 
 
 def _share(recent: Sequence[ProbeResult]) -> Estimate | None:
-    """The share of copies over several looks; for networks that cannot be sampled, ρ of the last."""
-    n = sum(look.samples for look in recent)
-    return proportion_estimate(sum(look.copies for look in recent), n) if n else recent[-1].rho
+    """The share of copies over several results; for networks that cannot be sampled, ρ of the last."""
+    n = sum(result.samples for result in recent)
+    return proportion_estimate(sum(result.copies for result in recent), n) if n else recent[-1].rho

@@ -52,45 +52,42 @@ def monitoring_callback(
             self.kept: list[float | int] = []
 
         def on_train_batch_end(self, trainer: Any, module: Any, *unused: Any, **unused_too: Any) -> None:
-            self._act(trainer, self._look(trainer, module) if trainer.is_global_zero else None)
+            self._act(trainer, module, ends=False)
 
         def on_train_end(self, trainer: Any, module: Any) -> None:
-            self._act(trainer, self._look(trainer, module, ends=True) if trainer.is_global_zero else None)
+            self._act(trainer, module, ends=True)
 
-        def _act(self, trainer: Any, seen: dict[str, Any] | None) -> None:
+        def _act(self, trainer: Any, module: Any, *, ends: bool) -> None:
+            found = self._look(trainer, module, ends=ends) if trainer.is_global_zero else None
             if keep is None and not stop:
                 return
             # Lightning saves a checkpoint on all processes together, and stops all of them.
-            kept, ends = trainer.strategy.broadcast(
-                (seen and (seen["step"], seen["keep"], seen["wanted"]), monitor.should_stop)
+            kept, stops = trainer.strategy.broadcast(
+                (found and (found["step"], found["keep"], found["wanted"]), monitor.should_stop)
             )
             if keep is not None and kept is not None:
                 alone = trainer.world_size == 1
                 guarded = monitor.guarded("Keeping the weights", kept[0]) if alone else nullcontext()
                 with guarded, monitor.at_its_cost():
                     self._keep(trainer, *kept)
-            if stop and ends:
+            if stop and stops:
                 trainer.should_stop = True
 
-        def _look(self, trainer: Any, module: Any, *, ends: bool = False) -> dict[str, Any] | None:
-            step = trainer.global_step
+        def _look(self, trainer: Any, module: Any, *, ends: bool) -> dict[str, Any] | None:
+            step, found = trainer.global_step, None
             with monitor.guarded("The look", step):
                 made = module if denoiser is None else denoiser(module)
                 if ends:
-                    seen = monitor.finish(made, step)
+                    found = monitor.finish(made, step)
                 else:
                     total = trainer.estimated_stepping_batches  # infinite where nobody has said when to end
-                    seen = monitor.update(made, step, total if isfinite(total) else None)
-                if seen is not None:
-                    self._log(trainer, seen)
-                return seen
-            return None
-
-        def _log(self, trainer: Any, seen: dict[str, Any]) -> None:
-            with monitor.guarded("Logging what was seen", seen["step"]), monitor.at_its_cost():
-                numbers = {f"monitor/{name}": value for name, value in seen.items() if isinstance(value, float)}
-                for logger in trainer.loggers:
-                    logger.log_metrics(numbers, step=seen["step"])
+                    found = monitor.update(made, step, total if isfinite(total) else None)
+            if found is not None:
+                with monitor.guarded("Logging the numbers", found["step"]), monitor.at_its_cost():
+                    numbers = {f"monitor/{name}": value for name, value in found.items() if isinstance(value, float)}
+                    for logger in trainer.loggers:
+                        logger.log_metrics(numbers, step=found["step"])
+            return found
 
         def _keep(self, trainer: Any, step: float | int, wanted_now: bool, wanted: list[float | int]) -> None:
             if wanted_now:
@@ -105,7 +102,7 @@ def monitoring_callback(
             return {**monitor.state_dict(), "kept": list(self.kept)}
 
         def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-            with monitor.guarded("Going on from what was seen before"):
+            with monitor.guarded("Restoring the monitor"):
                 monitor.load_state_dict(state_dict)
                 self.kept = list(state_dict.get("kept", []))
 

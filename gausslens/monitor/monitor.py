@@ -1,26 +1,15 @@
-"""Watching a training run: is it still learning the images' law, or already the images?
+"""Monitoring a training run: is it still learning the images' law, or already the images?
 
-    monitor = GeneralizationMonitor(train, held_out)
-    for step in range(steps):
-        ...                                      # a step of any training loop
-        seen = monitor.update(denoiser, step)    # None unless it was time for a look
-        if seen and seen["keep"]:
-            save(step)
-        if monitor.should_stop:
-            break
-    monitor.finish(denoiser, step)               # a last look
-    monitor.recommended                          # the step to keep
-
-A look is only taken when it can be afforded: when all looks so far, what they needed first and this one together take less
-than `share` of the time spent between the calls of `update`, which is taken for training (of a training whose length is
-known, some of what it will allow is spent in advance). Looks are also at least a fiftieth of the training so far apart, so
-that they never become many. Only the look at the end is taken whatever it costs.
-
-The training itself is not touched: nothing global is drawn from, and the denoiser is put back as it was. A look that fails
-does not end it. The failure is remembered and logged. The monitor tries again, the more rarely the more looks have failed.
+`GeneralizationMonitor.update` is called after every step of any training loop, and looks at the denoiser when that can be
+afforded: when all looks so far, what they needed first and this one take less than `share` of the time between the calls,
+which is taken for training (see `overhead`). The look at the end is taken whatever it costs. Nothing global is drawn from,
+and the denoiser is put back as it was. A look that fails does not end the training: the failure is remembered and logged,
+and the monitor tries again, the more rarely the more looks have failed.
 """
 
+import logging
 import math
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
@@ -36,12 +25,12 @@ from ..images import Bounds, content_hash
 from ..measures.intervals import Estimate, proportion_estimate
 from ..noise import as_sigmas
 from .events import Event, closest_to_gaussian, recommended_probe, start_of_memorizing
-from .failures import Failure, Failures
 from .overhead import OverheadBudget
 from .probe import Probe, ProbeResult
 from .probe_images import ProbeImages
-from .summary import describe, explain_no_look, summarize
+from .summary import Failure, explain_no_look, latest_numbers, summarize
 
+_LOGGER = logging.getLogger("gausslens")  # no warning: where warnings are errors, it would end the training
 _STATE = 1
 
 
@@ -99,34 +88,24 @@ class GeneralizationMonitor:
         bounds: Bounds = (-1.0, 1.0),
         device: torch.device | str | None = None,
     ) -> None:
-        for name, value, least in (
-            ("count", count, 2),
-            ("noises", noises, 1),
-            ("samples", samples, 0),
-            ("steps", steps, 2),
-        ):
-            if value < least:
-                raise ConfigError(f"{name} must be at least {least}; got {value}.")
+        self._options = {"count": count, "noises": noises, "samples": samples, "steps": steps, "seed": seed}
+        for name, least in (("count", 2), ("noises", 1), ("samples", 0), ("steps", 2)):
+            if self._options[name] < least:
+                raise ConfigError(f"{name} must be at least {least}; got {self._options[name]}.")
         if not 0 < share <= 1:
             raise ConfigError(f"share must lie above 0 and be at most 1; got {share}.")
         self.device = device
-        self._watched = ProbeImages.gathered(train, held_out, labels, held_out_labels, groups, bounds)
-        self._options: dict[str, Any] = {
-            "count": count,
-            "noises": noises,
-            "samples": samples,
-            "steps": steps,
-            "seed": seed,
-        }
+        self._images = ProbeImages.of(train, held_out, labels, held_out_labels, groups, bounds)
         self._sigmas = None if sigmas is None else as_sigmas(sigmas)
-        self._vantage: Probe | None = None
-        self._looks: list[ProbeResult] = []
+        self._probe: Probe | None = None
+        self._results: list[ProbeResult] = []
         self._by_chance: Estimate | None = None
-        self._expected: float | None = None  # seconds of the next look
+        self._expected: float | None = None  # seconds of the next look, once the probe has been tried out
         self._to_try = [8, 64]  # images at a time, which cost less each than one alone
         self._memorization: Event | None = None
         self._time = OverheadBudget(share)
-        self._failures = Failures()
+        self._failure: Failure | None = None
+        self._logged: set[str] = set()
         self._final: float | int | None = None  # the step of the look at the end, which is taken whatever it costs
         self._ended: float | int | None = None  # the total at which that look was due
 
@@ -150,10 +129,9 @@ class GeneralizationMonitor:
                 return None
             self._time.arrive()
             try:
-                has_grown = not self._looks or now > self._looks[-1].step
                 if ends:
                     self._final = now
-                if has_grown and (ends or self._can_afford_look(denoiser, done)):
+                if self._has_grown(now) and (ends or self._can_afford_look(denoiser, done)):
                     return self.look(denoiser, now)
                 self._time.rest(self._least_cost, done)
             finally:
@@ -174,7 +152,7 @@ class GeneralizationMonitor:
         """
         with self.guarded("The look", step):
             now = _number(step)
-            if not self._looks or now > self._looks[-1].step:
+            if self._has_grown(now):
                 self._final = now
                 return self.look(denoiser, now)
         return None
@@ -199,16 +177,16 @@ class GeneralizationMonitor:
         It also raises whatever the denoiser raises. What was seen before stays.
         """
         step = _number(step)
-        if self._looks and step <= self._looks[-1].step:
-            raise ConfigError(f"step must grow from look to look; got {step} after {self._looks[-1].step}.")
-        with self._spending(denoiser) as vantage:
-            seen = vantage.look(denoiser, step, len(self._looks))
-        self._looks.append(replace(seen, seconds=self._time.spent))
-        self._expected = max(look.seconds for look in self._looks[-2:])
-        self._memorization = start_of_memorizing(self._looks, self._by_chance)
+        if not self._has_grown(step):
+            raise ConfigError(f"step must grow from look to look; got {step} after {self._results[-1].step}.")
+        with self._spending(denoiser) as probe:
+            result = probe.look(denoiser, step, len(self._results))
+        self._results.append(replace(result, seconds=self._time.spent))
+        self._expected = max(result.seconds for result in self._results[-2:])
+        self._memorization = start_of_memorizing(self._results, self._by_chance)
         self._time.mark()
-        self._failures.latest = None
-        return self._described(self._looks[-1])
+        self._failure = None
+        return latest_numbers(self._results, self._memorization)
 
     def at_its_cost(self) -> AbstractContextManager[None]:
         """Inside, time counts as the monitor's own: for what is done on its account, such as keeping weights."""
@@ -229,27 +207,33 @@ class GeneralizationMonitor:
         try:
             yield
         except Exception as error:
-            self._failures.remember(what, step, error)
-            self._time.fail()
+            self._failure = Failure.of(what, step, error)
+            self._time.mark(failed=True)
             short = is_short_of_memory(error)
+            sentence = self._failure.sentence()
+            kind = re.sub(r"\d[\d.]*", "0", sentence)
+            if kind not in self._logged:
+                self._logged.add(kind)
+                _LOGGER.warning("%s The training goes on.", sentence)
         if short:  # what was prepared can be made again; training may need its memory now
-            self._vantage, self._expected = None, None
+            self._probe, self._expected = None, None
             torch.cuda.empty_cache()
 
     @property
     def failure(self) -> str | None:
         """What went wrong at the latest attempt to look, as a sentence; None if nothing did."""
-        return None if self._failures.latest is None else self._failures.latest.sentence()
+        return None if self._failure is None else self._failure.sentence()
 
     @property
     def looks(self) -> list[dict[str, Any]]:
         """Everything that was seen, in its order."""
-        return [self._described(look) for look in self._looks]
+        firsts = (self._results[:count] for count in range(1, len(self._results) + 1))
+        return [latest_numbers(results, start_of_memorizing(results, self._by_chance)) for results in firsts]
 
     @property
     def closest_to_gaussian(self) -> Event | None:
         """When the network was closest to the Gaussian denoiser of its training images; None before the first look."""
-        return closest_to_gaussian(self._looks)
+        return closest_to_gaussian(self._results)
 
     @property
     def memorization(self) -> Event | None:
@@ -263,7 +247,7 @@ class GeneralizationMonitor:
         Of the looks before memorising starts, the one with the least held-out loss; without held-out images the one closest
         to the Gaussian or, while nothing is memorised, the latest.
         """
-        found = recommended_probe(self._looks, self.memorization)
+        found = recommended_probe(self._results, self.memorization)
         return None if found is None else found.step
 
     @property
@@ -285,19 +269,19 @@ class GeneralizationMonitor:
         Returns:
             A few sentences.
         """
-        failure = self._failures.latest
-        if not self._looks:
-            return explain_no_look(self._time, self._guess + (self._expected or 0.0), failure, unit)
-        is_last = self._looks[-1].step == self._final
-        return summarize(self._looks, self.memorization, self._time, is_last=is_last, failure=failure, unit=unit)
+        if not self._results:
+            return explain_no_look(self._time, self._seconds_to_prepare + (self._expected or 0.0), self._failure, unit)
+        is_last = self._results[-1].step == self._final
+        return summarize(
+            self._results, self.memorization, self._time, is_last=is_last, failure=self._failure, unit=unit
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """All that was seen and spent, as JSON can hold it, for `load_state_dict`."""
-        by_chance = None if self._by_chance is None else asdict(self._by_chance)
-        looks = [asdict(look) for look in self._looks]
-        failure = None if self._failures.latest is None else asdict(self._failures.latest)
-        seen = {"by_chance": by_chance, "looks": looks, "final": self._final, "failure": failure}
-        return {"version": _STATE, **self._identity, "time": self._time.state(), **seen}
+        by_chance, failure = (None if part is None else asdict(part) for part in (self._by_chance, self._failure))
+        looks = [asdict(result) for result in self._results]
+        found = {"by_chance": by_chance, "looks": looks, "final": self._final, "failure": failure}
+        return {"version": _STATE, **self._identity, "time": self._time.state(), **found}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what another monitor of the same images and options had seen.
@@ -315,21 +299,23 @@ class GeneralizationMonitor:
             )
         by_chance = None if state["by_chance"] is None else Estimate(**state["by_chance"])
         failure = None if state.get("failure") is None else Failure(**state["failure"])
-        looks = [ProbeResult.from_json(value) for value in state["looks"]]
+        results = [ProbeResult.from_json(value) for value in state["looks"]]
         self._time.restore(state["time"])
-        self._by_chance, self._looks, self._final = by_chance, looks, state.get("final")
-        self._failures.latest = failure
-        self._memorization = start_of_memorizing(self._looks, self._by_chance)
+        self._by_chance, self._failure, self._results, self._final = by_chance, failure, results, state.get("final")
+        self._memorization = start_of_memorizing(results, by_chance)
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
-        unseen = self._watched.held_out
+        held_out = self._images.held_out
         return {
-            "train": content_hash(self._watched.train),
-            "held_out": None if unseen is None else content_hash(unseen),
+            "train": content_hash(self._images.train),
+            "held_out": None if held_out is None else content_hash(held_out),
             "sigmas": None if self._sigmas is None else self._sigmas.tolist(),
             "options": self._options,
         }
+
+    def _has_grown(self, step: float | int) -> bool:
+        return not self._results or step > self._results[-1].step
 
     def _position(self, step: Any, total: Any) -> tuple[float | int, bool, float | None]:
         """The step, whether a last look is due, and which part of the training is done, if that is known."""
@@ -342,59 +328,49 @@ class GeneralizationMonitor:
         return now, ends, None  # who trains on after the end has not said for how long
 
     def _can_afford_look(self, denoiser: Denoiser, done: float | None) -> bool:
-        is_new = self._vantage is None or self._expected is None
-        if is_new and not self._time.affords(self._guess, done):
-            return False
-        if self._expected is None:
-            self._try_out(denoiser, 1)  # what comes first of all takes longer, and is no measure
-            self._expected = self._try_out(denoiser, 1)
-        while self._to_try and not self._time.affords(self._expected, done):
-            assert self._vantage is not None
-            if not self._time.affords(self._expected * self._to_try[0] / self._vantage.calls, done):
-                break
-            self._expected = min(self._try_out(denoiser, self._to_try.pop(0)), self._expected)
-        return self._time.affords(self._expected, done)
+        while self._expected is None or not self._time.affords(self._expected, done):
+            if not self._time.affords(self._least_cost, done):
+                return False
+            if self._expected is None:
+                self._seconds_of_look(denoiser, 1)  # what comes first of all takes longer, and is no measure
+                self._expected = self._seconds_of_look(denoiser, 1)
+            else:
+                self._expected = min(self._seconds_of_look(denoiser, self._to_try.pop(0)), self._expected)
+        return True
 
     @property
     def _least_cost(self) -> float:
         """Seconds of the next thing that is to be afforded: preparing, trying out, or a look."""
-        if self._vantage is None or self._expected is None:
-            return self._guess
-        return self._expected * (self._to_try[0] / self._vantage.calls if self._to_try else 1.0)
+        if self._probe is None or self._expected is None:
+            return self._seconds_to_prepare
+        return self._expected * (self._to_try[0] / self._probe.calls if self._to_try else 1.0)
 
-    def _try_out(self, denoiser: Denoiser, count: int) -> float:
+    def _seconds_of_look(self, denoiser: Denoiser, count: int) -> float:
         """Seconds that a look will take, from a call on a few images."""
         with self._spending(denoiser):
             pass  # prepares, if that is not done yet
-        with self._spending(denoiser) as vantage:
-            vantage.try_out(denoiser, count)
-        return self._time.spent / count * vantage.calls
+        with self._spending(denoiser) as probe:
+            probe.try_out(denoiser, count)
+        return self._time.spent / count * probe.calls
 
     @cached_property
-    def _guess(self) -> float:
-        """Seconds that preparing may take."""
-        return self._watched.seconds_to_prepare(self._options["count"] * self._options["noises"])
+    def _seconds_to_prepare(self) -> float:
+        return self._images.seconds_to_prepare(self._options["count"] * self._options["noises"])
 
     @contextmanager
     def _spending(self, denoiser: Denoiser) -> Iterator[Probe]:
-        """Inside, time counts as the monitor's own; prepares to look if that is not done yet."""
-        device, _ = placement(denoiser, self._watched.train, self.device)
-        _finish(device)  # what a GPU still has to train is not ours
+        """Inside, time counts as the monitor's own; makes the probe if that is not done yet."""
+        device, _ = placement(denoiser, self._images.train, self.device)
+        _wait_for(device)  # what a GPU still has to train is not ours
         with self._time.spending():
-            if self._vantage is None:
-                within = range_of(denoiser)
-                self._vantage = Probe(
-                    self._watched, sigmas=self._sigmas, device=device, sigma_range=within, **self._options
+            if self._probe is None:
+                self._probe = Probe(
+                    self._images, sigmas=self._sigmas, device=device, sigma_range=range_of(denoiser), **self._options
                 )
-                chance = self._vantage.copies_by_chance
+                chance = self._probe.copies_by_chance
                 self._by_chance = None if chance is None else proportion_estimate(*chance)
-            yield self._vantage
-            _finish(device)
-
-    def _described(self, look: ProbeResult) -> dict[str, Any]:
-        """A look, judged by it and by those before."""
-        until = [each for each in self._looks if each.step <= look.step]
-        return describe(until, start_of_memorizing(until, self._by_chance))
+            yield self._probe
+            _wait_for(device)
 
 
 def _number(step: Any) -> float | int:
@@ -405,6 +381,6 @@ def _number(step: Any) -> float | int:
     return found
 
 
-def _finish(device: torch.device) -> None:
+def _wait_for(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -13,10 +13,7 @@ _ADVANCE = 4.0  # times its share side work may have taken so far, where it is k
 
 
 class OverheadBudget:
-    """The time of side work, which is done in between, and of the main work around it.
-
-    Args:
-        share: the largest part of the main work's time that side work may take.
+    """The time of side work, which may take a `share` of that of the main work around it.
 
     Attributes:
         own: seconds of side work.
@@ -26,12 +23,11 @@ class OverheadBudget:
     """
 
     def __init__(self, share: float) -> None:
-        self.share = share
-        self.own, self.main, self.last, self.spent = 0.0, 0.0, 0.0, 0.0
-        self._left: float | None = None
-        self._arrived: tuple[float, float] | None = None  # when, and what `own` was then
-        self._until = 0.0  # when to ask again
-        self._spacing = _SPACING
+        self.share, self.spent = share, 0.0
+        self._spacing: float
+        self._left: float | None  # when the main work went on
+        self._arrived: tuple[float, float] | None  # when, and what `own` was then
+        self.restore({"own": 0.0, "main": 0.0, "last": 0.0})
 
     @property
     def cost(self) -> float:
@@ -46,19 +42,16 @@ class OverheadBudget:
 
     def arrive(self) -> None:
         """The main work pauses."""
-        now = time.perf_counter()
-        if self._left is not None:
-            self.main, self._left = self.main + now - self._left, None
+        self.main, self._left = self.main_until_now, None
         if self._arrived is None:
-            self._arrived = now, self.own
+            self._arrived = time.perf_counter(), self.own
 
     def leave(self) -> None:
         """The main work goes on. What passed since it paused was side work, if only deciding that there is none to do."""
-        now = time.perf_counter()
+        self._left = time.perf_counter()
         if self._arrived is not None:
             since, own = self._arrived
-            self.own, self._arrived = own + now - since, None
-        self._left = now
+            self.own, self._arrived = own + self._left - since, None
 
     @contextmanager
     def spending(self) -> Iterator[None]:
@@ -74,13 +67,9 @@ class OverheadBudget:
             if alone:
                 self.leave()
 
-    def mark(self) -> None:
-        """A piece of side work has been done; the next must wait a little."""
-        self.last, self._spacing = self.main, _SPACING
-
-    def fail(self) -> None:
-        """A piece of side work has failed; the more have in a row, the longer the next must wait."""
-        self.last, self._spacing = self.main, min(2 * self._spacing, _RAREST)
+    def mark(self, *, failed: bool = False) -> None:
+        """A piece of side work is done; the next must wait a little, and the longer the more have failed in a row."""
+        self.last, self._spacing = self.main, min(2 * self._spacing, _RAREST) if failed else _SPACING
 
     @property
     def resting(self) -> bool:
@@ -100,10 +89,8 @@ class OverheadBudget:
             return self.own + _LITTLE_CAUTION * seconds <= allowed
         if self.last and self.main - self.last < self._spacing * self.main:
             return False
-        if done is None:
-            return self.own + _CAUTION * seconds <= _PLANNED * allowed
         at_once = self.own + _CAUTION * seconds <= _PLANNED * allowed * _advance(done)
-        return at_once and self.own + (_CAUTION + 1) * seconds <= allowed / max(done, 1e-9)
+        return at_once and (done is None or self.own + (_CAUTION + 1) * seconds <= allowed / max(done, 1e-9))
 
     def state(self) -> dict[str, float]:
         """The times, for `restore`."""
@@ -112,7 +99,8 @@ class OverheadBudget:
     def restore(self, state: dict[str, float]) -> None:
         """Go on from the times of an earlier session."""
         self.own, self.main, self.last = state["own"], state["main"], state["last"]
-        self._left, self._arrived, self._until, self._spacing = None, None, 0.0, _SPACING
+        self._left, self._arrived = None, None
+        self._until, self._spacing = 0.0, _SPACING  # when to ask again, and the spacing of side work
 
 
 def _advance(done: float | None) -> float:

@@ -1,13 +1,12 @@
-"""A look at a denoiser while it is trained: a few fixed noisy images, and what the references answer there, kept.
+"""A probe of a denoiser while it is trained: a few fixed noisy images, and what the references answer there.
 
-The Gaussian and the multi-delta denoiser of the training images do not change while a network learns, so their answers on
-fixed inputs are computed once. A look then costs the network's own calls: some noisy training and held-out images at the
-noise levels at which the two references differ most, and a few samples. Of these it makes
+The answers of the Gaussian and the multi-delta denoiser of the training images are computed once, at the noise levels
+at which the two differ most. A look at the network makes of its answers there
 
     gap = held-out loss − training loss,   ρ = (gap_θ − gap_G)/(gap_M − gap_G),
 
-0 for the Gaussian and 1 for the multi-delta denoiser; the distance of the network to both; and the number of copies among
-the samples, which are others at every look, so that copies of several looks may be added up.
+0 for the Gaussian and 1 for the multi-delta denoiser, the network's distance to both, and the copies among a few
+samples.
 """
 
 import math
@@ -27,6 +26,7 @@ from ..denoisers.protocol import Denoiser, call, eval_mode, in_batches, placemen
 from ..errors import ConfigError, DataError
 from ..images import dequantize
 from ..measures.intervals import Estimate, mean_estimate, ratio_interval
+from ..measures.loss import squared_errors
 from ..measures.originals import DUPLICATE_RMSE, Originals
 from ..measures.sweep import NoisyInputs
 from ..measures.two_sample import quotient_estimate
@@ -47,81 +47,59 @@ _CHANCE_IMAGES = 256  # held-out images that say how often one seems to be a cop
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What was seen of a network at one moment; distances and losses are means over a few noise levels.
-
-    Attributes:
-        step: when.
-        rho: position ρ of the gap between held-out and training loss, from the Gaussian's (0) to the multi-delta's (1); None
-            without held-out images, or if these references cannot be told apart.
-        gaussian: RMSE to the Gaussian denoiser, on held-out images if there are such.
-        multidelta: RMSE to the multi-delta denoiser, likewise.
-        loss_train: mean squared error per pixel on training images.
-        loss_held_out: the same on held-out images; None without them.
-        copies: copies of training images among the samples.
-        samples: how many samples were made.
-        gaussian_by_image: the distance to the Gaussian by image, for comparison with other looks.
-        seconds: how long it took.
-    """
+    """What a probe measured at one moment; distances and losses are means over a few noise levels."""
 
     step: float | int
-    rho: Estimate | None
-    gaussian: Estimate
-    multidelta: Estimate
-    loss_train: Estimate
+    rho: Estimate | None  # None without held-out images, or if the references cannot be told apart
+    gaussian: Estimate  # RMSE to the Gaussian denoiser, on held-out images if there are such
+    multidelta: Estimate  # RMSE to the multi-delta denoiser, likewise
+    loss_train: Estimate  # mean squared error per pixel on training images
     loss_held_out: Estimate | None
-    copies: int
+    copies: int  # copies of training images among the samples, which are others every time
     samples: int
-    gaussian_by_image: tuple[float, ...]
-    seconds: float = 0.0
+    gaussian_by_image: tuple[float, ...]  # the distance to the Gaussian, for comparison with other moments
+    seconds: float = 0.0  # how long it took
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "ProbeResult":
-        """A look as `dataclasses.asdict` and JSON leave it."""
+        """A result as `dataclasses.asdict` and JSON leave it."""
         names = ("rho", "gaussian", "multidelta", "loss_train", "loss_held_out")
         found = {name: None if value[name] is None else Estimate(**value[name]) for name in names}
         return cls(**{**value, **found, "gaussian_by_image": tuple(value["gaussian_by_image"])})
 
 
 class _Inputs:
-    """Some images under fixed noise at some levels, with the references' answers."""
+    """Some images under fixed noise, and where they are probed: `noisy` at each noise level, and `clean`."""
 
     def __init__(self, images: Tensor, labels: Tensor | None, count: int, noises: int, seed: int, name: str) -> None:
-        order = draw_order(seed, len(images), stream=f"monitor {name}")[:count]
-        chosen = images[order.to(images.device)]
-        self.labels_of_images = None if labels is None else labels[order.to(labels.device)]
-        self.noisy = NoisyInputs(chosen, self.labels_of_images, count * noises, seed, stream=f"monitor {name}")
-        self.clean = dequantize(chosen[torch.arange(self.noisy.count).to(chosen.device) % len(chosen)])
-        self.labels = self.noisy.labels(0, self.noisy.count)
+        order = draw_order(seed, len(images), stream=f"monitor {name}")[:count].to(images.device)
+        chosen, classes = images[order], None if labels is None else labels[order.to(labels.device)]
+        self.count = count * noises
+        self._inputs = NoisyInputs(chosen, classes, self.count, seed, stream=f"monitor {name}")
+        self.labels = self._inputs.labels(0, self.count)
+        self.clean = dequantize(chosen[torch.arange(self.count, device=chosen.device) % len(chosen)])
+        self.noisy: list[Tensor] = []
 
-    def at(self, sigma: float, count: int | None = None) -> Tensor:
-        return self.noisy.at(sigma, 0, count or self.noisy.count).float()
+    def place(self, sigmas: Float[Tensor, "s"], device: torch.device) -> None:
+        self.noisy = [self.at(sigma, self.count).to(device) for sigma in sigmas.tolist()]
+        self.clean = self.clean.to(device)
+
+    def at(self, sigma: float, count: int) -> Tensor:
+        return self._inputs.at(sigma, 0, count).float()
 
     def by_image(self, values: Float[Tensor, "n"]) -> Float[Tensor, "u"]:
-        return self.noisy.averages(values.double().cpu())
+        return self._inputs.averages(values.double().cpu())
 
 
 class Probe:
-    """Fixed inputs with the references' answers, from which any denoiser of the same images can be looked at.
+    """Fixed inputs with the references' answers, with which any denoiser of the same images can be measured.
 
-    Args:
-        watched: the images.
-        sigmas: the noise levels; None is three of those at which the references differ most.
-        count: training images, and held-out images, to look with.
-        noises: noises for each of them.
-        samples: images to generate at each look; 0 for a denoiser that cannot be sampled.
-        steps: noise levels to sample through.
-        seed: of everything random.
-        device: where the denoiser is.
-        sigma_range: the least and the greatest noise level that the denoiser can be called with. No other is used.
-
-    Raises:
-        ConfigError: if a noise level of `sigmas` is outside of that range, or the range leaves nothing to sample through.
-        DataError: if there are fewer than two training images.
+    The options are those of `GeneralizationMonitor`; only noise levels within `sigma_range` are used.
     """
 
     def __init__(
         self,
-        watched: ProbeImages,
+        images: ProbeImages,
         *,
         sigmas: Sigmas | None,
         count: int,
@@ -132,63 +110,58 @@ class Probe:
         device: torch.device,
         sigma_range: tuple[float, float] = (0.0, math.inf),
     ) -> None:
-        if len(watched.train) < 2:
-            raise DataError(f"a monitor needs two training images or more; got {len(watched.train)}.")
-        self.watched, self.samples, self.steps, self.seed, self.device = watched, samples, steps, seed, device
-        self.sigma_range = sigma_range
+        if len(images.train) < 2:
+            raise DataError(f"a monitor needs two training images or more; got {len(images.train)}.")
+        self.images, self.samples, self.seed, self.device, self.sigma_range = images, samples, seed, device, sigma_range
         asked = None if sigmas is None else _within(sigmas, sigma_range)
-        self._grid = self._sampled_through() if samples else None
-        self.train = _Inputs(watched.train, watched.labels, count, noises, seed, "train")
-        self.held_out = None
-        if watched.held_out is not None and len(watched.held_out) > 1:
-            self.held_out = _Inputs(watched.held_out, watched.held_out_labels, count, noises, seed, "held out")
-        references = _references(watched, device)
+        self._grid = self._sampling_levels(steps) if samples else None
+        self.inputs = [_Inputs(images.train, images.labels, count, noises, seed, "train")]
+        unseen = images.held_out
+        if unseen is not None and len(unseen) > 1:
+            self.inputs.append(_Inputs(unseen, images.held_out_labels, count, noises, seed, "held out"))
+        references = _references(images, device)
         with eval_mode(*references):
             self.sigmas = self._window(references) if asked is None else asked
-            self.inputs = [self.train] if self.held_out is None else [self.train, self.held_out]
-            self._noisy = [[each.at(sigma).to(device) for sigma in self.sigmas.tolist()] for each in self.inputs]
+            for inputs in self.inputs:
+                inputs.place(self.sigmas, device)
             answers = [self._answers(reference) for reference in references]
-        self._clean = [each.clean.to(device) for each in self.inputs]
-        self.gaussian, self.multidelta = (of_reference[-1] for of_reference in answers)
+        self._gaussian, self._multidelta = (of_reference[-1] for of_reference in answers)
         self._losses = [self._losses_of(of_reference) for of_reference in answers]
-        self.copies_by_chance: tuple[int, int] | None = None
-        if watched.held_out is not None and samples:
-            order = draw_order(seed, len(watched.held_out), stream="monitor chance")[:_CHANCE_IMAGES]
-            self.copies_by_chance = self._copies(watched.held_out[order.to(watched.held_out.device)], known=False)
-
-    @property
-    def calls(self) -> int:
+        self.calls = sum(each.count for each in self.inputs) * len(self.sigmas) + samples * steps
         """Images that a look calls the denoiser on."""
-        return sum(each.noisy.count for each in self.inputs) * len(self.sigmas) + self.samples * self.steps
+        self.copies_by_chance: tuple[int, int] | None = None
+        if unseen is not None and samples:
+            order = draw_order(seed, len(unseen), stream="monitor chance")[:_CHANCE_IMAGES]
+            self.copies_by_chance = self._copies(unseen[order.to(unseen.device)], known=False)
 
     def try_out(self, denoiser: Denoiser, count: int) -> None:
         """Call the denoiser on so many images, at most, to see how long that takes."""
         with eval_mode(denoiser):
-            self._call(denoiser, self.train, self._noisy[0][0][:count], self.sigmas[0].item())
+            self._call(denoiser, self.inputs[0], self.inputs[0].noisy[0][:count], self.sigmas[0].item())
 
     def look(self, denoiser: Denoiser, step: float | int, number: int) -> ProbeResult:
-        """Look at a denoiser."""
+        """Measure a denoiser, with the samples of this number."""
         with eval_mode(denoiser):
             answers = self._answers(denoiser)
         for of_each in answers:
             _check_finite(of_each, f"the denoiser's answers at step {step:g}", "Training has diverged")
         losses = self._losses_of(answers)
-        seen = self.inputs[-1]
         to_gaussian, to_multidelta = (
-            seen.by_image(_rmse(answers[-1], reference)) for reference in (self.gaussian, self.multidelta)
+            self.inputs[-1].by_image(_errors(answers[-1], reference).sqrt().mean(0))
+            for reference in (self._gaussian, self._multidelta)
         )
         copies = 0
         if self.samples:
-            made = self.sampled(denoiser, number)
+            made = self.generate(denoiser, number)
             _check_finite(made, f"the denoiser's samples at step {step:g}", "If it cannot be sampled, say samples=0")
             copies = self._copies(made)[0]
         return ProbeResult(
             step=step,
-            rho=None if self.held_out is None else position(losses, self._losses[0], self._losses[1]),
+            rho=position(losses, *self._losses) if len(losses) > 1 else None,
             gaussian=mean_estimate(to_gaussian),
             multidelta=mean_estimate(to_multidelta),
             loss_train=mean_estimate(losses[0]),
-            loss_held_out=mean_estimate(losses[1]) if self.held_out is not None else None,
+            loss_held_out=mean_estimate(losses[1]) if len(losses) > 1 else None,
             copies=copies,
             samples=self.samples,
             gaussian_by_image=tuple(float(f"{value:.6g}") for value in to_gaussian.tolist()),
@@ -201,6 +174,19 @@ class Probe:
         found = [ratio_interval(own, of_gaussian) for own, of_gaussian in zip(losses, self._losses[0], strict=True)]
         return [Estimate(float(value), float(low), float(high), len(units)) for value, low, high, units in found]
 
+    def generate(self, denoiser: Denoiser, number: int) -> Tensor:
+        """The samples of this number, (samples, *shape), within the bounds of the images."""
+        first, labels, bounds = number * self.samples, self.images.labels, self.images.bounds
+        shape = tuple(self.images.train.shape[1:])
+        latents = draw_noise(self.seed, torch.arange(first, first + self.samples), shape, stream="monitor latents")
+        if labels is not None:
+            order = draw_order(self.seed + number, len(labels), stream="monitor labels")
+            labels = labels[order[torch.arange(self.samples) % len(order)]]
+        made = sample(
+            denoiser, latents, sigmas=self._grid, solver="dpmpp_2m", labels=labels, device=self.device
+        ).float()
+        return made if bounds is None else made.clamp(*bounds)
+
     def _call(self, denoiser: Denoiser, inputs: _Inputs, x: Tensor, sigma: float) -> Tensor:
         labels, (_, dtype) = inputs.labels, placement(denoiser, x, self.device)
 
@@ -209,19 +195,17 @@ class Probe:
 
         return torch.cat(list(in_batches(work, len(x)))).float()
 
-    def _answers(self, denoiser: Denoiser) -> list[Tensor]:
-        """The denoiser's answers to each set of inputs, (s, n, *shape)."""
+    def _answers(self, denoiser: Denoiser) -> list[Float[Tensor, "s n *shape"]]:
+        levels = self.sigmas.tolist()
         return [
-            torch.stack([self._call(denoiser, each, x, s) for x, s in zip(noisy, self.sigmas.tolist(), strict=True)])
-            for each, noisy in zip(self.inputs, self._noisy, strict=True)
+            torch.stack([self._call(denoiser, each, x, sigma) for x, sigma in zip(each.noisy, levels, strict=True)])
+            for each in self.inputs
         ]
 
     def _losses_of(self, answers: list[Tensor]) -> list[Tensor]:
-        """The mean squared error by image, of each set of inputs."""
-        return [
-            each.by_image((of_each - clean).square().flatten(2).mean((0, 2)))
-            for each, of_each, clean in zip(self.inputs, answers, self._clean, strict=True)
-        ]
+        """The denoising loss by image, of each set of inputs."""
+        pairs = zip(self.inputs, answers, strict=True)
+        return [each.by_image(_errors(of_each, each.clean).mean(0)) for each, of_each in pairs]
 
     def _window(self, references: tuple[nn.Module, nn.Module]) -> Float[Tensor, "s"]:
         """Noise levels at which the references differ most on noisy training images, at most three.
@@ -233,19 +217,17 @@ class Probe:
         high, low = (min(max(level, least), most) for level in _SEARCHED[:2])
         n = _SEARCHED[2] if low < high else 1
         levels = torch.logspace(math.log10(high), math.log10(low), n, dtype=torch.float64).clamp(least, most)
-        inputs = self.train
-        count = min(_SEARCH_INPUTS, inputs.noisy.count)
+        inputs, count = self.inputs[0], min(_SEARCH_INPUTS, self.inputs[0].count)
         x = torch.cat([inputs.at(sigma, count) for sigma in levels.tolist()]).to(self.device)
-        sigma = levels.repeat_interleave(count).to(x)
-        told = () if inputs.labels is None else (inputs.labels[:count].repeat(n).to(self.device),)
-        a, b = (reference(x, sigma, *told) for reference in references)
-        apart = _rmse(a[None], b[None]).reshape(n, count).mean(1).cpu()
+        labels = () if inputs.labels is None else (inputs.labels[:count].repeat(n).to(self.device),)
+        a, b = (reference(x, levels.repeat_interleave(count).to(x), *labels) for reference in references)
+        apart = squared_errors(a, b).sqrt().reshape(n, count).mean(1).cpu()
         within = levels[apart >= _WINDOW * apart.max()]  # all of them where training images do not differ
         if len(within) <= _LEVELS:
             return within
         return within[torch.linspace(0, len(within) - 1, _LEVELS).round().long()]
 
-    def _sampled_through(self) -> Float[Tensor, "s"]:
+    def _sampling_levels(self, steps: int) -> Float[Tensor, "s"]:
         """The sampler's noise levels, within the denoiser's range."""
         least, most = self.sigma_range
         high, low = min(_SAMPLED[0], most), max(_SAMPLED[1], least)
@@ -254,38 +236,21 @@ class Probe:
                 f"samples are made at noise levels from {_SAMPLED[0]:g} to {_SAMPLED[1]:g}; the denoiser's range, "
                 f"{least:.4g} to {most:.4g}, has none of them. Say samples=0."
             )
-        return karras_sigmas(self.steps, low, high)
-
-    def sampled(self, denoiser: Denoiser, number: int) -> Tensor:
-        """The samples of one look, (samples, *shape), within the bounds of the images."""
-        first = number * self.samples
-        shape = tuple(self.watched.train.shape[1:])
-        latents = draw_noise(self.seed, torch.arange(first, first + self.samples), shape, stream="monitor latents")
-        labels = self.watched.labels
-        if labels is not None:
-            order = draw_order(self.seed + number, len(labels), stream="monitor labels")
-            labels = labels[order[torch.arange(self.samples) % len(order)]]
-        made = sample(
-            denoiser,
-            latents,
-            sigmas=self._grid,
-            solver="dpmpp_2m",
-            labels=labels,
-            device=self.device,
-        )
-        bounds = self.watched.bounds
-        return made.float() if bounds is None else made.float().clamp(*bounds)
+        return karras_sigmas(steps, low, high)
 
     @cached_property
     def _originals(self) -> Originals:
-        rmse = 0.0 if self.watched.bounds is None else DUPLICATE_RMSE
-        return Originals.of(self.watched.train, self.watched.groups, rmse=rmse, device=self.device)
+        return Originals.of(self.images.train, self.images.groups, rmse=self._duplicate_rmse, device=self.device)
+
+    @property
+    def _duplicate_rmse(self) -> float:
+        return 0.0 if self.images.bounds is None else DUPLICATE_RMSE
 
     def _copies(self, images: Tensor, *, known: bool = True) -> tuple[int, int]:
         """How many images are copies of training images, and of how many; repetitions are left out unless `known`."""
         found = self._originals.nearest(images)
-        tolerance = 0.0 if self.watched.bounds is None else DUPLICATE_RMSE * math.sqrt(images[0].numel())
-        counted = torch.full_like(found.first, known, dtype=torch.bool) | (found.first > tolerance)
+        is_new = found.first > self._duplicate_rmse * math.sqrt(images[0].numel())
+        counted = torch.ones_like(is_new) if known else is_new
         return int(found.copied[counted].sum()), max(int(counted.sum()), 1)
 
 
@@ -310,29 +275,29 @@ def position(network: list[Tensor], gaussian: list[Tensor], multidelta: list[Ten
     return quotient_estimate(above, whole)
 
 
-def _references(watched: ProbeImages, device: torch.device) -> tuple[nn.Module, nn.Module]:
+def _references(images: ProbeImages, device: torch.device) -> tuple[nn.Module, nn.Module]:
     """The Gaussian and the multi-delta denoiser of the training images, or of each class's."""
-    dim = watched.train[0].numel()
-    rank = min(_RANK, len(watched.train)) if dim > _DENSE_DIM else None
-    fitting: dict[str, Any] = {"device": device, "bounds": watched.bounds, "across_ranks": False}  # one process looks
-    holding: dict[str, Any] = {"bounds": watched.bounds, "resident": True}
+    fitting: dict[str, Any] = {"device": device, "bounds": images.bounds, "across_ranks": False}  # one process probes
+    holding: dict[str, Any] = {"bounds": images.bounds, "resident": True}
     gaussian: nn.Module
     multidelta: nn.Module
-    if watched.labels is None:
-        gaussian = GaussianDenoiser(Moments.fit(watched.train, rank=rank, **fitting))
-        multidelta = MultiDeltaDenoiser(watched.train, **holding)
+    if images.labels is None:
+        rank = min(_RANK, len(images.train)) if images.train[0].numel() > _DENSE_DIM else None
+        gaussian = GaussianDenoiser(Moments.fit(images.train, rank=rank, **fitting))
+        multidelta = MultiDeltaDenoiser(images.train, **holding)
     else:
-        gaussian = GaussianDenoiser.per_class(watched.train, watched.labels, **fitting)
-        multidelta = MultiDeltaDenoiser.per_class(watched.train, watched.labels, **holding)
+        gaussian = GaussianDenoiser.per_class(images.train, images.labels, **fitting)
+        multidelta = MultiDeltaDenoiser.per_class(images.train, images.labels, **holding)
     return gaussian.to(device, torch.float32), multidelta.to(device, torch.float32)
+
+
+def _errors(answers: Float[Tensor, "s n *shape"], targets: Tensor) -> Float[Tensor, "s n"]:
+    """The squared error per pixel of answers at each level, to targets at each level or one for all."""
+    pairs = zip(answers, targets.expand_as(answers), strict=True)
+    return torch.stack([squared_errors(answer, target) for answer, target in pairs])
 
 
 def _check_finite(values: Tensor, name: str, advice: str) -> None:
     """Raise if values are NaN or infinite: neighbours and means of such say nothing."""
     if not bool(values.isfinite().all()):
         raise DataError(f"{name} must be finite; some are NaN or infinite. {advice}.")
-
-
-def _rmse(a: Float[Tensor, "s n *shape"], b: Float[Tensor, "s n *shape"]) -> Float[Tensor, "n"]:
-    """The root mean square difference of each input, averaged over noise levels."""
-    return (a - b).square().flatten(2).mean(2).sqrt().mean(0)

@@ -1,4 +1,4 @@
-"""The images that a network is looked at with while it is trained on them."""
+"""The images that a network is probed with while it is trained on them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,26 +15,17 @@ _SPEED = {"cpu": 1e10, "cuda": 1e12}  # arithmetic per second, to guess what pre
 
 @dataclass(frozen=True)
 class ProbeImages:
-    """The images that a network is looked at with.
+    """The images that a network is probed with."""
 
-    Attributes:
-        train: what it is trained on, (n, *shape).
-        held_out: what it never sees, (m, *shape); None if there is nothing.
-        labels: of the training images, (n,), for a conditional denoiser.
-        held_out_labels: of the held-out images, (m,).
-        bounds: admissible values of float images, or None.
-        groups: which training images belong together, (n,), or None; copies of any of a group are of one original.
-    """
-
-    train: Tensor
-    held_out: Tensor | None
-    labels: Tensor | None
-    held_out_labels: Tensor | None
-    bounds: Bounds
-    groups: Tensor | None = None
+    train: Tensor  # what it is trained on, (n, *shape)
+    held_out: Tensor | None  # what it never sees, (m, *shape)
+    labels: Tensor | None  # of the training images, (n,), for a conditional denoiser
+    held_out_labels: Tensor | None  # of the held-out images, (m,)
+    bounds: Bounds  # admissible values of float images
+    groups: Tensor | None = None  # which training images belong together, (n,); copies of a group are of one original
 
     @classmethod
-    def gathered(
+    def of(
         cls, train: Images, held_out: Images | None, labels: Any, held_out_labels: Any, groups: Any, bounds: Bounds
     ) -> "ProbeImages":
         """Images and labels of any source, checked to fit; held-out images of unknown classes are left out."""
@@ -47,7 +38,7 @@ class ProbeImages:
             )
         if labels is not None and unseen is not None and held_out_labels is None:
             raise DataError(
-                "held_out_labels must be given with labels: the denoiser is told those of held-out images too."
+                "held_out_labels must be given with labels: the denoiser needs those of held-out images too."
             )
         of_known = None if labels is None else check_labels(labels, len(known))
         of_unseen = None

@@ -3,14 +3,38 @@
 import math
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from ..errors import GausslensError, is_short_of_memory, one_line
 from ..measures.intervals import proportion_estimate
 from ..measures.memorization import MEMORIZED
 from .events import NEARER_MULTIDELTA, Event, closest_to_gaussian, recommended_probe, steps_to_keep
-from .failures import Failure
 from .overhead import OverheadBudget
 from .probe import ProbeResult
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Something that went wrong."""
+
+    what: str  # what was tried, such as "The look"
+    step: float | int | None  # when; None if that is no number
+    reason: str
+
+    @classmethod
+    def of(cls, what: str, step: Any, error: Exception) -> "Failure":
+        """What an error says."""
+        number = step if isinstance(step, int | float) and math.isfinite(step) else None
+        if isinstance(error, GausslensError):
+            return cls(what, number, str(error).rstrip(". "))
+        reason = one_line(error)
+        return cls(what, number, f"memory does not suffice ({reason})" if is_short_of_memory(error) else reason)
+
+    def sentence(self, unit: str = "step") -> str:
+        """The failure as a sentence."""
+        when = "" if self.step is None else f" at {unit} {self.step:.10g}"
+        return f"{self.what}{when} failed: {self.reason}."
 
 
 class Numbers(dict[str, Any]):
@@ -24,27 +48,28 @@ class Numbers(dict[str, Any]):
         return self[current]
 
 
-def describe(looks: Sequence[ProbeResult], memorizing: Event | None) -> Numbers:
-    """The numbers of the last look, by name."""
-    look, steps = looks[-1], steps_to_keep(looks, memorizing)
+def latest_numbers(results: Sequence[ProbeResult], memorizing: Event | None) -> Numbers:
+    """The numbers of the last result, by name."""
+    last, steps = results[-1], steps_to_keep(results, memorizing)
     estimates = {
-        "rho": look.rho,
-        "gaussian_rmse": look.gaussian,
-        "multidelta_rmse": look.multidelta,
-        "loss_train": look.loss_train,
-        "loss_held_out": look.loss_held_out,
-        "memorized_fraction": proportion_estimate(look.copies, look.samples) if look.samples else None,
+        "rho": last.rho,
+        "gaussian_rmse": last.gaussian,
+        "multidelta_rmse": last.multidelta,
+        "loss_train": last.loss_train,
+        "loss_held_out": last.loss_held_out,
+        "memorized_fraction": proportion_estimate(last.copies, last.samples) if last.samples else None,
     }
-    numbers: dict[str, Any] = {"step": look.step}
+    numbers = Numbers(step=last.step)
     for name, estimate in estimates.items():
-        ends = (None, None, None) if estimate is None else (estimate.value, estimate.low, estimate.high)
-        numbers |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
-    counts = {"count": look.gaussian.count, "samples": look.samples, "seconds": look.seconds}
-    return Numbers(numbers, **counts, memorizing=memorizing is not None, keep=look.step in steps, wanted=steps)
+        for end in ("value", "low", "high"):
+            numbers[name if end == "value" else f"{name}_{end}"] = None if estimate is None else getattr(estimate, end)
+    numbers |= {"count": last.gaussian.count, "samples": last.samples, "seconds": last.seconds}
+    numbers |= {"memorizing": memorizing is not None, "keep": last.step in steps, "wanted": steps}
+    return numbers
 
 
 def summarize(
-    looks: Sequence[ProbeResult],
+    results: Sequence[ProbeResult],
     memorizing: Event | None,
     time: OverheadBudget,
     *,
@@ -52,13 +77,13 @@ def summarize(
     failure: Failure | None,
     unit: str,
 ) -> str:
-    """What the looks have found."""
-    closest, best, last = closest_to_gaussian(looks), recommended_probe(looks, memorizing), looks[-1]
+    """What the probes have found."""
+    closest, best, last = closest_to_gaussian(results), recommended_probe(results, memorizing), results[-1]
     assert closest is not None
     assert best is not None
     sure = "" if closest.settled else ", so far"
     cost = f", {time.cost:.1%} of the training time" if time.cost < 1 else ""
-    words = [f"{len(looks)} look{'s' if len(looks) > 1 else ''}{cost}."]
+    words = [f"{len(results)} look{'s' if len(results) > 1 else ''}{cost}."]
     if is_last and time.cost > time.share:
         words.append(f"The look at the end is taken even if the looks then need more than {time.share:.0%}.")
     words.append(f"Closest to the Gaussian denoiser at {unit} {closest.step:g} ({_between(closest)}{sure}).")
@@ -92,5 +117,5 @@ def explain_no_look(time: OverheadBudget, seconds: float, failure: Failure | Non
     )
 
 
-def _between(mark: Event) -> str:
-    return f"between {mark.earliest:g} and {mark.latest:g}"
+def _between(event: Event) -> str:
+    return f"between {event.earliest:g} and {event.latest:g}"

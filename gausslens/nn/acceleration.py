@@ -1,7 +1,7 @@
 """How a network is made fast: its arithmetic, memory layout and compilation.
 
-Everywhere: channels last. On a GPU: bf16 autocast (weights, optimiser and preconditioning stay float32) and, for work that
-is long enough, each residual block compiled on its own, so that blocks of one shape are compiled once.
+Everywhere: channels last. On a GPU: bf16 autocast (weights, optimiser and preconditioning stay float32) and, for work
+that is long enough, each residual block compiled on its own, so that blocks of one shape are compiled once.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ _FEW_NUMBERS = 1 << 16
 _SEEN_BEFORE_RECORDING = 2
 
 
-def chosen_precision(precision: str, device: torch.device) -> str:
+def resolve_precision(precision: str, device: torch.device) -> str:
     """What a precision, which may be "auto", means on a device: "bf16" or "float32"."""
     if precision != "auto":
         return precision
@@ -84,14 +84,8 @@ def limit_threads(device: torch.device, numbers: int) -> Iterator[None]:
 class FastDenoiser(nn.Module):
     """A trained denoiser for sampling: on a GPU in bf16, replayed and, if asked for, compiled; elsewhere as it is.
 
-    It takes no derivatives. For measuring, use the denoiser itself, in float32; for a fit to very many calls see
-    `for_inference`.
-
-    Args:
-        denoiser: the denoiser, moved and changed in place.
-        device: where it will run.
-        precision: "auto", "bf16" or "float32".
-        compile: whether to compile its blocks; see `pays_to_compile`.
+    The denoiser is moved and changed in place. This one takes no derivatives. For measuring, use the denoiser itself,
+    in float32; for a fit to very many calls see `for_inference`.
     """
 
     def __init__(
@@ -99,7 +93,7 @@ class FastDenoiser(nn.Module):
     ) -> None:
         super().__init__()
         self.denoiser = denoiser.eval()
-        self.device, self.precision = device, chosen_precision(precision, device)
+        self.device, self.precision = device, resolve_precision(precision, device)
         prepare_network(denoiser, device, compile=compile)
         self._replay: Replay | None = None
         self._seen: list[list[torch.Size]] = []

@@ -3,84 +3,35 @@
     h = conv(resample(silu(norm(x)))),    h = silu(norm(h + noise))  or  silu(norm(h)·(1 + scale) + shift)
     y = s·(skip(x) + conv(dropout(h))),   y = s·(y + attention(norm(y)))  where there is attention
 
-`BlockStyle` holds what differs between the published networks. Annotations are plain tensors here, since checks of
-shapes would be compiled along with the block.
+Annotations are plain tensors here, since checks of shapes would be compiled along with the block.
 """
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .._kernels import group_norm as kernels
-from .normalization import GroupNorm
+from .published import Architecture, largest_divisor
 from .resampling import downsample, upsample
 
 Resample: TypeAlias = Literal["down", "up", "none"]
-Layer = TypeVar("Layer", nn.Conv2d, nn.Linear)
 
 
-@dataclass(frozen=True)
-class BlockStyle:
-    """What differs between the residual blocks of published networks.
-
-    Attributes:
-        adaptive: whether the noise scales and shifts the second normalisation, or is added before it.
-        smooth: whether resampling uses the filter [1, 3, 3, 1], or [1, 1].
-        residual_scale: factor on the sum of a block's input and output.
-        epsilon: of the normalisations.
-        head_channels: channels of one attention head; None is a single head.
-        project_resampled: whether a block that resamples has a 1×1 convolution on its skip even if channels stay.
-        xavier: whether weights start as Xavier-uniform with zero biases, or as torch makes them.
-        last_gain: factor on the initial weights of the last layer of every branch, so that blocks begin as skips.
-        attention_gain: factor on the initial weights that make queries, keys and values.
-    """
-
-    adaptive: bool
-    smooth: bool
-    residual_scale: float
-    epsilon: float
-    head_channels: int | None
-    project_resampled: bool
-    xavier: bool
-    last_gain: float
-    attention_gain: float
-
-    def initialize(self, layer: Layer, gain: float = 1.0) -> Layer:
-        """The layer with this style's initial weights, times `gain`."""
-        if self.xavier:
-            nn.init.xavier_uniform_(layer.weight)
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)
-        with torch.no_grad():
-            for parameter in layer.parameters():
-                parameter.mul_(gain)
-        return layer
-
-    def norm(self, channels: int) -> GroupNorm:
-        """Group normalisation with up to 32 groups of at least 4 channels."""
-        wanted = max(min(32, channels // 4), 1)
-        groups = next(n for n in range(wanted, 0, -1) if channels % n == 0)
-        return GroupNorm(groups, channels, eps=self.epsilon)
+def attend(qkv: Tensor, heads: int) -> Tensor:
+    """softmax(QKᵀ/√d)V over n tokens; (b, n, 3·c), all queries, all keys, all values, each head by head, to (b, n, c)."""
+    # In the channels-last layout every one of these is a view.
+    query, key, value = qkv.unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+    return F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
 
 
 class Attention(nn.Module):
-    """Self-attention over pixels, y = s·(x + W softmax(QKᵀ/√d)V).
+    """Self-attention over pixels, y = s·(x + W softmax(QKᵀ/√d)V)."""
 
-    The 3·channels outputs of `qkv` are all queries, then all keys, then all values, each head by head.
-
-    Args:
-        channels: of input and output.
-        style: normalisation, heads, scale and initial weights.
-    """
-
-    def __init__(self, channels: int, style: BlockStyle) -> None:
+    def __init__(self, channels: int, style: Architecture) -> None:
         super().__init__()
-        self.heads = max(channels // (style.head_channels or channels), 1)
-        while channels % self.heads:
-            self.heads -= 1
+        self.heads = largest_divisor(channels, channels // (style.head_channels or channels))
         self.scale = style.residual_scale
         self.norm = style.norm(channels)
         self.qkv = style.initialize(nn.Conv2d(channels, 3 * channels, 1), style.attention_gain)
@@ -88,34 +39,19 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Attend; (b, c, h, w) to (b, c, h, w)."""
-        # In the channels-last layout every one of these is a view.
-        pixels = self.qkv(self.norm(x)).flatten(2).transpose(1, 2)
-        query, key, value = pixels.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
-        mixed = F.scaled_dot_product_attention(query, key, value)
-        y = mixed.transpose(1, 2).flatten(2).transpose(1, 2).unflatten(2, x.shape[2:])
-        attended: Tensor = (x + self.project(y)) * self.scale
-        return attended
+        mixed = attend(self.qkv(self.norm(x)).flatten(2).transpose(1, 2), self.heads)
+        return (x + self.project(mixed.transpose(1, 2).unflatten(2, x.shape[2:]))) * self.scale
 
 
 class ResidualBlock(nn.Module):
-    """One block of the U-Net, conditioned on the noise embedding.
-
-    Args:
-        channels_in: channels of the input.
-        channels_out: channels of the output.
-        embedding: channels of the noise embedding.
-        style: which network's block it is.
-        resample: "down" halves the resolution, "up" doubles it.
-        attention: whether self-attention follows.
-        dropout: probability of dropping an activation before the second convolution.
-    """
+    """One block of the U-Net, conditioned on a noise embedding of `embedding` channels; "down" halves the resolution."""
 
     def __init__(
         self,
         channels_in: int,
         channels_out: int,
         embedding: int,
-        style: BlockStyle,
+        style: Architecture,
         *,
         resample: Resample = "none",
         attention: bool = False,
@@ -137,7 +73,7 @@ class ResidualBlock(nn.Module):
         """The block's output."""
         if skipped is not None:
             x = torch.cat([x, skipped], 1)
-        activated, noise = self._resampled(self.norm_in(x, activate=True)), self.noise(embedding)
+        activated, noise = self._resample(self.norm_in(x, activate=True)), self.noise(embedding)
         # Biases are added where something is added anyway: by themselves they cost a pass over memory each.
         if self.adaptive:
             scale, shift = noise[:, :, None, None].chunk(2, dim=1)
@@ -147,22 +83,21 @@ class ResidualBlock(nn.Module):
             hidden = F.conv2d(activated, self.first.weight, padding=1)
             hidden = self.norm_mid(hidden, noise + _bias(self.first), activate=True)
         hidden = F.conv2d(F.dropout(hidden, self.dropout, self.training), self.second.weight, padding=1)
-        x, bias = self._resampled(x), _bias(self.second)
+        x, bias = self._resample(x), _bias(self.second)
         if isinstance(self.skip, nn.Conv2d):
             x, bias = F.conv2d(x, self.skip.weight), bias + _bias(self.skip)
-        y: Tensor = self.attention(_joined(x, hidden, self.scale * bias, self.scale))
-        return y
+        return self.attention(_add_scaled(x, hidden, self.scale * bias, self.scale))
 
-    def _resampled(self, x: Tensor) -> Tensor:
+    def _resample(self, x: Tensor) -> Tensor:
         if self.resample == "down":
             return downsample(x, smooth=self.smooth)
         return upsample(x, smooth=self.smooth) if self.resample == "up" else x
 
 
-def _joined(p: Tensor, q: Tensor, bias: Tensor, scale: float) -> Tensor:
+def _add_scaled(p: Tensor, q: Tensor, bias: Tensor, scale: float) -> Tensor:
     """scale·(p + q) + bias; (b, c, h, w), bias (c,)."""
     if kernels.usable(p) and kernels.usable(q) and p.dtype == q.dtype:
-        return kernels.joined(p, q, bias, scale)
+        return kernels.add_scaled(p, q, bias, scale)
     both = p + q
     return torch.add(bias[:, None, None].to(both.dtype), both, alpha=scale)
 

@@ -16,12 +16,7 @@ from .embedding import NoiseEmbedding, refuse_conditions
 
 
 class DenseBlock(nn.Module):
-    """x + W₂ silu(W₁ norm(x)), on vectors.
-
-    Args:
-        channels: of input and output; twice as many lie between the matrices.
-        dropout: probability of dropping an activation before W₂.
-    """
+    """x + W₂ dropout(silu(W₁ norm(x))), on vectors, with twice the channels between the matrices."""
 
     def __init__(self, channels: int, dropout: float) -> None:
         super().__init__()
@@ -34,23 +29,13 @@ class DenseBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The block's output, (b, channels) as x."""
         hidden = F.silu(self.first(self.norm(x)))
-        y: Tensor = x + self.second(F.dropout(hidden, self.dropout, self.training))
-        return y
+        return x + self.second(F.dropout(hidden, self.dropout, self.training))
 
 
 class DenseNetwork(nn.Module):
-    """A network F(x, noise, labels, augment) of matrices that ignores the noise, for images of few pixels.
+    """A network F(x, noise, labels, augment) of matrices that ignores the noise; `width` is the vector's length.
 
-    Args:
-        shape: of one image, (c, h, w); any size.
-        width: length of the vector; even.
-        blocks: residual blocks.
-        dropout: probability in every block.
-        classes: number of classes; 0 takes no labels.
-        augment_inputs: number of augmentation inputs; 0 takes none.
-
-    Raises:
-        ConfigError: if `width` is odd and there are classes or augmentation inputs.
+    With classes or augmentation inputs, `width` must be even.
     """
 
     def __init__(
@@ -64,7 +49,7 @@ class DenseNetwork(nn.Module):
         augment_inputs: int = 0,
     ) -> None:
         super().__init__()
-        self.shape, self.classes, self.augment_inputs = shape, classes, augment_inputs
+        self.shape, self.classes = shape, classes
         self.conditions: nn.ModuleList | None = None
         if classes or augment_inputs:
             embedding = NoiseEmbedding(width, "sin_cos", classes, augment_inputs)
@@ -84,5 +69,4 @@ class DenseNetwork(nn.Module):
             vector = vector + into_vector(embedding(torch.zeros_like(noise), labels, augment))
         for block in self.blocks:
             vector = block(vector)
-        output: Tensor = self.output(vector).reshape(x.shape).to(x.dtype)
-        return output
+        return self.output(vector).reshape(x.shape).to(x.dtype)

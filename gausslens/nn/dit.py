@@ -2,9 +2,9 @@
 
     t = patches·W + b + position,   t ← t + g₁·attention(a₁·norm(t) + s₁),   t ← t + g₂·mlp(a₂·norm(t) + s₂)
 
-with shifts s, scales a − 1 and gates g linear in the noise embedding, all zero to begin with. Images of a root mean square
-above 2, as raw ones are at high noise, are scaled down to it: of tokens as large as they make them at σ = 80, the norms
-would leave nothing of the positions to learn from. Preconditioned images are not so large.
+with shifts s, scales a − 1 and gates g linear in the noise embedding, all zero to begin with. Images of a root mean
+square above 2, as raw ones are at high noise, are scaled down to it: of tokens as large as they make them at σ = 80,
+the norms would leave nothing of the positions to learn from. Preconditioned images are not so large.
 
 Reference: Peebles, Xie (2023), arXiv:2212.09748.
 """
@@ -16,7 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import ConfigError
+from .blocks import attend
 from .embedding import NoiseEmbedding
+from .linear import zero_linear
 from .resampling import from_patches, to_patches
 
 _HEAD_CHANNELS = 64
@@ -24,21 +26,13 @@ _LARGEST_RMS = 2.0
 
 
 class TransformerBlock(nn.Module):
-    """Attention and a two-layer perceptron, each behind a norm that the noise scales, shifts and gates.
-
-    Args:
-        width: channels of a token.
-        embedding: channels of the noise embedding.
-        dropout: probability of dropping an activation inside the perceptron.
-    """
+    """Attention and a two-layer perceptron, each behind a norm that the noise scales, shifts and gates."""
 
     def __init__(self, width: int, embedding: int, dropout: float) -> None:
         super().__init__()
         self.heads = max(width // _HEAD_CHANNELS, 1)
         self.width, self.dropout = width, dropout
-        self.modulation = nn.Linear(embedding, 6 * width)
-        nn.init.zeros_(self.modulation.weight)
-        nn.init.zeros_(self.modulation.bias)
+        self.modulation = zero_linear(embedding, 6 * width)
         self.qkv = nn.Linear(width, 3 * width)
         self.project = nn.Linear(width, width)
         self.wide = nn.Linear(width, 4 * width)
@@ -47,35 +41,17 @@ class TransformerBlock(nn.Module):
     def forward(self, tokens: Tensor, embedding: Tensor) -> Tensor:
         """The block's output; (b, n, width) and (b, embedding) to (b, n, width)."""
         shift_1, scale_1, gate_1, shift_2, scale_2, gate_2 = self.modulation(embedding)[:, None].chunk(6, dim=2)
-        tokens = tokens + gate_1 * self._attention(self._norm(tokens) * (1 + scale_1) + shift_1)
+        qkv = self.qkv(self._norm(tokens) * (1 + scale_1) + shift_1)
+        tokens = tokens + gate_1 * self.project(attend(qkv, self.heads))
         hidden = F.gelu(self.wide(self._norm(tokens) * (1 + scale_2) + shift_2), approximate="tanh")
-        y: Tensor = tokens + gate_2 * self.narrow(F.dropout(hidden, self.dropout, self.training))
-        return y
+        return tokens + gate_2 * self.narrow(F.dropout(hidden, self.dropout, self.training))
 
     def _norm(self, tokens: Tensor) -> Tensor:
         return F.layer_norm(tokens, (self.width,), eps=1e-6)
 
-    def _attention(self, tokens: Tensor) -> Tensor:
-        query, key, value = self.qkv(tokens).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
-        mixed = F.scaled_dot_product_attention(query, key, value)
-        projected: Tensor = self.project(mixed.transpose(1, 2).flatten(2))
-        return projected
-
 
 class DiT(nn.Module):
-    """A transformer F(x, noise, labels, augment) on patches of 2×2 pixels, or 4×4 where a side is above 32.
-
-    Args:
-        shape: of one image, (c, h, w); sides are multiples of the patch.
-        width: channels of a token; a multiple of 4, and of 64 from 128 on.
-        blocks: number of transformer blocks.
-        dropout: probability inside the perceptrons.
-        classes: number of classes; 0 takes no labels.
-        augment_inputs: number of augmentation inputs; 0 takes none.
-
-    Raises:
-        ConfigError: if the sides are no multiples of the patch, or `width` cannot be split into heads.
-    """
+    """A transformer F(x, noise, labels, augment) on patches of 2×2 pixels, or 4×4 where a side is above 32."""
 
     position: Tensor
 
@@ -90,7 +66,7 @@ class DiT(nn.Module):
         augment_inputs: int = 0,
     ) -> None:
         super().__init__()
-        self.shape, self.classes, self.augment_inputs = shape, classes, augment_inputs
+        self.shape, self.classes = shape, classes
         self.patch = 2 if max(shape[1:]) <= 32 else 4
         if shape[1] % self.patch or shape[2] % self.patch:
             raise ConfigError(
@@ -104,11 +80,8 @@ class DiT(nn.Module):
         grid = (shape[1] // self.patch, shape[2] // self.patch)
         self.register_buffer("position", _positions(*grid, width), persistent=False)
         self.blocks = nn.ModuleList(TransformerBlock(width, self.embedding.channels, dropout) for _ in range(blocks))
-        self.modulation = nn.Linear(self.embedding.channels, 2 * width)
-        self.output = nn.Linear(width, shape[0] * self.patch**2)
-        for layer in (self.modulation, self.output):
-            nn.init.zeros_(layer.weight)
-            nn.init.zeros_(layer.bias)
+        self.modulation = zero_linear(self.embedding.channels, 2 * width)
+        self.output = zero_linear(width, shape[0] * self.patch**2)
 
     def forward(self, x: Tensor, noise: Tensor, labels: Tensor | None = None, augment: Tensor | None = None) -> Tensor:
         """F(x, noise)."""

@@ -20,19 +20,12 @@ Features: TypeAlias = Literal["fourier", "sin_cos", "cos_sin"]
 
 
 class NoiseEmbedding(nn.Module):
-    """Embeds c_noise(σ) and, where the network takes them, labels and augmentation inputs.
+    """Embeds c_noise(σ) and, where the network takes them, labels and augmentation inputs, in 4·width channels.
 
-    Args:
-        width: the network's width; the embedding has 4·width channels.
-        features: "fourier" are cos, sin(2πf·noise) of `width` frequencies f ~ N(0, 16²), drawn once; "sin_cos" and
-            "cos_sin" are sines and cosines of width/2 frequencies from 1 down to 1/10,000, in that order. The last
-            frequency is 1/10,000 itself for "sin_cos" (DDPM++) and one step short of it for "cos_sin" (ADM).
-        classes: number of classes; 0 is a network without labels.
-        augment_inputs: number of augmentation inputs; 0 is a network without them.
-        late_labels: whether the class joins the embedding (ADM) and not the features (NCSN++, DDPM++).
-
-    Raises:
-        ConfigError: if `width` is odd.
+    The features "fourier" are cos, sin(2πf·noise) of `width` frequencies f ~ N(0, 16²), drawn once. "sin_cos" and
+    "cos_sin" are sines and cosines of width/2 frequencies from 1 down, in that order: the last frequency is 1/10,000
+    for "sin_cos" (DDPM++) and one step short of that for "cos_sin" (ADM). Late labels join the embedding and not the
+    features.
     """
 
     frequencies: Tensor
@@ -76,12 +69,11 @@ class NoiseEmbedding(nn.Module):
         if self.features == "fourier":
             angles = noise[:, None] * (2 * math.pi * self.frequencies)
             return torch.cat([angles.cos(), angles.sin()], 1)
-        half = self.width // 2
-        last = max(half - 1, 1) if self.features == "sin_cos" else half
-        exponents = torch.arange(half, dtype=noise.dtype, device=noise.device) / last
-        angles = noise[:, None] * 1e-4**exponents
-        halves = [angles.sin(), angles.cos()] if self.features == "sin_cos" else [angles.cos(), angles.sin()]
-        return torch.cat(halves, 1)
+        half, sines_first = self.width // 2, self.features == "sin_cos"
+        last = max(half - 1, 1) if sines_first else half
+        angles = noise[:, None] * 1e-4 ** (torch.arange(half, dtype=noise.dtype, device=noise.device) / last)
+        halves = [angles.cos(), angles.sin()]
+        return torch.cat(halves[::-1] if sines_first else halves, 1)
 
     def _label(self, labels: Tensor | None, dtype: torch.dtype) -> Tensor | None:
         if self.label is None:
@@ -91,8 +83,7 @@ class NoiseEmbedding(nn.Module):
         if labels is None:
             raise ConfigError(f"this network has {self.classes} classes; pass integer labels, one per image.")
         one_hot = (labels[:, None] == torch.arange(self.classes, device=labels.device)).to(dtype)
-        embedded: Tensor = self.label(one_hot if self.late_labels else one_hot * math.sqrt(self.classes))
-        return embedded
+        return self.label(one_hot if self.late_labels else one_hot * math.sqrt(self.classes))
 
 
 def refuse_conditions(labels: Tensor | None, augment: Tensor | None) -> None:

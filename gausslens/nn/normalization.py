@@ -23,7 +23,7 @@ class GroupNorm(nn.GroupNorm):
     def forward(self, x: Tensor, offset: Tensor | None = None, *, activate: bool = False) -> Tensor:
         """Normalise x, or x plus an offset for every channel."""
         if kernels.usable(x):
-            return kernels.normalized(x, self.weight, self.bias, self.num_groups, self.eps, offset, activate=activate)
+            return kernels.normalize(x, self.weight, self.bias, self.num_groups, self.eps, offset, activate=activate)
         if x.is_cuda:
             y = self.per_channel(x, offset)
         else:
@@ -33,13 +33,13 @@ class GroupNorm(nn.GroupNorm):
     def per_channel(self, x: Tensor, offset: Tensor | None = None) -> Tensor:
         """The same from moments of channels, for any device, also where |m| is far above √v.
 
-        These are of distances from the first pixel, in one pass: v = E[(x − x₀)²] − E[x − x₀]² is right to n·ε for n pixels
-        even if x₀ is far from all others, and about as exact as torch's if it is not. E[x²] − m² loses all digits once m²/v
-        is above 1/ε, and its derivative sooner; a group of bf16 numbers that is constant but for a few roundings would come
-        out twice too large.
+        These are of distances from the first pixel, in one pass: v = E[(x − x₀)²] − E[x − x₀]² is right to n·ε for n
+        pixels even if x₀ is far from all others, and about as exact as torch's if it is not. E[x²] − m² loses all
+        digits once m²/v is above 1/ε, and its derivative sooner; a group of bf16 numbers that is constant but for a few
+        roundings would come out twice too large.
 
-        Offset and bias are added for every image and channel: the derivative by a bias that is added to pixels takes a pass
-        over all of them of its own.
+        Offset and bias are added for every image and channel: the derivative by a bias that is added to pixels takes a
+        pass over all of them of its own.
         """
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
         first = wide[:, :, :1, :1].detach()  # the result does not depend on what distances are from
@@ -56,5 +56,4 @@ class GroupNorm(nn.GroupNorm):
     def _over_groups(self, per_channel: Tensor) -> Tensor:
         """Every channel's average over its group; (b, c) to (b, c)."""
         grouped = per_channel.unflatten(1, (self.num_groups, -1))
-        averages: Tensor = grouped.mean(2, keepdim=True)
-        return averages.expand_as(grouped).flatten(1)
+        return grouped.mean(2, keepdim=True).expand_as(grouped).flatten(1)

@@ -5,12 +5,64 @@ References: Song et al. (2021), arXiv:2011.13456, App. H; Dhariwal, Nichol (2021
 """
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from .blocks import BlockStyle
-from .unet import Architecture
+import torch
+from torch import nn
 
-_SONG = BlockStyle(
+from .embedding import Features
+from .normalization import GroupNorm
+
+Layer = TypeVar("Layer", nn.Conv2d, nn.Linear)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What differs between the published networks."""
+
+    features: Features  # of the noise level
+    late_labels: bool  # classes join the embedding, or the features
+    residual_encoder: bool  # the image joins the encoder at every level
+    attention_everywhere: bool  # all decoder blocks at an attention resolution attend, or the last one alone
+    widened_stem: bool  # the first convolution is as wide as the first resolution's blocks, or has `width` channels
+    adaptive: bool  # the noise scales and shifts a block's second normalisation, or is added before it
+    smooth: bool  # resampling uses the filter [1, 3, 3, 1], or [1, 1]
+    residual_scale: float  # factor on the sum of a block's input and output
+    epsilon: float  # of the normalisations
+    head_channels: int | None  # channels of one attention head; None is a single head
+    project_resampled: bool  # a block that resamples has a 1×1 convolution on its skip even if channels stay
+    xavier: bool  # weights start as Xavier-uniform with zero biases, or as torch makes them
+    last_gain: float  # factor on the initial weights of the last layer of every branch, so that blocks begin as skips
+    attention_gain: float  # factor on the initial weights that make queries, keys and values
+
+    def initialize(self, layer: Layer, gain: float = 1.0) -> Layer:
+        """The layer with this network's initial weights, times `gain`."""
+        if self.xavier:
+            nn.init.xavier_uniform_(layer.weight)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+        with torch.no_grad():
+            for parameter in layer.parameters():
+                parameter.mul_(gain)
+        return layer
+
+    def norm(self, channels: int) -> GroupNorm:
+        """Group normalisation with up to 32 groups of at least 4 channels."""
+        return GroupNorm(largest_divisor(channels, min(32, channels // 4)), channels, eps=self.epsilon)
+
+
+def largest_divisor(number: int, most: int) -> int:
+    """The largest divisor of a number that is not above `most`, at least 1."""
+    return next((n for n in range(most, 1, -1) if number % n == 0), 1)
+
+
+NCSNPP = Architecture(
+    features="fourier",
+    late_labels=False,
+    residual_encoder=True,
+    attention_everywhere=False,
+    widened_stem=False,
     adaptive=False,
     smooth=True,
     residual_scale=math.sqrt(0.5),
@@ -21,37 +73,20 @@ _SONG = BlockStyle(
     last_gain=1e-5,
     attention_gain=math.sqrt(0.2),
 )
-NCSNPP = Architecture(
-    style=_SONG,
-    features="fourier",
-    late_labels=False,
-    residual_encoder=True,
-    attention_everywhere=False,
-    widened_stem=False,
-)
-DDPMPP = Architecture(
-    style=replace(_SONG, smooth=False),
-    features="sin_cos",
-    late_labels=False,
-    residual_encoder=False,
-    attention_everywhere=False,
-    widened_stem=False,
-)
+DDPMPP = replace(NCSNPP, features="sin_cos", residual_encoder=False, smooth=False)
 ADM = Architecture(
-    style=BlockStyle(
-        adaptive=True,
-        smooth=False,
-        residual_scale=1.0,
-        epsilon=1e-5,
-        head_channels=64,
-        project_resampled=False,
-        xavier=False,
-        last_gain=0.0,
-        attention_gain=1.0,
-    ),
     features="cos_sin",
     late_labels=True,
     residual_encoder=False,
     attention_everywhere=True,
     widened_stem=True,
+    adaptive=True,
+    smooth=False,
+    residual_scale=1.0,
+    epsilon=1e-5,
+    head_channels=64,
+    project_resampled=False,
+    xavier=False,
+    last_gain=0.0,
+    attention_gain=1.0,
 )

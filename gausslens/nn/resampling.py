@@ -27,8 +27,7 @@ def upsample(x: Tensor, *, smooth: bool) -> Tensor:
 def halve(x: Tensor) -> Tensor:
     """The mean of every 2×2 pixels."""
     pixels = x.permute(0, 2, 3, 1).unflatten(2, (-1, 2)).unflatten(1, (-1, 2))
-    means: Tensor = pixels.mean((2, 4))
-    return means.permute(0, 3, 1, 2)
+    return pixels.mean((2, 4)).permute(0, 3, 1, 2)
 
 
 def blur(x: Tensor, *, padding: int = 1) -> Tensor:
@@ -43,11 +42,9 @@ def blur(x: Tensor, *, padding: int = 1) -> Tensor:
 def to_patches(x: Tensor, size: int) -> Tensor:
     """Patches of size × size pixels as channels: (b, c, h, w) to (b, c·size², h/size, w/size)."""
     # torch's own `pixel_unshuffle` returns a wrong shape for an empty batch.
-    tiles: Tensor = x.unflatten(3, (-1, size)).unflatten(2, (-1, size))
-    return tiles.permute(0, 1, 3, 5, 2, 4).flatten(1, 3)
+    return x.unflatten(3, (-1, size)).unflatten(2, (-1, size)).permute(0, 1, 3, 5, 2, 4).flatten(1, 3)
 
 
 def from_patches(x: Tensor, size: int) -> Tensor:
     """The inverse of `to_patches`: (b, c·size², h, w) to (b, c, h·size, w·size)."""
-    tiles: Tensor = x.unflatten(1, (-1, size, size))
-    return tiles.permute(0, 1, 4, 2, 5, 3).flatten(4, 5).flatten(2, 3)
+    return x.unflatten(1, (-1, size, size)).permute(0, 1, 4, 2, 5, 3).flatten(4, 5).flatten(2, 3)

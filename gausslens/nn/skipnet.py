@@ -17,7 +17,6 @@ _SKIP_CHANNELS = 4
 
 
 def _layer(channels_in: int, channels_out: int, kernel: int, stride: int = 1) -> nn.Sequential:
-    """Convolution, batch norm, leaky ReLU."""
     return nn.Sequential(
         nn.Conv2d(channels_in, channels_out, kernel, stride, padding=kernel // 2),
         nn.BatchNorm2d(channels_out),
@@ -26,17 +25,11 @@ def _layer(channels_in: int, channels_out: int, kernel: int, stride: int = 1) ->
 
 
 class SkipNet(nn.Module):
-    """An autoencoder F(x) for one noise level.
-
-    Args:
-        shape: of one image, (c, h, w); any size.
-        width: channels at a level, in units of which `multipliers` are given.
-        multipliers: one per halving of the image.
-    """
+    """An autoencoder F(x) for one noise level, with one multiplier of `width` per halving of the image."""
 
     def __init__(self, shape: tuple[int, int, int], *, width: int, multipliers: tuple[int, ...]) -> None:
         super().__init__()
-        self.shape, self.classes, self.augment_inputs = shape, 0, 0
+        self.shape, self.classes = shape, 0
         widths = [width * multiplier for multiplier in multipliers]
         above = [shape[0], *widths[:-1]]
         below = [*widths[1:], widths[-1]]
@@ -68,5 +61,4 @@ class SkipNet(nn.Module):
             # A level of odd size came from one more pixel than the doubled one needs.
             doubled = doubled[..., : skipped.shape[2], : skipped.shape[3]]
             hidden = up(torch.cat([doubled, skipped], 1))
-        output: Tensor = self.output(hidden)
-        return output.to(x.dtype)
+        return self.output(hidden).to(x.dtype)

@@ -21,11 +21,8 @@ from .resampling import from_patches, to_patches
 class SmallBlock(nn.Module):
     """x + W₂ silu((1 + scale)·W₁ silu(norm(x)) + shift).
 
-    Args:
-        channels: of input and output.
-        embedding: channels of the noise embedding.
-        dropout: probability of dropping an activation before W₂.
-        dense: whether W are matrices on (b, c), with twice the channels between them, or convolutions on (b, c, h, w).
+    `dense` blocks have matrices on (b, c), with twice the channels between them; others have convolutions on (b, c, h,
+    w).
     """
 
     def __init__(self, channels: int, embedding: int, dropout: float, *, dense: bool) -> None:
@@ -44,20 +41,11 @@ class SmallBlock(nn.Module):
         noise = self.noise(embedding)
         scale, shift = (noise if self.dense else noise[:, :, None, None]).chunk(2, dim=1)
         hidden = F.silu(hidden * (1 + scale) + shift)
-        y: Tensor = x + self.second(F.dropout(hidden, self.dropout, self.training))
-        return y
+        return x + self.second(F.dropout(hidden, self.dropout, self.training))
 
 
 class Level(nn.Module):
-    """Blocks in a row.
-
-    Args:
-        blocks: how many.
-        channels: of input and output.
-        embedding: channels of the noise embedding.
-        dropout: of the blocks.
-        dense: whether the blocks work on vectors.
-    """
+    """Blocks in a row."""
 
     def __init__(self, blocks: int, channels: int, embedding: int, dropout: float, *, dense: bool = False) -> None:
         super().__init__()
@@ -73,17 +61,8 @@ class Level(nn.Module):
 class SmallUNet(nn.Module):
     """A network F(x, noise, labels, augment) that trains on a CPU, in seconds on 8×8 images.
 
-    Args:
-        shape: of one image, (c, h, w); any size.
-        width: channels at the first level, which has half the image's resolution; even. The vector has twice as many.
-        multipliers: channels at each level, in units of `width`; each but the first halves again.
-        blocks: residual blocks per level, in the encoder and again in the decoder; the vector has twice as many.
-        dropout: probability in every block.
-        classes: number of classes; 0 takes no labels.
-        augment_inputs: number of augmentation inputs; 0 takes none.
-
-    Raises:
-        ConfigError: if `width` is odd.
+    The first level has half the image's resolution and `width` channels. The vector has twice as many, and twice the
+    blocks.
     """
 
     def __init__(
@@ -98,7 +77,7 @@ class SmallUNet(nn.Module):
         augment_inputs: int = 0,
     ) -> None:
         super().__init__()
-        self.shape, self.classes, self.augment_inputs = shape, classes, augment_inputs
+        self.shape, self.classes = shape, classes
         self.unit = 2 ** len(multipliers)
         self.embedding = NoiseEmbedding(width, "sin_cos", classes, augment_inputs)
         widths = [width * multiplier for multiplier in multipliers]

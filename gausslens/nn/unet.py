@@ -7,48 +7,21 @@ convolved and halved along with the activations, joins them at every level.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, cast
 
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from .blocks import BlockStyle, ResidualBlock
-from .embedding import Features, NoiseEmbedding
+from .blocks import ResidualBlock
+from .embedding import NoiseEmbedding
+from .published import Architecture
 from .resampling import blur, halve
 
 
-@dataclass(frozen=True)
-class Architecture:
-    """What makes a published network of the common U-Net.
-
-    Attributes:
-        style: of its blocks.
-        features: of the noise level.
-        late_labels: whether classes join the embedding and not the features.
-        residual_encoder: whether the image joins the encoder at every level.
-        attention_everywhere: whether all decoder blocks at an attention resolution attend, or the last one alone.
-        widened_stem: whether the first convolution is as wide as the first resolution's blocks, or has `width` channels.
-    """
-
-    style: BlockStyle
-    features: Features
-    late_labels: bool
-    residual_encoder: bool
-    attention_everywhere: bool
-    widened_stem: bool
-
-
 class HalvedConv(nn.Module):
-    """A 3×3 convolution, then [1, 3, 3, 1] downsampling; zeros are put around the image once, before both.
+    """A 3×3 convolution, then [1, 3, 3, 1] downsampling; zeros are put around the image once, before both."""
 
-    Args:
-        channels_in: channels of the input.
-        channels_out: channels of the output.
-        style: of the initial weights.
-    """
-
-    def __init__(self, channels_in: int, channels_out: int, style: BlockStyle) -> None:
+    def __init__(self, channels_in: int, channels_out: int, style: Architecture) -> None:
         super().__init__()
         self.conv = style.initialize(nn.Conv2d(channels_in, channels_out, 3, padding=2))
 
@@ -58,47 +31,25 @@ class HalvedConv(nn.Module):
 
 
 class Output(nn.Module):
-    """Normalisation, SiLU and a 3×3 convolution.
+    """Normalisation, SiLU and a 3×3 convolution."""
 
-    Args:
-        channels_in: channels of the input.
-        channels_out: channels of the output.
-        style: of the normalisation and the initial weights.
-    """
-
-    def __init__(self, channels_in: int, channels_out: int, style: BlockStyle) -> None:
+    def __init__(self, channels_in: int, channels_out: int, style: Architecture) -> None:
         super().__init__()
         self.norm = style.norm(channels_in)
         self.conv = style.initialize(nn.Conv2d(channels_in, channels_out, 3, padding=1), style.last_gain)
 
     def forward(self, x: Tensor) -> Tensor:
         """Activations, (b, channels_in, h, w), to (b, channels_out, h, w)."""
-        output: Tensor = self.conv(self.norm(x, activate=True))
-        return output
+        return self.conv(self.norm(x, activate=True))
 
 
 class UNet(nn.Module):
-    """A network F(x, noise, labels, augment) of one of the published architectures.
-
-    Args:
-        shape: of one image, (c, h, w).
-        architecture: which network.
-        width: channels in units of which multipliers are given; even.
-        multipliers: channels at each resolution; each but the first halves the image.
-        blocks: residual blocks at each resolution of the encoder.
-        attention: resolutions (of the longer side) with self-attention; others never occur and do no harm.
-        dropout: probability in every block.
-        classes: number of classes; 0 takes no labels.
-        augment_inputs: number of augmentation inputs; 0 takes none.
-
-    Raises:
-        ConfigError: if the image cannot be halved as often as there are multipliers, or `width` is odd.
-    """
+    """A network F(x, noise, labels, augment) of one of the published architectures, with options of `build_network`."""
 
     def __init__(
         self,
         shape: tuple[int, int, int],
-        architecture: Architecture,
+        style: Architecture,
         *,
         width: int,
         multipliers: tuple[int, ...],
@@ -109,13 +60,16 @@ class UNet(nn.Module):
         augment_inputs: int = 0,
     ) -> None:
         super().__init__()
-        check_halvings(shape, len(multipliers) - 1)
-        self.shape, self.classes, self.augment_inputs = shape, classes, augment_inputs
-        style = architecture.style
+        unit = 2 ** (len(multipliers) - 1)
+        if shape[1] % unit or shape[2] % unit:
+            raise ConfigError(
+                f"{len(multipliers)} multipliers halve an image {len(multipliers) - 1} times, so its sides must be "
+                f"multiples of {unit}; got {shape[1]}×{shape[2]}. Use fewer multipliers, images of another size, or the "
+                "network 'unet', which takes any size."
+            )
+        self.shape, self.classes = shape, classes
         self.scale = style.residual_scale
-        self.embedding = NoiseEmbedding(
-            width, architecture.features, classes, augment_inputs, late_labels=architecture.late_labels
-        )
+        self.embedding = NoiseEmbedding(width, style.features, classes, augment_inputs, late_labels=style.late_labels)
         for layer in self.embedding.children():
             style.initialize(layer)  # type: ignore[type-var]
         widths = [width * multiplier for multiplier in multipliers]
@@ -124,7 +78,7 @@ class UNet(nn.Module):
         def block(channels_in: int, channels_out: int, **options: Any) -> ResidualBlock:
             return ResidualBlock(channels_in, channels_out, self.embedding.channels, style, dropout=dropout, **options)
 
-        channels, image_channels = widths[0] if architecture.widened_stem else width, shape[0]
+        channels, image_channels = widths[0] if style.widened_stem else width, shape[0]
         self.stem = style.initialize(nn.Conv2d(shape[0], channels, 3, padding=1))
         self.encoder, self.image = nn.ModuleList(), nn.ModuleList()
         skips = [channels]
@@ -132,7 +86,7 @@ class UNet(nn.Module):
             if level > 0:
                 self.encoder.append(block(channels, channels, resample="down"))
                 skips.append(channels)
-                if architecture.residual_encoder:
+                if style.residual_encoder:
                     self.image.append(HalvedConv(image_channels, channels, style))
                     image_channels = channels
             for _ in range(blocks):
@@ -145,7 +99,7 @@ class UNet(nn.Module):
             if level < len(widths) - 1:
                 self.decoder.append(block(channels, channels, resample="up"))
             for index in range(blocks + 1):
-                here = attends[level] and (architecture.attention_everywhere or index == blocks)
+                here = attends[level] and (style.attention_everywhere or index == blocks)
                 self.decoder.append(block(channels + skips.pop(), level_width, attention=here))
                 channels = level_width
         self.output = Output(channels, shape[0], style)
@@ -165,16 +119,4 @@ class UNet(nn.Module):
             hidden = block(hidden, embedding)
         for block in cast("Iterable[ResidualBlock]", self.decoder):
             hidden = block(hidden, embedding, None if block.resample == "up" else skips.pop())
-        output: Tensor = self.output(hidden)
-        return output.to(x.dtype)
-
-
-def check_halvings(shape: tuple[int, int, int], halvings: int) -> None:
-    """Raise unless images of `shape` can be halved so often."""
-    unit = 2**halvings
-    if shape[1] % unit or shape[2] % unit:
-        raise ConfigError(
-            f"{halvings + 1} multipliers halve an image {halvings} times, so its sides must be multiples of {unit}; "
-            f"got {shape[1]}×{shape[2]}. Use fewer multipliers, images of another size, or the network 'unet', "
-            "which takes any size."
-        )
+        return self.output(hidden).to(x.dtype)

@@ -44,11 +44,11 @@ def look_at_copies(context: TaskContext) -> Iterator[Record]:
     """
     run, device = run_of(context.inputs[0]), best_device(cpu=context.options.get("cpu", False))
     images, samples = load_run_images(run, data=context.options.get("data")), context.options["samples"]
-    watched = ProbeImages(
+    probed = ProbeImages(
         images.train, images.held_out, images.train_labels, images.held_out_labels, (-1.0, 1.0), images.train_groups
     )
-    vantage = Probe(
-        *(watched,),
+    probe = Probe(
+        probed,
         sigmas=None,
         count=_COUNT,
         noises=_NOISES,
@@ -59,15 +59,15 @@ def look_at_copies(context: TaskContext) -> Iterator[Record]:
     )
     for number, kimg in enumerate(run.snapshots):
         network = load_trained(run, kimg=kimg, device=device)
-        look, tags = vantage.look(network, kimg, number), tags_of(run, kimg)
+        look, tags = probe.look(network, kimg, number), tags_of(run, kimg)
         if look.rho is not None:
             yield {**tags, **of_estimate("rho", look.rho)}
         yield {**tags, **of_estimate("gaussian_rmse", look.gaussian)}
         copied = of_estimate("memorized_fraction", proportion_estimate(look.copies, look.samples))
         yield {**tags, **copied, "copies": look.copies}
         context.report((number + 1) / len(run.snapshots))
-    for on, relative in zip(("train", "held_out"), vantage.relative_losses(network), strict=False):
+    for on, relative in zip(("train", "held_out"), probe.relative_losses(network), strict=False):
         yield {**tags, **of_estimate("relative_loss", relative), "on": on}
-    shown = quantize(vantage.sampled(network, number)[:_SHOWN].cpu())
+    shown = quantize(probe.generate(network, number)[:_SHOWN].cpu())
     _, indices = nearest(shown, images.train)
     context.save_arrays(samples=shown, nearest=images.train[indices[:, 0]])

@@ -51,11 +51,11 @@ def augment(
     transformed = F.grid_sample(x0, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
 
     untouched = (happens.sum(1) == 0)[:, None, None, None]
-    inputs = [flip_x, flip_y, log_scale / _SCALE, angle.cos() - 1, angle.sin()]
-    inputs += [log_stretch / _SCALE * (2 * direction).cos(), log_stretch / _SCALE * (2 * direction).sin()]
-    told = torch.cat([torch.stack(inputs, 1), shift], 1)
-    assert told.shape[1] == AUGMENT_INPUTS
-    return torch.where(untouched, x0, transformed), told
+    parts = [flip_x, flip_y, log_scale / _SCALE, angle.cos() - 1, angle.sin()]
+    parts += [log_stretch / _SCALE * (2 * direction).cos(), log_stretch / _SCALE * (2 * direction).sin()]
+    inputs = torch.cat([torch.stack(parts, 1), shift], 1)
+    assert inputs.shape[1] == AUGMENT_INPUTS
+    return torch.where(untouched, x0, transformed), inputs
 
 
 def _rotation(angle: Float[Tensor, "b"]) -> Float[Tensor, "b 2 2"]:

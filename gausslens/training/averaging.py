@@ -13,33 +13,23 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
+M = TypeVar("M", bound=nn.Module)
+
 _SHARE = 0.05
 
 
-M = TypeVar("M", bound=nn.Module)
-
-
 class WeightAverage(Generic[M]):
-    """A copy of a module whose parameters follow the module's as a moving average; buffers are copied.
-
-    Args:
-        module: the module to follow.
-        half_life: of the average, in images, once 20 times as many have been seen.
-
-    Attributes:
-        module: the copy, in eval mode.
-    """
+    """A copy `module` of a module, in eval mode, whose parameters follow the module's; buffers are copied."""
 
     def __init__(self, module: M, half_life: float) -> None:
         self.module: M = copy.deepcopy(module).eval().requires_grad_(False)
         self.half_life = half_life
-        self._followed = list(module.parameters())
-        self._average = list(self.module.parameters())
+        self._followed, self._average = list(module.parameters()), list(self.module.parameters())
         self._buffers = list(zip(self.module.buffers(), module.buffers(), strict=True))
 
     @torch.no_grad()
     def update(self, images: int, batch: int) -> None:
-        """Take in the weights after a step."""
+        """Take in the weights after a step; both are counts of images."""
         half_life = min(self.half_life, _SHARE * images)
         decay = 0.5 ** (batch / half_life) if images > batch and half_life > 0 else 0.0
         get_ema_multi_avg_fn(decay)(self._average, self._followed, None)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import repeat
 from typing import TypeVar
 
 import torch
@@ -34,53 +35,30 @@ _DRAWN_AHEAD = 4
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """The images of a run.
+    """The images of a run."""
 
-    Attributes:
-        images: uint8, (n, c, h, w).
-        labels: integers (n,), or None for a network without labels.
-        train: which images to train on.
-        held_out: which images no training set touches.
-        groups: which images belong together, (n,), or None.
-    """
-
-    images: Tensor
-    labels: Tensor | None
-    train: Tensor
-    held_out: Tensor
-    groups: Tensor | None = None
+    images: Tensor  # uint8, (n, c, h, w)
+    labels: Tensor | None  # integers (n,), or None for a network without labels
+    train: Tensor  # which images to train on
+    held_out: Tensor  # which images no training set touches
+    groups: Tensor | None = None  # which images belong together, (n,)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one step of one process sees.
+    """What one step of one process sees."""
 
-    Attributes:
-        x0: clean images, (b, c, h, w), float32.
-        sigma: noise levels, (b,).
-        eps: standard normal noise, (b, c, h, w).
-        labels: integers (b,), or None.
-        augment: the augmentation inputs, (b, 9), or None.
-    """
-
-    x0: Tensor
-    sigma: Tensor
-    eps: Tensor
-    labels: Tensor | None
-    augment: Tensor | None
+    x0: Tensor  # clean images, (b, c, h, w), float32
+    sigma: Tensor  # noise levels, (b,)
+    eps: Tensor  # standard normal noise, (b, c, h, w)
+    labels: Tensor | None  # integers (b,)
+    augment: Tensor | None  # the augmentation inputs, (b, 9)
 
 
 class BatchStream:
-    """The batches of one process, for any range of steps.
+    """The batches of one process, which has an equal part of each, for any range of steps of a resolved config.
 
-    Args:
-        images: uint8 images, (n, c, h, w); a memory map stays one if it is large.
-        labels: integers (n,), or None.
-        train: which of the images to train on.
-        config: a resolved config.
-        device: where the batches go.
-        process: which process this is.
-        processes: how many share each batch, in equal parts.
+    Images (n, c, h, w) are uint8; a memory map stays one if it is large.
     """
 
     def __init__(
@@ -111,7 +89,8 @@ class BatchStream:
         ahead = _DRAWN_AHEAD if self.device.type == "cuda" else 0
         for chunk in _ahead(self._draw, ranges, ahead):
             moved = [None if part is None else part.to(self.device, non_blocking=True) for part in chunk]
-            for parts in zip(*(_split(part, self.n_local, len(chunk[0])) for part in moved), strict=True):
+            by_step = (repeat(None) if part is None else part.split(self.n_local) for part in moved)
+            for parts in zip(*by_step, strict=False):
                 yield self._assemble(*parts)
 
     def noise_levels(self, step: int) -> Float[Tensor, "b"]:
@@ -128,10 +107,10 @@ class BatchStream:
         eps = draw_noise(seed, counters, self.shape, stream="training noise")
         numbers = draw_noise(seed, counters, (N_DRAWS,), stream="augmentation") if self.config.augment else None
         pixels = None if self.resident else self.images[self.train[chosen % self.n_train]]
-        drawn = (chosen, sigma, eps, numbers, pixels)
+        parts = (chosen, sigma, eps, numbers, pixels)
         if self.device.type != "cuda":
-            return drawn
-        return tuple(None if part is None else part.pin_memory() for part in drawn)  # type: ignore[return-value]
+            return parts
+        return tuple(None if part is None else part.pin_memory() for part in parts)  # type: ignore[return-value]
 
     def _choose(self, counters: Int[Tensor, "b"]) -> Int[Tensor, "b"]:
         """Which training image each counter is; from `n_train` on, they are mirror images."""
@@ -150,19 +129,15 @@ class BatchStream:
         x0 = dequantize(self.images[index] if pixels is None else pixels)
         if self.config.flip:
             x0 = torch.where((chosen >= self.n_train)[:, None, None, None], x0.flip(3), x0)
-        told = None
+        inputs = None
         if numbers is not None:
-            x0, told = augment(x0, numbers, self.config.augment)
-        return Batch(x0, sigma, eps, None if self.labels is None else self.labels[index], told)
+            x0, inputs = augment(x0, numbers, self.config.augment)
+        return Batch(x0, sigma, eps, None if self.labels is None else self.labels[index], inputs)
 
 
 @lru_cache(maxsize=8)
 def _epoch_order(seed: int, epoch: int, n: int) -> Int[Tensor, "n"]:
     return draw_order(seed, n, stream=f"epoch {epoch}")
-
-
-def _split(part: Tensor | None, size: int, n: int) -> Iterable[Tensor | None]:
-    return part.split(size) if part is not None else [None] * (n // size)
 
 
 def _ahead(work: Callable[[T], R], items: Iterable[T], depth: int) -> Iterator[R]:

@@ -1,11 +1,10 @@
 """Collapse: a training that has lost what it had learned and has not regained it, though every number is finite.
 
-With steps that are too large Adam may throw a network back to where it began, and leave it there: ADM on CIFAR-10 fell from
-a loss of .91 to .25 in 45 thousand images, was at .94 after 58, and at .77 after 512. With smaller steps it was thrown back
-later and regained most of it, not all. What has been learned is how far the loss L has fallen since training began, L₀ − L,
-over a few records. A training has collapsed if it had learned half of L₀ or more, lost a fifth of that, and ends with less
-than it once had. Spikes that pass are no collapse, nor is a loss that rises while the averaged weights, which are what is
-used, keep what was learned. Not noticed is a training that learns most of what it will before its first record.
+With steps that are too large Adam may throw a network back to where it began: ADM on CIFAR-10 fell from a loss of .91
+to .25 in 45 thousand images, was at .94 after 58, and at .77 after 512. What has been learned is how far the loss L has
+fallen over a few records, L₀ − L. A training has collapsed if it had learned half of L₀ or more, lost a fifth of that,
+and ends with less than it once had. A spike that passes is no collapse, nor is a loss that rises while the averaged
+weights keep what was learned. A training that learns most of what it will before its first record is not noticed.
 """
 
 import statistics
@@ -17,8 +16,8 @@ _HALF, _FIFTH = 0.5, 0.2
 _NOTHING = 0.03  # share of what was learned that noise moves the last records by; in trainings that went well, .02
 
 
-def collapse_told(records: Iterable[dict[str, Any]]) -> str | None:
-    """What to say of a training that has collapsed."""
+def collapse_warning(records: Iterable[dict[str, Any]]) -> str | None:
+    """What to say of a training that has collapsed; None of others."""
     records = list(records)
     losses = [record for record in records if record["quantity"] == "loss"]
     losses = [record for record in losses if record["count"] == losses[0]["count"]]  # the last may be of a few steps
@@ -30,12 +29,10 @@ def collapse_told(records: Iterable[dict[str, Any]]) -> str | None:
     ]
     first, now = values[0], min([statistics.median(values[-_LAST:]), *averaged[-1:]])
     levels = [statistics.median(values[end - _FEW : end]) for end in range(_FEW, len(values) + 1)]
-    lost = _largest_loss(first, levels)
-    if lost is None:
-        return None
-    best, worst = lost
-    learned, when = first - levels[best], [losses[index + _FEW - 1]["kimg"] for index in lost]
-    if levels[worst] - levels[best] < _FIFTH * learned or now - levels[best] < _NOTHING * learned:
+    best, worst = _largest_loss(first, levels)
+    learned, when = first - levels[best], [losses[index + _FEW - 1]["kimg"] for index in (best, worst)]
+    is_small = levels[worst] - levels[best] < _FIFTH * learned or now - levels[best] < _NOTHING * learned
+    if best == worst or is_small:
         return None
     return (
         f"training was thrown back: its loss, {first:.3g} to begin with and {levels[best]:.3g} after {when[0]:g} kimg, was "
@@ -43,13 +40,13 @@ def collapse_told(records: Iterable[dict[str, Any]]) -> str | None:
     )
 
 
-def _largest_loss(first: float, levels: list[float]) -> tuple[int, int] | None:
-    """Before and after the largest share of what was learned was lost again; None if not much was learned at any time."""
-    found, share, best = None, -1.0, 0
+def _largest_loss(first: float, levels: list[float]) -> tuple[int, int]:
+    """Before and after the largest share of what was learned was lost again; the same twice if not much was learned."""
+    best, losses = 0, [(0.0, 0, 0)]
     for index, level in enumerate(levels):
-        if level < levels[best]:
-            best = index
+        best = min(best, index, key=levels.__getitem__)
         learned = first - levels[best]
-        if learned > 0 and learned >= _HALF * first and (level - levels[best]) / learned > share:
-            found, share = (best, index), (level - levels[best]) / learned
-    return found
+        if learned > 0 and learned >= _HALF * first:
+            losses.append(((level - levels[best]) / learned, best, index))
+    _, best, worst = max(losses, key=lambda loss: loss[0])
+    return best, worst

@@ -3,20 +3,26 @@
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn
 
 
 class Interruption:
-    """Whether a signal to stop has come, and which."""
+    """Inside, the first Ctrl-C or SIGTERM is noted as `number` rather than acted on; a second one acts at once."""
 
     def __init__(self) -> None:
         self.number = 0
+        self._before: dict[int, Any] = {}
 
-    def __bool__(self) -> bool:
-        return self.number > 0
+    def __enter__(self) -> "Interruption":
+        if threading.current_thread() is threading.main_thread():  # Python allows handlers there alone
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._before:
+            signal.signal(*self._before.popitem())
 
     def leave(self, message: str) -> NoReturn:
         """End as the signal would have: `KeyboardInterrupt` for Ctrl-C, exit code 143 for SIGTERM."""
@@ -25,25 +31,6 @@ class Interruption:
         print(f"\ngausslens: {message}", file=sys.stderr)
         raise SystemExit(128 + signal.SIGTERM)
 
-
-@contextmanager
-def noting_signals() -> Iterator[Interruption]:
-    """Inside, the first Ctrl-C or SIGTERM is noted rather than acted on; a second one acts at once."""
-    interruption = Interruption()
-    before: dict[int, Any] = {}
-
-    def restore() -> None:
-        while before:
-            signal.signal(*before.popitem())
-
-    def note(number: int, frame: FrameType | None) -> None:
-        interruption.number = number
-        restore()
-
-    if threading.current_thread() is threading.main_thread():  # Python allows handlers there alone
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, note)
-    try:
-        yield interruption
-    finally:
-        restore()
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.number = number
+        self.__exit__()

@@ -1,8 +1,8 @@
-"""Monitoring a training run (see `monitoring`): its looks become records, and the weights it recommends are kept.
+"""Monitoring a training run (see `monitor`): what the probes measure becomes records, and the recommended weights are kept.
 
 Weights that may yet be recommended are held in memory and saved with the state of the run, so that they are there after any
 stop. At the end those that are recommended become a snapshot, beside monitor.json, which says what was found. Nothing that
-goes wrong here ends the training: it is told on the log and in monitor.json.
+goes wrong here ends the training: the log and monitor.json report it.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,6 +17,7 @@ from ..monitor.monitor import GeneralizationMonitor
 from ..store.records import Record
 from ..store.run import Run
 from .batches import TrainingData
+from .state import named, under
 
 REPORT = "monitor.json"
 """What was found, in the folder of a run."""
@@ -24,58 +25,52 @@ REPORT = "monitor.json"
 _NUMBERS = ("rho", "gaussian_rmse", "multidelta_rmse", "loss_train", "loss_held_out", "memorized_fraction")
 _KEPT = "kept."
 
-Weights = dict[str, Tensor]
 
-
-class Watch:
-    """The monitor of a training run.
-
-    Args:
-        config: the resolved config.
-        data: the images of the run.
-        run: where its records go.
-    """
+class TrainingMonitor:
+    """The monitor of a training run of a resolved config, whose records go to the run."""
 
     def __init__(self, config: TrainConfig, data: TrainingData, run: Run) -> None:
-        seen, labels, groups = (
-            None if part is None else part[data.train] for part in (data.images, data.labels, data.groups)
-        )
-        assert seen is not None
+        images, labels = data.images[data.train], None if data.labels is None else data.labels[data.train]
+        groups = None if data.groups is None else data.groups[data.train]
         if config.flip:
-            seen = torch.cat([seen, seen.flip(3)])
+            images = torch.cat([images, images.flip(3)])
             labels, groups = (None if part is None else part.repeat(2) for part in (labels, groups))
-        alone: dict[str, Any] = (
-            {} if config.sigma is None else {"sigmas": config.sigma, "samples": 0}
-        )  # one level cannot be sampled
+        # A network of one noise level cannot be sampled.
+        one_level: dict[str, Any] = {} if config.sigma is None else {"sigmas": config.sigma, "samples": 0}
         self.run, self.length = run, config.recipe.kimg
         self.monitor = GeneralizationMonitor(
-            seen,
+            images,
             data.images[data.held_out] if len(data.held_out) > 1 else None,
             labels=labels,
             held_out_labels=None if data.labels is None else data.labels[data.held_out],
             groups=groups,
-            **alone,
+            **one_level,
         )
-        self.kept: dict[float, Weights] = {}
+        self.kept: dict[float, dict[str, Tensor]] = {}
 
-    def update(self, denoiser: nn.Module, kimg: float, step: int, weights: Callable[[], Mapping[str, Tensor]]) -> None:
-        """Look at the network, if it is time to; write down what was seen and hold its weights."""
-        self._keep(self.monitor.update(denoiser, kimg, self.length), step, weights)
-
-    def end(self, denoiser: nn.Module, kimg: float, step: int, weights: Callable[[], Mapping[str, Tensor]]) -> None:
-        """Look at the network once more, unless that was done at this step; to be called after the last step."""
-        self._keep(self.monitor.finish(denoiser, min(kimg, self.length)), step, weights)
-
-    def _keep(self, seen: dict[str, Any] | None, step: int, weights: Callable[[], Mapping[str, Tensor]]) -> None:
-        if seen is None:
+    def update(
+        self,
+        denoiser: nn.Module,
+        kimg: float,
+        step: int,
+        weights: Callable[[], Mapping[str, Tensor]],
+        *,
+        ends: bool = False,
+    ) -> None:
+        """Probe the network if it is time to, or because training ends; record what was measured and hold the weights."""
+        if ends:
+            found = self.monitor.finish(denoiser, min(kimg, self.length))
+        else:
+            found = self.monitor.update(denoiser, kimg, self.length)
+        if found is None:
             return
-        kimg = seen["step"]
-        with self.monitor.guarded("Keeping what was seen", kimg), self.monitor.at_its_cost():
-            if seen["keep"]:
+        kimg = found["step"]
+        with self.monitor.guarded("Recording the numbers", kimg), self.monitor.at_its_cost():
+            if found["keep"]:
                 # A copy, even where the weights are on the CPU already.
                 self.kept[kimg] = {name: tensor.detach().to("cpu", copy=True) for name, tensor in weights().items()}
-            self.kept = {when: held for when, held in self.kept.items() if when in seen["wanted"]}
-            self.run.append(_records(seen, {"kimg": kimg, "step": step}))
+            self.kept = {when: held for when, held in self.kept.items() if when in found["wanted"]}
+            self.run.append(_records(found, {"kimg": kimg, "step": step}))
 
     @property
     def should_stop(self) -> bool:
@@ -83,57 +78,49 @@ class Watch:
         return self.monitor.should_stop
 
     @property
-    def state(self) -> dict[str, Any]:
-        """What to save with the run's state, beside `tensors`."""
-        return self.monitor.state_dict()
-
-    @property
-    def tensors(self) -> Weights:
+    def tensors(self) -> dict[str, Tensor]:
         """The weights that are held, by kimg and name."""
-        return {f"{_KEPT}{kimg!r}/{name}": tensor for kimg, held in self.kept.items() for name, tensor in held.items()}
+        return {
+            name: tensor
+            for kimg, held in self.kept.items()
+            for name, tensor in named(f"{_KEPT}{kimg!r}/", held).items()
+        }
 
     def restore(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        """Go on from what was saved."""
-        with self.monitor.guarded("Going on from what was seen before"):
+        """Go on from the monitor's state and the tensors that were saved."""
+        with self.monitor.guarded("Restoring the monitor"):
             self.monitor.load_state_dict(state)
-            for name, tensor in tensors.items():
-                if name.startswith(_KEPT):
-                    kimg, name = name.removeprefix(_KEPT).split("/", 1)
-                    self.kept.setdefault(float(kimg), {})[name] = tensor
+            for name, tensor in under(_KEPT, tensors).items():
+                kimg, name = name.split("/", 1)
+                self.kept.setdefault(float(kimg), {})[name] = tensor
 
     def finish(self, denoiser: Mapping[str, Any]) -> None:
         """Keep the recommended weights as a snapshot, and write down what was found."""
         with self.monitor.guarded("Keeping the recommended weights"):
             self._keep_recommended(denoiser)
-        with self.monitor.guarded("Writing down what was found"):
+        with self.monitor.guarded("Writing the monitor's report"):
             self._report()
 
     def _keep_recommended(self, denoiser: Mapping[str, Any]) -> None:
         best = self.monitor.recommended
         if best in self.kept and best not in self.run.snapshots:
             held = self.kept[float(best)]
-            raw, ema = (
-                {name.removeprefix(prefix): tensor for name, tensor in held.items() if name.startswith(prefix)}
-                for prefix in ("raw.", "ema.")
-            )
-            self.run.save_snapshot(best, raw, ema, denoiser)
+            self.run.save_snapshot(best, under("raw.", held), under("ema.", held), denoiser)
 
     def _report(self) -> None:
         monitor = self.monitor
-        marks = {"closest_to_gaussian": monitor.closest_to_gaussian, "memorization": monitor.memorization}
-        found = {name: None if mark is None else asdict(mark) for name, mark in marks.items()}
+        events = {"closest_to_gaussian": monitor.closest_to_gaussian, "memorization": monitor.memorization}
+        found = {name: None if event is None else asdict(event) for name, event in events.items()}
         summary = {"recommended": monitor.recommended, "cost": monitor.cost, "summary": monitor.summary("kimg")}
         self.run.save_json(REPORT, {**found, **summary})
 
 
-def _records(seen: Mapping[str, Any], when: Record) -> list[Record]:
-    """One line for each number of a look."""
-    counts = {"count": seen["count"]}, {"count": seen["samples"]}
-    return [
-        {
-            **{"measure": "monitor", "quantity": name, "value": seen[name]},
-            **{"low": seen[f"{name}_low"], "high": seen[f"{name}_high"], **counts[name == _NUMBERS[-1]], **when},
-        }
-        for name in _NUMBERS
-        if seen[name] is not None
-    ]
+def _records(found: Mapping[str, Any], when: Record) -> list[Record]:
+    """One line for each number that a probe measured."""
+    records = []
+    for name in _NUMBERS:
+        if found[name] is not None:
+            numbers = {"value": found[name], "low": found[f"{name}_low"], "high": found[f"{name}_high"]}
+            count = found["samples" if name == "memorized_fraction" else "count"]
+            records.append({"measure": "monitor", "quantity": name, **numbers, "count": count, **when})
+    return records

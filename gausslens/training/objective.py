@@ -2,13 +2,14 @@
 
     E[λ(σ)·‖D(x0 + σ·eps; σ) − x0‖²],   Eq. (52) of arXiv:2410.24060,
 
-per pixel, with ln σ ~ N(level_mean, level_spread²), which is N(−1.2, 1.2²) in the paper, and λ(σ) = (σ² + σ_d²)/(σσ_d)²
-for the EDM preconditioning. The baselines "ve" and "vp" keep the levels they were published with: ln σ uniform between
-ln 0.02 and ln 100, and σ² = exp(½·19.9t² + 0.1t) − 1 with t uniform in (10⁻⁵, 1). A network for one noise level minimises
-the plain error there.
+per pixel. For the preconditionings "edm" and "none", ln σ ~ N(level_mean, level_spread²), which is N(−1.2, 1.2²) in the
+paper. For "ve" and "vp" the noise levels are those of their papers. A network for one noise level minimises the plain
+error.
 """
 
+import contextlib
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -16,6 +17,13 @@ from torch import Tensor
 from .._typing import Float
 from ..config import TrainConfig
 from ..denoisers.preconditioned import Preconditioned
+from ..denoisers.protocol import eval_mode, in_batches
+from ..images import dequantize
+from ..measures.loss import squared_errors
+from ..noise import draw_noise
+
+# Images at once: few, since the memory of a recorded training step stays reserved beside them.
+_AT_ONCE = 64
 
 
 def noise_levels(config: TrainConfig, normals: Float[Tensor, "b"]) -> Float[Tensor, "b"]:
@@ -25,21 +33,47 @@ def noise_levels(config: TrainConfig, normals: Float[Tensor, "b"]) -> Float[Tens
     """
     if config.sigma is not None:
         return torch.full_like(normals, config.sigma)
-    if config.preconditioning == "ve":
-        levels: Tensor = (math.log(0.02) + torch.special.ndtr(normals) * math.log(100 / 0.02)).exp()
-    elif config.preconditioning == "vp":
+    if config.preconditioning == "ve":  # ln σ is uniform between ln 0.02 and ln 100
+        return torch.exp(math.log(0.02) + torch.special.ndtr(normals) * math.log(100 / 0.02))
+    if config.preconditioning == "vp":  # σ² = exp(½·19.9t² + 0.1t) − 1 with t uniform in (10⁻⁵, 1)
         t = 1e-5 + (1 - 1e-5) * torch.special.ndtr(normals)
-        levels = (0.5 * 19.9 * t.square() + 0.1 * t).expm1().sqrt()
-    else:
-        levels = (config.recipe.level_mean + config.recipe.level_spread * normals).exp()
-    return levels
+        return torch.sqrt((0.5 * 19.9 * t.square() + 0.1 * t).expm1())
+    return torch.exp(config.recipe.level_mean + config.recipe.level_spread * normals)
 
 
-def loss_weights(config: TrainConfig, denoiser: Preconditioned, sigma: Float[Tensor, "b"]) -> Float[Tensor, "b"]:
-    """λ(σ), (b,): that of the preconditioning, or 1 for a network of one noise level."""
-    return torch.ones_like(sigma) if config.sigma is not None else denoiser.loss_weight(sigma)
+def weighted_errors(
+    config: TrainConfig, denoiser: Preconditioned, denoised: Tensor, x0: Tensor, sigma: Float[Tensor, "b"]
+) -> Float[Tensor, "b"]:
+    """λ(σ)·‖D − x0‖² per pixel, one number per image; λ is that of the preconditioning, or 1 for one noise level."""
+    weights = torch.ones_like(sigma) if config.sigma is not None else denoiser.loss_weight(sigma)
+    return weights * squared_errors(denoised.float(), x0)
 
 
-def squared_errors(denoised: Float[Tensor, "b *shape"], x0: Float[Tensor, "b *shape"]) -> Float[Tensor, "b"]:
-    """‖D − x0‖² per pixel, one number per image."""
-    return (denoised.float() - x0).square().flatten(1).mean(1)
+def denoising_losses(
+    denoiser: Preconditioned,
+    images: Tensor,
+    config: TrainConfig,
+    *,
+    labels: Tensor | None = None,
+    arithmetic: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
+) -> Float[Tensor, "n"]:
+    """The objective on other images, with one noise level and one noise per image, to compare snapshots and runs with.
+
+    Image i meets the same noise level and the same noise in every call, so differences between snapshots are the
+    network's.
+    """
+    device = next(denoiser.parameters()).device
+
+    def losses(start: int, stop: int) -> Tensor:
+        draws = torch.arange(start, stop)
+        sigma = noise_levels(config, draw_noise(0, draws, (), stream="validation levels")).to(device)
+        eps = draw_noise(0, draws, tuple(images.shape[1:]), stream="validation noise").to(device)
+        x0 = dequantize(images[start:stop].to(device))
+        with arithmetic():
+            denoised = denoiser(
+                x0 + sigma[:, None, None, None] * eps, sigma, None if labels is None else labels[start:stop].to(device)
+            )
+        return weighted_errors(config, denoiser, denoised, x0, sigma).cpu()
+
+    with eval_mode(denoiser):
+        return torch.cat(list(in_batches(losses, len(images), _AT_ONCE)))

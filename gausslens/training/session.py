@@ -7,9 +7,10 @@ was told to; nothing that is not finite is ever written.
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from ..config import AUGMENT_INPUTS, TrainConfig
 from ..errors import CheckpointError, ConfigError, DivergedError
-from ..nn.acceleration import arithmetic, chosen_precision, pays_to_compile, prepare_network
+from ..nn.acceleration import arithmetic, pays_to_compile, prepare_network, resolve_precision
 from ..noise import generator
 from ..progress import progress_bar
 from ..store.provenance import describe_machine
@@ -26,35 +27,27 @@ from ..store.run import Run
 from ..store.weights import build_denoiser, describe_denoiser
 from .averaging import WeightAverage
 from .batches import Batch, BatchStream, TrainingData
-from .interruption import noting_signals
-from .monitored import REPORT, Watch
-from .state import Checkpoints
+from .interruption import Interruption
+from .monitored import REPORT, TrainingMonitor
+from .objective import denoising_losses
+from .state import Checkpoints, load_state, named, under
 from .update import WeightUpdate, make_adam
-from .validation import denoising_losses
 
 _INTERVAL = 50  # steps between records
-_AGREEMENT = 10  # steps between two looks of several processes at whether one was told to stop
+_AGREEMENT = 10  # steps after which several processes ask each other whether to stop
 _VALIDATED = 1024  # images of either kind for the denoising loss at snapshots
 
 
 class Session:
-    """Training, from the run's latest state on.
-
-    Args:
-        config: a resolved config.
-        data: the images.
-        run: where everything is written, by the main process alone.
-        accelerator: accelerate's.
-
-    Raises:
-        ConfigError: if a snapshot is asked for that the run has passed without keeping it.
-    """
+    """Training by a resolved config, from the run's latest state on; the main process alone writes to the run."""
 
     def __init__(self, config: TrainConfig, data: TrainingData, run: Run, accelerator: Any) -> None:
         self.config, self.data, self.run, self.accelerator = config, data, run, accelerator
         self.recipe, self.batch, self.length = config.recipe, config.recipe.batch, config.recipe.kimg
         self.device: torch.device = accelerator.device
-        self.precision = chosen_precision(config.precision, self.device)
+        self.writes, processes = accelerator.is_main_process, accelerator.num_processes
+        self.precision = resolve_precision(config.precision, self.device)
+        self.arithmetic = partial(arithmetic, self.precision, self.device)
         classes = 0 if data.labels is None else int(data.labels.max()) + 1
         augment_inputs = AUGMENT_INPUTS if config.augment else 0
         self.description = describe_denoiser(config, tuple(data.images.shape[1:]), classes, augment_inputs)
@@ -65,28 +58,30 @@ class Session:
         self.average = WeightAverage(self.denoiser, 1000 * self.recipe.ema_kimg)
         self.adam = make_adam(self.denoiser, self.device)
         self.stream = BatchStream(
-            *(data.images, data.labels, data.train, config, self.device),
-            process=accelerator.process_index,
-            processes=accelerator.num_processes,
+            *(data.images, data.labels, data.train, config, self.device, accelerator.process_index, processes)
         )
         self.wanted: dict[int, list[float]] = {}  # several may fall into one step of a large batch
         for kimg in sorted({*config.snapshots, self.length}):
             self.wanted.setdefault(config.step_at(kimg), []).append(kimg)
-        self.checkpoints = Checkpoints(run, config.steps)
-        self.watch: Watch | None = None
-        if accelerator.is_main_process and (config.monitor or config.stop_when_memorizing):
-            self.watch = Watch(config, data, run)
+        is_monitored = self.writes and (config.monitor or config.stop_when_memorizing)
+        self.monitor = TrainingMonitor(config, data, run) if is_monitored else None
         self.step, self.seconds_before = 0, 0.0
         self.losses: list[Tensor] = []  # since the last record
         self._restore()
-        model = accelerator.prepare(self.denoiser)
+        self.checkpoints = Checkpoints(run, config.steps, saved_step=self.step)
         self.update = WeightUpdate(
-            *(config, self.denoiser, model, self.adam, accelerator.backward),
-            arithmetic=lambda: arithmetic(self.precision, self.device),
-            recordable=self.device.type == "cuda" and accelerator.num_processes == 1,
+            *(
+                config,
+                self.denoiser,
+                accelerator.prepare(self.denoiser),
+                self.adam,
+                accelerator.backward,
+                self.arithmetic,
+            ),
+            recordable=self.device.type == "cuda" and processes == 1,
         )
         self.first_step, self.started = self.step, time.perf_counter()
-        here = {"processes": accelerator.num_processes, "precision": self.precision, "compiled": compiled}
+        here = {"processes": processes, "precision": self.precision, "compiled": compiled}
         self.provenance = run.provenance
         self.provenance["sessions"].append({**describe_machine(self.device), **here, "first_step": self.step})
 
@@ -108,20 +103,20 @@ class Session:
 
     def advance(self, *, progress: bool, report: Callable[[float], None] | None = None) -> None:
         """Train to the end."""
-        total, writes = self.config.steps, self.accelerator.is_main_process
-        if writes:
+        total = self.config.steps
+        if self.writes:
             self._configure()
             if self.step in self.wanted:
                 self._snapshot()
-        if self._memorizes(at_once=True):
-            if self.watch is not None and not (self.run.path / REPORT).exists():  # stopped before it was written
-                self.watch.finish(self.description)
+        if self._agree([self._memorizes], at_once=True)[0]:
+            if self.monitor is not None and not (self.run.path / REPORT).exists():  # stopped before it was written
+                self.monitor.finish(self.description)
             return
         with (
             closing(self.checkpoints),
             closing(self.stream.batches(self.step, total)) as batches,
             progress_bar(self.length, done=self.kimg, unit="kimg", label=self.run.path.name, enabled=progress) as show,
-            noting_signals() as interruption,
+            Interruption() as interruption,
         ):
             words = ""
             for batch in batches:
@@ -132,15 +127,14 @@ class Session:
                 show(min(self.kimg, self.length), words)
                 if report is not None:
                     report(self.step / total)
-                self._look(ends=self.step == total)
-                stopping = self._agree_to_stop(bool(interruption))
-                ending = self._memorizes()
+                self._probe(ends=self.step == total)
+                stopping, ending = self._agree([interruption.number > 0, self._memorizes])
                 if ending:
-                    self._look(ends=True)
+                    self._probe(ends=True)
                     self.wanted.setdefault(self.step, [self.kimg])
-                if writes and self.step in self.wanted:
+                if self.writes and self.step in self.wanted:
                     self._snapshot()
-                if writes and (self.step in self.wanted or stopping or self.checkpoints.due(self.step)):
+                if self.writes and (self.step in self.wanted or stopping or self.checkpoints.due(self.step)):
                     self._save()
                 if stopping:
                     self.checkpoints.wait()
@@ -150,14 +144,12 @@ class Session:
                 if ending:
                     break
             self.checkpoints.wait()
-        if self.watch is not None:
-            self.watch.finish(self.description)
+        if self.monitor is not None:
+            self.monitor.finish(self.description)
 
-    def _look(self, *, ends: bool) -> None:
-        """Let the monitor look at the network, if there is one: if it is time to, or because training ends."""
-        if self.watch is not None:
-            look = self.watch.end if ends else self.watch.update
-            look(self.average.module, self.kimg, self.step, self._weights)
+    def _probe(self, *, ends: bool) -> None:
+        if self.monitor is not None:
+            self.monitor.update(self.average.module, self.kimg, self.step, self._weights, ends=ends)
 
     def _update(self, batch: Batch) -> Tensor:
         """One step of Adam; returns the loss of the whole batch, over all processes."""
@@ -169,23 +161,22 @@ class Session:
         return self._over_processes(loss, "mean")
 
     def _over_processes(self, value: Tensor, how: str) -> Tensor:
-        if self.accelerator.num_processes == 1:
-            return value
-        reduced: Tensor = self.accelerator.reduce(value, how)
+        reduced: Tensor = value if self.accelerator.num_processes == 1 else self.accelerator.reduce(value, how)
         return reduced
 
-    def _memorizes(self, *, at_once: bool = False) -> bool:
+    @property
+    def _memorizes(self) -> bool:
         """Whether to end because the network memorises, if that was asked for."""
-        memorizes = self.watch is not None and self.watch.should_stop
-        return self.config.stop_when_memorizing and self._agree_to_stop(memorizes, at_once=at_once)
+        return self.config.stop_when_memorizing and self.monitor is not None and self.monitor.should_stop
 
-    def _agree_to_stop(self, told: bool, *, at_once: bool = False) -> bool:
-        """Whether to stop after this step, which several processes must do together."""
+    def _agree(self, reasons: list[bool], *, at_once: bool = False) -> list[bool]:
+        """Which reasons to stop after this step any process has: several must stop together."""
         if self.accelerator.num_processes == 1:
-            return told
+            return reasons
         if self.step % _AGREEMENT and not at_once:
-            return False
-        return bool(self._over_processes(torch.tensor(float(told), device=self.device), "sum") > 0)
+            return [False] * len(reasons)
+        counts = self._over_processes(torch.tensor(reasons, dtype=torch.float32, device=self.device), "sum")
+        return [count > 0 for count in counts.tolist()]
 
     def _record(self) -> str:
         """Write down the mean loss since the last record; returns a few words on it."""
@@ -193,20 +184,22 @@ class Session:
         self.losses.clear()
         loss = math.fsum(losses) / len(losses)
         rate = (self.step - self.first_step) * self.batch / (self.seconds - self.seconds_before)
-        if self.accelerator.is_main_process:
+        if self.writes:
             values = {
                 "loss": loss,
                 "learning_rate": self.learning_rate,
                 "images_per_second": rate,
                 "seconds": self.seconds,
             }
-            counts = {"loss": {"count": len(losses) * self.batch}}
-            self.run.append(
-                {"quantity": name, "value": value, "kimg": self.kimg, "step": self.step, **counts.get(name, {})}
-                for name, value in values.items()
-            )
+            records = [{"quantity": name, "value": value, **self._when} for name, value in values.items()]
+            records[0]["count"] = len(losses) * self.batch
+            self.run.append(records)
             self.accelerator.log(values, step=self.step)
         return f"{rate:.0f} img/s, loss {loss:.4f}"
+
+    @property
+    def _when(self) -> dict[str, Any]:
+        return {"kimg": self.kimg, "step": self.step}
 
     def _finite_losses(self) -> list[float]:
         """The losses since the last record, read from the device; raises if one is not finite."""
@@ -218,13 +211,11 @@ class Session:
 
     def _check_weights(self) -> None:
         self._finite_losses()
-        finite = torch.stack([parameter.isfinite().all() for parameter in self.denoiser.parameters()])
-        if not bool(finite.all()):
+        if not bool(torch.stack([parameter.isfinite().all() for parameter in self.denoiser.parameters()]).all()):
             self._fail(self.step, "weights are not finite")
 
     def _fail(self, step: int, what: str) -> NoReturn:
-        sigma = self.stream.noise_levels(step - 1)
-        low, high = (float(value) for value in sigma.aminmax())
+        low, high = (float(value) for value in self.stream.noise_levels(step - 1).aminmax())
         advice = ", or precision float32" if self.precision == "bf16" else ""
         self.checkpoints.wait()
         raise DivergedError(
@@ -242,48 +233,40 @@ class Session:
 
     def _validate(self) -> list[Record]:
         """The denoising loss of the averaged weights, on training and on held-out images."""
-        records = []
+        records, labels = [], self.data.labels
         for name, chosen in (("train", self.data.train), ("held_out", self.data.held_out)):
-            some = chosen[:_VALIDATED]
-            if len(some) == 0:
-                continue
-            losses = denoising_losses(
-                *(self.average.module, self.data.images[some], self.config),
-                labels=None if self.data.labels is None else self.data.labels[some],
-                arithmetic=lambda: arithmetic(self.precision, self.device),
-            )
-            number = {"quantity": "denoising_loss", "value": float(losses.double().mean()), "count": len(losses)}
-            records.append({**number, "on": name, "weights": "ema", "kimg": self.kimg, "step": self.step})
+            if len(some := chosen[:_VALIDATED]):
+                losses = denoising_losses(
+                    *(self.average.module, self.data.images[some], self.config),
+                    labels=None if labels is None else labels[some],
+                    arithmetic=self.arithmetic,
+                )
+                number = {"quantity": "denoising_loss", "value": float(losses.double().mean()), "count": len(losses)}
+                records.append({**number, "on": name, "weights": "ema", **self._when})
         return records
 
     def _save(self) -> None:
         self._check_weights()
-        seconds = {"last_step": self.step, "seconds": self.seconds - self.seconds_before}
-        self.provenance["sessions"][-1] |= seconds
+        self.provenance["sessions"][-1] |= {"last_step": self.step, "seconds": self.seconds - self.seconds_before}
         tensors = self._weights()
         for name, parameter in self.denoiser.named_parameters():
             tensors |= {f"adam.{key}.{name}": value for key, value in self.adam.state[parameter].items()}
-        watched: dict[str, Any] = {}
-        if self.watch is not None:
-            watched["monitor"] = self.watch.state
-            tensors |= self.watch.tensors
-        self.checkpoints.save(
-            *(self.step, tensors, self.provenance), seconds=self.seconds, losses=self._finite_losses(), **watched
-        )
+        metadata: dict[str, Any] = {"seconds": self.seconds, "losses": self._finite_losses()}
+        if self.monitor is not None:
+            metadata["monitor"] = self.monitor.monitor.state_dict()
+            tensors |= self.monitor.tensors
+        self.checkpoints.save(self.step, tensors, self.provenance, **metadata)
 
     def _weights(self) -> dict[str, Tensor]:
-        """All weights, raw and averaged, by name."""
-        return _named("raw.", self.denoiser.state_dict()) | _named("ema.", self.average.module.state_dict())
+        return named("raw.", self.denoiser.state_dict()) | named("ema.", self.average.module.state_dict())
 
     def _restore(self) -> None:
-        """Go on from the latest state, if there is one."""
-        found = self.checkpoints.load()
-        if found is None:
+        if (found := load_state(self.run)) is None:
             return
         tensors, metadata = found
         try:
-            self.denoiser.load_state_dict(_under("raw.", tensors))
-            self.average.module.load_state_dict(_under("ema.", tensors))
+            self.denoiser.load_state_dict(under("raw.", tensors))
+            self.average.module.load_state_dict(under("ema.", tensors))
         except RuntimeError as error:
             raise CheckpointError(
                 f"the state in {self.run.path} does not fit the network: {error}. Use the version of gausslens that wrote "
@@ -294,17 +277,12 @@ class Session:
                 value.copy_(tensors[f"adam.{key}.{name}"])
         self.step, self.seconds_before = metadata["step"], metadata["seconds"]
         self.losses = [torch.tensor(loss, device=self.device) for loss in metadata["losses"]]
-        if self.watch is not None and "monitor" in metadata:
-            self.watch.restore(metadata["monitor"], tensors)
-        passed = [
-            kimg
-            for step, lengths in self.wanted.items()
-            for kimg in lengths
-            if step < self.step and kimg not in self.run.snapshots
-        ]
-        if passed:
+        if self.monitor is not None and "monitor" in metadata:
+            self.monitor.restore(metadata["monitor"], tensors)
+        passed = {kimg for step, lengths in self.wanted.items() if step < self.step for kimg in lengths}
+        if missing := sorted(passed - set(self.run.snapshots)):
             raise ConfigError(
-                f"{self.run.path} is at {self.kimg:g} kimg and has kept no snapshot at {passed[0]:g}. Ask for a "
+                f"{self.run.path} is at {self.kimg:g} kimg and has kept no snapshot at {missing[0]:g}. Ask for a "
                 "later one, or train again under another folder (out)."
             )
 
@@ -317,11 +295,3 @@ class Session:
         if config.tracker is not None:
             plain = {k: v if isinstance(v, int | float | str) else str(v) for k, v in asdict(config).items()}
             self.accelerator.init_trackers(self.run.path.name, config=plain)
-
-
-def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {prefix + name: tensor for name, tensor in tensors.items()}
-
-
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -15,57 +15,44 @@ from torch import Tensor
 from ..atomic_files import load_tensors, save_tensors
 from ..store.run import Run
 
-STATE = "gausslens training state"
-"""The kind of file that a state is."""
-
+_KIND = "gausslens training state"
 _NAME = "state.safetensors"
 _SECONDS = 30.0
 _SHARE = 0.02
 _COST = 0.1  # largest share of the time that saving may take, where it is not due by the clock
 
 
+def load_state(run: Run) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """The latest state of a run, tensors and metadata; None if there is none yet."""
+    return load_tensors(run.path / _NAME, kind=_KIND) if (run.path / _NAME).exists() else None
+
+
 class Checkpoints:
-    """Saves and loads the state of one run.
+    """Saves the state of a run of `total` steps, in the background."""
 
-    Args:
-        run: whose state.
-        total: how many steps it will have.
-    """
-
-    def __init__(self, run: Run, total: int) -> None:
-        self.run, self.total = run, total
-        self.saved_step = 0
+    def __init__(self, run: Run, total: int, saved_step: int = 0) -> None:
+        self.run, self.total, self.saved_step = run, total, saved_step
         self._saved_at, self._cost = time.perf_counter(), 0.0
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: Future[None] | None = None
 
-    def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """The latest state, tensors and metadata; None if there is none yet."""
-        if not (self.run.path / _NAME).exists():
-            return None
-        tensors, metadata = load_tensors(self.run.path / _NAME, kind=STATE)
-        self.saved_step = metadata["step"]
-        return tensors, metadata
-
     def due(self, step: int) -> bool:
         """Whether it is time to save; raises what went wrong while saving before, if it did."""
-        if self._writing is not None:
-            if not self._writing.done():
-                return False
-            self.wait()
+        if self._writing is not None and not self._writing.done():
+            return False
+        self.wait()
         elapsed = time.perf_counter() - self._saved_at
-        if elapsed >= _SECONDS:
-            return True
-        return step - self.saved_step >= _SHARE * self.total and elapsed >= self._cost / _COST
+        has_advanced = step - self.saved_step >= _SHARE * self.total
+        return elapsed >= _SECONDS or (has_advanced and elapsed >= self._cost / _COST)
 
     def save(self, step: int, tensors: Mapping[str, Tensor], provenance: Mapping[str, Any], **metadata: Any) -> None:
-        """Save in the background; an error while saving is raised by the next call of any method."""
+        """Save; an error while saving is raised by the next call of any method."""
         self.wait()
         copies = {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
         def write() -> None:
             started = time.perf_counter()
-            save_tensors(self.run.path / _NAME, copies, kind=STATE, step=step, **metadata)
+            save_tensors(self.run.path / _NAME, copies, kind=_KIND, step=step, **metadata)
             self.run.save_json("provenance.json", provenance)
             self._cost = time.perf_counter() - started
             self.saved_step = step
@@ -82,3 +69,13 @@ class Checkpoints:
     def close(self) -> None:
         """Finish writing, and end the thread."""
         self._writer.shutdown(wait=True)
+
+
+def named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors under names that begin with a prefix."""
+    return {prefix + name: tensor for name, tensor in tensors.items()}
+
+
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names begin with a prefix, without it."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

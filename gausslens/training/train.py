@@ -7,8 +7,8 @@ started by `torchrun` and share the file system.
 """
 
 import atexit
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..atomic_files import load_tensors
 from ..config import TrainConfig
 from ..data.duplicates import find_duplicates
 from ..data.groups import with_groups
@@ -32,10 +31,11 @@ from ..store.run import Run
 from .batches import TrainingData
 from .monitored import REPORT
 from .session import Session
-from .state import STATE
+from .state import load_state
 
 # Up to here, looking for duplicates takes a few seconds on two cores.
 _SEARCHED_PIXELS = 50_000_000
+_LAYOUT = ("width", "multipliers", "blocks", "attention")
 
 
 def train(
@@ -82,7 +82,7 @@ def train(
     images = with_groups(images, config.groups)
     config = resolve(config, images)
     check(config, images, processes=accelerator.num_processes)  # what it refuses leaves no folder behind
-    splits = Splits(len(images), held_out=config.held_out, seed=config.split_seed, groups=images.groups)
+    splits = _splits(config, images)
     data = TrainingData(
         as_tensor(images.images),
         as_tensor(images.labels) if config.labels else None,
@@ -94,38 +94,43 @@ def train(
         run = Run.create_at(folder or run_folder(config, images), "train", _identity(config, images), asdict(config))
     gpus = [accelerator.device] if accelerator.device.type == "cuda" else []
     numbers = config.recipe.batch // accelerator.num_processes * data.images[0].numel()
-    with (
-        run.locked() if writes else nullcontext(),
-        torch.random.fork_rng(gpus),
-        limit_threads(accelerator.device, numbers),
-        _clear_about_memory(config),
-    ):
-        finished = {config.recipe.kimg, *config.snapshots} <= set(run.snapshots)
-        if config.monitor or config.stop_when_memorizing:
-            finished = finished and not _has_more_to_tell(run)
-        if writes:
-            also: dict[str, Any] = {"duplicates": _repeats(run, data, accelerator.device)}
-            if data.labels is not None:
-                also["classes"] = data.labels[data.train].unique().tolist()
-            run.save_json("manifest.json", manifest(images, splits, [config.split]) | also)
-            if finished:  # its images may have been moved
-                run.save_config(asdict(replace(run.config, data=config.data, groups=config.groups)))
-        accelerator.wait_for_everyone()
-        if not finished:
-            Session(config, data, run, accelerator).advance(progress=progress and writes, report=report)
-            for tracker in accelerator.trackers:
-                tracker.finish()
-        accelerator.wait_for_everyone()
+    try:
+        with (
+            run.locked() if writes else nullcontext(),
+            torch.random.fork_rng(gpus),
+            limit_threads(accelerator.device, numbers),
+        ):
+            finished = {config.recipe.kimg, *config.snapshots} <= set(run.snapshots)
+            if config.monitor or config.stop_when_memorizing:
+                finished = finished and not _lacks_report(run)
+            if writes:
+                also: dict[str, Any] = {"duplicates": _duplicates(run, data, accelerator.device)}
+                if data.labels is not None:
+                    also["classes"] = data.labels[data.train].unique().tolist()
+                run.save_json("manifest.json", manifest(images, splits, [config.split]) | also)
+                if finished:  # its images may have been moved
+                    run.save_config(asdict(replace(run.config, data=config.data, groups=config.groups)))
+            accelerator.wait_for_everyone()
+            if not finished:
+                Session(config, data, run, accelerator).advance(progress=progress and writes, report=report)
+                for tracker in accelerator.trackers:
+                    tracker.finish()
+            accelerator.wait_for_everyone()
+    except (RuntimeError, MemoryError) as error:
+        if not is_short_of_memory(error):
+            raise
+        raise OutOfMemoryError(
+            f"memory does not suffice for {config.network} with a batch of {config.batch} images: "
+            "use a smaller batch or width, or more devices; what was saved is kept."
+        ) from error
     return run
 
 
 def resolve(config: TrainConfig, images: ImageSet) -> TrainConfig:
     """The config with every choice left open made, for these images: training, network and held-out images."""
     options = default_options(config.network, images.shape)
-    open_ones = [name for name in ("width", "multipliers", "blocks", "attention") if getattr(config, name) is None]
-    network = {name: options[name] for name in open_ones if name in options}
-    splits = Splits(len(images), held_out=config.held_out, seed=config.split_seed, groups=images.groups)
-    return replace(config.resolve(images.shape), held_out=len(splits.held_out), **network)
+    network = {name: options[name] for name in _LAYOUT if name in options and getattr(config, name) is None}
+    return replace(config.resolve(images.shape), held_out=len(_splits(config, images).held_out), **network)
 
 
 def check(config: TrainConfig, images: ImageSet, *, processes: int = 1) -> None:
@@ -145,8 +150,9 @@ def check(config: TrainConfig, images: ImageSet, *, processes: int = 1) -> None:
             f"labels=True needs labelled images, and {config.data} has none. In a folder, each subfolder is a class; "
             "an .npz has them under `labels`."
         )
-    Splits(len(images), held_out=config.held_out, seed=config.split_seed, groups=images.groups).named(config.split)
-    _try_network(config, images.shape)
+    _splits(config, images).named(config.split)
+    with torch.device("meta"):  # raises what building the network would raise
+        build_network(config.network, images.shape, **{name: getattr(config, name) for name in _LAYOUT})
 
 
 def check_tracker(config: TrainConfig) -> None:
@@ -172,31 +178,25 @@ def _identity(config: TrainConfig, images: ImageSet) -> str:
     return config.identity(images.content_hash, images.labels_hash if config.labels else None, images.groups_hash)
 
 
-def _try_network(config: TrainConfig, shape: tuple[int, int, int]) -> None:
-    """Build the network without memory: raises what it would raise."""
-    layout = {name: getattr(config, name) for name in ("width", "multipliers", "blocks", "attention")}
-    with torch.device("meta"):
-        build_network(config.network, shape, **layout)
+def _splits(config: TrainConfig, images: ImageSet) -> Splits:
+    return Splits(len(images), held_out=config.held_out, seed=config.split_seed, groups=images.groups)
 
 
-def _has_more_to_tell(run: Run) -> bool:
-    """Whether a run was watched, and stopped before it said what was seen."""
-    if (run.path / REPORT).exists() or not (run.path / "state.safetensors").exists():
-        return False
-    _, state = load_tensors(run.path / "state.safetensors", kind=STATE)
-    return "monitor" in state
+def _lacks_report(run: Run) -> bool:
+    """Whether a run was monitored, and stopped before it wrote down what was found."""
+    found = None if (run.path / REPORT).exists() else load_state(run)
+    return found is not None and "monitor" in found[1]
 
 
-def _repeats(run: Run, data: TrainingData, device: torch.device) -> str:
-    """Whether held-out images repeat training images, looked for once in a run."""
+def _duplicates(run: Run, data: TrainingData, device: torch.device) -> str:
+    """Whether held-out images repeat training images, searched once in a run."""
     if (run.path / "manifest.json").exists() and "duplicates" in run.manifest:
         return str(run.manifest["duplicates"])
     if len(data.held_out) == 0:
         return "no image is held out"
     if (len(data.train) + len(data.held_out)) * data.images[0].numel() > _SEARCHED_PIXELS:
         return "not looked for in so many images; gausslens measure does"
-    known, unseen = data.images[data.train], data.images[data.held_out]
-    return str(find_duplicates(known, unseen, device=device))
+    return str(find_duplicates(data.images[data.train], data.images[data.held_out], device=device))
 
 
 def _accelerator(config: TrainConfig) -> Any:
@@ -220,17 +220,3 @@ def _leave_group() -> None:
     """Take leave of the other processes: one that ends with open connections may be aborted."""
     if dist.is_initialized():
         dist.destroy_process_group()
-
-
-@contextmanager
-def _clear_about_memory(config: TrainConfig) -> Iterator[None]:
-    """Inside, running out of memory is one clear sentence."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if not is_short_of_memory(error):
-            raise
-        raise OutOfMemoryError(
-            f"memory does not suffice for {config.network} with a batch of {config.batch} images: "
-            "use a smaller batch or width, or more devices; what was saved is kept."
-        ) from error

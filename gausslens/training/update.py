@@ -1,7 +1,7 @@
 """One update of the weights: noise, network, loss, gradient, Adam; on one GPU recorded once and replayed.
 
-Python takes its time to ask for the kernels of forty blocks, forward and back: 191 ms for NCSN++ of width 128, whose kernels
-an H200 runs in 181 ms. Replayed, a step costs what its kernels cost.
+Python takes its time to ask for the kernels of forty blocks, forward and back: 191 ms for NCSN++ of width 128, whose
+kernels an H200 runs in 181 ms. Replayed, a step costs what its kernels cost.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from .._kernels.cuda_graphs import Replay, try_capture
 from ..config import TrainConfig
 from ..denoisers.preconditioned import Preconditioned
 from .batches import Batch
-from .objective import loss_weights, squared_errors
+from .objective import weighted_errors
 
 # Steps that compile, choose algorithms and make the optimiser's state, none of which can be recorded.
 _WARM_UP = 3
@@ -24,8 +24,8 @@ _WARM_UP = 3
 def make_adam(denoiser: Preconditioned, device: torch.device) -> torch.optim.Adam:
     """Adam over the denoiser's weights, whose learning rate is a tensor on a GPU, where a recording reads it.
 
-    Its state is made here, not in the first step: there it would lie scattered over the memory of activations, none of which
-    could be given back to a recording.
+    Its state is made here, not in the first step: there it would lie scattered over the memory of activations, none of
+    which could be given back to a recording.
     """
     on_gpu = device.type == "cuda"
     rate = torch.zeros((), device=device) if on_gpu else 0.0
@@ -37,16 +37,10 @@ def make_adam(denoiser: Preconditioned, device: torch.device) -> torch.optim.Ada
 
 
 class WeightUpdate:
-    """Callable that takes one step of Adam.
+    """Callable that takes one step of Adam on the weights of a denoiser.
 
-    Args:
-        config: a resolved config.
-        denoiser: whose weights are trained.
-        model: the denoiser as it is called, which may be wrapped for several processes.
-        adam: made by `make_adam`.
-        backward: computes gradients of the loss.
-        arithmetic: the context to call the model in.
-        recordable: whether steps may be recorded; not with several processes.
+    The model is the denoiser as it is called, which may be wrapped for several processes, with which steps cannot be
+    recorded. `arithmetic` is the context to call it in.
     """
 
     def __init__(
@@ -66,7 +60,7 @@ class WeightUpdate:
         self._replay: Replay | None = None
 
     def __call__(self, batch: Batch, learning_rate: float) -> Tensor:
-        """Take a step."""
+        """Take a step; returns the loss."""
         for group in self._adam.param_groups:
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(learning_rate)
@@ -78,9 +72,7 @@ class WeightUpdate:
             self._replay, self._to_record = try_capture(self._step, *inputs), None
         elif self._to_record is not None:
             self._to_record -= 1
-        if self._replay is not None:
-            return self._replay(*inputs)[0].clone()
-        return self._step(*inputs)[0]
+        return self._step(*inputs)[0] if self._replay is None else self._replay(*inputs)[0].clone()
 
     def _step(self, x0: Tensor, sigma: Tensor, eps: Tensor, *conditions: Tensor) -> tuple[Tensor]:
         remaining = list(conditions)
@@ -88,7 +80,7 @@ class WeightUpdate:
         augment = remaining.pop(0) if self._config.augment else None
         with self._arithmetic():
             denoised = self._model(x0 + sigma[:, None, None, None] * eps, sigma, labels, augment)
-        loss = (loss_weights(self._config, self._denoiser, sigma) * squared_errors(denoised, x0)).mean()
+        loss = weighted_errors(self._config, self._denoiser, denoised, x0, sigma).mean()
         self._backward(loss)
         self._adam.step()
         self._adam.zero_grad()

@@ -76,7 +76,7 @@ def test_a_stopped_training_under_another_name_is_no_matter(tmp_path):
 
 def test_a_model_that_has_collapsed_is_not_taken(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "gausslens.evaluation.model_tasks.collapse_told", lambda records: "training has collapsed: a test."
+        "gausslens.evaluation.model_tasks.collapse_warning", lambda records: "training has collapsed: a test."
     )
     options = {"config": CONFIG, "content_hash": "any"}
     model = Task(train_model, options, runtime=WHERE)

@@ -17,7 +17,7 @@ def activations(*shape, dtype=torch.float32):
     return (3 * torch.randn(shape, device="cuda") + 2).to(dtype).to(memory_format=torch.channels_last)
 
 
-@pytest.mark.parametrize("name", ["moments", "affine", "applied", "joined"])
+@pytest.mark.parametrize("name", ["moments", "affine", "apply_affine", "add_scaled"])
 def test_programs_see_the_names_of_their_module(name):
     program = getattr(programs, name)
     assert getattr(program, "fn", program).__globals__ is vars(programs)
@@ -71,7 +71,7 @@ def test_normalising_is_what_it_is_in_float64(dtype, shape, moved, activate):
 def test_joining_and_blurring_are_what_they_are_on_a_cpu():
     p, q = activations(3, 20, 10, 6), activations(3, 20, 10, 6)
     bias = torch.randn(20, device="cuda")
-    torch.testing.assert_close(kernels.joined(p, q, bias, 0.7), 0.7 * (p + q) + bias[:, None, None])
+    torch.testing.assert_close(kernels.add_scaled(p, q, bias, 0.7), 0.7 * (p + q) + bias[:, None, None])
     for padding in (0, 1):
         torch.testing.assert_close(blur(p, padding=padding).cpu(), blur(p.cpu(), padding=padding), rtol=1e-4, atol=1e-4)
 

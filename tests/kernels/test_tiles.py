@@ -1,12 +1,12 @@
 """The products behind the multi-delta denoiser, each against float64."""
 
 import math
-from functools import partial
 
 import pytest
 import torch
 
 from gausslens._kernels import fused, tiles
+from gausslens._kernels.queries import Queries
 from gausslens.images import dequantize
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
@@ -23,14 +23,13 @@ def test_logits_match_float64(device, scale, rows):
     stored = _pixels(device=device)
     x = scale * torch.randn(rows, 48, device=device)
     variance = torch.rand(rows, 1, device=device, dtype=torch.float64) + 0.5
-    level = torch.randn(rows, 1, device=device, dtype=torch.float64)
+    anchor = torch.rand(48, device=device) - 0.5
+    level = (x.double() @ anchor.double() - anchor.double().square().sum() / 2)[:, None] / variance
     y = dequantize(stored, torch.float64)
     half_squares = y.square().sum(1) / 2
-    expected = (x.double() @ y.T - half_squares) / variance - level.double()
-    digits = partial(tiles.Digits, x)
-    logits, top = tiles.ImageTile(stored, torch.float32).logits(
-        x, digits, x.double().sum(1, keepdim=True), variance, level, half_squares
-    )
+    expected = (x.double() @ y.T - half_squares) / variance - level
+    queries = Queries(x, variance[:, 0].sqrt(), anchor, half_squares.max().mul(2).sqrt())
+    logits, top = tiles.ImageTile(stored, torch.float32).logits(queries, half_squares)
     magnitude = (x.double().norm(dim=1, keepdim=True) * y.norm(dim=1) + half_squares) / variance + level.abs()
     in_whole_numbers = device == "cpu" or rows > 5
     assert ((logits - expected).abs() / magnitude).max() < (
@@ -41,13 +40,11 @@ def test_logits_match_float64(device, scale, rows):
 
 def test_whole_numbers_and_floats_agree_on_any_cpu(monkeypatch):
     stored, x = _pixels(), torch.randn(9, 48)
-    digits = partial(tiles.Digits, x)
-    row_sums = x.double().sum(1, keepdim=True)
-    arguments = digits, row_sums, torch.ones(9, 1).double(), torch.zeros(9, 1).double(), torch.zeros(64).double()
+    queries = Queries(x, torch.ones(9), torch.zeros(48), torch.tensor(7.0))
     results = []
     for multiplies in (True, False):
         monkeypatch.setattr(tiles, "_cpu_multiplies_int8", lambda multiplies=multiplies: multiplies)
-        results.append(tiles.ImageTile(stored, torch.float32).logits(x, *arguments)[0])
+        results.append(tiles.ImageTile(stored, torch.float32).logits(queries, torch.zeros(64).double())[0])
     torch.testing.assert_close(results[0], results[1], atol=1e-5, rtol=0)
 
 
@@ -123,12 +120,12 @@ def test_blocks_with_weights_that_may_be_seen_are_found():
     nothing = torch.zeros_like(top), torch.full_like(top, -math.inf)
     for least in (0.5, 0.01, 1e-5):
         margin = 1e-9 * least**0.5
-        bound, blocks = fused.blocks_seen(logits, top, scale, margin, 10, 1, *nothing)
+        bound, blocks = fused.visible_blocks(logits, top, scale, margin, 10, 1, *nothing)
         assert torch.equal(blocks, weights > least)
         assert torch.equal(logits > bound, weights > least)
-        _, blocks = fused.blocks_seen(logits, top, scale, margin, 10, 2, *nothing)
+        _, blocks = fused.visible_blocks(logits, top, scale, margin, 10, 2, *nothing)
         assert torch.equal(blocks, (weights > least).unflatten(1, (2, 2)).any(2))
-    _, blocks = fused.blocks_seen(logits, top, scale, 1e-10, 10, 1, torch.full_like(top, 1e6), top)
+    _, blocks = fused.visible_blocks(logits, top, scale, 1e-10, 10, 1, torch.full_like(top, 1e6), top)
     assert not blocks.any()
 
 
@@ -150,6 +147,6 @@ def test_a_function_that_does_not_compile_runs_as_written(monkeypatch):
     pixels = _pixels().as_subclass(OnGpu)
     for _ in range(2):
         torch.testing.assert_close(
-            fused.fused(fused.centred_half, pixels).float().as_subclass(torch.Tensor), _pixels().float() - 128
+            fused.fused(fused.center_in_half, pixels).float().as_subclass(torch.Tensor), _pixels().float() - 128
         )
-    assert {fused.centred_half} == fused._UNCOMPILABLE
+    assert {fused.center_in_half} == fused._UNCOMPILABLE

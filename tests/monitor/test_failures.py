@@ -151,7 +151,7 @@ def test_memory_that_ran_out_is_given_back(monkeypatch):
     monitor, works = small(), Probe.look
     monkeypatch.setattr(Probe, "look", lambda self, denoiser, step, number: short_of_memory(denoiser, step))
     assert monitor.finish(GAUSSIAN, 1) is None
-    assert monitor._vantage is None, "training may need it"
+    assert monitor._probe is None, "training may need it"
     monkeypatch.setattr(Probe, "look", works)
     assert monitor.finish(GAUSSIAN, 2)["step"] == 2
 

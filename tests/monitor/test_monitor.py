@@ -194,7 +194,7 @@ def test_looks_cost_less_than_their_share(clock, look_seconds):
         if monitor.update(Slow(), step) is not None:
             taken.append(step)
         assert monitor.cost <= 0.03
-    assert monitor._vantage.calls == calls
+    assert monitor._probe.calls == calls
     assert len(taken) >= 3
     assert max(b - a for a, b in itertools.pairwise(taken)) <= max(1.5 * look_seconds / 0.03, 100)
 

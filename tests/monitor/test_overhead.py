@@ -109,7 +109,7 @@ def test_after_failures_looks_are_tried_ever_more_rarely(clock):
         clock.now += 1.0
         pace.arrive()
         if pace.affords(1e-4):
-            pace.fail()
+            pace.mark(failed=True)
             tried.append(step)
     assert 5 < len(tried) < 25
     assert tried[-1] >= 2 * tried[-2] - 1

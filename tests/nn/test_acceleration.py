@@ -8,10 +8,10 @@ from gausslens.nn import build_network
 from gausslens.nn.acceleration import (
     FastDenoiser,
     arithmetic,
-    chosen_precision,
     limit_threads,
     pays_to_compile,
     prepare_network,
+    resolve_precision,
 )
 
 CPU = torch.device("cpu")
@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize(("asked", "meant"), [("auto", "float32"), ("float32", "float32"), ("bf16", "bf16")])
 def test_precision_on_a_cpu(asked, meant):
-    assert chosen_precision(asked, CPU) == meant
+    assert resolve_precision(asked, CPU) == meant
 
 
 def test_bf16_is_for_the_products_alone():

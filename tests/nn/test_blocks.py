@@ -10,8 +10,8 @@ from gausslens.nn.blocks import Attention, ResidualBlock
 from gausslens.nn.published import ADM, NCSNPP
 from gausslens.nn.resampling import downsample
 
-ADDED = replace(NCSNPP.style, last_gain=1.0)
-ADAPTIVE = replace(ADM.style, last_gain=1.0)
+ADDED = replace(NCSNPP, last_gain=1.0)
+ADAPTIVE = replace(ADM, last_gain=1.0)
 
 
 def silu_norm(norm, x):
@@ -54,7 +54,7 @@ def test_an_adaptive_block_is_its_formula():
     torch.testing.assert_close(block(x, embedding), doubled + hidden)
 
 
-@pytest.mark.parametrize("style", [NCSNPP.style, ADM.style])
+@pytest.mark.parametrize("style", [NCSNPP, ADM])
 def test_a_new_block_is_its_skip(style):
     block = ResidualBlock(8, 8, 6, style, attention=True)
     x = torch.randn(2, 8, 4, 4)
@@ -71,7 +71,7 @@ def test_dropout_acts_in_training_alone():
 
 @pytest.mark.parametrize(("channels", "groups"), [(3, 1), (4, 1), (12, 3), (18, 3), (128, 32), (384, 32), (960, 32)])
 def test_groups_divide_the_channels(channels, groups):
-    assert NCSNPP.style.norm(channels).num_groups == groups
+    assert NCSNPP.norm(channels).num_groups == groups
 
 
 @pytest.mark.slow

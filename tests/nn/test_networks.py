@@ -179,7 +179,7 @@ def test_attention_has_a_jacobian(name):
 
 def test_the_residual_encoder_pads_once():
     """A convolution of the image with two more zeros around it, then the filter as a strided convolution."""
-    layer = HalvedConv(3, 5, NCSNPP.style).double()
+    layer = HalvedConv(3, 5, NCSNPP).double()
     x = torch.randn(2, 3, 8, 6, dtype=torch.float64)
     taps = torch.tensor([1.0, 3.0, 3.0, 1.0], dtype=torch.float64) / 8
     kernel = torch.outer(taps, taps).expand(5, 1, 4, 4)

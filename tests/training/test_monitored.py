@@ -36,8 +36,8 @@ def memorizing(monkeypatch, since):
     look = watching.GeneralizationMonitor.look
 
     def seen(self, denoiser, step):
-        if self._vantage is not None:
-            self._vantage._copies = lambda images: (len(images) if step >= since else 0, len(images))
+        if self._probe is not None:
+            self._probe._copies = lambda images: (len(images) if step >= since else 0, len(images))
         return look(self, denoiser, step)
 
     monkeypatch.setattr(watching.GeneralizationMonitor, "look", seen)
@@ -175,7 +175,7 @@ def test_a_training_that_ends_early_is_looked_at_where_it_ends(tmp_path, monkeyp
         asked_for.append(1)
         return len(asked_for) > 30
 
-    monkeypatch.setattr(watching.Watch, "should_stop", property(stops))
+    monkeypatch.setattr(watching.TrainingMonitor, "should_stop", property(stops))
     asked = config(tmp_path, stop_when_memorizing=True)
     run = train(asked)
     assert run.snapshots == [0.48]
@@ -202,7 +202,7 @@ def test_a_monitor_that_fails_ends_no_training(tmp_path, monkeypatch, caplog, ca
 
 
 @pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize("part", ["_records", "Watch._keep_recommended", "Watch._report"])
+@pytest.mark.parametrize("part", ["_records", "TrainingMonitor._keep_recommended", "TrainingMonitor._report"])
 def test_what_cannot_be_kept_or_written_ends_no_training(tmp_path, monkeypatch, caplog, part):
     monkeypatch.setattr(f"gausslens.training.monitored.{part}", failing)
     run = train(config(tmp_path, monitor=True))
@@ -223,5 +223,5 @@ def test_what_was_seen_before_and_cannot_be_read_ends_no_training(tmp_path, monk
     monkeypatch.setattr(watching.GeneralizationMonitor, "load_state_dict", refusing)
     run = train(config(tmp_path, monitor=True))
     assert run.is_finished
-    assert "Going on from what was seen before failed: the monitor's state is of another version." in caplog.text
+    assert "Restoring the monitor failed: the monitor's state is of another version." in caplog.text
     assert found_in(run)["recommended"] == 1.6

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from gausslens import Preconditioned, TrainConfig
-from gausslens.training.objective import loss_weights, noise_levels, squared_errors
-from gausslens.training.validation import denoising_losses
+from gausslens.measures.loss import squared_errors
+from gausslens.training.objective import denoising_losses, noise_levels, weighted_errors
 
 NORMALS = torch.randn(200_000, generator=torch.Generator().manual_seed(0))
 
@@ -43,17 +43,23 @@ def test_the_levels_of_vp_are_those_of_uniform_times():
     torch.testing.assert_close(quantiles, torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64), atol=0.01, rtol=0)
 
 
+def weights(config, sigma):
+    """What errors of 1 per pixel count."""
+    x0 = torch.zeros(len(sigma), 1, 2, 2)
+    return weighted_errors(config, Preconditioned(torch.nn.Identity()), x0 + 1, x0, sigma)
+
+
 def test_one_level_is_one_level_with_weight_one():
     config = resolved(sigma=0.7)
     sigma = noise_levels(config, NORMALS[:5])
     assert sigma.tolist() == pytest.approx([0.7] * 5)
-    assert loss_weights(config, Preconditioned(torch.nn.Identity()), sigma).tolist() == [1.0] * 5
+    assert weights(config, sigma).tolist() == [1.0] * 5
 
 
 def test_the_weights_are_those_of_equation_52():
     sigma = torch.tensor([0.01, 0.5, 20.0])
     expected = (sigma**2 + 0.25) / (sigma * 0.5) ** 2
-    torch.testing.assert_close(loss_weights(resolved(), Preconditioned(torch.nn.Identity()), sigma), expected)
+    torch.testing.assert_close(weights(resolved(), sigma), expected)
 
 
 def test_errors_are_per_image_and_pixel():

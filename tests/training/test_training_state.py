@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gausslens import CheckpointError, Run
-from gausslens.training.state import Checkpoints
+from gausslens.training.state import Checkpoints, load_state
 
 
 @pytest.fixture
@@ -22,12 +22,12 @@ def clock(monkeypatch, start=0.0):
 
 def test_what_is_saved_is_the_state_at_the_call(run):
     checkpoints = Checkpoints(run, 100)
-    assert checkpoints.load() is None
+    assert load_state(run) is None
     weights = torch.zeros(100_000)
     checkpoints.save(7, {"weights": weights}, {"sessions": [1]}, losses=[0.5])
     weights.fill_(1.0)
     checkpoints.wait()
-    tensors, metadata = Checkpoints(run, 100).load()
+    tensors, metadata = load_state(run)
     assert tensors["weights"].sum() == 0
     assert metadata == {"step": 7, "losses": [0.5]}
     assert run.provenance == {"sessions": [1]}
