@@ -178,7 +178,7 @@ def audit_model(config: AuditConfig, *, progress: bool = False) -> tuple[Run, Au
 
 
 def audit_in_folder(context: AuditContext, *, progress: bool = False) -> tuple[Run, Audit]:
-    """The same of an auditee that is loaded: the run that holds everything, and the audit."""
+    """The same of a context that is loaded: the run that holds everything, and the audit."""
     config, device = context.config, context.device
     run = Run.create(config.out, "audit", context.images.name, identity(context), asdict(config))
     with run.locked(), uncompiled(), limit_threads(device, config.count * context.dim):
