@@ -17,9 +17,9 @@ from torch import Tensor
 
 from ..denoisers.preconditioned import Preconditioned
 from ..errors import CheckpointError
+from ..safe_pickle import Instance, kind_of
 from ..store.weights import build_denoiser
 from .edm_weights import translate_weights
-from .instructions import Instance, kind_of
 from .model import Model, fingerprint
 from .pickles import read_pickle
 
