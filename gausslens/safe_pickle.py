@@ -11,16 +11,18 @@ import mmap
 import pickletools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
 Stream: TypeAlias = io.BytesIO | mmap.mmap
 Functions: TypeAlias = Mapping[str, Callable[..., Any]]
 """What a pickle may name, as "module.name", with what is made of the arguments if it is called."""
 
-_VALUES = frozenset(
-    ["BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"]
-    + ["SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8", "SHORT_BINSTRING", "BINSTRING"]
-)
+_VALUES = {
+    *("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"),
+    *("SHORT_BINSTRING", "BINSTRING", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"),
+    *("SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"),
+}
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _CONTAINERS: dict[str, Callable[[], Any]] = {
     "EMPTY_LIST": list,
@@ -31,10 +33,10 @@ _CONTAINERS: dict[str, Callable[[], Any]] = {
 _TO_MARK = -1
 # How many values an instruction takes from the stack.
 _TAKES = {
-    **dict.fromkeys(["TUPLE1", "APPEND", "BUILD", "BINPERSID", "POP"], 1),
-    **dict.fromkeys(["TUPLE2", "SETITEM", "STACK_GLOBAL", "REDUCE", "NEWOBJ"], 2),
+    **dict.fromkeys(("POP", "TUPLE1", "APPEND", "BUILD", "BINPERSID"), 1),
+    **dict.fromkeys(("TUPLE2", "SETITEM", "STACK_GLOBAL", "REDUCE", "NEWOBJ"), 2),
     "TUPLE3": 3,
-    **dict.fromkeys(["TUPLE", "FROZENSET", "LIST", "APPENDS", "ADDITEMS", "DICT", "SETITEMS"], _TO_MARK),
+    **dict.fromkeys(("TUPLE", "FROZENSET", "LIST", "APPENDS", "ADDITEMS", "DICT", "SETITEMS"), _TO_MARK),
 }
 _INSTRUCTIONS = {info.code.encode("latin1"): info for info in pickletools.opcodes}
 
@@ -48,8 +50,12 @@ class Name:
 
 @dataclass(eq=False)
 class Instance:
-    """What a file wants to be an object: its class (with the module, unless the file brings its source), what its
-    constructor would get, and its attributes if the file sets them.
+    """What a file wants to be an object.
+
+    Attributes:
+        class_name: with the module; without it if the file brings the source of the class along.
+        arguments: what its constructor would get.
+        state: its attributes, if the file sets them.
     """
 
     class_name: str
@@ -57,22 +63,20 @@ class Instance:
     state: Any = None
 
 
-@dataclass(frozen=True)
-class Maker:
-    """Makes an `Instance` of any arguments."""
+def instance_makers(*names: str) -> Functions:
+    """For each name a function that makes an `Instance` of any arguments."""
 
-    class_name: str
+    def make(class_name: str, *arguments: Any) -> Instance:
+        return Instance(class_name, arguments)
 
-    def __call__(self, *arguments: Any) -> Instance:
-        return Instance(self.class_name, arguments)
+    return {name: partial(make, name) for name in names}
 
 
-ARRAYS: Functions = {
-    name: Maker(name)
-    for name in ("numpy.dtype", "numpy.ndarray")
-    + tuple(f"numpy.{core}.multiarray.{kind}" for core in ("core", "_core") for kind in ("scalar", "_reconstruct"))
-    + tuple(f"numpy.{core}.numeric._frombuffer" for core in ("core", "_core"))
-}
+ARRAYS = instance_makers(
+    *("numpy.dtype", "numpy.ndarray", "numpy.core.numeric._frombuffer", "numpy._core.numeric._frombuffer"),
+    *("numpy.core.multiarray._reconstruct", "numpy._core.multiarray._reconstruct"),
+    *("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar"),
+)
 """The names in pickles of NumPy's arrays and numbers."""
 
 

@@ -6,14 +6,13 @@ The split is `train` unless named.
 
 from collections.abc import Iterable
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError, MissingExtraError
+from ..errors import DataError, import_extra
 from .arrays import as_labels
 from .pictures import Pictures
 
@@ -25,12 +24,7 @@ def is_saved(folder: Path) -> bool:
 
 def load_hub(text: str) -> Any:
     """The data set that the part after `hf:` names."""
-    try:
-        datasets = import_module("datasets")
-    except ImportError:
-        raise MissingExtraError(
-            "hf: sources need the package datasets, which is not installed: pip install 'gausslens[hf]'."
-        ) from None
+    datasets = import_extra("datasets", "hf: sources need the package datasets", "'gausslens[hf]'")
     name, _, split = text.partition(":")
     try:
         if is_saved(Path(name)):

@@ -2,16 +2,14 @@
 
     FOLDER/model_index.json, FOLDER/unet/, FOLDER/scheduler/, FOLDER/vae/ or FOLDER/vqvae/
 
-or network and scheduler side by side in FOLDER itself. The scheduler says what the network predicts and on which
-schedule. Everything is read from the folder, without a network connection; weights must be safetensors, for pickles can
-run code. A scheduler's clipping and thresholding of estimates are sampling tricks and left out: D is what the network
-says.
+or network and scheduler side by side in FOLDER itself. Everything is read from the folder, without a network connection;
+`diffusers_weights` checks the weights first. A scheduler's clipping and thresholding of estimates are sampling tricks and
+left out: D is what the network says.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +18,10 @@ from torch import Tensor, nn
 
 from ..denoisers.preconditioned import Preconditioned
 from ..denoisers.schedules import Discrete, LinearFlow
-from ..errors import CheckpointError, DataError, MissingExtraError, one_line
-from .diffusers_weights import check_weights
-from .json_files import read_object
+from ..errors import CheckpointError, DataError, import_extra
+from .diffusers_weights import check_weights, read_object
 from .latents import LatentSpace
-from .model import Model, fingerprint
+from .model import Model, as_checkpoint_errors, fingerprint
 from .predictions import from_eps, from_flow, from_v, from_x0
 
 _CONVERT = {"epsilon": from_eps, "v_prediction": from_v, "sample": from_x0}
@@ -33,15 +30,7 @@ _MOST_STEPS = 100_000  # published models have up to 4000
 
 
 class LabeledUNet(nn.Module):
-    """F(x, t) or F(x, t, labels) of a `UNet2DModel`.
-
-    Args:
-        unet: the network.
-        sign: what to multiply its answer with, 1 or −1.
-
-    Raises:
-        CheckpointError: if it takes or gives more than an image.
-    """
+    """F(x, t) or F(x, t, labels) of a `UNet2DModel`, times `sign`."""
 
     def __init__(self, unet: Any, sign: int = 1) -> None:
         super().__init__()
@@ -79,25 +68,21 @@ def is_diffusers(folder: Path) -> bool:
 
 def load_diffusers(folder: Path, *, device: torch.device | str | None = None) -> Model:
     """The model in a diffusers folder."""
-    diffusers = _diffusers()
+    diffusers = import_extra("diffusers", "models of diffusers need the package diffusers", "'gausslens[hf]'")
     latents = None
-    with _quiet(diffusers):
+    with _quiet(diffusers), as_checkpoint_errors(f"the settings in {folder} make no denoiser"):
         unet = _load(diffusers, _part(folder, "unet", "config.json"), ("UNet2DModel",), device)
         scheduler = _scheduler(diffusers, _part(folder, "scheduler", "scheduler_config.json"))
         tensors, settings = dict(unet.state_dict()), {"unet": _public(unet), "scheduler": _public(scheduler)}
-        try:
-            denoiser = _denoiser(unet, scheduler)
-            shape, classes = denoiser.network.shape, denoiser.network.classes
-            for name in _autoencoders(folder):
-                autoencoder = _load(diffusers, folder / name, ("AutoencoderKL", "VQModel"), device)
-                latents = LatentSpace(autoencoder, shape)
-                tensors |= {f"{name}.{key}": value for key, value in autoencoder.state_dict().items()}
-                settings[name] = _public(autoencoder)
-        except CheckpointError:
-            raise
-        except Exception as error:  # settings of other types and ranges raise errors of many kinds
-            raise CheckpointError(f"the settings in {folder} make no denoiser: {one_line(error)}.") from error
+        denoiser = _denoiser(unet, scheduler)
+        shape, classes = denoiser.network.shape, denoiser.network.classes
+        for name in _autoencoders(folder):
+            autoencoder = _load(diffusers, folder / name, ("AutoencoderKL", "VQModel"), device)
+            latents = LatentSpace(autoencoder, shape)
+            tensors |= {f"{name}.{key}": value for key, value in autoencoder.state_dict().items()}
+            settings[name] = _public(autoencoder)
     edm = isinstance(denoiser, Preconditioned)
+    config = scheduler.config
     return Model(
         denoiser.requires_grad_(False).eval(),
         shape,
@@ -107,9 +92,7 @@ def load_diffusers(folder: Path, *, device: torch.device | str | None = None) ->
         decode=None if latents is None else latents.decode,
         source=str(folder),
         identity=fingerprint(tensors, **settings),
-        sigma_range=(
-            (float(scheduler.config.sigma_min), float(scheduler.config.sigma_max)) if edm else denoiser.sigma_range
-        ),
+        sigma_range=(float(config.sigma_min), float(config.sigma_max)) if edm else denoiser.sigma_range,
     )
 
 
@@ -130,9 +113,14 @@ def _denoiser(unet: Any, scheduler: Any) -> Any:
     settings, name = scheduler.config, type(scheduler).__name__
     is_flow = name.startswith("FlowMatch")
     prediction = "flow_prediction" if is_flow else settings.get("prediction_type", "epsilon")
+    is_flow |= bool(settings.get("use_flow_sigmas")) or (
+        prediction == "flow_prediction" and "use_flow_sigmas" in settings
+    )
+    is_edm = name in ("EDMEulerScheduler", "EDMDPMSolverMultistepScheduler")
     learned = unet.config.get("time_embedding_type") == "learned"
-    if name in ("EDMEulerScheduler", "EDMDPMSolverMultistepScheduler"):
-        _refuse_whole_steps(learned, name)
+    if learned and (is_edm or is_flow):
+        raise CheckpointError(f"the network looks whole time steps up, but {name} has continuous time.")
+    if is_edm:
         _check_prediction(prediction, ("epsilon", "v_prediction"), name)
         if not 0 < settings.sigma_min < settings.sigma_max:
             raise CheckpointError(
@@ -141,19 +129,12 @@ def _denoiser(unet: Any, scheduler: Any) -> Any:
         # EDM's c_out multiplies the answer of either kind; "v_prediction" only turns its sign.
         network = LabeledUNet(unet, sign=-1 if prediction == "v_prediction" else 1)
         return Preconditioned(network, "edm", sigma_data=settings.sigma_data)
-    if (
-        is_flow
-        or settings.get("use_flow_sigmas")
-        or (prediction == "flow_prediction" and "use_flow_sigmas" in settings)
-    ):
-        _refuse_whole_steps(learned, name)
-        _check_prediction(prediction, tuple(_CONVERT_FLOW), f"{name} on the linear flow")
-        schedule = LinearFlow(
-            data_at=int(settings.get("invert_sigmas", False)), time_scale=settings.num_train_timesteps
-        )
-        return _CONVERT_FLOW[prediction](LabeledUNet(unet), schedule)
+    if is_flow:
+        _check_prediction(prediction, _CONVERT_FLOW, f"{name} on the linear flow")
+        data_at = int(settings.get("invert_sigmas", False))
+        return _CONVERT_FLOW[prediction](LabeledUNet(unet), LinearFlow(data_at, settings.num_train_timesteps))
     if hasattr(scheduler, "alphas_cumprod") and settings.get("timestep_type", "discrete") == "discrete":
-        _check_prediction(prediction, tuple(_CONVERT), name)
+        _check_prediction(prediction, _CONVERT, name)
         # Rescaled, the last step has no signal, and no σ; some schedulers put a number there that is none of its own.
         alphas = scheduler.alphas_cumprod[: -1 if settings.get("rescale_betas_zero_snr") else None]
         if learned and (unet.config.num_train_timesteps or 0) < len(alphas):
@@ -168,31 +149,24 @@ def _denoiser(unet: Any, scheduler: Any) -> Any:
     )
 
 
-def _check_prediction(prediction: Any, known: tuple[str, ...], name: str) -> None:
-    if prediction not in known:
+def _check_prediction(prediction: Any, known: Collection[str], name: str) -> None:
+    if not isinstance(prediction, str) or prediction not in known:
         raise CheckpointError(f"expected a prediction_type among {', '.join(known)}; {name} has {prediction!r:.80}.")
 
 
-def _refuse_whole_steps(learned: bool, name: str) -> None:
-    if learned:
-        raise CheckpointError(f"the network looks whole time steps up, but {name} has continuous time.")
-
-
 def _scheduler(diffusers: Any, folder: Path) -> Any:
-    settings = read_object(folder / "scheduler_config.json")
+    path = folder / "scheduler_config.json"
+    settings = read_object(path)
     name, steps = settings.get("_class_name", ""), settings.get("num_train_timesteps", 1000)
     if type(steps) is not int or not 0 < steps <= _MOST_STEPS:
         raise CheckpointError(
-            f"expected a whole number of num_train_timesteps up to {_MOST_STEPS:,} in {folder / 'scheduler_config.json'}; "
-            f"got {steps!r:.80}."
+            f"expected a whole number of num_train_timesteps up to {_MOST_STEPS:,} in {path}; got {steps!r:.80}."
         )
     kind: Any = getattr(diffusers, str(name), None)
     if diffusers.SchedulerMixin not in getattr(kind, "__mro__", ()):
-        raise CheckpointError(f"{folder / 'scheduler_config.json'} names no scheduler of diffusers: {name!r:.80}.")
-    try:
+        raise CheckpointError(f"{path} names no scheduler of diffusers: {name!r:.80}.")
+    with as_checkpoint_errors(f"the scheduler in {folder} cannot be made"):
         return kind.from_config(settings)
-    except Exception as error:  # settings that do not fit raise errors of many kinds
-        raise CheckpointError(f"the scheduler in {folder} cannot be made: {one_line(error)}.") from error
 
 
 def _load(diffusers: Any, folder: Path, kinds: tuple[str, ...], device: torch.device | str | None) -> Any:
@@ -206,7 +180,7 @@ def _load(diffusers: Any, folder: Path, kinds: tuple[str, ...], device: torch.de
         )
     kind = getattr(diffusers, name)
     variant = check_weights(folder, kind, settings)
-    try:
+    with as_checkpoint_errors(f"{name} in {folder} cannot be read"):
         model, report = kind.from_pretrained(
             folder,
             variant=variant,
@@ -216,8 +190,6 @@ def _load(diffusers: Any, folder: Path, kinds: tuple[str, ...], device: torch.de
             low_cpu_mem_usage=False,  # which would leave missing weights without values
             output_loading_info=True,
         )
-    except Exception as error:  # broken files and settings that do not fit raise errors of many kinds
-        raise CheckpointError(f"{name} in {folder} cannot be read: {one_line(error)}.") from error
     lacking = [*report["missing_keys"], *report["mismatched_keys"], *report["error_msgs"]]
     if lacking:
         raise CheckpointError(f"the weights in {folder} do not fill {name}; missing or of another shape: {lacking[0]}.")
@@ -268,12 +240,3 @@ def _quiet(diffusers: Any) -> Iterator[None]:
 def _public(part: Any) -> dict[str, Any]:
     """The settings of a part, without where it was saved and by which version."""
     return {"name": type(part).__name__, **{k: v for k, v in part.config.items() if not k.startswith("_")}}
-
-
-def _diffusers() -> Any:
-    try:
-        return import_module("diffusers")
-    except ImportError:
-        raise MissingExtraError(
-            "models of diffusers need the package diffusers, which is not installed: pip install 'gausslens[hf]'."
-        ) from None

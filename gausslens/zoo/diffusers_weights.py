@@ -1,10 +1,11 @@
-"""The weights beside a config of diffusers, seen to be safe before diffusers loads them.
+"""The configs and weights in a folder of diffusers, checked to be safe before diffusers loads them.
 
 Diffusers goes by what the config and the index of shards say: it builds any network, however large, and reads shards
 that are pickles. Here the headers of the files come first: all of them are safetensors, and they hold about as many
 numbers as the network needs.
 """
 
+import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,10 +15,21 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from ..errors import CheckpointError, one_line
-from .json_files import read_object
+from .model import as_checkpoint_errors
 
 _STEM = "diffusion_pytorch_model"
 _ENDING = ".safetensors"
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}.") from None
+    if not isinstance(value, dict):
+        raise CheckpointError(f"expected a JSON object in {path}; got {type(value).__name__}.")
+    return value
 
 
 def check_weights(folder: Path, kind: Any, settings: Mapping[str, Any]) -> str | None:
@@ -36,23 +48,15 @@ def check_weights(folder: Path, kind: Any, settings: Mapping[str, Any]) -> str |
     blocks, layers = settings.get("block_out_channels"), settings.get("layers_per_block")
     many = isinstance(blocks, list) and isinstance(layers, int) and len(blocks) * layers > len(shapes)
     held = sum(math.prod(shape) for shape in shapes.values())
-    try:
-        wanted = math.inf if many else _count(kind, settings)
-    except Exception as error:  # settings that do not fit raise errors of many kinds
-        raise CheckpointError(f"{kind.__name__} in {folder} cannot be made: {one_line(error)}.") from error
+    with as_checkpoint_errors(f"{kind.__name__} in {folder} cannot be made"), torch.device("meta"):
+        model = None if many else kind.from_config(dict(settings))
+    wanted = math.inf if model is None else sum(tensor.numel() for tensor in model.state_dict().values())
     if wanted > 2 * held:  # by less, it is diffusers that says what is missing
         raise CheckpointError(
             f"the weights in {folder} do not fill {kind.__name__}: its config calls for far more than the {held:,} numbers "
             "that they are. Save network and config together, with save_pretrained."
         )
     return variant
-
-
-def _count(kind: Any, settings: Mapping[str, Any]) -> int:
-    """How many numbers a model holds, found without memory for them."""
-    with torch.device("meta"):
-        model = kind.from_config(dict(settings))
-    return sum(tensor.numel() for tensor in model.state_dict().values())
 
 
 def _files(folder: Path, name: str) -> tuple[str | None, list[str]]:

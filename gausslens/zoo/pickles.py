@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..errors import CheckpointError
-from ..safe_pickle import ARRAYS, Budget, Functions, Instance, Machine, Maker, Name, kind_of, safe_load
+from ..safe_pickle import ARRAYS, Budget, Functions, Instance, Machine, Name, instance_makers, kind_of, safe_load
 
 _INSTRUCTIONS = 400_000  # published networks take up to a quarter of it
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # how torch opens a stream of storages
@@ -58,10 +58,10 @@ def read_pickle(path: str | os.PathLike[str]) -> Any:
 
 def _functions(budget: Budget) -> Functions:
     """All that the pickles of torch modules may name."""
-    classes = ["torch.nn.modules.container.ModuleDict", "torch.nn.modules.container.ModuleList"]
-    classes += ["builtins.set", "__builtin__.set"]
-    return {name: Maker(name) for name in classes} | {
+    modules = ("torch.nn.modules.container.ModuleDict", "torch.nn.modules.container.ModuleList")
+    return {
         **ARRAYS,
+        **instance_makers(*modules, "builtins.set", "__builtin__.set"),
         "torch_utils.persistence._reconstruct_persistent_obj": _persistent,
         "torch._utils._rebuild_tensor_v2": _tensor,
         "torch._utils._rebuild_parameter": _parameter,
@@ -111,7 +111,7 @@ def _storage(budget: Budget, content: Any) -> Tensor:
     magic, protocol, system = (Machine(stream, {}, budget).run() for _ in range(3))
     if (magic, protocol) != (_MAGIC, _PROTOCOL) or type(system) is not dict or system.get("little_endian") is not True:
         raise ValueError("it has a storage that does not open as torch's little-endian ones do")
-    elements = Machine(stream, {name: Maker(name) for name in _DTYPES}, budget, _elements).run()
+    elements = Machine(stream, instance_makers(*_DTYPES), budget, _elements).run()
     Machine(stream, {}, budget).run()  # the list of the storages that follow
     if type(elements) is not _Elements:
         raise ValueError(f"it has a storage described by {kind_of(elements)}")
