@@ -19,8 +19,10 @@ from ..progress import track
 from .pictures import Pictures
 from .pixels import Pixels, Range, channels_first, check_depth, quantize
 
-_TASK = 16
-_CHUNK = 256
+IMAGES_A_TASK = 16
+"""How many files a thread decodes at a time."""
+IMAGES_A_CHUNK = 256
+"""How many images of an array a thread converts at a time."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -34,8 +36,11 @@ class Options(NamedTuple):
 
 
 class _Decoded(NamedTuple):
+    """An image, and what must be the same for all images of a set."""
+
     image: NDArray[np.uint8]
-    stored_as: str
+    size: str
+    depth: str
 
 
 def convert_pixels(
@@ -43,8 +48,7 @@ def convert_pixels(
 ) -> Iterator[NDArray[np.uint8]]:
     """An array of images as bytes, checked as a whole before the first."""
     check_depth(pixels.images, options.value_range, name)
-    images = channels_first(pixels.images, name)
-    chunks = [images[start : start + _CHUNK] for start in range(0, len(images), _CHUNK)]
+    chunks = _slices(channels_first(pixels.images, name), IMAGES_A_CHUNK)
     converted = _in_threads(partial(_convert_chunk, options), chunks, workers)
     yield from track(converted, total=len(chunks), label="reading images", enabled=progress)
 
@@ -55,26 +59,25 @@ def decode_pictures(
     """Encoded images in order, each (1, c, h, w); those that cannot be decoded are noted in `broken` and left out."""
     first: tuple[str, _Decoded] | None = None
     unlike: DataError | None = None  # raised at the end, when all that is broken is known
-    indices = range(len(pictures.names))
-    tasks = [indices[start : start + _TASK] for start in range(0, len(indices), _TASK)]
-    parts = _in_threads(partial(_decode_task, pictures, options), tasks, workers)
-    outcomes = (pair for task, part in zip(tasks, parts, strict=True) for pair in zip(task, part, strict=True))
-    for index, outcome in track(outcomes, total=len(indices), label="decoding images", enabled=progress):
+    n = len(pictures.names)
+    parts = _in_threads(
+        lambda task: [_decode(pictures, options, index) for index in task], _slices(range(n), IMAGES_A_TASK), workers
+    )
+    outcomes = (outcome for part in parts for outcome in part)
+    for index, outcome in enumerate(track(outcomes, total=n, label="decoding images", enabled=progress)):
         if isinstance(outcome, str):
             broken[index] = outcome
             continue
-        name = pictures.names[index]
-        first = first or (name, outcome)
-        unlike = unlike or _difference(first, (name, outcome))
+        first = first or (pictures.names[index], outcome)
+        unlike = unlike or _difference(*first, pictures.names[index], outcome)
         if unlike is None:
             yield outcome.image[None]
     if unlike is not None:
         raise unlike
 
 
-def images_a_task(content: Pixels | Pictures) -> int:
-    """How many images a thread holds at a time."""
-    return _CHUNK if isinstance(content, Pixels) else _TASK
+def _slices(values: Any, size: int) -> list[Any]:
+    return [values[start : start + size] for start in range(0, len(values), size)]
 
 
 def fit(image: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
@@ -91,7 +94,7 @@ def fit(image: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
 
 
 def _in_threads(function: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
-    """Apply a function in threads."""
+    """The results of a function in order, of which few wait to be taken."""
     with ThreadPoolExecutor(workers) as pool:
         pending: deque[Future[Result]] = deque()
         for item in items:
@@ -111,10 +114,6 @@ def _convert_chunk(options: Options, chunk: NDArray[Any]) -> NDArray[np.uint8]:
     return np.stack([_planes_first(fit(image, options.size)) for image in planes])
 
 
-def _decode_task(pictures: Pictures, options: Options, indices: Iterable[int]) -> list[_Decoded | str]:
-    return [_decode(pictures, options, index) for index in indices]
-
-
 def _decode(pictures: Pictures, options: Options, index: int) -> _Decoded | str:
     """One image, or why it cannot be decoded."""
     try:
@@ -128,16 +127,19 @@ def _decode(pictures: Pictures, options: Options, index: int) -> _Decoded | str:
     image = quantize(values, options.value_range)
     if options.size is not None:
         image = fit(image, options.size)
-    return _Decoded(_planes_first(image), str(values.dtype.newbyteorder("=")))
+    height, width = image.shape[:2]
+    return _Decoded(_planes_first(image), f"{width}×{height}", str(values.dtype.newbyteorder("=")))
 
 
 def _values(reopen: Callable[[], Any], name: str) -> NDArray[Any]:
     """The pixels of an image, (h, w) or (h, w, 3), in the depth they are stored in."""
+    from PIL import ImageOps
+
     with reopen() as picture:
         layout = str(picture.tile[0][3]) if getattr(picture, "tile", None) else ""
         if picture.mode in ("RGB", "RGBA") and ";16" in layout:
             return _deep_colour(picture, reopen, name)
-        picture = _upright(picture)
+        picture = ImageOps.exif_transpose(picture)  # cameras note how they were held
         if picture.mode == "F" or picture.mode.startswith("I"):
             return np.asarray(picture)
         if picture.mode in ("1", "L", "LA", "La"):
@@ -145,13 +147,6 @@ def _values(reopen: Callable[[], Any], name: str) -> NDArray[Any]:
         if picture.mode == "P" and "transparency" in picture.info:
             return np.asarray(picture.convert("RGBA").convert("RGB"))
         return np.asarray(picture.convert("RGB"))
-
-
-def _upright(picture: Any) -> Any:
-    """The picture as cameras mean it to be seen: they note in EXIF how they were held."""
-    from PIL import ImageOps
-
-    return ImageOps.exif_transpose(picture)
 
 
 def _deep_colour(picture: Any, reopen: Callable[[], Any], name: str) -> NDArray[np.uint16]:
@@ -173,18 +168,13 @@ def _planes_first(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
 
 
-def _difference(first: tuple[str, _Decoded], later: tuple[str, _Decoded]) -> DataError | None:
+def _difference(name: str, decoded: _Decoded, other: str, other_decoded: _Decoded) -> DataError | None:
     """What to say if two images cannot be in one set."""
-    (name, decoded), (other, other_decoded) = first, later
-    (height, width), (other_height, other_width) = decoded.image.shape[1:], other_decoded.image.shape[1:]
-    if (height, width) != (other_height, other_width):
-        return DataError(
-            f"all images must have one size; {name} is {width}×{height}, {other} is {other_width}×{other_height}. "
-            "Pass --size S (size=S) to crop and resize them."
-        )
-    if decoded.stored_as != other_decoded.stored_as:
-        return DataError(
-            f"all images must have one depth; {name} is {decoded.stored_as}, {other} is {other_decoded.stored_as}. "
-            "Convert them to one depth, since one --range cannot serve both."
-        )
+    for trait, what_to_do in (
+        ("size", "Pass --size S (size=S) to crop and resize them."),
+        ("depth", "Convert them to one depth, since one --range cannot serve both."),
+    ):
+        one, another = getattr(decoded, trait), getattr(other_decoded, trait)
+        if one != another:
+            return DataError(f"all images must have one {trait}; {name} is {one}, {other} is {another}. {what_to_do}")
     return None

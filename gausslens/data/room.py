@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 from ..errors import DataError
-from .decoding import images_a_task
+from .decoding import IMAGES_A_CHUNK, IMAGES_A_TASK
 from .pictures import Pictures
 from .pixels import Pixels, channels_first
 
@@ -19,11 +19,13 @@ def check_room(
 ) -> None:
     """See that there is room for images of another size."""
     if isinstance(content, Pictures):
-        count, channels = len(content.names), 1  # at least; they do not say before they are decoded
+        # At least one channel: they do not say before they are decoded.
+        count, channels, at_a_time = len(content.names), 1, IMAGES_A_TASK
     else:
         count, channels = channels_first(content.images, name).shape[:2]
+        at_a_time = IMAGES_A_CHUNK
     image = channels * size**2
-    held = 2 * count if folder is None else min(count, workers * images_a_task(content))
+    held = 2 * count if folder is None else min(count, workers * at_a_time)
     rooms = [(held * image, _memory(), "of memory")]
     if folder is not None:
         rooms.append((count * image, shutil.disk_usage(folder).free, f"free in {folder}"))
