@@ -4,9 +4,12 @@ Nothing is unpickled: an array of Python objects is refused.
 """
 
 import gzip
+import io
 import math
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +27,9 @@ _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0
 
 def read_npz(path: Path) -> Pixels:
     """The array `images` or `arr_0` of a .npz file, with `labels` or `arr_1`."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            held = {key: file[key] for key in ("images", "arr_0", "labels", "arr_1") if key in file}
-            names = file.files
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path} is not a readable .npz file ({error}). Write it again, without objects.") from None
+    with _numpy_file(path), np.load(path, allow_pickle=False) as file:
+        held = {key: file[key] for key in ("images", "arr_0", "labels", "arr_1") if key in file}
+        names = file.files
     images = held.get("images", held.get("arr_0"))
     if images is None:
         raise DataError(f"{path}: expected an array named images or arr_0; it holds {', '.join(names) or 'nothing'}.")
@@ -39,13 +39,19 @@ def read_npz(path: Path) -> Pixels:
 
 def read_npy(path: Path) -> Pixels:
     """The array of a .npy file, memory-mapped."""
-    try:
+    with _numpy_file(path):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         if array.ndim == 0:
             raise ValueError("it holds a single number")
-        return Pixels(array)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path} is not a readable .npy file ({error}). Write it again, without objects.") from None
+    return Pixels(array)
+
+
+@contextmanager
+def _numpy_file(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{path} is not a readable NumPy file ({error}). Write it again, without objects.") from None
 
 
 def is_idx(head: bytes) -> bool:
@@ -87,19 +93,20 @@ def as_labels(labels: Any, n: int, name: str) -> NDArray[np.int64]:
     return array.astype(np.int64)
 
 
+def open_unzipped(path: Path) -> io.BufferedIOBase:
+    """A file, decompressed if it is gzipped."""
+    with open(path, "rb") as file:
+        zipped = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path) if zipped else open(path, "rb")
+
+
 def _idx_array(path: Path) -> NDArray[Any]:
-    try:
-        with open(path, "rb") as file:
-            zipped = file.read(2) == b"\x1f\x8b"
-        with gzip.open(path) if zipped else open(path, "rb") as file:
-            content = file.read()
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"could not read {path}: {error}. Get the file again.") from None
+    with open_unzipped(path) as file:
+        content = file.read()
     if not is_idx(content):
         raise DataError(f"{path} is not an IDX file: it begins with {content[:4]!r}.")
-    axes = content[3]
+    axes, kind = content[3], np.dtype(_IDX_TYPES[content[2]])
     shape = tuple(int(length) for length in np.frombuffer(content[4 : 4 + 4 * axes], ">u4"))
-    kind = np.dtype(_IDX_TYPES[content[2]])
     expected, got = 4 + 4 * axes + math.prod(shape) * kind.itemsize, len(content)
     if len(shape) != axes or expected != got:
         raise DataError(f"{path} says it holds {shape}, {expected} bytes in all, but has {got}. Get the file again.")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..errors import ConfigError, DataError
 from .loading import ImageSet, load_images
+from .pictures import Pictures
 from .sources import find_source, image_names
 from .tables import list_some, parse_column, read_column
 
@@ -93,7 +94,9 @@ def _keys(images: ImageSet, spec: str) -> Sequence[Any]:
 def _kept(images: ImageSet, names: Sequence[str] | None) -> tuple[int, Sequence[int]]:
     """How many images the source has, and the positions of those that were not left out."""
     if names is None and images.skipped:  # rows of the hub can be broken, too
-        names = find_source(images.source).open().names
+        content = find_source(images.source).open()
+        assert isinstance(content, Pictures)
+        names = content.names
     if names is None:
         return len(images), range(len(images))
     left_out = set(images.skipped)

@@ -1,8 +1,8 @@
 """Arrays of images: where their axes are, and how their values become 0 … 255.
 
-Images are brought to (n, c, h, w), c = 1 or 3, uint8. Bytes are taken as they are. Everything else (floats, 16-bit and
-wider integers) says nothing about its own scale, so the range is asked for and never guessed: with a range [low, high],
-a value v becomes the nearest integer to 255·(v − low)/(high − low), and a value outside the range is an error.
+Images are brought to (n, c, h, w), c = 1 or 3, uint8. Bytes are taken as they are. The range of anything else is asked for
+and never guessed: a value v in [low, high] becomes the nearest integer to 255·(v − low)/(high − low), and others are an
+error.
 """
 
 from dataclasses import dataclass
@@ -44,28 +44,27 @@ def check_range(value_range: Any) -> Range:
 def channels_first(images: NDArray[Any], name: str) -> NDArray[Any]:
     """Images in any layout as a view (n, c, h, w)."""
     shape = images.shape
-    expected = f"{name}: expected images of shape (n, h, w), (n, h, w, c) or (n, c, h, w) with c = 1 or 3"
+    first, last = (images.ndim == 4 and shape[axis] in (1, 3) for axis in (1, 3))
     if 0 in shape:
-        raise DataError(f"{expected}; got {shape}, which holds no pixels.")
-    if images.ndim == 3:
-        if shape[2] in (1, 3, 4):
-            raise DataError(
-                f"{expected}; got {shape}, which looks like one image. Store it with one more axis in front."
-            )
-        return images[:, None]
-    if images.ndim != 4:
-        raise DataError(f"{expected}; got {shape}. Reshape the array before saving it.")
-    first, last = shape[1] in (1, 3), shape[3] in (1, 3)
-    if first and last:
-        raise DataError(
-            f"{expected}; got {shape}, where the channels could come first or last. "
-            "Store images more than 3 pixels wide and high, or grey ones as (n, h, w)."
+        trouble = "It holds no pixels."
+    elif images.ndim not in (3, 4):
+        trouble = "Reshape the array before saving it."
+    elif images.ndim == 3:
+        if shape[2] not in (1, 3, 4):
+            return images[:, None]
+        trouble = "It looks like one image: store it with one more axis in front."
+    elif first and last:
+        trouble = (
+            "The channels could come first or last: store images more than 3 pixels wide and high, or grey ones as "
+            "(n, h, w)."
         )
-    if not first and not last:
-        raise DataError(
-            f"{expected}; got {shape}. Keep one grey or three colour channels (drop alpha: images[..., :3])."
-        )
-    return images if first else images.transpose(0, 3, 1, 2)
+    elif first or last:
+        return images if first else images.transpose(0, 3, 1, 2)
+    else:
+        trouble = "Keep one grey or three colour channels (drop alpha: images[..., :3])."
+    raise DataError(
+        f"{name}: expected images of shape (n, h, w), (n, h, w, c) or (n, c, h, w) with c = 1 or 3; got {shape}. {trouble}"
+    )
 
 
 def check_depth(images: NDArray[Any], value_range: Range, name: str) -> None:
@@ -75,35 +74,34 @@ def check_depth(images: NDArray[Any], value_range: Range, name: str) -> None:
         raise DataError(f"{name}: expected numbers as pixels; got dtype {kind}. Convert to uint8.")
     if kind == np.uint8 and value_range is None:
         return
-    low, high, outside = np.inf, -np.inf, 0
     ends = np.array(value_range or (0, 0), np.float64)
     if kind.kind == "f":  # an end is rounded as the values were
         with np.errstate(over="ignore"):
             ends = ends.astype(kind)
-    for start in range(0, len(images), _CHUNK):
-        chunk = images[start : start + _CHUNK]
+    chunks = [images[start : start + _CHUNK] for start in range(0, len(images), _CHUNK)]
+    low, high, outside = np.inf, -np.inf, 0
+    for chunk in chunks:
         if kind.kind == "f" and not np.isfinite(chunk).all():
-            broken = sum(int((~np.isfinite(images[i : i + _CHUNK])).sum()) for i in range(0, len(images), _CHUNK))
+            broken = sum(int((~np.isfinite(part)).sum()) for part in chunks)
             raise DataError(
                 f"{name}: pixels must be finite; {broken} of {images.size} values are NaN or infinite. "
                 "Remove or repair those images."
             )
         low, high = min(low, float(chunk.min())), max(high, float(chunk.max()))
-        if value_range is not None:
-            outside += int(((chunk < ends[0]) | (chunk > ends[1])).sum())
+        outside += int(((chunk < ends[0]) | (chunk > ends[1])).sum())
+    found = f"go from {_exact(low)} to {_exact(high)}"
     if value_range is None:
         likely = next(((a, b) for a, b in _USUAL_RANGES if a <= low and high <= b), (low, high))
-        suggested = ", ".join(_exact(end) for end in likely)
+        a, b = map(_exact, likely)
         raise DataError(
-            f"{name}: {kind} images need the range that becomes 0 … 255; the values here go from {_exact(low)} to "
-            f"{_exact(high)}. "
-            f"Give it explicitly, for example --range {suggested.replace(',', '')} (value_range=({suggested}))."
+            f"{name}: {kind} images need the range that becomes 0 … 255; the values here {found}. "
+            f"Give it explicitly, for example --range {a} {b} (value_range=({a}, {b}))."
         )
     if outside:
+        a, b = map(_exact, value_range)
         raise DataError(
-            f"{name}: {outside} of {images.size} values lie outside the range {_exact(value_range[0])} … "
-            f"{_exact(value_range[1])}; they go from {_exact(low)} to {_exact(high)}. Widen --range, or clip the images "
-            "first."
+            f"{name}: {outside} of {images.size} values lie outside the range {a} … {b}; they {found}. Widen --range, or "
+            "clip the images first."
         )
 
 

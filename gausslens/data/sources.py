@@ -1,18 +1,14 @@
 """What a source is: one string or path, recognised by its content.
 
-    digits, fashion            embedded
-    hf:NAME[:SPLIT]            the Hugging Face hub
-    FOLDER                     image files, at any depth; or the extracted CIFAR-10 python archive
-    FILE                       .npz, .npy, IDX (gzipped or not), a zip of images (EDM's too), or the CIFAR-10 python archive
-                               or one of its batches
-
-The whole of Fashion-MNIST is the IDX file of Debian's package dataset-fashion-mnist:
-/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz.
+digits, fashion            embedded
+hf:NAME[:SPLIT]            the Hugging Face hub
+FOLDER                     image files, at any depth; or the extracted CIFAR-10 python archive
+FILE                       .npz, .npy, IDX, a zip of images, the CIFAR-10 python archive or one of its batches
 """
 
-import gzip
 import os
 import re
+import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError
-from .arrays import idx_labels, is_idx, read_idx, read_npy, read_npz
+from .arrays import idx_labels, is_idx, open_unzipped, read_idx, read_npy, read_npz
 from .cifar import cifar_batches, read_cifar_archive, read_cifar_files
 from .hub import is_saved, load_hub, open_hub
 from .pictures import LABELS, SUFFIXES, Pictures, is_picture, list_folder, open_folder, open_zip
@@ -69,7 +65,7 @@ def find_source(source: str | os.PathLike[str]) -> Source:
     if path.is_file():
         stamps = [_stamp(file) for file in (path, idx_labels(path)) if file is not None]
         name = _plain(_ENDINGS.sub("", path.name))
-        return Source(name, str(path), stamps, partial(_open_file, path), names=partial(_names_in, path))
+        return Source(name, str(path), stamps, partial(_open_file, path), names=partial(_names_in_zip, path))
     raise DataError(f"no such source: {text!r} is neither a name nor an existing file or folder. {SUPPORTED}")
 
 
@@ -84,12 +80,12 @@ def image_names(source: str | os.PathLike[str]) -> tuple[str, ...] | None:
 def _folder(path: Path) -> Source:
     name = _plain(path.name)
     if batches := cifar_batches(path):
-        return Source(name, str(path), [_stamp(file) for file in batches], partial(read_cifar_files, batches))
+        return Source(name, str(path), [_stamp(file) for file in batches], partial(_open_batches, path, batches))
     listed = list_folder(path)
     names = [entry[0] for entry in listed]
-    if not any(map(is_picture, names)):
-        raise DataError(f"{path} holds no images. {_hint(path)}{SUPPORTED}")
     pictures = [entry for entry in names if entry != LABELS]
+    if not pictures:
+        raise DataError(f"{path} holds no images. {_hint(path)}{SUPPORTED}")
     return Source(name, str(path), [str(path), listed], partial(open_folder, path, names), names=lambda: pictures)
 
 
@@ -100,6 +96,11 @@ def _hint(folder: Path) -> str:
         return f"A saved Hugging Face data set is hf:{folder}. "
     arrays = [file for file in files if _ENDINGS.search(file.name) and "labels" not in file.name]
     return f"Pass one of its files, such as {arrays[-1]}. " if arrays else ""
+
+
+def _open_batches(folder: Path, batches: Sequence[Path]) -> Pixels:
+    with _readable(folder):
+        return read_cifar_files(batches)
 
 
 def _open_file(path: Path) -> Pixels | Pictures:
@@ -122,20 +123,15 @@ def _open_file(path: Path) -> Pixels | Pictures:
     raise DataError(f"{path}: {wrong}. {SUPPORTED}")
 
 
-def _names_in(path: Path) -> Sequence[str] | None:
+def _names_in_zip(path: Path) -> Sequence[str] | None:
     """The names of the images in a zip; None for any other file, of which only the first bytes are read."""
     with _readable(path):
         return open_zip(path).names if _head(path).startswith(b"PK") and not _holds_arrays(path) else None
 
 
 def _head(path: Path) -> bytes:
-    """The first bytes of a file, decompressed."""
-    with open(path, "rb") as file:
-        head = file.read(512)
-    if head.startswith(b"\x1f\x8b"):
-        with gzip.open(path) as file:
-            head = file.read(512)
-    return head
+    with open_unzipped(path) as file:
+        return file.read(512)
 
 
 def _holds_arrays(path: Path) -> bool:
@@ -149,7 +145,7 @@ def _readable(path: Path) -> Iterator[None]:
     """Inside, a file that cannot be read is a DataError."""
     try:
         yield
-    except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
         raise DataError(f"could not read {path}: {error}. Get the file again.") from None
 
 

@@ -138,10 +138,10 @@ def test_pickles_that_ask_for_much_are_refused_at_once(tmp_path):
     )
     for name, content in contents.items():
         (tmp_path / "batch").write_bytes(content)
-        started = time.perf_counter()
+        started = time.process_time()
         with pytest.raises(DataError, match="CIFAR-10's python version"):
             load_images(tmp_path / "batch")
-        assert time.perf_counter() - started < 5, name
+        assert time.process_time() - started < 5, name
 
 
 def test_other_pickles_and_archives_are_explained(tmp_path, batches):
