@@ -2,30 +2,33 @@
 
     FOLDER/model_index.json, FOLDER/unet/, FOLDER/scheduler/, FOLDER/vae/ or FOLDER/vqvae/
 
-or network and scheduler side by side in FOLDER itself. Everything is read from the folder, without a network connection;
-`diffusers_weights` checks the weights first. A scheduler's clipping and thresholding of estimates are sampling tricks and
-left out: D is what the network says.
+or network and scheduler side by side in FOLDER itself. Nothing is downloaded. Diffusers would build any network that a
+config asks for, however large, and read shards that are pickles: so the headers of the files are checked first. A
+scheduler's clipping and thresholding of estimates are sampling tricks and left out: D is what the network says.
 """
 
+import json
 import logging
-from collections.abc import Collection, Iterator
+import math
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from torch import Tensor, nn
 
 from ..denoisers.preconditioned import Preconditioned
 from ..denoisers.schedules import Discrete, LinearFlow
 from ..errors import CheckpointError, DataError, import_extra
-from .diffusers_weights import check_weights, read_object
 from .latents import LatentSpace
 from .model import Model, as_checkpoint_errors, fingerprint
 from .predictions import from_eps, from_flow, from_v, from_x0
 
 _CONVERT = {"epsilon": from_eps, "v_prediction": from_v, "sample": from_x0}
 _CONVERT_FLOW = {"flow_prediction": from_flow, "epsilon": from_eps, "sample": from_x0}
+_STEM, _ENDING = "diffusion_pytorch_model", ".safetensors"
 _MOST_STEPS = 100_000  # published models have up to 4000
 
 
@@ -63,7 +66,7 @@ def is_diffusers(folder: Path) -> bool:
     names = ("model_index.json", "scheduler/scheduler_config.json", "scheduler_config.json", "unet/config.json")
     if any((folder / name).is_file() for name in names):
         return True
-    return (folder / "config.json").is_file() and "_class_name" in read_object(folder / "config.json")
+    return (folder / "config.json").is_file() and "_class_name" in _read_object(folder / "config.json")
 
 
 def load_diffusers(folder: Path, *, device: torch.device | str | None = None) -> Model:
@@ -156,7 +159,7 @@ def _check_prediction(prediction: Any, known: Collection[str], name: str) -> Non
 
 def _scheduler(diffusers: Any, folder: Path) -> Any:
     path = folder / "scheduler_config.json"
-    settings = read_object(path)
+    settings = _read_object(path)
     name, steps = settings.get("_class_name", ""), settings.get("num_train_timesteps", 1000)
     if type(steps) is not int or not 0 < steps <= _MOST_STEPS:
         raise CheckpointError(
@@ -171,7 +174,7 @@ def _scheduler(diffusers: Any, folder: Path) -> Any:
 
 def _load(diffusers: Any, folder: Path, kinds: tuple[str, ...], device: torch.device | str | None) -> Any:
     """One of diffusers' models with the weights in its folder, all of them."""
-    settings = read_object(folder / "config.json")
+    settings = _read_object(folder / "config.json")
     name = settings.get("_class_name", kinds[0])
     if name not in kinds:
         raise CheckpointError(
@@ -179,7 +182,7 @@ def _load(diffusers: Any, folder: Path, kinds: tuple[str, ...], device: torch.de
             "networks, can be wrapped in a function D(x, sigma) and loaded as package.module:function."
         )
     kind = getattr(diffusers, name)
-    variant = check_weights(folder, kind, settings)
+    variant = _check_weights(folder, kind, settings)
     with as_checkpoint_errors(f"{name} in {folder} cannot be read"):
         model, report = kind.from_pretrained(
             folder,
@@ -196,9 +199,66 @@ def _load(diffusers: Any, folder: Path, kinds: tuple[str, ...], device: torch.de
     return model.requires_grad_(False).eval().to(device or "cpu")
 
 
+def _check_weights(folder: Path, kind: Any, settings: Mapping[str, Any]) -> str | None:
+    """See that safetensors files hold about as many numbers as a model needs, without loading them; gives the variant."""
+    variant, names = _weight_files(folder, kind.__name__)
+    shapes: dict[str, list[int]] = {}
+    for name in names:
+        advice = " Get the file again; where it stands for a larger one, `git lfs pull` does."
+        with as_checkpoint_errors(f"{folder / name} cannot be read", advice), safe_open(folder / name, "pt") as file:
+            shapes |= {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118 (not a dict)
+    held = sum(math.prod(shape) for shape in shapes.values())
+    blocks, layers = settings.get("block_out_channels"), settings.get("layers_per_block")
+    many = isinstance(blocks, list) and isinstance(layers, int) and len(blocks) * layers > len(shapes)
+    with as_checkpoint_errors(f"{kind.__name__} in {folder} cannot be made"), torch.device("meta"):
+        wanted = math.inf if many else sum(map(torch.numel, kind.from_config(dict(settings)).state_dict().values()))
+    if wanted > 2 * held:  # by less, it is diffusers that says what is missing
+        raise CheckpointError(
+            f"the weights in {folder} do not fill {kind.__name__}: its config calls for far more than the {held:,} numbers "
+            "that they are. Save network and config together, with save_pretrained."
+        )
+    return variant
+
+
+def _weight_files(folder: Path, name: str) -> tuple[str | None, list[str]]:
+    """The variant, and the files that diffusers would load."""
+    advice = (
+        "Pickles (.bin) can run code and are not read: if you trust them, convert them with diffusers, "
+        f"{name}.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r})."
+    )
+    whole = f"{_STEM}{_ENDING}"
+    index = folder / f"{whole}.index.json"
+    if index.is_file():
+        shards = _read_object(index).get("weight_map")
+        listed = list(shards.values()) if isinstance(shards, dict) else []
+        if not listed or not all(isinstance(shard, str) and shard.endswith(_ENDING) for shard in listed):
+            raise CheckpointError(f"expected the names of safetensors files in {index}. {advice}")
+        return None, sorted(set(listed))
+    if (folder / whole).is_file():
+        return None, [whole]
+    found = sorted(path.name for path in folder.glob(f"{_STEM}*"))
+    variants = [name for name in found if name.startswith(f"{_STEM}.") and name.endswith(_ENDING)]
+    if len(variants) == 1:
+        return variants[0].removeprefix(f"{_STEM}.").removesuffix(_ENDING), variants
+    raise CheckpointError(
+        f"expected weights as safetensors in {folder}, {whole}; found {', '.join(found) or 'no weights'}. {advice}"
+    )
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}.") from None
+    if not isinstance(value, dict):
+        raise CheckpointError(f"expected a JSON object in {path}; got {type(value).__name__}.")
+    return value
+
+
 def _autoencoders(folder: Path) -> list[str]:
     """The names of the folders with autoencoders; without its own, latents would be taken for pixels."""
-    index = read_object(folder / "model_index.json") if (folder / "model_index.json").is_file() else {}
+    index = _read_object(folder / "model_index.json") if (folder / "model_index.json").is_file() else {}
     names = [
         name for name in ("vae", "vqvae") if (folder / name).is_dir() or index.get(name) not in (None, [None, None])
     ]
