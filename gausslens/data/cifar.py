@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from ..safe_pickle import ARRAYS, Instance, kind_of, safe_load
-from .arrays import as_labels
-from .pixels import Pixels
+from .arrays import Pixels, as_labels
 
 _BATCH = re.compile(r"data_batch_(\d+)")
 _INSTRUCTIONS = 500_000  # 50,000 images with names and labels take up to 200,000

@@ -5,10 +5,13 @@ is dropped). `size` crops the centre square and resizes it with a Lanczos filter
 are, bit by bit. 16-bit and float images keep their depth until their range makes bytes of them.
 """
 
+import os
+import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -16,13 +19,11 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from ..progress import track
+from .arrays import Pixels, Range, channels_first, check_depth, quantize
 from .pictures import Pictures
-from .pixels import Pixels, Range, channels_first, check_depth, quantize
 
-IMAGES_A_TASK = 16
-"""How many files a thread decodes at a time."""
-IMAGES_A_CHUNK = 256
-"""How many images of an array a thread converts at a time."""
+_TASK = 16  # files that a thread decodes at a time
+_CHUNK = 256  # images of an array that a thread converts at a time
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -48,7 +49,7 @@ def convert_pixels(
 ) -> Iterator[NDArray[np.uint8]]:
     """An array of images as bytes, checked as a whole before the first."""
     check_depth(pixels.images, options.value_range, name)
-    chunks = _slices(channels_first(pixels.images, name), IMAGES_A_CHUNK)
+    chunks = _slices(channels_first(pixels.images, name), _CHUNK)
     converted = _in_threads(partial(_convert_chunk, options), chunks, workers)
     yield from track(converted, total=len(chunks), label="reading images", enabled=progress)
 
@@ -61,7 +62,7 @@ def decode_pictures(
     unlike: DataError | None = None  # raised at the end, when all that is broken is known
     n = len(pictures.names)
     parts = _in_threads(
-        lambda task: [_decode(pictures, options, index) for index in task], _slices(range(n), IMAGES_A_TASK), workers
+        lambda task: [_decode(pictures, options, index) for index in task], _slices(range(n), _TASK), workers
     )
     outcomes = (outcome for part in parts for outcome in part)
     for index, outcome in enumerate(track(outcomes, total=n, label="decoding images", enabled=progress)):
@@ -78,6 +79,42 @@ def decode_pictures(
 
 def _slices(values: Any, size: int) -> list[Any]:
     return [values[start : start + size] for start in range(0, len(values), size)]
+
+
+def check_room(
+    content: Pixels | Pictures, size: int, name: str, *, folder: Path | None = None, workers: int = 1
+) -> None:
+    """See that the machine has room for images of another size, before one is resized.
+
+    Embedded images are held in memory, twice while they become one array. Others are written to a folder, and only those
+    that threads work on are held.
+    """
+    if isinstance(content, Pictures):
+        # At least one channel: they do not say before they are decoded.
+        count, channels, at_a_time = len(content.names), 1, _TASK
+    else:
+        count, channels = channels_first(content.images, name).shape[:2]
+        at_a_time = _CHUNK
+    image = channels * size**2
+    held = 2 * count if folder is None else min(count, workers * at_a_time)
+    rooms = [(held * image, _memory(), "of memory")]
+    if folder is not None:
+        rooms.append((count * image, shutil.disk_usage(folder).free, f"free in {folder}"))
+    for needed, available, what in rooms:
+        if available is not None and needed > available:
+            raise DataError(
+                f"{name}: to make {count:,} images of {size} × {size} takes {needed / 1e9:,.1f} GB {what}; this machine has "
+                f"{available / 1e9:,.1f} GB. Choose a smaller --size (size=S)."
+            )
+
+
+def _memory() -> int | None:
+    """The machine's memory in bytes, or None where it does not say."""
+    try:
+        pages, bytes_a_page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # Windows has no sysconf, other systems not every name
+        return None
+    return pages * bytes_a_page if min(pages, bytes_a_page) > 0 else None
 
 
 def fit(image: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:

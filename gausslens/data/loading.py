@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError, DataError
+from .arrays import Pixels, channels_first, check_range
 from .cache import Entry, EntryWriter, entry_folder, read_entry
-from .decoding import Options, convert_pixels, decode_pictures
-from .pixels import Pixels, channels_first, check_range
-from .room import check_room
+from .decoding import Options, check_room, convert_pixels, decode_pictures
 from .sources import Source, find_source
 
 _LISTED = 10

@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError
-from .arrays import idx_labels, is_idx, open_unzipped, read_idx, read_npy, read_npz
+from .arrays import Pixels, idx_labels, is_idx, open_unzipped, read_idx, read_npy, read_npz
 from .cifar import cifar_batches, read_cifar_archive, read_cifar_files
 from .hub import is_saved, load_hub, open_hub
 from .pictures import LABELS, SUFFIXES, Pictures, is_picture, list_folder, open_folder, open_zip
-from .pixels import Pixels
 
 EMBEDDED = ("digits", "fashion")
 SUPPORTED = (
