@@ -28,9 +28,17 @@ def cifar_batches(folder: Path) -> list[Path]:
     return _in_order((inside if inside.is_dir() else folder).glob("data_batch_*"))
 
 
-def read_cifar_files(paths: Iterable[Path]) -> Pixels:
-    """The images of extracted batches, in the order given."""
-    return _join((str(path), path.read_bytes()) for path in paths)
+def read_cifar_folder(folder: Path) -> Pixels:
+    """The training images of an extracted archive."""
+    return _join(map(read_cifar_file, cifar_batches(folder)))
+
+
+def read_cifar_file(path: Path) -> Pixels:
+    """The images of one extracted batch."""
+    try:
+        return _batch(str(path), path.read_bytes())
+    except OSError as error:
+        raise DataError(f"could not read a CIFAR-10 batch: {error}.") from None
 
 
 def read_cifar_archive(path: Path) -> Pixels:
@@ -44,7 +52,7 @@ def read_cifar_archive(path: Path) -> Pixels:
                 f"{', '.join(map(str, list(members)[:5])) or 'nothing'}. Extract it and pass the folder of images."
             )
         return _join(
-            (f"{path}:{name}", archive.extractfile(members[name]).read())  # type: ignore[union-attr]  # it is a file
+            _batch(f"{path}:{name}", archive.extractfile(members[name]).read())  # type: ignore[union-attr]  # it is a file
             for name in batches
         )
 
@@ -54,8 +62,8 @@ def _in_order(names: Iterable[Path]) -> list[Path]:
     return [name for _, name in sorted(numbered)]
 
 
-def _join(batches: Iterable[tuple[str, bytes]]) -> Pixels:
-    parts = [_batch(name, content) for name, content in batches]
+def _join(batches: Iterable[Pixels]) -> Pixels:
+    parts = list(batches)
     labels = [part.labels for part in parts if part.labels is not None]
     complete = len(labels) == len(parts)
     return Pixels(np.concatenate([part.images for part in parts]), np.concatenate(labels) if complete else None)

@@ -48,8 +48,8 @@ def convert_pixels(
     pixels: Pixels, options: Options, name: str, *, workers: int, progress: bool
 ) -> Iterator[NDArray[np.uint8]]:
     """An array of images as bytes, checked as a whole before the first."""
-    check_depth(pixels.images, options.value_range, name)
     chunks = _slices(channels_first(pixels.images, name), _CHUNK)
+    check_depth(pixels.images, options.value_range, name)
     converted = _in_threads(partial(_convert_chunk, options), chunks, workers)
     yield from track(converted, total=len(chunks), label="reading images", enabled=progress)
 
@@ -118,16 +118,17 @@ def _memory() -> int | None:
 
 
 def fit(image: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
-    """The centre square of an image (h, w) or (h, w, 3), resized to size × size."""
+    """The centre square of an image (c, h, w), resized to (c, size, size)."""
     from PIL import Image
 
-    height, width = image.shape[:2]
+    height, width = image.shape[1:]
     side = min(height, width)
     top, left = (height - side) // 2, (width - side) // 2
-    square = image[top : top + side, left : left + side]
+    square = image[:, top : top + side, left : left + side]
     if side == size:
         return square
-    return np.asarray(Image.fromarray(square).resize((size, size), Image.Resampling.LANCZOS))
+    planes = [Image.fromarray(plane).resize((size, size), Image.Resampling.LANCZOS) for plane in square]
+    return np.stack([np.asarray(plane) for plane in planes])
 
 
 def _in_threads(function: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
@@ -144,11 +145,7 @@ def _in_threads(function: Callable[[Item], Result], items: Iterable[Item], worke
 
 def _convert_chunk(options: Options, chunk: NDArray[Any]) -> NDArray[np.uint8]:
     images = quantize(chunk, options.value_range)
-    if options.size is None:
-        return images
-    grey = images.shape[1] == 1
-    planes = images[:, 0] if grey else images.transpose(0, 2, 3, 1)
-    return np.stack([_planes_first(fit(image, options.size)) for image in planes])
+    return images if options.size is None else np.stack([fit(image, options.size) for image in images])
 
 
 def _decode(pictures: Pictures, options: Options, index: int) -> _Decoded | str:
@@ -161,11 +158,11 @@ def _decode(pictures: Pictures, options: Options, index: int) -> _Decoded | str:
     except Exception as error:
         return str(error) or type(error).__name__
     check_depth(values[None], options.value_range, pictures.names[index])
-    image = quantize(values, options.value_range)
+    image = quantize(values[None] if values.ndim == 2 else values.transpose(2, 0, 1), options.value_range)
     if options.size is not None:
         image = fit(image, options.size)
-    height, width = image.shape[:2]
-    return _Decoded(_planes_first(image), f"{width}×{height}", str(values.dtype.newbyteorder("=")))
+    height, width = image.shape[1:]
+    return _Decoded(image, f"{width}×{height}", str(values.dtype.newbyteorder("=")))
 
 
 def _values(reopen: Callable[[], Any], name: str) -> NDArray[Any]:
@@ -199,10 +196,6 @@ def _deep_colour(picture: Any, reopen: Callable[[], Any], name: str) -> NDArray[
         low = np.asarray(again)
     colours: NDArray[np.uint16] = (high << 8 | low)[..., :3]
     return colours
-
-
-def _planes_first(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    return image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
 
 
 def _difference(name: str, decoded: _Decoded, other: str, other_decoded: _Decoded) -> DataError | None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from ..errors import DataError
 from .arrays import Pixels, idx_labels, is_idx, open_unzipped, read_idx, read_npy, read_npz
-from .cifar import cifar_batches, read_cifar_archive, read_cifar_files
+from .cifar import cifar_batches, read_cifar_archive, read_cifar_file, read_cifar_folder
 from .hub import is_saved, load_hub, open_hub
 from .pictures import LABELS, SUFFIXES, Pictures, is_picture, list_folder, open_folder, open_zip
 
@@ -79,7 +79,7 @@ def image_names(source: str | os.PathLike[str]) -> tuple[str, ...] | None:
 def _folder(path: Path) -> Source:
     name = _plain(path.name)
     if batches := cifar_batches(path):
-        return Source(name, str(path), [_stamp(file) for file in batches], partial(_open_batches, path, batches))
+        return Source(name, str(path), [_stamp(file) for file in batches], partial(read_cifar_folder, path))
     listed = list_folder(path)
     names = [entry[0] for entry in listed]
     pictures = [entry for entry in names if entry != LABELS]
@@ -97,46 +97,38 @@ def _hint(folder: Path) -> str:
     return f"Pass one of its files, such as {arrays[-1]}. " if arrays else ""
 
 
-def _open_batches(folder: Path, batches: Sequence[Path]) -> Pixels:
-    with _readable(folder):
-        return read_cifar_files(batches)
-
-
 def _open_file(path: Path) -> Pixels | Pictures:
-    """The images of a file, by its first bytes."""
     with _readable(path):
-        head = _head(path)
-        if head.startswith(b"\x93NUMPY"):
-            return read_npy(path)
-        if head.startswith(b"PK"):
-            return read_npz(path) if _holds_arrays(path) else open_zip(path)
-        if is_idx(head):
-            return read_idx(path)
-        if head[257:262] == b"ustar":
-            return read_cifar_archive(path)
-        if head.startswith(b"\x80"):  # a pickle
-            return read_cifar_files([path])
-    wrong = f"its format is not known (it begins with {head[:8]!r})"
+        read = _reader(path)
+        if read is not None:
+            return read(path)
+        with open_unzipped(path) as file:
+            trouble = f"its format is not known (it begins with {file.read(8)!r})"
     if is_picture(path.name):
-        wrong = "one image is no data set; pass its folder"
-    raise DataError(f"{path}: {wrong}. {SUPPORTED}")
+        trouble = "one image is no data set; pass its folder"
+    raise DataError(f"{path}: {trouble}. {SUPPORTED}")
 
 
 def _names_in_zip(path: Path) -> Sequence[str] | None:
     """The names of the images in a zip; None for any other file, of which only the first bytes are read."""
     with _readable(path):
-        return open_zip(path).names if _head(path).startswith(b"PK") and not _holds_arrays(path) else None
+        return open_zip(path).names if _reader(path) is open_zip else None
 
 
-def _head(path: Path) -> bytes:
+def _reader(path: Path) -> Callable[[Path], Pixels | Pictures] | None:
+    """What reads a file, by its first bytes; None if its format is not known."""
     with open_unzipped(path) as file:
-        return file.read(512)
-
-
-def _holds_arrays(path: Path) -> bool:
-    """Whether a zip is .npz."""
-    with zipfile.ZipFile(path) as archive:
-        return any(name.endswith(".npy") for name in archive.namelist())
+        head = file.read(512)
+    if head.startswith(b"PK"):
+        with zipfile.ZipFile(path) as archive:
+            return read_npz if any(name.endswith(".npy") for name in archive.namelist()) else open_zip
+    if is_idx(head):
+        return read_idx
+    if head[257:262] == b"ustar":
+        return read_cifar_archive
+    if head.startswith(b"\x80"):  # a pickle
+        return read_cifar_file
+    return read_npy if head.startswith(b"\x93NUMPY") else None
 
 
 @contextmanager
