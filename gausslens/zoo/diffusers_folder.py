@@ -84,8 +84,10 @@ def load_diffusers(folder: Path, *, device: torch.device | str | None = None) ->
             latents = LatentSpace(autoencoder, shape)
             tensors |= {f"{name}.{key}": value for key, value in autoencoder.state_dict().items()}
             settings[name] = _public(autoencoder)
-    edm = isinstance(denoiser, Preconditioned)
-    config = scheduler.config
+    if isinstance(denoiser, Preconditioned):
+        sigma_range = float(scheduler.config.sigma_min), float(scheduler.config.sigma_max)
+    else:
+        sigma_range = denoiser.sigma_range
     return Model(
         denoiser.requires_grad_(False).eval(),
         shape,
@@ -95,7 +97,7 @@ def load_diffusers(folder: Path, *, device: torch.device | str | None = None) ->
         decode=None if latents is None else latents.decode,
         source=str(folder),
         identity=fingerprint(tensors, **settings),
-        sigma_range=(float(config.sigma_min), float(config.sigma_max)) if edm else denoiser.sigma_range,
+        sigma_range=sigma_range,
     )
 
 

@@ -44,22 +44,9 @@ def load_model(
     device: torch.device | str | None = None,
     **corrections: Any,
 ) -> Model:
-    """A model from its source: the denoiser D(x, σ), and what it is a denoiser of.
+    """A model from its source: the denoiser D(x, σ), and what it is a denoiser of; arguments are those of `load_denoiser`.
 
-    Args:
-        source: see the table above.
-        kimg: which snapshot of a run, in thousands of images; None is the last.
-        ema: the moving average of a run's weights rather than the raw ones.
-        device: where to put it; None is the CPU, or for a module that is given, where it is.
-        **corrections: `shape`, `classes`, `bounds` or `encode` of the model, where the source does not say or is wrong.
-
-    Returns:
-        The model.
-
-    Raises:
-        CheckpointError: if there is no such source, or it cannot be read.
-        ConfigError: on corrections of anything else, or if `kimg` or `ema` are given for a source without snapshots.
-        MissingExtraError: if the source needs a package that is not installed.
+    `corrections` are the `shape`, `classes`, `bounds` or `encode` of the model, where the source does not say or is wrong.
     """
     unknown = corrections.keys() - set(_CORRECTIONS)
     if unknown:
