@@ -23,8 +23,10 @@ _VALUES = {
     *("SHORT_BINSTRING", "BINSTRING", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"),
     *("SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"),
 }
-_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_CONTAINERS: dict[str, Callable[[], Any]] = {
+_MAKERS: dict[str, Callable[[], Any]] = {
+    "NONE": lambda: None,
+    "NEWTRUE": lambda: True,
+    "NEWFALSE": lambda: False,
     "EMPTY_LIST": list,
     "EMPTY_TUPLE": tuple,
     "EMPTY_DICT": dict,
@@ -144,10 +146,8 @@ class Machine:
                 argument: Any = instruction.arg.reader(self._stream) if instruction.arg else None  # type: ignore[arg-type]
                 if name in _VALUES:
                     stack.append(argument)
-                elif name in _CONSTANTS:
-                    stack.append(_CONSTANTS[name])
-                elif name in _CONTAINERS:
-                    stack.append(_CONTAINERS[name]())
+                elif name in _MAKERS:
+                    stack.append(_MAKERS[name]())
                 elif name in ("BINPUT", "LONG_BINPUT"):
                     memo[argument] = stack[-1]
                 elif name == "MEMOIZE":

@@ -105,7 +105,7 @@ def as_labels(labels: Any, n: int, name: str) -> NDArray[np.int64]:
     if array.size and not 0 <= int(array.min()) <= int(array.max()) < MOST_CLASSES:
         raise DataError(
             f"{name}: labels must number classes from 0 on, below {MOST_CLASSES}; these go from {array.min()} to "
-            f"{array.max()}. Number them anew, for example with np.unique(labels, return_inverse=True)[1]."
+            f"{array.max()}. Renumber them, for example with np.unique(labels, return_inverse=True)[1]."
         )
     return array.astype(np.int64)
 

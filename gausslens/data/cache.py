@@ -81,7 +81,7 @@ class EntryWriter:
             if self._file is None:
                 self._start(batch.shape[1:])
             if batch.shape[1] > self._shape[0]:
-                self._become_colour(batch.shape[1])
+                self._become_color(batch.shape[1])
             assert self._file is not None
             self._file.write(np.broadcast_to(batch, (len(batch), *self._shape)).tobytes())
             self.count += len(batch)
@@ -132,7 +132,7 @@ class EntryWriter:
             self._write_header(self._file)
             self._file.close()
 
-    def _become_colour(self, channels: int) -> None:
+    def _become_color(self, channels: int) -> None:
         self._close()
         grey_file = (self._partial / "images.npy").rename(self._partial / "grey.npy")
         grey = np.load(grey_file, mmap_mode="r")

@@ -172,7 +172,7 @@ def _values(reopen: Callable[[], Any], name: str) -> NDArray[Any]:
     with reopen() as picture:
         layout = str(picture.tile[0][3]) if getattr(picture, "tile", None) else ""
         if picture.mode in ("RGB", "RGBA") and ";16" in layout:
-            return _deep_colour(picture, reopen, name)
+            return _deep_color(picture, reopen, name)
         picture = ImageOps.exif_transpose(picture)  # cameras note how they were held
         if picture.mode == "F" or picture.mode.startswith("I"):
             return np.asarray(picture)
@@ -183,7 +183,7 @@ def _values(reopen: Callable[[], Any], name: str) -> NDArray[Any]:
         return np.asarray(picture.convert("RGB"))
 
 
-def _deep_colour(picture: Any, reopen: Callable[[], Any], name: str) -> NDArray[np.uint16]:
+def _deep_color(picture: Any, reopen: Callable[[], Any], name: str) -> NDArray[np.uint16]:
     """Colours of 16 bits, of which pillow keeps eight: read once for the high bytes and, in swapped order, for the low."""
     codec, extents, offset, layout = picture.tile[0]
     if picture.format != "PNG" or layout not in ("RGB;16B", "RGBA;16B"):
@@ -194,8 +194,8 @@ def _deep_colour(picture: Any, reopen: Callable[[], Any], name: str) -> NDArray[
     with reopen() as again:
         again.tile = [(codec, extents, offset, layout.replace("16B", "16L"))]
         low = np.asarray(again)
-    colours: NDArray[np.uint16] = (high << 8 | low)[..., :3]
-    return colours
+    colors: NDArray[np.uint16] = (high << 8 | low)[..., :3]
+    return colors
 
 
 def _difference(name: str, decoded: _Decoded, other: str, other_decoded: _Decoded) -> DataError | None:

@@ -122,7 +122,7 @@ def _stored_labels(content: bytes, names: Sequence[str], where: str) -> NDArray[
         stored = None if listed is None else {str(name): label for name, label in listed}
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise DataError(
-            f'{where}: expected {{"labels": [[name, label], …]}} or {{"labels": null}}; it cannot be read so ({error!r}).'
+            f'{where}: expected {{"labels": [[name, label], …]}} or {{"labels": null}}; reading it failed ({error!r}).'
         ) from None
     return None if stored is None else np.array([_stored_label(stored, name, where) for name in names], np.int64)
 

@@ -73,7 +73,7 @@ def load_diffusers(folder: Path, *, device: torch.device | str | None = None) ->
     """The model in a diffusers folder."""
     diffusers = import_extra("diffusers", "models of diffusers need the package diffusers", "'gausslens[hf]'")
     latents = None
-    with _quiet(diffusers), as_checkpoint_errors(f"the settings in {folder} make no denoiser"):
+    with _quiet(diffusers), as_checkpoint_errors(f"the settings in {folder} cannot be made into a denoiser"):
         unet = _load(diffusers, _part(folder, "unet", "config.json"), ("UNet2DModel",), device)
         scheduler = _scheduler(diffusers, _part(folder, "scheduler", "scheduler_config.json"))
         tensors, settings = dict(unet.state_dict()), {"unet": _public(unet), "scheduler": _public(scheduler)}
@@ -124,7 +124,7 @@ def _denoiser(unet: Any, scheduler: Any) -> Any:
     is_edm = name in ("EDMEulerScheduler", "EDMDPMSolverMultistepScheduler")
     learned = unet.config.get("time_embedding_type") == "learned"
     if learned and (is_edm or is_flow):
-        raise CheckpointError(f"the network looks whole time steps up, but {name} has continuous time.")
+        raise CheckpointError(f"the network takes whole time steps only, but {name} has continuous time.")
     if is_edm:
         _check_prediction(prediction, ("epsilon", "v_prediction"), name)
         if not 0 < settings.sigma_min < settings.sigma_max:
@@ -148,7 +148,7 @@ def _denoiser(unet: Any, scheduler: Any) -> Any:
             )
         return _CONVERT[prediction](LabeledUNet(unet), Discrete.from_alphas(alphas, rounded=learned))
     raise CheckpointError(
-        f"the schedule of {name} is not known here. Known are the schedulers in discrete time (DDPM, DDIM, PNDM, "
+        f"the schedule of {name} is not known here. The known schedulers are those in discrete time (DDPM, DDIM, PNDM, "
         "DPM-Solver, Euler, …), EDM's and those of flow matching. Wrap the network with gausslens.from_eps or its kin "
         "and load it as package.module:object."
     )
@@ -216,8 +216,8 @@ def _check_weights(folder: Path, kind: Any, settings: Mapping[str, Any]) -> str 
         wanted = math.inf if many else sum(map(torch.numel, kind.from_config(dict(settings)).state_dict().values()))
     if wanted > 2 * held:  # by less, it is diffusers that says what is missing
         raise CheckpointError(
-            f"the weights in {folder} do not fill {kind.__name__}: its config calls for far more than the {held:,} numbers "
-            "that they are. Save network and config together, with save_pretrained."
+            f"the weights in {folder} do not fill {kind.__name__}: its config calls for far more numbers than the "
+            f"{held:,} that they hold. Save network and config together, with save_pretrained."
         )
     return variant
 

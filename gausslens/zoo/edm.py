@@ -101,7 +101,7 @@ def read_edm(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Precondition
         denoiser.network.load_state_dict(translate_weights(theirs, wanted, description["network"]), assign=True)
     except ValueError as error:
         raise CheckpointError(
-            f"{path}: {str(error).rstrip('.')}. What is read are EDM's networks NCSN++, DDPM++ and ADM, with its "
+            f"{path}: {str(error).rstrip('.')}. The known networks are EDM's NCSN++, DDPM++ and ADM, with its "
             "preconditionings EDM, VP and VE; for others, pass the denoiser as package.module:object."
         ) from None
     return description, denoiser.requires_grad_(False).eval()

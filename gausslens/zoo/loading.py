@@ -109,7 +109,7 @@ def _is_ours(path: Path) -> bool:
         is_file, is_run = path.is_file(), path.is_dir() and not is_diffusers(path)
     except OSError as error:  # a name that is too long, a folder that may not be entered
         raise CheckpointError(
-            f"expected a model at {path!s:.200}, which cannot be looked at: {error.strerror}. Name another."
+            f"expected a model at {path!s:.200}, which cannot be opened: {error.strerror}. Name another."
         ) from None
     if is_run and not (path / "config.json").exists():
         raise CheckpointError(
