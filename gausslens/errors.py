@@ -11,6 +11,9 @@
 Each message says what was expected, what arrived and what to do.
 """
 
+from importlib import import_module
+from typing import Any
+
 
 class GausslensError(Exception):
     """Root of every error this package raises on purpose."""
@@ -38,6 +41,14 @@ class OutOfMemoryError(GausslensError, MemoryError):
 
 class DivergedError(GausslensError, ArithmeticError):
     """A training whose numbers are no longer finite."""
+
+
+def import_extra(package: str, need: str, install: str) -> Any:
+    """An optional package; without it, the error says what needs it and what to install."""
+    try:
+        return import_module(package)
+    except ImportError:
+        raise MissingExtraError(f"{need}, which is not installed: pip install {install}.") from None
 
 
 def is_short_of_memory(error: BaseException) -> bool:

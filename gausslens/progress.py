@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from .errors import MissingExtraError
+from .errors import import_extra
 
 T = TypeVar("T")
 
@@ -36,8 +36,4 @@ def progress_bar(
 
 
 def _tqdm() -> Any:
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        raise MissingExtraError("progress=True needs tqdm, which is not installed: pip install tqdm.") from None
-    return tqdm
+    return import_extra("tqdm", "progress=True needs tqdm", "tqdm").tqdm

@@ -9,8 +9,8 @@ import gausslens
 PACKAGE = Path(gausslens.__file__).parent
 
 LAYERS = [
-    {"errors", "_typing", "images", "noise", "precision", "progress", "atomic_files", "identity", "_kernels"}
-    | {"denoisers", "sampling", "generation", "measures", "nn"},
+    {"errors", "_typing", "images", "noise", "precision", "progress", "atomic_files", "identity", "safe_pickle"}
+    | {"_kernels", "denoisers", "sampling", "generation", "measures", "nn"},
     {"config", "store", "data", "zoo", "report"},
     {"experiments", "monitor", "training", "evaluation"},
     {"paper", "auditing", "sample_size"},

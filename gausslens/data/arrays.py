@@ -1,20 +1,31 @@
-"""Files that hold one array of images: .npz, .npy and IDX (the MNIST family), gzipped or not.
+"""Arrays of images: the files that hold them (.npz, .npy and IDX), where their axes are, and how values become 0 … 255.
 
-Nothing is unpickled: an array of Python objects is refused.
+Nothing is unpickled. Images are brought to (n, c, h, w), c = 1 or 3, uint8. Bytes are taken as they are. The range of
+anything else is asked for and never guessed: a value v in [low, high] becomes the nearest integer to
+255·(v − low)/(high − low), and a value outside is an error.
 """
 
 import gzip
+import io
 import math
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError
-from .pixels import Pixels
+from ..errors import ConfigError, DataError
+
+Range: TypeAlias = tuple[float, float] | None
+
+# What is suggested where the values lie within; else their own ends.
+_USUAL_RANGES = ((0.0, 1.0), (-1.0, 1.0))
+_CHUNK = 1024
 
 MOST_CLASSES = 1 << 16
 """A network has a row of weights for each class; larger labels are mistakes, such as dates."""
@@ -22,30 +33,42 @@ MOST_CLASSES = 1 << 16
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
+@dataclass(frozen=True)
+class Pixels:
+    """An array of images in any layout and depth, with their labels if there are any."""
+
+    images: NDArray[Any]
+    labels: NDArray[np.int64] | None = None
+
+
 def read_npz(path: Path) -> Pixels:
     """The array `images` or `arr_0` of a .npz file, with `labels` or `arr_1`."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            held = {key: file[key] for key in ("images", "arr_0", "labels", "arr_1") if key in file}
-            names = file.files
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path} is not a readable .npz file ({error}). Write it again, without objects.") from None
+    with _numpy_file(path), np.load(path, allow_pickle=False) as file:
+        held = {key: file[key] for key in ("images", "arr_0", "labels", "arr_1") if key in file}
+        names = file.files
     images = held.get("images", held.get("arr_0"))
     if images is None:
         raise DataError(f"{path}: expected an array named images or arr_0; it holds {', '.join(names) or 'nothing'}.")
     labels = held.get("labels", held.get("arr_1"))
+    images = np.atleast_1d(images)
     return Pixels(images, None if labels is None else as_labels(labels, len(images), str(path)))
 
 
 def read_npy(path: Path) -> Pixels:
     """The array of a .npy file, memory-mapped."""
-    try:
+    with _numpy_file(path):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         if array.ndim == 0:
             raise ValueError("it holds a single number")
-        return Pixels(array)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path} is not a readable .npy file ({error}). Write it again, without objects.") from None
+    return Pixels(array)
+
+
+@contextmanager
+def _numpy_file(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{path} is not a readable NumPy file ({error}). Write it again, without objects.") from None
 
 
 def is_idx(head: bytes) -> bool:
@@ -82,26 +105,118 @@ def as_labels(labels: Any, n: int, name: str) -> NDArray[np.int64]:
     if array.size and not 0 <= int(array.min()) <= int(array.max()) < MOST_CLASSES:
         raise DataError(
             f"{name}: labels must number classes from 0 on, below {MOST_CLASSES}; these go from {array.min()} to "
-            f"{array.max()}. Number them anew, for example with np.unique(labels, return_inverse=True)[1]."
+            f"{array.max()}. Renumber them, for example with np.unique(labels, return_inverse=True)[1]."
         )
     return array.astype(np.int64)
 
 
+def open_unzipped(path: Path) -> io.BufferedIOBase:
+    """A file, decompressed if it is gzipped."""
+    with open(path, "rb") as file:
+        zipped = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path) if zipped else open(path, "rb")
+
+
 def _idx_array(path: Path) -> NDArray[Any]:
-    try:
-        with open(path, "rb") as file:
-            zipped = file.read(2) == b"\x1f\x8b"
-        with gzip.open(path) if zipped else open(path, "rb") as file:
-            content = file.read()
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"could not read {path}: {error}. Get the file again.") from None
+    with open_unzipped(path) as file:
+        content = file.read()
     if not is_idx(content):
         raise DataError(f"{path} is not an IDX file: it begins with {content[:4]!r}.")
-    axes = content[3]
+    axes, kind = content[3], np.dtype(_IDX_TYPES[content[2]])
     shape = tuple(int(length) for length in np.frombuffer(content[4 : 4 + 4 * axes], ">u4"))
-    kind = np.dtype(_IDX_TYPES[content[2]])
     expected, got = 4 + 4 * axes + math.prod(shape) * kind.itemsize, len(content)
     if len(shape) != axes or expected != got:
         raise DataError(f"{path} says it holds {shape}, {expected} bytes in all, but has {got}. Get the file again.")
     array = np.frombuffer(content, kind, offset=4 + 4 * axes).reshape(shape)
     return array.astype(kind.newbyteorder("="), copy=False)
+
+
+def check_range(value_range: Any) -> Range:
+    """The range as two floats, low < high, both finite, or None."""
+    if value_range is None:
+        return None
+    try:
+        low, high = (float(value) for value in value_range)
+    except (TypeError, ValueError):
+        raise ConfigError(f"value_range must be two numbers, LOW and HIGH; got {value_range!r}.") from None
+    if not (np.isfinite([low, high]).all() and low < high):
+        raise ConfigError(f"value_range needs two finite numbers, LOW < HIGH; got {low:.9g} and {high:.9g}.")
+    return low, high
+
+
+def channels_first(images: NDArray[Any], name: str) -> NDArray[Any]:
+    """Images in any layout as a view (n, c, h, w)."""
+    shape = images.shape
+    first, last = (images.ndim == 4 and shape[axis] in (1, 3) for axis in (1, 3))
+    if 0 in shape:
+        trouble = "It holds no pixels."
+    elif images.ndim not in (3, 4):
+        trouble = "Reshape the array before saving it."
+    elif images.ndim == 3:
+        if shape[2] not in (1, 3, 4):
+            return images[:, None]
+        trouble = "It looks like one image: store it with one more axis in front."
+    elif first and last:
+        trouble = (
+            "The channels could come first or last: store images more than 3 pixels wide and high, or grey ones as "
+            "(n, h, w)."
+        )
+    elif first or last:
+        return images if first else images.transpose(0, 3, 1, 2)
+    else:
+        trouble = "Keep one grey or three colour channels (drop alpha: images[..., :3])."
+    raise DataError(
+        f"{name}: expected images of shape (n, h, w), (n, h, w, c) or (n, c, h, w) with c = 1 or 3; got {shape}. {trouble}"
+    )
+
+
+def check_depth(images: NDArray[Any], value_range: Range, name: str) -> None:
+    """Raise unless the values can become 0 … 255: bytes, or finite numbers within an explicit range."""
+    kind = images.dtype
+    if kind.kind not in "uif":
+        raise DataError(f"{name}: expected numbers as pixels; got dtype {kind}. Convert to uint8.")
+    if kind == np.uint8 and value_range is None:
+        return
+    ends = np.array(value_range or (0, 0), np.float64)
+    if kind.kind == "f":  # an end is rounded as the values were
+        with np.errstate(over="ignore"):
+            ends = ends.astype(kind)
+    chunks = [images[start : start + _CHUNK] for start in range(0, len(images), _CHUNK)]
+    low, high, outside = np.inf, -np.inf, 0
+    for chunk in chunks:
+        if kind.kind == "f" and not np.isfinite(chunk).all():
+            broken = sum(int((~np.isfinite(part)).sum()) for part in chunks)
+            raise DataError(
+                f"{name}: pixels must be finite; {broken} of {images.size} values are NaN or infinite. "
+                "Remove or repair those images."
+            )
+        low, high = min(low, float(chunk.min())), max(high, float(chunk.max()))
+        outside += int(((chunk < ends[0]) | (chunk > ends[1])).sum())
+    found = f"go from {_exact(low)} to {_exact(high)}"
+    if value_range is None:
+        likely = next(((a, b) for a, b in _USUAL_RANGES if a <= low and high <= b), (low, high))
+        a, b = map(_exact, likely)
+        raise DataError(
+            f"{name}: {kind} images need the range that becomes 0 … 255; the values here {found}. "
+            f"Give it explicitly, for example --range {a} {b} (value_range=({a}, {b}))."
+        )
+    if outside:
+        a, b = map(_exact, value_range)
+        raise DataError(
+            f"{name}: {outside} of {images.size} values lie outside the range {a} … {b}; they {found}. Widen --range, or "
+            "clip the images first."
+        )
+
+
+def _exact(value: float) -> str:
+    """A number as short as it can be read back from."""
+    short = f"{value:.9g}"
+    return short if float(short) == value else repr(value)
+
+
+def quantize(values: NDArray[Any], value_range: Range) -> NDArray[np.uint8]:
+    """Checked values as bytes: the nearest integer to 255·(v − low)/(high − low)."""
+    if value_range is None:
+        return values
+    low, high = (end / 2 for end in value_range)  # halves, whose difference cannot overflow
+    return np.rint((values.astype(np.float64) / 2 - low) / (high - low) * 255).clip(0, 255).astype(np.uint8)

@@ -1,8 +1,7 @@
 """Decoded images on disk: one uint8 .npy file per source and options, memory-mapped when read.
 
 An entry is a folder with `images.npy` (n, c, h, w), `labels.npy` if there are labels, and `info.json`. It is written under
-a temporary name and renamed when complete, so a reader, a second writer or a crash never meets half an entry. The cache
-lies in $GAUSSLENS_CACHE, else $XDG_CACHE_HOME/gausslens, else ~/.cache/gausslens, and may be deleted at any time.
+a temporary name and renamed when complete, so a reader, a second writer or a crash never meets half an entry.
 """
 
 import hashlib
@@ -12,7 +11,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple
 from uuid import uuid4
 
@@ -33,7 +31,7 @@ class Entry(NamedTuple):
 
 
 def entry_folder(cache: str | os.PathLike[str] | None, name: str, identity: Any) -> Path:
-    """Where the entry of a source is kept."""
+    """Where the entry of a source is kept: in `cache`, $GAUSSLENS_CACHE, $XDG_CACHE_HOME/gausslens or ~/.cache/gausslens."""
     if cache is None:
         shared = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         cache = os.environ.get("GAUSSLENS_CACHE") or Path(shared) / "gausslens"
@@ -67,13 +65,11 @@ class EntryWriter:
         self.count = 0
 
     def __enter__(self) -> "EntryWriter":
-        with self._explained():
+        with self._explain_errors():
             self._partial.mkdir(parents=True)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._file is not None:
             with suppress(OSError):  # what is still buffered finds no room either
                 self._file.close()
@@ -81,25 +77,25 @@ class EntryWriter:
 
     def append(self, batch: NDArray[np.uint8]) -> None:
         """Add images (b, c, h, w)."""
-        with self._explained():
+        with self._explain_errors():
             if self._file is None:
                 self._start(batch.shape[1:])
             if batch.shape[1] > self._shape[0]:
-                self._become_colour(batch.shape[1])
+                self._become_color(batch.shape[1])
             assert self._file is not None
             self._file.write(np.broadcast_to(batch, (len(batch), *self._shape)).tobytes())
             self.count += len(batch)
 
     def images(self) -> NDArray[np.uint8]:
         """What has been appended, as a map of the finished file."""
-        with self._explained():
+        with self._explain_errors():
             self._close()
         images: NDArray[np.uint8] = np.load(self._partial / "images.npy", mmap_mode="r")
         return images
 
     def finish(self, labels: NDArray[np.int64] | None, info: dict[str, Any], mapped: str | None = None) -> Entry:
         """Make the entry visible; if another writer was faster, theirs is the entry."""
-        with self._explained():
+        with self._explain_errors():
             self._close()
             if labels is not None:
                 np.save(self._partial / "labels.npy", labels)
@@ -123,21 +119,20 @@ class EntryWriter:
     def _start(self, shape: tuple[int, ...]) -> None:
         self._file = open(self._partial / "images.npy", "wb")  # noqa: SIM115 (closed by the context)
         self._shape, self.count = shape, 0
-        self._write_header()
+        self._write_header(self._file)
 
-    def _write_header(self) -> None:
-        assert self._file is not None
+    def _write_header(self, file: BinaryIO) -> None:
         header = {"descr": "|u1", "fortran_order": False, "shape": (self.count, *self._shape)}
-        np.lib.format.write_array_header_1_0(self._file, header)
+        np.lib.format.write_array_header_1_0(file, header)
 
     def _close(self) -> None:
         """Write the true count: NumPy leaves room in the header for the first axis to grow."""
         if self._file is not None and not self._file.closed:
             self._file.seek(0)
-            self._write_header()
+            self._write_header(self._file)
             self._file.close()
 
-    def _become_colour(self, channels: int) -> None:
+    def _become_color(self, channels: int) -> None:
         self._close()
         grey_file = (self._partial / "images.npy").rename(self._partial / "grey.npy")
         grey = np.load(grey_file, mmap_mode="r")
@@ -147,7 +142,7 @@ class EntryWriter:
         grey_file.unlink()
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explain_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

@@ -5,10 +5,13 @@ is dropped). `size` crops the centre square and resizes it with a Lanczos filter
 are, bit by bit. 16-bit and float images keep their depth until their range makes bytes of them.
 """
 
+import os
+import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -16,11 +19,11 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from ..progress import track
+from .arrays import Pixels, Range, channels_first, check_depth, quantize
 from .pictures import Pictures
-from .pixels import Pixels, Range, channels_first, check_depth, quantize
 
-_TASK = 16
-_CHUNK = 256
+_TASK = 16  # files that a thread decodes at a time
+_CHUNK = 256  # images of an array that a thread converts at a time
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -34,17 +37,19 @@ class Options(NamedTuple):
 
 
 class _Decoded(NamedTuple):
+    """An image, and what must be the same for all images of a set."""
+
     image: NDArray[np.uint8]
-    stored_as: str
+    size: str
+    depth: str
 
 
 def convert_pixels(
     pixels: Pixels, options: Options, name: str, *, workers: int, progress: bool
 ) -> Iterator[NDArray[np.uint8]]:
     """An array of images as bytes, checked as a whole before the first."""
+    chunks = _slices(channels_first(pixels.images, name), _CHUNK)
     check_depth(pixels.images, options.value_range, name)
-    images = channels_first(pixels.images, name)
-    chunks = [images[start : start + _CHUNK] for start in range(0, len(images), _CHUNK)]
     converted = _in_threads(partial(_convert_chunk, options), chunks, workers)
     yield from track(converted, total=len(chunks), label="reading images", enabled=progress)
 
@@ -55,43 +60,79 @@ def decode_pictures(
     """Encoded images in order, each (1, c, h, w); those that cannot be decoded are noted in `broken` and left out."""
     first: tuple[str, _Decoded] | None = None
     unlike: DataError | None = None  # raised at the end, when all that is broken is known
-    indices = range(len(pictures.names))
-    tasks = [indices[start : start + _TASK] for start in range(0, len(indices), _TASK)]
-    parts = _in_threads(partial(_decode_task, pictures, options), tasks, workers)
-    outcomes = (pair for task, part in zip(tasks, parts, strict=True) for pair in zip(task, part, strict=True))
-    for index, outcome in track(outcomes, total=len(indices), label="decoding images", enabled=progress):
+    n = len(pictures.names)
+    parts = _in_threads(
+        lambda task: [_decode(pictures, options, index) for index in task], _slices(range(n), _TASK), workers
+    )
+    outcomes = (outcome for part in parts for outcome in part)
+    for index, outcome in enumerate(track(outcomes, total=n, label="decoding images", enabled=progress)):
         if isinstance(outcome, str):
             broken[index] = outcome
             continue
-        name = pictures.names[index]
-        first = first or (name, outcome)
-        unlike = unlike or _difference(first, (name, outcome))
+        first = first or (pictures.names[index], outcome)
+        unlike = unlike or _difference(*first, pictures.names[index], outcome)
         if unlike is None:
             yield outcome.image[None]
     if unlike is not None:
         raise unlike
 
 
-def images_a_task(content: Pixels | Pictures) -> int:
-    """How many images a thread holds at a time."""
-    return _CHUNK if isinstance(content, Pixels) else _TASK
+def _slices(values: Any, size: int) -> list[Any]:
+    return [values[start : start + size] for start in range(0, len(values), size)]
+
+
+def check_room(
+    content: Pixels | Pictures, size: int, name: str, *, folder: Path | None = None, workers: int = 1
+) -> None:
+    """See that the machine has room for images of another size, before one is resized.
+
+    Embedded images are held in memory, twice while they become one array. Others are written to a folder, and only those
+    that threads work on are held.
+    """
+    if isinstance(content, Pictures):
+        # At least one channel: they do not say before they are decoded.
+        count, channels, at_a_time = len(content.names), 1, _TASK
+    else:
+        count, channels = channels_first(content.images, name).shape[:2]
+        at_a_time = _CHUNK
+    image = channels * size**2
+    held = 2 * count if folder is None else min(count, workers * at_a_time)
+    rooms = [(held * image, _memory(), "of memory")]
+    if folder is not None:
+        rooms.append((count * image, shutil.disk_usage(folder).free, f"free in {folder}"))
+    for needed, available, what in rooms:
+        if available is not None and needed > available:
+            raise DataError(
+                f"{name}: to make {count:,} images of {size} × {size} takes {needed / 1e9:,.1f} GB {what}; this machine has "
+                f"{available / 1e9:,.1f} GB. Choose a smaller --size (size=S)."
+            )
+
+
+def _memory() -> int | None:
+    """The machine's memory in bytes, or None where it does not say."""
+    try:
+        pages, bytes_a_page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # Windows has no sysconf, other systems not every name
+        return None
+    return pages * bytes_a_page if min(pages, bytes_a_page) > 0 else None
 
 
 def fit(image: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
-    """The centre square of an image (h, w) or (h, w, 3), resized to size × size."""
+    """The centre square of an image (c, h, w), resized to (c, size, size)."""
     from PIL import Image
 
-    height, width = image.shape[:2]
+    height, width = image.shape[1:]
     side = min(height, width)
     top, left = (height - side) // 2, (width - side) // 2
-    square = image[top : top + side, left : left + side]
+    square = image[:, top : top + side, left : left + side]
     if side == size:
         return square
-    return np.asarray(Image.fromarray(square).resize((size, size), Image.Resampling.LANCZOS))
+    planes = [Image.fromarray(plane).resize((size, size), Image.Resampling.LANCZOS) for plane in square]
+    return np.stack([np.asarray(plane) for plane in planes])
 
 
 def _in_threads(function: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
-    """Apply a function in threads."""
+    """The results of a function in order, of which few wait to be taken."""
     with ThreadPoolExecutor(workers) as pool:
         pending: deque[Future[Result]] = deque()
         for item in items:
@@ -104,15 +145,7 @@ def _in_threads(function: Callable[[Item], Result], items: Iterable[Item], worke
 
 def _convert_chunk(options: Options, chunk: NDArray[Any]) -> NDArray[np.uint8]:
     images = quantize(chunk, options.value_range)
-    if options.size is None:
-        return images
-    grey = images.shape[1] == 1
-    planes = images[:, 0] if grey else images.transpose(0, 2, 3, 1)
-    return np.stack([_planes_first(fit(image, options.size)) for image in planes])
-
-
-def _decode_task(pictures: Pictures, options: Options, indices: Iterable[int]) -> list[_Decoded | str]:
-    return [_decode(pictures, options, index) for index in indices]
+    return images if options.size is None else np.stack([fit(image, options.size) for image in images])
 
 
 def _decode(pictures: Pictures, options: Options, index: int) -> _Decoded | str:
@@ -125,19 +158,22 @@ def _decode(pictures: Pictures, options: Options, index: int) -> _Decoded | str:
     except Exception as error:
         return str(error) or type(error).__name__
     check_depth(values[None], options.value_range, pictures.names[index])
-    image = quantize(values, options.value_range)
+    image = quantize(values[None] if values.ndim == 2 else values.transpose(2, 0, 1), options.value_range)
     if options.size is not None:
         image = fit(image, options.size)
-    return _Decoded(_planes_first(image), str(values.dtype.newbyteorder("=")))
+    height, width = image.shape[1:]
+    return _Decoded(image, f"{width}×{height}", str(values.dtype.newbyteorder("=")))
 
 
 def _values(reopen: Callable[[], Any], name: str) -> NDArray[Any]:
     """The pixels of an image, (h, w) or (h, w, 3), in the depth they are stored in."""
+    from PIL import ImageOps
+
     with reopen() as picture:
         layout = str(picture.tile[0][3]) if getattr(picture, "tile", None) else ""
         if picture.mode in ("RGB", "RGBA") and ";16" in layout:
-            return _deep_colour(picture, reopen, name)
-        picture = _upright(picture)
+            return _deep_color(picture, reopen, name)
+        picture = ImageOps.exif_transpose(picture)  # cameras note how they were held
         if picture.mode == "F" or picture.mode.startswith("I"):
             return np.asarray(picture)
         if picture.mode in ("1", "L", "LA", "La"):
@@ -147,14 +183,7 @@ def _values(reopen: Callable[[], Any], name: str) -> NDArray[Any]:
         return np.asarray(picture.convert("RGB"))
 
 
-def _upright(picture: Any) -> Any:
-    """The picture as cameras mean it to be seen: they note in EXIF how they were held."""
-    from PIL import ImageOps
-
-    return ImageOps.exif_transpose(picture)
-
-
-def _deep_colour(picture: Any, reopen: Callable[[], Any], name: str) -> NDArray[np.uint16]:
+def _deep_color(picture: Any, reopen: Callable[[], Any], name: str) -> NDArray[np.uint16]:
     """Colours of 16 bits, of which pillow keeps eight: read once for the high bytes and, in swapped order, for the low."""
     codec, extents, offset, layout = picture.tile[0]
     if picture.format != "PNG" or layout not in ("RGB;16B", "RGBA;16B"):
@@ -165,26 +194,17 @@ def _deep_colour(picture: Any, reopen: Callable[[], Any], name: str) -> NDArray[
     with reopen() as again:
         again.tile = [(codec, extents, offset, layout.replace("16B", "16L"))]
         low = np.asarray(again)
-    colours: NDArray[np.uint16] = (high << 8 | low)[..., :3]
-    return colours
+    colors: NDArray[np.uint16] = (high << 8 | low)[..., :3]
+    return colors
 
 
-def _planes_first(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    return image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
-
-
-def _difference(first: tuple[str, _Decoded], later: tuple[str, _Decoded]) -> DataError | None:
+def _difference(name: str, decoded: _Decoded, other: str, other_decoded: _Decoded) -> DataError | None:
     """What to say if two images cannot be in one set."""
-    (name, decoded), (other, other_decoded) = first, later
-    (height, width), (other_height, other_width) = decoded.image.shape[1:], other_decoded.image.shape[1:]
-    if (height, width) != (other_height, other_width):
-        return DataError(
-            f"all images must have one size; {name} is {width}×{height}, {other} is {other_width}×{other_height}. "
-            "Pass --size S (size=S) to crop and resize them."
-        )
-    if decoded.stored_as != other_decoded.stored_as:
-        return DataError(
-            f"all images must have one depth; {name} is {decoded.stored_as}, {other} is {other_decoded.stored_as}. "
-            "Convert them to one depth, since one --range cannot serve both."
-        )
+    for trait, what_to_do in (
+        ("size", "Pass --size S (size=S) to crop and resize them."),
+        ("depth", "Convert them to one depth, since one --range cannot serve both."),
+    ):
+        one, another = getattr(decoded, trait), getattr(other_decoded, trait)
+        if one != another:
+            return DataError(f"all images must have one {trait}; {name} is {one}, {other} is {another}. {what_to_do}")
     return None

@@ -1,15 +1,10 @@
 """Exact and near copies of training images among held-out ones.
 
-With r the root mean square difference of two images in grey levels (0 … 255), and s the standard deviation of the
-held-out image's own values, two images are
-
-    exact copies  if r = 0
-    near copies   if 0 < r ≤ 10 and r ≤ s/4
-
-Re-encoding as JPEG of quality 75 changes CIFAR-10's images by 7.5 levels in the median and by 12 at most in 19 of 20; the
-nearest different images of its test and training set differ by 13, those of the digits by 17. The second condition asks
-the difference to be small beside what the image shows, or any two nearly flat images would count as copies. Shifted,
-mirrored, cropped or recoloured copies are not found.
+With r the root mean square difference of two images in grey levels (0 … 255), and s the standard deviation of the held-out
+image's values, they are exact copies if r = 0, and near copies if 0 < r ≤ min(10, s/4). Re-encoding as JPEG of quality 75
+changes CIFAR-10's images by at most 12 levels in 19 of 20 cases; the nearest different images of its test and training set
+differ by 13. Without the second condition, any two nearly flat images would count as copies. Shifted, mirrored, cropped or
+recoloured copies are not found.
 """
 
 import math
@@ -64,17 +59,14 @@ class DuplicateReport:
 def find_duplicates(
     train: Images, held_out: Images, *, device: torch.device | str | None = None, progress: bool = False
 ) -> DuplicateReport:
-    """Find the held-out images that are exact or near copies of a training image (the rule is in the module).
-
-    Images are first compared along one direction only, which rules out most pairs; the few that are left are compared
-    with all training images.
-    """
+    """Find the held-out images that are exact or near copies of a training image (the rule is in the module)."""
     train, held_out = gather(train, name="train"), gather(held_out, name="held_out")
     scale = _GREY_LEVELS_PER_UNIT / math.sqrt(train[0].numel())
+    # Compared along one direction only, which rules out most pairs; the few that are left are compared with all images.
     close = duplicates(train, held_out, tolerance=_LEVELS / scale, device=device, progress=progress)[:, 1]
     if not len(close):
-        none = np.empty((0, 2), np.int64)
-        return DuplicateReport(none, none, np.empty(0), len(train), len(held_out))
+        no_pairs = np.empty((0, 2), np.int64)
+        return DuplicateReport(no_pairs, no_pairs, np.empty(0), len(train), len(held_out))
     distances, indices = nearest(held_out[close], train, device=device, progress=progress)
     levels = distances[:, 0] * scale
     pairs = torch.stack([indices[:, 0], close], 1)

@@ -4,16 +4,13 @@ Images are the first column of images; labels the column `label` or `labels`, el
 The split is `train` unless named.
 """
 
-from collections.abc import Iterable
-from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError, MissingExtraError
+from ..errors import DataError, import_extra
 from .arrays import as_labels
 from .pictures import Pictures
 
@@ -25,12 +22,7 @@ def is_saved(folder: Path) -> bool:
 
 def load_hub(text: str) -> Any:
     """The data set that the part after `hf:` names."""
-    try:
-        datasets = import_module("datasets")
-    except ImportError:
-        raise MissingExtraError(
-            "hf: sources need the package datasets, which is not installed: pip install 'gausslens[hf]'."
-        ) from None
+    datasets = import_extra("datasets", "hf: sources need the package datasets", "'gausslens[hf]'")
     name, _, split = text.partition(":")
     try:
         if is_saved(Path(name)):
@@ -54,12 +46,8 @@ def open_hub(dataset: Any, text: str) -> Pictures:
     return Pictures(
         names=[f"{column}[{index}]" for index in range(len(dataset))],
         labels=_labels(dataset, kinds, text),
-        open=partial(_open_row, dataset, column),
+        open=lambda index: dataset[index][column],
     )
-
-
-def _open_row(dataset: Any, column: str, index: int) -> Any:
-    return dataset[index][column]
 
 
 def _labels(dataset: Any, kinds: dict[str, str], text: str) -> NDArray[np.int64] | None:
@@ -67,5 +55,4 @@ def _labels(dataset: Any, kinds: dict[str, str], text: str) -> NDArray[np.int64]
     wanted += [name for name, kind in kinds.items() if kind == "ClassLabel"]
     if not wanted:
         return None
-    values: Iterable[Any] = dataset[wanted[0]]
-    return as_labels(list(values), len(dataset), f"hf:{text}, column {wanted[0]}")
+    return as_labels(list(dataset[wanted[0]]), len(dataset), f"hf:{text}, column {wanted[0]}")

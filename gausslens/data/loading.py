@@ -1,12 +1,11 @@
-"""Images from any source as one uint8 array, decoded once and then memory-mapped.
+"""Images from any source as one uint8 array, decoded once and then memory-mapped from the cache.
 
-The first call reads, checks and decodes; later calls with the same source and options only open the cache (see `cache`).
-A source that has changed since (any file's size or time) is decoded again.
+A source that has changed since it was decoded (any file's size or time) is decoded again.
 """
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError, DataError
+from .arrays import Pixels, channels_first, check_range
 from .cache import Entry, EntryWriter, entry_folder, read_entry
-from .decoding import Options, convert_pixels, decode_pictures
-from .pictures import Pictures
-from .pixels import Pixels, channels_first, check_range
-from .room import check_room
+from .decoding import Options, check_room, convert_pixels, decode_pictures
 from .sources import Source, find_source
 
 _LISTED = 10
@@ -56,12 +53,12 @@ class ImageSet:
     @property
     def labels_hash(self) -> str | None:
         """SHA-256 of the labels, or None."""
-        return _numbers_hash(self.labels)
+        return None if self.labels is None else hash_integers(self.labels)
 
     @property
     def groups_hash(self) -> str | None:
         """SHA-256 of the groups' numbers, or None."""
-        return _numbers_hash(self.groups)
+        return None if self.groups is None else hash_integers(self.groups)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -96,7 +93,7 @@ def load_images(
         entry = _in_memory(found, options)
     else:
         folder = entry_folder(cache, found.name, [found.identity, options])
-        entry = read_entry(folder) or _decode(folder, found, options, skip_broken, workers or _processors(), progress)
+        entry = read_entry(folder) or _decode(folder, found, options, skip_broken, workers or _cores(), progress)
     skipped = entry.info["skipped"]
     if skipped and not skip_broken:
         raise _broken_error(found, skipped)
@@ -111,35 +108,42 @@ def load_images(
     )
 
 
-def _numbers_hash(numbers: NDArray[np.int64] | None) -> str | None:
-    return None if numbers is None else hashlib.sha256(numbers.astype("<i8").tobytes()).hexdigest()
+def hash_integers(numbers: NDArray[np.int64]) -> str:
+    """SHA-256 of integers, the same on every machine."""
+    return hashlib.sha256(numbers.astype("<i8").tobytes()).hexdigest()
 
 
 def _in_memory(source: Source, options: Options) -> Entry:
     """Embedded images are small, and need no cache."""
     content = source.open()
+    assert isinstance(content, Pixels)
     if options.size is not None:
         check_room(content, options.size, source.address)
-    images = np.concatenate(list(_batches(content, options, source.address, {}, workers=1, progress=False)))
+    images = np.concatenate(list(convert_pixels(content, options, source.address, workers=1, progress=False)))
     return Entry(images, content.labels, _info(source, options, images, {}))
 
 
 def _decode(folder: Path, source: Source, options: Options, skip_broken: bool, workers: int, progress: bool) -> Entry:
-    content = source.open()
+    content, name = source.open(), source.address
     with EntryWriter(folder) as writer:
-        if isinstance(content, Pixels) and _is_ready(content.images, options, source.address):
-            images = channels_first(content.images, source.address)
-            return writer.finish(content.labels, _info(source, options, images, {}), mapped=source.address)
+        if isinstance(content, Pixels) and _is_ready(content.images, options, name):
+            images = channels_first(content.images, name)
+            return writer.finish(content.labels, _info(source, options, images, {}), mapped=name)
         if options.size is not None:
-            check_room(content, options.size, source.address, folder=folder.parent, workers=workers)
+            check_room(content, options.size, name, folder=folder.parent, workers=workers)
         broken: dict[int, str] = {}
+        if isinstance(content, Pixels):
+            names: Sequence[str] = ()
+            batches = convert_pixels(content, options, name, workers=workers, progress=progress)
+        else:
+            names = content.names
+            batches = decode_pictures(content, options, broken, workers=workers, progress=progress)
         problems: list[DataError] = []
         try:
-            for batch in _batches(content, options, source.address, broken, workers=workers, progress=progress):
+            for batch in batches:
                 writer.append(batch)
         except DataError as error:
             problems.append(error)
-        names = content.names if isinstance(content, Pictures) else ()
         skipped = {names[index]: reason for index, reason in broken.items()}
         if skipped and (not skip_broken or writer.count == 0):
             problems.append(_broken_error(source, skipped))
@@ -147,14 +151,6 @@ def _decode(folder: Path, source: Source, options: Options, skip_broken: bool, w
             raise DataError("\n".join(map(str, problems)))
         labels = None if content.labels is None else np.delete(content.labels, list(broken))
         return writer.finish(labels, _info(source, options, writer.images(), skipped))
-
-
-def _batches(
-    content: Pixels | Pictures, options: Options, name: str, broken: dict[int, str], *, workers: int, progress: bool
-) -> Iterator[NDArray[np.uint8]]:
-    if isinstance(content, Pixels):
-        return convert_pixels(content, options, name, workers=workers, progress=progress)
-    return decode_pictures(content, options, broken, workers=workers, progress=progress)
 
 
 def _is_ready(images: NDArray[Any], options: Options, name: str) -> bool:
@@ -178,15 +174,14 @@ def _info(source: Source, options: Options, images: NDArray[np.uint8], skipped: 
 
 
 def _broken_error(source: Source, skipped: dict[str, str]) -> DataError:
-    lines = [f"  {name}: {reason}" for name, reason in list(skipped.items())[:_LISTED]]
-    if len(skipped) > _LISTED:
-        lines.append(f"  … and {len(skipped) - _LISTED} more")
-    listed = "\n".join(lines)
+    lines = [f"  {name}: {reason}" for name, reason in skipped.items()]
+    if len(lines) > _LISTED:
+        lines[_LISTED:] = [f"  … and {len(lines) - _LISTED} more"]
     return DataError(
-        f"{source.address}: {len(skipped)} broken files cannot be decoded:\n{listed}\n"
-        "Repair or remove them, or pass --skip-broken (skip_broken=True) to leave them out."
+        "\n".join([f"{source.address}: {len(skipped)} broken files cannot be decoded:", *lines])
+        + "\nRepair or remove them, or pass --skip-broken (skip_broken=True) to leave them out."
     )
 
 
-def _processors() -> int:
+def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

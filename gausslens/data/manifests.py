@@ -3,7 +3,6 @@
 Two runs used the same images if and only if the hashes agree, whatever the files were called.
 """
 
-import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,8 @@ from numpy.typing import NDArray
 from ..errors import DataError
 from ..images import as_tensor, content_hash
 from .groups import count_groups
-from .loading import ImageSet
+from .loading import ImageSet, hash_integers
 from .splits import Splits
-
-_KIND = "gausslens manifest"
-_VERSION = 1
 
 
 def manifest(images: ImageSet, splits: Splits, names: Iterable[str] = ()) -> dict[str, Any]:
@@ -29,8 +25,8 @@ def manifest(images: ImageSet, splits: Splits, names: Iterable[str] = ()) -> dic
         )
     used = dict.fromkeys([*names, *(["held-out"] if len(splits.held_out) else [])])
     return {
-        "kind": _KIND,
-        "version": _VERSION,
+        "kind": "gausslens manifest",
+        "version": 1,
         "source": Path(images.source).name if Path(images.source).is_absolute() else images.source,
         "name": images.name,
         "options": {key: list(value) if isinstance(value, tuple) else value for key, value in images.options.items()},
@@ -49,7 +45,7 @@ def manifest(images: ImageSet, splits: Splits, names: Iterable[str] = ()) -> dic
 def _part(images: ImageSet, indices: NDArray[np.int64]) -> dict[str, Any]:
     part = {
         "count": len(indices),
-        "indices_hash": hashlib.sha256(indices.astype("<i8").tobytes()).hexdigest(),
+        "indices_hash": hash_integers(indices),
         "content_hash": content_hash(as_tensor(images.images[indices])),
     }
     return part if images.groups is None else part | {"groups": count_groups(images.groups[indices])}

@@ -10,10 +10,9 @@ import json
 import os
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,6 @@ from .arrays import MOST_CLASSES
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 LABELS = "dataset.json"
-
-_BUCKET = re.compile(r"\d{5}")
 
 
 @dataclass(frozen=True)
@@ -50,107 +47,93 @@ def list_folder(folder: Path) -> list[tuple[str, int, int]]:
     found = []
 
     def walk(path: str, prefix: str, above: frozenset[tuple[int, int]]) -> None:
+        status = os.stat(path)
+        here = (status.st_dev, status.st_ino)
+        if here in above:
+            return
         with os.scandir(path) as entries:
             for entry in entries:
                 name = prefix + entry.name
                 if entry.is_dir():
-                    status = entry.stat()
-                    here = (status.st_dev, status.st_ino)
-                    if not entry.name.startswith(".") and here not in above:
+                    if not entry.name.startswith("."):
                         walk(entry.path, f"{name}/", above | {here})
                 elif is_picture(name) or name == LABELS:
                     status = entry.stat(follow_symlinks=os.path.exists(entry.path))
                     found.append((name, status.st_size, status.st_mtime_ns))
 
     try:
-        top = os.stat(folder)
-        walk(os.fspath(folder), "", frozenset({(top.st_dev, top.st_ino)}))
+        walk(os.fspath(folder), "", frozenset())
     except OSError as error:
         raise DataError(f"could not list the images in {folder}: {error}.") from None
     return sorted(found)
 
 
-def open_folder(folder: Path, listed: list[str]) -> Pictures:
+def open_folder(folder: Path, listed: Collection[str]) -> Pictures:
     """The images of a folder as listed by `list_folder`."""
+    from PIL import Image
+
     names = [name for name in listed if name != LABELS]
-    labels = None
-    if LABELS in listed:
-        labels = _stored_labels((folder / LABELS).read_bytes(), names, str(folder / LABELS))
-    elif not names:
-        raise DataError(f"{folder}: no images here; expected files ending in {', '.join(SUFFIXES)}.")
-    else:
-        labels = _folder_labels(names)
-    return Pictures(names, labels, partial(_open_file, folder, names))
+    labels = _labels(names, listed, lambda name: (folder / name).read_bytes(), folder)
+    return Pictures(names, labels, lambda index: Image.open(folder / names[index]))
 
 
 def open_zip(path: Path) -> Pictures:
     """The images of a zip archive; nothing is extracted."""
-    try:
-        archive = zipfile.ZipFile(path)
-        listed = sorted(archive.namelist())
-        names = [name for name in listed if is_picture(name)]
-        if not names:
-            raise DataError(
-                f"{path}: expected images ({', '.join(SUFFIXES)}) in this archive; "
-                f"found {', '.join(listed[:5]) or 'nothing'}."
-            )
-        # Often everything lies in one folder, its labels too.
-        shared = [folder for folder in PurePosixPath(names[0]).parents if _holds(folder, names)]
-        top = next((folder for folder in shared if str(folder / LABELS) in listed), None)
-        if top is not None:
-            inside = [str(PurePosixPath(name).relative_to(top)) for name in names]
-            labels = _stored_labels(archive.read(str(top / LABELS)), inside, f"{path}:{top / LABELS}")
-        else:
-            labels = _folder_labels(names)
-    except (OSError, zipfile.BadZipFile, RuntimeError) as error:
-        raise DataError(f"{path} is not a readable zip archive ({error}). Get the file again.") from None
-    return Pictures(names, labels, partial(_open_member, archive, names))
-
-
-def _holds(folder: PurePosixPath, names: Sequence[str]) -> bool:
-    return str(folder) == "." or all(name.startswith(f"{folder}/") for name in names)
-
-
-def _open_file(folder: Path, names: Sequence[str], index: int) -> Any:
     from PIL import Image
 
-    return Image.open(folder / names[index])
+    archive = zipfile.ZipFile(path)
+    listed = sorted(archive.namelist())
+    names = [name for name in listed if is_picture(name)]
+    if not names:
+        raise DataError(
+            f"{path}: expected images ({', '.join(SUFFIXES)}) in this archive; "
+            f"found {', '.join(listed[:5]) or 'nothing'}."
+        )
+    labels = _labels(names, set(listed), archive.read, path)
+    return Pictures(names, labels, lambda index: Image.open(io.BytesIO(archive.read(names[index]))))
 
 
-def _open_member(archive: zipfile.ZipFile, names: Sequence[str], index: int) -> Any:
-    from PIL import Image
+def _labels(
+    names: Sequence[str], listed: Collection[str], read: Callable[[str], bytes], source: Path
+) -> NDArray[np.int64] | None:
+    """The stored labels, which may lie in a folder that all images share, else those by subfolder."""
+    folders = names[0].split("/")[:-1]
+    for depth in reversed(range(len(folders) + 1)):
+        shared = "".join(f"{folder}/" for folder in folders[:depth])
+        if shared + LABELS in listed and all(name.startswith(shared) for name in names):
+            inside = [name.removeprefix(shared) for name in names]
+            return _stored_labels(read(shared + LABELS), inside, str(source / shared / LABELS))
+    return _folder_labels(names)
 
-    return Image.open(io.BytesIO(archive.read(names[index])))
 
-
-def _folder_labels(names: Iterable[str]) -> NDArray[np.int64] | None:
-    folders = [PurePosixPath(name).parent.parts for name in names]
+def _folder_labels(names: Sequence[str]) -> NDArray[np.int64] | None:
+    folders = [name.split("/")[:-1] for name in names]
     shallowest = min(map(len, folders))
     common = next((depth for depth in range(shallowest) if len({parts[depth] for parts in folders}) > 1), shallowest)
     if any(len(parts) == common for parts in folders):
         return None
     classes, labels = np.unique([parts[common] for parts in folders], return_inverse=True)
-    return None if all(_BUCKET.fullmatch(name) for name in classes) else labels.astype(np.int64)
+    return None if all(re.fullmatch(r"\d{5}", name) for name in classes) else labels.astype(np.int64)
 
 
-def _stored_labels(content: bytes, names: Iterable[str], where: str) -> NDArray[np.int64] | None:
+def _stored_labels(content: bytes, names: Sequence[str], where: str) -> NDArray[np.int64] | None:
     try:
         listed = json.loads(content)["labels"]
         stored = None if listed is None else {str(name): label for name, label in listed}
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise DataError(
-            f'{where}: expected {{"labels": [[name, label], …]}} or {{"labels": null}}; it cannot be read so ({error!r}).'
+            f'{where}: expected {{"labels": [[name, label], …]}} or {{"labels": null}}; reading it failed ({error!r}).'
         ) from None
-    return None if stored is None else np.array([_label(stored, name, where) for name in names], np.int64)
+    return None if stored is None else np.array([_stored_label(stored, name, where) for name in names], np.int64)
 
 
-def _label(stored: dict[str, Any], name: str, where: str) -> int:
+def _stored_label(stored: dict[str, Any], name: str, where: str) -> int:
     if name not in stored:
         raise DataError(f"{where}: no label for {name}. Add one for every image, or set labels to null.")
     label = stored[name]
     if isinstance(label, list) and label.count(1) == 1 and label.count(0) == len(label) - 1:
         return label.index(1)
-    if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < MOST_CLASSES:
+    if type(label) is not int or not 0 <= label < MOST_CLASSES:
         raise DataError(
             f"{where}: labels must be integers from 0 on, below {MOST_CLASSES}, or one-hot; got {label!r} for {name}. "
             "Or set labels to null."

@@ -1,18 +1,14 @@
 """What a source is: one string or path, recognised by its content.
 
-    digits, fashion            embedded
-    hf:NAME[:SPLIT]            the Hugging Face hub
-    FOLDER                     image files, at any depth; or the extracted CIFAR-10 python archive
-    FILE                       .npz, .npy, IDX (gzipped or not), a zip of images (EDM's too), or the CIFAR-10 python archive
-                               or one of its batches
-
-The whole of Fashion-MNIST is the IDX file of Debian's package dataset-fashion-mnist:
-/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz.
+digits, fashion            embedded
+hf:NAME[:SPLIT]            the Hugging Face hub
+FOLDER                     image files, at any depth; or the extracted CIFAR-10 python archive
+FILE                       .npz, .npy, IDX, a zip of images, the CIFAR-10 python archive or one of its batches
 """
 
-import gzip
 import os
 import re
+import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -23,11 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError
-from .arrays import idx_labels, is_idx, read_idx, read_npy, read_npz
-from .cifar import cifar_batches, read_cifar_archive, read_cifar_files
+from .arrays import Pixels, idx_labels, is_idx, open_unzipped, read_idx, read_npy, read_npz
+from .cifar import cifar_batches, read_cifar_archive, read_cifar_file, read_cifar_folder
 from .hub import is_saved, load_hub, open_hub
 from .pictures import LABELS, SUFFIXES, Pictures, is_picture, list_folder, open_folder, open_zip
-from .pixels import Pixels
 
 EMBEDDED = ("digits", "fashion")
 SUPPORTED = (
@@ -69,7 +64,7 @@ def find_source(source: str | os.PathLike[str]) -> Source:
     if path.is_file():
         stamps = [_stamp(file) for file in (path, idx_labels(path)) if file is not None]
         name = _plain(_ENDINGS.sub("", path.name))
-        return Source(name, str(path), stamps, partial(_open_file, path), names=partial(_names_in, path))
+        return Source(name, str(path), stamps, partial(_open_file, path), names=partial(_names_in_zip, path))
     raise DataError(f"no such source: {text!r} is neither a name nor an existing file or folder. {SUPPORTED}")
 
 
@@ -84,12 +79,12 @@ def image_names(source: str | os.PathLike[str]) -> tuple[str, ...] | None:
 def _folder(path: Path) -> Source:
     name = _plain(path.name)
     if batches := cifar_batches(path):
-        return Source(name, str(path), [_stamp(file) for file in batches], partial(read_cifar_files, batches))
+        return Source(name, str(path), [_stamp(file) for file in batches], partial(read_cifar_folder, path))
     listed = list_folder(path)
     names = [entry[0] for entry in listed]
-    if not any(map(is_picture, names)):
-        raise DataError(f"{path} holds no images. {_hint(path)}{SUPPORTED}")
     pictures = [entry for entry in names if entry != LABELS]
+    if not pictures:
+        raise DataError(f"{path} holds no images. {_hint(path)}{SUPPORTED}")
     return Source(name, str(path), [str(path), listed], partial(open_folder, path, names), names=lambda: pictures)
 
 
@@ -103,45 +98,37 @@ def _hint(folder: Path) -> str:
 
 
 def _open_file(path: Path) -> Pixels | Pictures:
-    """The images of a file, by its first bytes."""
     with _readable(path):
-        head = _head(path)
-        if head.startswith(b"\x93NUMPY"):
-            return read_npy(path)
-        if head.startswith(b"PK"):
-            return read_npz(path) if _holds_arrays(path) else open_zip(path)
-        if is_idx(head):
-            return read_idx(path)
-        if head[257:262] == b"ustar":
-            return read_cifar_archive(path)
-        if head.startswith(b"\x80"):  # a pickle
-            return read_cifar_files([path])
-    wrong = f"its format is not known (it begins with {head[:8]!r})"
+        read = _reader(path)
+        if read is not None:
+            return read(path)
+        with open_unzipped(path) as file:
+            trouble = f"its format is not known (it begins with {file.read(8)!r})"
     if is_picture(path.name):
-        wrong = "one image is no data set; pass its folder"
-    raise DataError(f"{path}: {wrong}. {SUPPORTED}")
+        trouble = "one image is no data set; pass its folder"
+    raise DataError(f"{path}: {trouble}. {SUPPORTED}")
 
 
-def _names_in(path: Path) -> Sequence[str] | None:
+def _names_in_zip(path: Path) -> Sequence[str] | None:
     """The names of the images in a zip; None for any other file, of which only the first bytes are read."""
     with _readable(path):
-        return open_zip(path).names if _head(path).startswith(b"PK") and not _holds_arrays(path) else None
+        return open_zip(path).names if _reader(path) is open_zip else None
 
 
-def _head(path: Path) -> bytes:
-    """The first bytes of a file, decompressed."""
-    with open(path, "rb") as file:
+def _reader(path: Path) -> Callable[[Path], Pixels | Pictures] | None:
+    """What reads a file, by its first bytes; None if its format is not known."""
+    with open_unzipped(path) as file:
         head = file.read(512)
-    if head.startswith(b"\x1f\x8b"):
-        with gzip.open(path) as file:
-            head = file.read(512)
-    return head
-
-
-def _holds_arrays(path: Path) -> bool:
-    """Whether a zip is .npz."""
-    with zipfile.ZipFile(path) as archive:
-        return any(name.endswith(".npy") for name in archive.namelist())
+    if head.startswith(b"PK"):
+        with zipfile.ZipFile(path) as archive:
+            return read_npz if any(name.endswith(".npy") for name in archive.namelist()) else open_zip
+    if is_idx(head):
+        return read_idx
+    if head[257:262] == b"ustar":
+        return read_cifar_archive
+    if head.startswith(b"\x80"):  # a pickle
+        return read_cifar_file
+    return read_npy if head.startswith(b"\x93NUMPY") else None
 
 
 @contextmanager
@@ -149,7 +136,7 @@ def _readable(path: Path) -> Iterator[None]:
     """Inside, a file that cannot be read is a DataError."""
     try:
         yield
-    except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
         raise DataError(f"could not read {path}: {error}. Get the file again.") from None
 
 

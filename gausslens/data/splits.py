@@ -1,19 +1,11 @@
-"""Named parts of a set of images, fixed by a seed.
+"""Named parts of a set of images, fixed by a seed, which gives one order of all images.
 
-The seed gives one order of all images. From it,
+`subset(n)` is the first n, `pair(n)` the first n at even places and the first n at odd places, and `held_out` the last
+ones. So parts are nested for n < m, the sets of a pair are disjoint, and a subset does not depend on how many are held out.
 
-    subset(n)  the first n
-    pair(n)    the first n at even places, and the first n at odd places; together they are subset(2n)
-    held_out   the last ones, which nothing above can reach
-
-So parts are nested, subset(n) ⊂ subset(m) and pair(n) ⊂ pair(m) part by part for n < m; both sets of a pair are disjoint;
-and a subset does not depend on how many images are held out.
-
-With groups (see `groups`), no group is both held out and trained on, or in both sets of a pair. The seed then also gives an
-order of the groups. The last of them are held out, as few as make up the number asked for. The others are dealt to the two
-sets of a pair, the largest first, each to the set with fewer images so far. All parts list their images in the one order of
-images. Parts are nested as before; but a pair is no longer a subset, and subsets depend on which groups are held out.
-If every image is its own group, the parts are the same as without groups.
+With groups (see `groups`), no group is both held out and trained on, or in both sets of a pair. The last groups of a second
+order are held out, as few as make up the number asked for, and the others dealt to the sets of a pair, the largest first,
+each to the smaller set. Parts are nested as before; but a pair is no longer a subset, and subsets depend on the held-out.
 """
 
 import re
@@ -28,7 +20,6 @@ from .groups import as_groups, count_groups
 
 _HELD_OUT = 2  # beside 0 and 1, the sets of a pair
 _NAME = re.compile(r"(?:s([12]):)?([0-9]+)")
-_NAMES = "names are a size such as 1400, s1:700 or s2:700 (a disjoint pair), all, and held-out"
 
 
 class Splits:
@@ -51,12 +42,8 @@ class Splits:
         ConfigError: if a number is out of its range, or whole groups leave nothing to train on.
 
     >>> splits = Splits(10, seed=0)
-    >>> len(splits.held_out), splits.available
-    (2, 8)
-    >>> set(splits.subset(3)) < set(splits.subset(5))
-    True
-    >>> len(Splits(10, groups=[0, 0, 0, 1, 1, 1, 2, 2, 2, 2]).held_out) in (3, 4)
-    True
+    >>> len(splits.held_out), splits.available, set(splits.subset(3)) < set(splits.subset(5))
+    (2, 8, True)
     """
 
     def __init__(self, count: int, *, held_out: int | None = None, seed: int = 0, groups: Any = None) -> None:
@@ -72,17 +59,16 @@ class Splits:
         self.groups = None if groups is None else as_groups(groups, count)
         order: NDArray[np.int64] = draw_order(seed, count, stream="splits").numpy()
         if self.groups is None:
-            known, unseen = order[: count - reserved], order[count - reserved :]
-            pair = known[::2], known[1::2]
+            sides = np.arange(count) % 2
+            sides[count - reserved :] = _HELD_OUT
         else:
             sides = _deal(self.groups, reserved, seed)[order]
-            known, unseen = order[sides != _HELD_OUT], order[sides == _HELD_OUT]
-            pair = order[sides == 0], order[sides == 1]
-        for part in (known, unseen, *pair):
+        self._order: NDArray[np.int64] = order[sides != _HELD_OUT]
+        self._pair = order[sides == 0], order[sides == 1]
+        self.held_out: NDArray[np.int64] = order[sides == _HELD_OUT]
+        self.available = len(self._order)
+        for part in (self._order, self.held_out, *self._pair):
             part.setflags(write=False)
-        self.available = len(known)
-        self.held_out: NDArray[np.int64] = unseen
-        self._order, self._pair = known, pair
 
     def subset(self, n: int) -> NDArray[np.int64]:
         """Indices of n images, (n,), the first n of any larger subset."""
@@ -103,9 +89,12 @@ class Splits:
             return self.held_out
         match = _NAME.fullmatch(text)
         if match is None:
-            raise ConfigError(f"no such split: {text!r}; {_NAMES}.")
-        which, size = match[1], int(match[2])
-        return self.subset(size) if which is None else self.pair(size)[int(which) - 1]
+            raise ConfigError(
+                f"no such split: {text!r}; names are a size such as 1400, s1:700 or s2:700 (a disjoint pair), all, and "
+                "held-out."
+            )
+        size = int(match[2])
+        return self.pair(size)[int(match[1]) - 1] if match[1] else self.subset(size)
 
     def _check(self, n: int, most: int, what: str) -> None:
         if not 1 <= n <= most:

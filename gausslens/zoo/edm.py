@@ -2,12 +2,11 @@
 
 The `ema` entry of such a file is a preconditioning around a network. The file is read as data (see `pickles`): the class
 names and constructor arguments say which of our networks it is, and its tensors fill that network (see `edm_weights`).
-What the source code in the file says is never looked at, so a network that was changed there is not seen as changed.
+The source code in the file is never looked at, so a network that was changed there is not seen as changed.
 
 Reference: Karras, Aittala, Aila, Laine (2022), arXiv:2206.00364.
 """
 
-import math
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -17,30 +16,30 @@ from torch import Tensor
 
 from ..denoisers.preconditioned import Preconditioned
 from ..errors import CheckpointError
+from ..safe_pickle import Instance, kind_of
 from ..store.weights import build_denoiser
 from .edm_weights import translate_weights
-from .instructions import Instance, kind_of
 from .model import Model, fingerprint
 from .pickles import read_pickle
 
-# Arguments of their constructors in order, with the defaults. A preconditioning passes others on to its network.
-_IMAGE = {"img_resolution": None, "img_channels": None, "label_dim": 0, "use_fp16": False}
+# Arguments of their constructors in order. An argument has the type of its default; None stands for a whole number without
+# one, and dots for what is not needed here. A preconditioning passes others on to its network.
+_IMAGE = {"img_resolution": ..., "img_channels": ..., "label_dim": ..., "use_fp16": ...}
 _PRECONDITIONINGS: dict[str, dict[str, Any]] = {
-    "EDMPrecond": {**_IMAGE, "sigma_min": 0, "sigma_max": math.inf, "sigma_data": 0.5, "model_type": "DhariwalUNet"},
-    "VPPrecond": {**_IMAGE, "beta_d": 19.9, "beta_min": 0.1, "M": 1000, "epsilon_t": 1e-5, "model_type": "SongUNet"},
-    "VEPrecond": {**_IMAGE, "sigma_min": 0.02, "sigma_max": 100, "model_type": "SongUNet"},
+    "EDMPrecond": {**_IMAGE, "sigma_min": ..., "sigma_max": ..., "sigma_data": 0.5, "model_type": ...},
+    "VPPrecond": {**_IMAGE, "beta_d": 19.9, "beta_min": 0.1, "M": 1000.0, "epsilon_t": ..., "model_type": ...},
+    "VEPrecond": {**_IMAGE, "sigma_min": ..., "sigma_max": ..., "model_type": ...},
 }
 _KINDS = {"EDMPrecond": "edm", "VPPrecond": "vp", "VEPrecond": "ve"}
-_SHAPE = {"img_resolution": None, "in_channels": None, "out_channels": None, "label_dim": 0, "augment_dim": 0}
 _DHARIWAL = {
-    **_SHAPE,
+    **{"img_resolution": None, "in_channels": None, "out_channels": None, "label_dim": 0, "augment_dim": 0},
     "model_channels": 192,
     "channel_mult": (1, 2, 3, 4),
     "channel_mult_emb": 4,
     "num_blocks": 3,
     "attn_resolutions": (32, 16, 8),
     "dropout": 0.1,
-    "label_dropout": 0,
+    "label_dropout": ...,
 }
 _SONG = {
     **_DHARIWAL,
@@ -55,9 +54,10 @@ _SONG = {
     "resample_filter": (1, 1),
 }
 _NETWORKS: dict[str, dict[str, Any]] = {"SongUNet": _SONG, "DhariwalUNet": _DHARIWAL}
-_SONGS = {  # by the last five arguments
-    ("fourier", 2, "residual", "standard", (1, 3, 3, 1)): "ncsnpp",
-    ("positional", 1, "standard", "standard", (1, 1)): "ddpmpp",
+_SONG_OPTIONS = ("embedding_type", "channel_mult_noise", "encoder_type", "decoder_type", "resample_filter")
+_SONGS = {
+    "ncsnpp": ["fourier", 2, "residual", "standard", [1, 3, 3, 1]],
+    "ddpmpp": ["positional", 1, "standard", "standard", [1, 1]],
 }
 _MOST_MODULES = 3000  # published networks have up to a quarter of it
 _LARGEST = 2**16
@@ -80,14 +80,14 @@ def load_edm(path: str | os.PathLike[str]) -> Model:
 
 
 def read_edm(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Preconditioned]:
-    """The description of the denoiser in an EDM network pickle, as `snapshots.build_denoiser` takes it, and the denoiser."""
+    """The description of the denoiser in an EDM network pickle, as `build_denoiser` takes it, and the denoiser."""
     content = read_pickle(path)
     try:
         outer = _ema(content)
-        inner = _modules(outer).get("model")
+        inner = dict(_members(outer, "_modules")).get("model")
         if type(inner) is not Instance or inner.class_name not in _NETWORKS:
             raise ValueError(
-                f"expected a network of class {_either(_NETWORKS)} inside {outer.class_name}; got {_called(inner)}"
+                f"expected a network of class {' or '.join(_NETWORKS)} inside {outer.class_name}; got {_called(inner)}"
             )
         description, theirs = _description(outer, inner), _tensors(inner)
         if sum(tensor.nbytes for tensor in theirs.values()) > os.path.getsize(path):
@@ -101,7 +101,7 @@ def read_edm(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Precondition
         denoiser.network.load_state_dict(translate_weights(theirs, wanted, description["network"]), assign=True)
     except ValueError as error:
         raise CheckpointError(
-            f"{path}: {str(error).rstrip('.')}. What is read are EDM's networks NCSN++, DDPM++ and ADM, with its "
+            f"{path}: {str(error).rstrip('.')}. The known networks are EDM's NCSN++, DDPM++ and ADM, with its "
             "preconditionings EDM, VP and VE; for others, pass the denoiser as package.module:object."
         ) from None
     return description, denoiser.requires_grad_(False).eval()
@@ -114,124 +114,91 @@ def _ema(content: Any) -> Instance:
         raise ValueError(f"expected a network under the name ema; the file holds {held[:200]}")
     network = content["ema"]
     if type(network) is not Instance or network.class_name not in _PRECONDITIONINGS:
-        raise ValueError(f"expected a network of class {_either(_PRECONDITIONINGS)}; got {_called(network)}")
+        raise ValueError(f"expected a network of class {' or '.join(_PRECONDITIONINGS)}; got {_called(network)}")
     return network
 
 
 def _description(outer: Instance, inner: Instance) -> dict[str, Any]:
-    """What `snapshots.build_denoiser` needs, as JSON can hold it."""
-    around = _Arguments(outer, _PRECONDITIONINGS[outer.class_name], passes_on=True)
-    within = _Arguments(inner, _NETWORKS[inner.class_name])
+    """What `build_denoiser` needs, as JSON can hold it."""
+    around = _arguments(outer, _PRECONDITIONINGS[outer.class_name], passes_on=True)
+    within = _arguments(inner, _NETWORKS[inner.class_name])
     if outer.class_name == "VPPrecond":
-        process = around.number("beta_d"), around.number("beta_min"), around.number("M")
-        if process != (19.9, 0.1, 1000):
-            raise ValueError(f"expected the VP process with (beta_d, beta_min, M) = (19.9, 0.1, 1000); got {process}")
-    channels, size = within.whole("in_channels"), within.whole("img_resolution")
-    if within.whole("out_channels") != channels:
-        raise ValueError(f"it has {channels} channels going in and {within.whole('out_channels')} coming out")
-    width, multipliers = within.whole("model_channels"), within.wholes("channel_mult")
-    if width * max(multipliers, default=1) > _LARGEST:
-        raise ValueError(f"its arguments call for {width * max(multipliers):,} channels")
+        process = [around[name] for name in ("beta_d", "beta_min", "M")]
+        if process != [19.9, 0.1, 1000]:
+            got = ", ".join(f"{number:.9g}" for number in process)
+            raise ValueError(f"expected the VP process with (beta_d, beta_min, M) = (19.9, 0.1, 1000); got ({got})")
+    if within["out_channels"] != within["in_channels"]:
+        raise ValueError(f"it has {within['in_channels']} channels going in and {within['out_channels']} coming out")
+    if within["channel_mult_emb"] != 4:
+        raise ValueError(f"expected channel_mult_emb = 4; got {within['channel_mult_emb']}")
+    widest = within["model_channels"] * max(within["channel_mult"], default=1)
+    if widest > _LARGEST:
+        raise ValueError(f"its arguments call for {widest:,} channels")
     network = {
-        "name": _network_name(inner.class_name, within),
-        "shape": [channels, size, size],
-        "width": width,
-        "multipliers": multipliers,
-        "blocks": within.whole("num_blocks"),
-        "attention": within.wholes("attn_resolutions"),
-        "dropout": within.number("dropout"),
-        "classes": within.whole("label_dim"),
-        "augment_inputs": within.whole("augment_dim"),
+        "name": "adm" if inner.class_name == "DhariwalUNet" else _song_name(within),
+        "shape": [within["in_channels"], within["img_resolution"], within["img_resolution"]],
+        "width": within["model_channels"],
+        "multipliers": within["channel_mult"],
+        "blocks": within["num_blocks"],
+        "attention": within["attn_resolutions"],
+        "dropout": within["dropout"],
+        "classes": within["label_dim"],
+        "augment_inputs": within["augment_dim"],
     }
-    sigma_data = around.number("sigma_data") if outer.class_name == "EDMPrecond" else 0.5
-    return {"network": network, "kind": _KINDS[outer.class_name], "sigma_data": sigma_data}
+    return {"network": network, "kind": _KINDS[outer.class_name], "sigma_data": around.get("sigma_data", 0.5)}
 
 
-def _network_name(class_name: str, arguments: "_Arguments") -> str:
-    if arguments.whole("channel_mult_emb") != 4:
-        raise ValueError(f"expected channel_mult_emb = 4; got {arguments.whole('channel_mult_emb')}")
-    if class_name == "DhariwalUNet":
-        return "adm"
-    options = (
-        arguments.text("embedding_type"),
-        arguments.whole("channel_mult_noise"),
-        arguments.text("encoder_type"),
-        arguments.text("decoder_type"),
-        tuple(arguments.wholes("resample_filter")),
-    )
-    if options not in _SONGS:
-        raise ValueError(f"its embedding, encoder, decoder and filter are {options}, neither NCSN++'s nor DDPM++'s")
-    return _SONGS[options]
+def _song_name(arguments: Mapping[str, Any]) -> str:
+    options = [arguments[name] for name in _SONG_OPTIONS]
+    for name, known in _SONGS.items():
+        if options == known:
+            return name
+    raise ValueError(f"its embedding, encoder, decoder and filter are {options}, neither NCSN++'s nor DDPM++'s")
 
 
-class _Arguments:
-    """What a constructor was called with.
+def _arguments(instance: Instance, defaults: Mapping[str, Any], *, passes_on: bool = False) -> dict[str, Any]:
+    """What a constructor was called with; `passes_on` if it takes arguments that are not its own."""
+    positional, keywords = instance.state.get("_init_args"), instance.state.get("_init_kwargs")
+    if type(positional) is not tuple or type(keywords) is not dict or len(positional) > len(defaults):
+        raise ValueError(f"{instance.class_name} has no record of the arguments it was made with")
+    unknown = sorted(keywords.keys() - defaults.keys())
+    if unknown and not passes_on:
+        raise ValueError(f"{instance.class_name} has an argument {unknown[0][:80]!r}, which is not known here")
+    given = {**defaults, **dict(zip(defaults, positional, strict=False)), **keywords}
+    return {name: _checked(name, given[name], default) for name, default in defaults.items() if default is not ...}
 
-    Args:
-        instance: an object that recorded it.
-        defaults: the constructor's arguments in order; None has no default.
-        passes_on: whether the constructor takes others, which are not its own.
-    """
 
-    def __init__(self, instance: Instance, defaults: Mapping[str, Any], *, passes_on: bool = False) -> None:
-        positional, keywords = instance.state.get("_init_args"), instance.state.get("_init_kwargs")
-        if type(positional) is not tuple or type(keywords) is not dict or len(positional) > len(defaults):
-            raise ValueError(f"{instance.class_name} has no record of the arguments it was made with")
-        unknown = sorted(keywords.keys() - defaults.keys())
-        if unknown and not passes_on:
-            raise ValueError(f"{instance.class_name} has an argument {unknown[0][:80]!r}, which is not known here")
-        self._values = {**defaults, **dict(zip(defaults, positional, strict=False)), **keywords}
-
-    def whole(self, name: str) -> int:
-        """A whole number."""
-        return self._whole(name, self._values[name])
-
-    def wholes(self, name: str) -> list[int]:
-        """A list of whole numbers."""
-        values = self._values[name]
-        if type(values) not in (list, tuple) or len(values) > 64:
-            raise ValueError(f"expected a short list for {name}; got {kind_of(values)}")
-        return [self._whole(name, value) for value in values]
-
-    def number(self, name: str) -> float | int:
-        """Any finite number."""
-        value = self._values[name]
-        if isinstance(value, int | float) and abs(value) < 1e12:
-            return value
-        raise ValueError(f"expected a number for {name}; got {kind_of(value)}")
-
-    def text(self, name: str) -> str:
-        """A text of a few words at most."""
-        value = self._values[name]
+def _checked(name: str, value: Any, default: Any) -> Any:
+    """An argument, if it has the type of its default and is neither too long nor too large."""
+    if isinstance(default, tuple):
+        if type(value) not in (list, tuple) or len(value) > 64:
+            raise ValueError(f"expected a short list for {name}; got {kind_of(value)}")
+        return [_checked(name, item, 0) for item in value]
+    if isinstance(default, str):
         if type(value) is not str or len(value) > 80:
             raise ValueError(f"expected a short text for {name}; got {kind_of(value)}")
-        return value
-
-    @staticmethod
-    def _whole(name: str, value: Any) -> int:
-        if type(value) is not int or not 0 <= value <= _LARGEST:
-            found = f"{value:.0f}" if type(value) is int and abs(value) < 2**63 else kind_of(value)
-            raise ValueError(f"expected whole numbers from 0 to {_LARGEST:,} for {name}; got {found}")
-        return value
+    elif isinstance(default, float):
+        if not isinstance(value, int | float) or not abs(value) < 1e12:
+            raise ValueError(f"expected a number for {name}; got {kind_of(value)}")
+    elif type(value) is not int or not 0 <= value <= _LARGEST:
+        found = f"{value:.0f}" if type(value) is int and abs(value) < 2**63 else kind_of(value)
+        raise ValueError(f"expected whole numbers from 0 to {_LARGEST:,} for {name}; got {found}")
+    return value
 
 
 def _tensors(module: Instance) -> dict[str, Tensor]:
     """All parameters and buffers of a module and those inside it, by name."""
     found: dict[str, Tensor] = {}
-    waiting = [("", module)]
+    waiting: list[tuple[str, Any]] = [("", module)]
     visited = 0
     while waiting:
         prefix, current = waiting.pop()
-        for group in ("_parameters", "_buffers"):
-            members = _members(current, group)
-            for name, tensor in members.items():
-                if tensor is None:
-                    continue
-                path = _joined(prefix, name)
-                if not isinstance(tensor, Tensor):
-                    raise ValueError(f"{path[:80]!r} is {kind_of(tensor)}, where a tensor was expected")
-                found[path] = tensor
-        inside = [(_joined(prefix, name, "."), child) for name, child in _modules(current).items() if child is not None]
+        for name, tensor in (*_members(current, "_parameters"), *_members(current, "_buffers")):
+            path = _join(prefix, name)
+            if not isinstance(tensor, Tensor):
+                raise ValueError(f"{path[:80]!r} is {kind_of(tensor)}, where a tensor was expected")
+            found[path] = tensor
+        inside = [(_join(prefix, name, "."), child) for name, child in _members(current, "_modules")]
         visited += len(inside)
         if visited > _MOST_MODULES or len(found) > _MOST_MODULES:
             raise ValueError(f"it has more than {_MOST_MODULES:,} modules or tensors")
@@ -239,27 +206,19 @@ def _tensors(module: Instance) -> dict[str, Tensor]:
     return found
 
 
-def _joined(*parts: str) -> str:
+def _join(*parts: str) -> str:
     """The name of a tensor or module; a module inside itself could make one without end."""
     if sum(map(len, parts)) > _LONGEST_NAME:
         raise ValueError(f"it has a module or tensor with a name of more than {_LONGEST_NAME:,} letters")
     return "".join(parts)
 
 
-def _modules(module: Instance) -> dict[str, Any]:
-    return _members(module, "_modules")
-
-
-def _members(module: Any, group: str) -> dict[str, Any]:
+def _members(module: Any, group: str) -> list[tuple[str, Any]]:
+    """The parameters, buffers or modules of a module by name, without those that are None."""
     if type(module) is not Instance or type(module.state) is not dict or type(module.state.get(group)) is not dict:
         raise ValueError(f"expected a module with {group}; got {_called(module)}")
-    members: dict[str, Any] = module.state[group]
-    return members
+    return [(name, member) for name, member in module.state[group].items() if member is not None]
 
 
 def _called(value: Any) -> str:
     return repr(value.class_name[:80]) if type(value) is Instance else kind_of(value)
-
-
-def _either(names: Mapping[str, Any]) -> str:
-    return " or ".join(names)

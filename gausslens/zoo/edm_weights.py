@@ -14,7 +14,7 @@ channel) here. NCSN++ has its Fourier features as (sin, cos) there and (cos, sin
 a block has fewer channels than a head, where ours gets one that adds zero.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -41,45 +41,18 @@ _BLOCK = {
 _HEAD = 64  # channels of ADM's attention heads
 
 
-def module_names(network: Mapping[str, Any]) -> dict[str, str]:
-    """The modules of our network, each with the name it has in an EDM file."""
-    blocks = range(network["blocks"])
-    sides = [
-        f"{network['shape'][1] >> level}x{network['shape'][1] >> level}" for level in range(len(network["multipliers"]))
-    ]
-    encoder = [f"{side}_block{index}" for side in sides[:1] for index in blocks]
-    for side in sides[1:]:
-        encoder += [f"{side}_down", *(f"{side}_block{index}" for index in blocks)]
-    decoder = [f"{sides[-1]}_block{index}" for index in (*blocks, len(blocks))]
-    for side in reversed(sides[:-1]):
-        decoder += [f"{side}_up", *(f"{side}_block{index}" for index in (*blocks, len(blocks)))]
-    names = {f"embedding.{ours}": theirs for ours, theirs in _EMBEDDING.items()}
-    names["stem"] = f"enc.{sides[0]}_conv"
-    names |= {f"encoder.{index}": f"enc.{name}" for index, name in enumerate(encoder)}
-    names |= {f"image.{index}.conv": f"enc.{side}_aux_residual" for index, side in enumerate(sides[1:])}
-    names |= {f"middle.{index}": f"dec.{sides[-1]}_in{index}" for index in range(2)}
-    names |= {f"decoder.{index}": f"dec.{name}" for index, name in enumerate(decoder)}
-    last = "out_" if network["name"] == "adm" else f"dec.{sides[0]}_aux_"
-    return names | {"output.norm": f"{last}norm", "output.conv": f"{last}conv"}
-
-
 def translate_weights(
     theirs: Mapping[str, Tensor], wanted: Mapping[str, Tensor], network: Mapping[str, Any]
 ) -> dict[str, Tensor]:
     """The weights of our network, in float32."""
-    modules, unused, weights = module_names(network), set(theirs), {}
+    modules, unused, weights = _module_names(network), set(theirs), {}
     for ours, like in wanted.items():
         name = _their_name(ours, modules)
-        if (
-            name not in theirs
-            and network["name"] == "adm"
-            and ".attention." in ours
-            and _channels(wanted, ours) < _HEAD
-        ):
+        if name not in theirs:
+            if network["name"] != "adm" or ".attention." not in ours or _channels(wanted, ours) >= _HEAD:
+                raise ValueError(f"it has no weights {name}")
             weights[ours] = torch.zeros(like.shape)
             continue
-        if name not in theirs:
-            raise ValueError(f"it has no weights {name}")
         if theirs[name].shape != like.shape or not theirs[name].is_floating_point():
             raise ValueError(
                 f"it has {name} of shape {tuple(theirs[name].shape)} and {theirs[name].dtype}, where a network of its "
@@ -88,17 +61,41 @@ def translate_weights(
         if not theirs[name].isfinite().all():
             raise ValueError(f"the weights {name} have values that are not finite")
         unused.remove(name)
-        weights[ours] = _layout(ours, network, like)(theirs[name].float()).contiguous()
+        weights[ours] = _our_layout(theirs[name].float(), ours, network["name"]).contiguous()
     unused = {name for name in unused if not name.endswith(".resample_filter")}
     if unused:
         raise ValueError(f"it has {len(unused)} tensors too many, such as {min(unused)[:80]!r}")
     return weights
 
 
+def _module_names(network: Mapping[str, Any]) -> dict[str, str]:
+    """The modules of our network, each with the name it has in an EDM file."""
+    blocks = range(network["blocks"])
+    sides = [
+        f"{side}x{side}" for side in (network["shape"][1] >> level for level in range(len(network["multipliers"])))
+    ]
+    encoder = [f"{side}_{name}" for side in sides for name in ("down", *(f"block{index}" for index in blocks))]
+    decoder = [
+        f"{side}_{name}" for side in sides[::-1] for name in ("up", *(f"block{i}" for i in (*blocks, len(blocks))))
+    ]
+    last = "out_" if network["name"] == "adm" else f"dec.{sides[0]}_aux_"
+    return {
+        **{f"embedding.{ours}": theirs for ours, theirs in _EMBEDDING.items()},
+        "stem": f"enc.{sides[0]}_conv",
+        # The first side of either has nothing to resample.
+        **{f"encoder.{index}": f"enc.{name}" for index, name in enumerate(encoder[1:])},
+        **{f"image.{index}.conv": f"enc.{side}_aux_residual" for index, side in enumerate(sides[1:])},
+        **{f"middle.{index}": f"dec.{sides[-1]}_in{index}" for index in range(2)},
+        **{f"decoder.{index}": f"dec.{name}" for index, name in enumerate(decoder[1:])},
+        "output.norm": f"{last}norm",
+        "output.conv": f"{last}conv",
+    }
+
+
 def _their_name(ours: str, modules: Mapping[str, str]) -> str:
     module, _, rest = ours.partition(".")
-    index, _, inside = rest.partition(".")
     if module in ("encoder", "middle", "decoder"):
+        index, _, inside = rest.partition(".")
         layer, _, kind = inside.rpartition(".")
         return f"{modules[f'{module}.{index}']}.{_BLOCK[layer]}.{kind}"
     if ours in modules:
@@ -112,13 +109,14 @@ def _channels(wanted: Mapping[str, Tensor], ours: str) -> int:
     return len(wanted[ours[: ours.index(".attention.")] + ".attention.norm.weight"])
 
 
-def _layout(ours: str, network: Mapping[str, Any], like: Tensor) -> Callable[[Tensor], Tensor]:
-    """What has to be done to a tensor of theirs."""
+def _our_layout(tensor: Tensor, ours: str, network: str) -> Tensor:
+    """A tensor of theirs, laid out as the one of this name is here."""
     if ".attention.qkv." in ours:
-        heads = max(len(like) // 3 // _HEAD, 1) if network["name"] == "adm" else 1
-        return lambda rows: rows.unflatten(0, (heads, -1, 3)).movedim(2, 0).flatten(0, 2)
-    if network["name"] == "ncsnpp" and ours == "embedding.first.weight":
-        return lambda columns: columns.roll(columns.shape[1] // 2, 1)
-    if network["name"] == "ncsnpp" and ours.startswith(("embedding.label.", "embedding.augment.")):
-        return lambda rows: rows.roll(len(rows) // 2, 0)
-    return lambda unchanged: unchanged
+        heads = max(len(tensor) // 3 // _HEAD, 1) if network == "adm" else 1
+        rows: Tensor = tensor.unflatten(0, (heads, -1, 3))
+        return rows.movedim(2, 0).flatten(0, 2)
+    if network == "ncsnpp" and ours == "embedding.first.weight":
+        return tensor.roll(tensor.shape[1] // 2, 1)
+    if network == "ncsnpp" and ours.startswith(("embedding.label.", "embedding.augment.")):
+        return tensor.roll(len(tensor) // 2, 0)
+    return tensor

@@ -4,6 +4,7 @@ An encoder with a posterior answers with its mean, so that an image has one late
 autoencoder's config says diffusion models were trained with.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,25 +18,14 @@ _BATCH = 16  # encoders run at the resolution of the pixels, where images are la
 
 
 class LatentSpace:
-    """Images to the latents of a diffusers `AutoencoderKL` or `VQModel`, and back.
-
-    Args:
-        autoencoder: the model, in eval mode, on its device.
-        shape: of the latents, (c, h, w), that the denoiser takes; None if it takes any.
-
-    Raises:
-        CheckpointError: if it is another kind of autoencoder, or its latents are not what the denoiser takes.
-    """
+    """Images to the latents of a diffusers `AutoencoderKL` or `VQModel`, of this shape unless it is None, and back."""
 
     def __init__(self, autoencoder: Any, shape: tuple[int, int, int] | None) -> None:
-        name = type(autoencoder).__name__
-        if name not in ("AutoencoderKL", "VQModel"):
-            raise CheckpointError(f"expected an AutoencoderKL or a VQModel for the latents; got {name}.")
         self.autoencoder, self.shape = autoencoder, shape
-        settings = autoencoder.config
+        settings, name = autoencoder.config, type(autoencoder).__name__
         shift, spread = settings.get("latents_mean"), settings.get("latents_std")
         self.shift = _per_channel(settings.get("shift_factor") or 0.0 if shift is None else shift)
-        self.scale = settings.get("scaling_factor", 1.0) / _per_channel(1.0 if spread is None else spread)
+        self.scale: Tensor = settings.get("scaling_factor", 1.0) / _per_channel(1.0 if spread is None else spread)
         channels = settings.get("vq_embed_dim") or settings.latent_channels
         if shape is not None and shape[0] != channels:
             raise CheckpointError(f"the network denoises {shape[0]} channels, and its {name} has {channels}.")
@@ -55,12 +45,8 @@ class LatentSpace:
                 f"expected images with {channels} channels for this autoencoder; got shape {tuple(pixels.shape)}. "
                 "Convert them, as grey images to RGB with images.expand(-1, 3, -1, -1)."
             )
-        with torch.no_grad():
-            batches = in_batches(
-                lambda start, stop: self._latents(dequantize(pixels[start:stop].to(self._device))).cpu(),
-                *(len(pixels), _BATCH),
-            )
-            latents = torch.cat([(batch - self.shift) * self.scale for batch in batches])
+        raw = self._in_batches(pixels, lambda batch: _raw_latents(self.autoencoder.encode(dequantize(batch))))
+        latents = (raw - self.shift) * self.scale
         if self.shape is not None and tuple(latents.shape[1:]) != self.shape:
             factor = pixels.shape[3] // latents.shape[3]
             raise DataError(
@@ -72,22 +58,19 @@ class LatentSpace:
     def decode(self, latents: Tensor) -> Tensor:
         """The pictures of latents."""
         raw = latents.float().cpu() / self.scale + self.shift
-        with torch.no_grad():
-            batches = in_batches(
-                lambda start, stop: quantize(self.autoencoder.decode(raw[start:stop].to(self._device)).sample).cpu(),
-                *(len(raw), _BATCH),
-            )
-            return torch.cat(list(batches))
+        return self._in_batches(raw, lambda batch: quantize(self.autoencoder.decode(batch).sample))
 
-    @property
-    def _device(self) -> torch.device:
+    def _in_batches(self, values: Tensor, work: Callable[[Tensor], Tensor]) -> Tensor:
         device: torch.device = next(self.autoencoder.parameters()).device
-        return device
+        with torch.no_grad():
+            return torch.cat(
+                [*in_batches(lambda start, stop: work(values[start:stop].to(device)).cpu(), len(values), _BATCH)]
+            )
 
-    def _latents(self, x0: Tensor) -> Tensor:
-        answer = self.autoencoder.encode(x0)
-        latents: Tensor = answer.latents if hasattr(answer, "latents") else answer.latent_dist.mode()
-        return latents.float()
+
+def _raw_latents(answer: Any) -> Tensor:
+    latents: Tensor = answer.latents if hasattr(answer, "latents") else answer.latent_dist.mode()
+    return latents.float()
 
 
 def _per_channel(values: Any) -> Tensor:

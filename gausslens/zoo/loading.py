@@ -19,6 +19,7 @@ from torch import nn
 from ..errors import CheckpointError, ConfigError
 from ..store.artifact import runs_in
 from ..store.run import Run, load_trained
+from . import edm
 from .diffusers_folder import is_diffusers, load_diffusers
 from .model import Model
 from .objects import as_model, is_object_name, load_object
@@ -43,56 +44,26 @@ def load_model(
     device: torch.device | str | None = None,
     **corrections: Any,
 ) -> Model:
-    """A model from its source: the denoiser D(x, σ), and what it is a denoiser of.
+    """A model from its source: the denoiser D(x, σ), and what it is a denoiser of; arguments are those of `load_denoiser`.
 
-    Args:
-        source: see the table above.
-        kimg: which snapshot of a run, in thousands of images; None is the last.
-        ema: the moving average of a run's weights rather than the raw ones.
-        device: where to put it; None is the CPU, or for a module that is given, where it is.
-        **corrections: `shape`, `classes`, `bounds` or `encode` of the model, where the source does not say or is wrong.
-
-    Returns:
-        The model.
-
-    Raises:
-        CheckpointError: if there is no such source, or it cannot be read.
-        ConfigError: on corrections of anything else, or if `kimg` or `ema` are given for a source without snapshots.
-        MissingExtraError: if the source needs a package that is not installed.
+    `corrections` are the `shape`, `classes`, `bounds` or `encode` of the model, where the source does not say or is wrong.
     """
     unknown = corrections.keys() - set(_CORRECTIONS)
     if unknown:
         raise ConfigError(f"expected corrections among {', '.join(_CORRECTIONS)}; got {', '.join(sorted(unknown))}.")
-    if isinstance(source, str | os.PathLike) and Path(source).suffix in _ADVICE:
-        raise CheckpointError(f"{source} {_ADVICE[Path(source).suffix].format(Path(source).stem)}")
-    try:
-        ours = _is_ours(source)
-    except OSError as error:  # a name that is too long, a folder that may not be entered
-        raise CheckpointError(
-            f"expected a model at {source!s:.200}, which cannot be looked at: {error.strerror}. Name another."
-        ) from None
-    if ours and not isinstance(source, Run) and Path(source).is_dir() and not (Path(source) / "config.json").exists():
-        raise CheckpointError(
-            f"expected a model at {source}: the directory of a run has a config.json, a folder of diffusers a "
-            f"model_index.json; this one has neither.{runs_in(Path(source))}"
-        )
-    if ours and not isinstance(source, Run) and Path(source).is_file() and not _is_safetensors(Path(source)):
-        raise CheckpointError(f"expected a model at {source}: {_ACCEPTED}. This file is none of these.")
-    if ours:
-        trained = source if isinstance(source, Run) else Path(source)
-        denoiser = load_trained(trained, kimg=kimg, ema=ema, device=device)
+    path = Path(source) if isinstance(source, str | os.PathLike) else None
+    if isinstance(source, Run) or (path is not None and _is_ours(path)):
+        denoiser = load_trained(path or source, kimg=kimg, ema=ema, device=device)
         model = as_model(denoiser, source=str(source.path if isinstance(source, Run) else source))
     elif kimg is not None or not ema:
         raise ConfigError(f"kimg and ema=False choose among a training run's snapshots; {source!r} has none.")
-    elif not isinstance(source, str | os.PathLike):
+    elif path is None:
         model = as_model(source, device=device)
-    elif _is_pickle(Path(source)):
-        from .edm import load_edm
-
-        model = load_edm(Path(source))
+    elif _is_pickle(path):
+        model = edm.load_edm(path)
         model = replace(model, denoiser=model.denoiser.to(device or "cpu"))
-    elif Path(source).is_dir():
-        model = load_diffusers(Path(source), device=device)
+    elif path.is_dir():
+        model = load_diffusers(path, device=device)
     elif is_object_name(str(source)):
         model = load_object(str(source), device=device)
     else:
@@ -109,7 +80,7 @@ def load_denoiser(
     ema: bool = True,
     device: torch.device | str | None = None,
 ) -> nn.Module:
-    """The denoiser D(x, σ) of anybody's model, in eval mode; a module that is given stays as it is.
+    """The denoiser D(x, σ) of a model from any source, in eval mode; a module that is given stays as it is.
 
     Args:
         source: a run of `gausslens train`, its directory or a snapshot (.safetensors); an EDM network pickle (.pkl), of
@@ -130,14 +101,25 @@ def load_denoiser(
     return load_model(source, kimg=kimg, ema=ema, device=device).denoiser
 
 
-def _is_ours(source: Any) -> bool:
-    """Whether `gausslens.store.run` reads it: everything on disk that nobody else does, for its errors are about runs."""
-    if isinstance(source, Run):
-        return True
-    if not isinstance(source, str | os.PathLike):
-        return False
-    path = Path(source)
-    return (path.is_dir() and not is_diffusers(path)) or (path.is_file() and not _is_pickle(path))
+def _is_ours(path: Path) -> bool:
+    """Whether `gausslens.store.run` reads what is there; raises if nobody can."""
+    if path.suffix in _ADVICE:
+        raise CheckpointError(f"{path} {_ADVICE[path.suffix].format(path.stem)}")
+    try:
+        is_file, is_run = path.is_file(), path.is_dir() and not is_diffusers(path)
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        raise CheckpointError(
+            f"expected a model at {path!s:.200}, which cannot be opened: {error.strerror}. Name another."
+        ) from None
+    if is_run and not (path / "config.json").exists():
+        raise CheckpointError(
+            f"expected a model at {path}: the directory of a run has a config.json, a folder of diffusers a "
+            f"model_index.json; this one has neither.{runs_in(path)}"
+        )
+    is_snapshot = is_file and not _is_pickle(path)
+    if is_snapshot and not _is_safetensors(path):
+        raise CheckpointError(f"expected a model at {path}: {_ACCEPTED}. This file is none of these.")
+    return is_run or is_snapshot
 
 
 def _is_pickle(path: Path) -> bool:

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from ..denoisers.protocol import range_of
-from ..errors import CheckpointError, ConfigError, one_line
-from .model import Model, declared_shape, fingerprint
+from ..errors import CheckpointError, ConfigError
+from .model import Model, as_checkpoint_errors, declared_shape, fingerprint
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -29,11 +29,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 class FunctionDenoiser(nn.Module):
-    """A function D(x, σ) or D(x, σ, labels) as a module without weights.
-
-    Args:
-        function: the denoiser.
-    """
+    """A function D(x, σ) or D(x, σ, labels) as a module without weights."""
 
     def __init__(self, function: Any) -> None:
         super().__init__()
@@ -53,19 +49,15 @@ def load_object(name: str, *, device: torch.device | str | None = None) -> Model
     """The model that `package.module:object` names; modules in the current directory are found, too."""
     module_name, _, path = name.partition(":")
     with _current_directory_importable():
-        try:
+        with as_checkpoint_errors(
+            f"could not import {module_name} of {name}", " Run from the folder that holds it, or install it."
+        ):
             module = import_module(module_name)
-        except (Exception, SystemExit) as error:  # whatever the module's own code raises
-            raise CheckpointError(
-                f"could not import {module_name} of {name}: {one_line(error)}. "
-                "Run from the folder that holds it, or install it."
-            ) from error
-        try:
-            found = reduce(getattr, path.split("."), module)
-        except AttributeError:
-            raise CheckpointError(f"expected {path} in the module {module_name}; it has no such name.") from None
-        except Exception as error:  # of a property, or of a module that imports its names when they are asked for
-            raise CheckpointError(f"could not get {path} of the module {module_name}: {one_line(error)}.") from error
+        with as_checkpoint_errors(f"could not get {path} of the module {module_name}"):
+            try:
+                found = reduce(getattr, path.split("."), module)
+            except AttributeError:
+                raise CheckpointError(f"expected {path} in the module {module_name}; it has no such name.") from None
         file = getattr(module, "__file__", None)
         code = hashlib.sha256(Path(file).read_bytes()).hexdigest() if file and Path(file).is_file() else ""
         model = as_model(found, source=name, device=device, code=code)
@@ -79,40 +71,30 @@ def as_model(found: Any, *, source: str = "", device: torch.device | str | None 
     """A module, a function, a `Model` or a factory of one as a model."""
     name = source or getattr(found, "__qualname__", type(found).__name__)
     if _is_factory(found):
-        try:
+        with as_checkpoint_errors(f"the factory {name} failed"):
             found = found()
-        except (Exception, SystemExit) as error:  # whatever the factory's own code raises
-            raise CheckpointError(f"the factory {name} failed: {one_line(error)}.") from error
     if isinstance(found, Model):
         return replace(found, denoiser=_as_module(found.denoiser, name).to(device), source=found.source or name)
     denoiser = _as_module(found, name)
-    shape, classes = declared_shape(
-        getattr(denoiser, "network", denoiser)
-    )  # of a Preconditioned, or of `from_eps` and its kin
-    settings = {key: getattr(denoiser, key, None) for key in ("kind", "sigma_data", "target", "schedule")}
     try:
+        sigma_range = range_of(denoiser)
+    except ConfigError as error:
+        raise CheckpointError(f"{name}: {error}") from None
+    # The network of a Preconditioned, or of `from_eps` and its kin, says more.
+    shape, classes = declared_shape(getattr(denoiser, "network", denoiser))
+    settings = {key: getattr(denoiser, key, None) for key in ("kind", "sigma_data", "target", "schedule")}
+    advice = " Load them where the module is made."  # tensors of the meta device, of lazy modules, … have no values
+    with as_checkpoint_errors(f"the weights of {name} cannot be read", advice):
         tensors = denoiser.state_dict()
         identity = fingerprint(tensors, structure=repr(denoiser), name=name if code else "", code=code, **settings)
-    except Exception as error:  # tensors of the meta device, of lazy modules, … have no values
-        raise CheckpointError(
-            f"the weights of {name} cannot be read: {one_line(error)}. Load them where the module is made."
-        ) from error
     return Model(
         denoiser.to(device),
         shape,
         classes=classes,
         source=name,
         identity=identity if tensors or code else "",  # nothing to tell this function from another
-        sigma_range=_range_of(denoiser, name),
+        sigma_range=sigma_range,
     )
-
-
-def _range_of(denoiser: nn.Module, name: str) -> tuple[float, float]:
-    """The noise levels that a module says it was made for; all, if it says nothing."""
-    try:
-        return range_of(denoiser)
-    except ConfigError as error:
-        raise CheckpointError(f"{name}: {error}") from None
 
 
 def takes_labels(model: Model) -> bool:
@@ -120,15 +102,10 @@ def takes_labels(model: Model) -> bool:
     if model.classes:
         return True
     parts = [model.denoiser, getattr(model.denoiser, "network", None)]  # of `from_eps` and its kin
-    for part in parts:
-        function: Any = part.function if isinstance(part, FunctionDenoiser) else getattr(part, "forward", part)
-        try:
-            parameters = inspect.signature(function).parameters.values()
-        except (TypeError, ValueError):  # nothing to call, or compiled functions, which may not say
-            continue
-        if sum(one.default is one.empty and one.kind in _POSITIONAL for one in parameters) > 2:
-            return True
-    return False
+    functions = [
+        part.function if isinstance(part, FunctionDenoiser) else getattr(part, "forward", part) for part in parts
+    ]
+    return any(sum(kind in _POSITIONAL for kind in _required_kinds(function) or []) > 2 for function in functions)
 
 
 def _as_module(found: Any, name: str) -> nn.Module:
@@ -148,13 +125,17 @@ def _is_factory(found: Any) -> bool:
         return True
     if isinstance(found, nn.Module | Model) or not callable(found):
         return False
+    kinds = _required_kinds(found)
+    return kinds is not None and all(kind is inspect.Parameter.VAR_KEYWORD for kind in kinds)
+
+
+def _required_kinds(function: Any) -> list[Any] | None:
+    """The kinds of the parameters without a default; None if there is nothing to call, or a compiled function."""
     try:
-        parameters = inspect.signature(found).parameters.values()
-    except (TypeError, ValueError):  # compiled functions may not say
-        return False
-    return not any(
-        parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters
-    )
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    return [one.kind for one in parameters if one.default is one.empty]
 
 
 @contextmanager

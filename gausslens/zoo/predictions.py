@@ -14,7 +14,7 @@ On the linear flow u = eps − x0 (or x0 − eps, with the images at time 1) and
 exact: a network's best predictions of any kind, under squared error, give one and the same D.
 """
 
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -33,46 +33,22 @@ _TOLERANCE = 2**-8  # of the ends of the range, which may have gone through bflo
 class Converted(nn.Module):
     """D(x, σ) from a network F(a·x, t) or F(a·x, t, labels) that predicts x0, eps, v or the flow.
 
-    Coefficients are computed in float64; outside the range of σ that the schedule reaches the network was never
-    trained, and a call raises.
-
-    Args:
-        network: F; a function or module with the result in x's shape. It is called in the dtype of its parameters, with
-            the time (b,) in that dtype but at least float32, or in int64 for whole steps. Its attributes `shape` and
-            `classes`, if it has them, are what is expected of x and of labels.
-        target: what it predicts.
-        schedule: what it was trained with.
-
-    Attributes:
-        sigma_range: the smallest and largest σ that it can be called with.
+    Coefficients are computed in float64. The network is called in the dtype of its parameters, with the time (b,) in that
+    dtype but at least float32, or in int64 for whole steps; its attributes `shape` and `classes`, if it has them, say what
+    to expect of x and of labels. Outside `sigma_range`, which the schedule reaches, it was never trained, and a call raises.
     """
 
     def __init__(self, network: Any, target: Target, schedule: Schedule) -> None:
         super().__init__()
         if not callable(network):
             raise ConfigError(f"expected a network F(x, t), a function or module; got {type(network).__name__}.")
-        if target not in get_args(Target):
-            raise ConfigError(f"target must be one of {', '.join(get_args(Target))}; got {target!r}.")
         self.network, self.target, self.schedule = network, target, schedule
         self.sigma_range = schedule.sigma_range
         if target == "flow":
             schedule.rate(torch.ones(1, dtype=torch.float64))  # raises now rather than at the first call
 
     def forward(self, x: Tensor, sigma: Sigma, labels: Any = None) -> Tensor:
-        """Estimate x0 from x = x0 + σ·eps.
-
-        Args:
-            x: noisy images, (b, c, h, w).
-            sigma: noise levels, a number or (b,), within `sigma_range`.
-            labels: integer labels (b,), if the network takes them.
-
-        Returns:
-            The estimates in x's dtype, (b, c, h, w).
-
-        Raises:
-            ConfigError: if a noise level is outside the range of the schedule.
-            DataError: if x or the labels do not fit the network, or its answer does not have x's shape.
-        """
+        """Estimate x0 from x = x0 + σ·eps, (b, c, h, w), at noise levels within `sigma_range`, in x's dtype."""
         shape, classes = declared_shape(self.network)
         check_input(x, shape or (tuple(x.shape[1:]) if isinstance(x, Tensor) else ()))
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
@@ -80,9 +56,10 @@ class Converted(nn.Module):
         self._check_range(levels)
         scale = signal(self.schedule.scaling, levels)
         time = self.schedule.time(levels)
-        dtype = self._dtype(wide)
+        parameters = self.network.parameters() if isinstance(self.network, nn.Module) else ()
+        dtype = next((p.dtype for p in parameters if p.is_floating_point()), wide.dtype)
         predicted = self.network(
-            (_per_image(scale, wide) * wide).to(dtype),
+            _scaled(scale, wide).to(dtype),
             time.to(torch.promote_types(dtype, torch.float32)) if time.is_floating_point() else time,
             *([] if labels is None else [check_classes(labels, x, classes)]),
         )
@@ -93,7 +70,7 @@ class Converted(nn.Module):
                 "If it returns more than its prediction, pass a function that picks it out."
             )
         keep, take = self._weights(levels, scale)
-        return (_per_image(keep, wide) * wide + _per_image(take, wide) * predicted.to(wide.dtype)).to(x.dtype)
+        return (_scaled(keep, wide) + _scaled(take, predicted.to(wide.dtype))).to(x.dtype)
 
     def _weights(self, sigma: Float[Tensor, "b"], scale: Float[Tensor, "b"]) -> tuple[Tensor, Tensor]:
         """D = keep·x + take·F."""
@@ -108,19 +85,15 @@ class Converted(nn.Module):
         return keep, -sigma / (scale * self.schedule.rate(sigma))
 
     def _check_range(self, sigma: Float[Tensor, "b"]) -> None:
-        low, high = self.sigma_range
         if not may_look(sigma):
             return
+        low, high = self.sigma_range
         outside = (sigma < low * (1 - _TOLERANCE)) | (sigma > high * (1 + _TOLERANCE))
         if bool(outside.any()):
             raise ConfigError(
                 f"this network was trained at noise levels from {low:.4g} to {high:.4g}; got {sigma[outside][0]:.4g}. "
                 "Stay within denoiser.sigma_range, as karras_sigmas(n, sigma_min, sigma_max) can."
             )
-
-    def _dtype(self, wide: Tensor) -> torch.dtype:
-        parameters = self.network.parameters() if isinstance(self.network, nn.Module) else ()
-        return next((p.dtype for p in parameters if p.is_floating_point()), wide.dtype)
 
 
 def from_eps(network: Any, schedule: Any = "vp") -> Converted:
@@ -188,6 +161,6 @@ def from_flow(network: Any, schedule: Any = "flow") -> Converted:
     return Converted(network, "flow", as_schedule(schedule))
 
 
-def _per_image(values: Float[Tensor, "b"], x: Tensor) -> Tensor:
-    """(b,) numbers shaped to multiply a batch, in its dtype."""
-    return values.to(x.dtype).reshape(-1, *(1,) * (x.ndim - 1))
+def _scaled(values: Float[Tensor, "b"], x: Tensor) -> Tensor:
+    """A batch, each image times its number, in the batch's dtype."""
+    return values.to(x.dtype).reshape(-1, *(1,) * (x.ndim - 1)) * x

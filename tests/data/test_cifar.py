@@ -4,9 +4,11 @@ import io
 import pickle
 import struct
 import tarfile
+import time
 
 import numpy as np
 import pytest
+from hostile_pickles import bombs
 
 from gausslens.data import load_images
 from gausslens.errors import DataError
@@ -114,11 +116,32 @@ def test_a_pickle_that_would_run_a_program_is_refused_unrun(tmp_path, hidden_as)
     (tmp_path / "data_batch_1").write_bytes(content)
     archive(tmp_path / "cifar.tar.gz", {"data_batch_1": content})
     for source in (tmp_path / "data_batch_1", tmp_path / "cifar.tar.gz"):
-        with pytest.raises(DataError, match=r"asks for posix\.mkdir.*not read, since they can run any program"):
+        with pytest.raises(DataError, match=r"asks for 'posix\.mkdir'.*not read, since they can run any program"):
             load_images(source)
     assert not target.exists()
     pickle.loads(content)  # the control: it would have
     assert target.exists()
+
+
+def test_pickles_that_ask_for_much_are_refused_at_once(tmp_path):
+    doubled = b"\x80\x02}(X\x04\x00\x00\x00data)" + b"2\x86" * 300 + b"u."
+    contents = {
+        **bombs(),
+        "doubled data": doubled,
+        "doubled labels": doubled.replace(b"\x04\x00\x00\x00data", b"\x06\x00\x00\x00labels"),
+    }
+    dtype = b"cnumpy\ndtype\n)" + b"2\x86" * 300 + b"\x85R"
+    contents["doubled type"] = (
+        b"\x80\x02}X\x04\x00\x00\x00datacnumpy.core.multiarray\n_reconstruct\n)R(K\x01K\x01"
+        + dtype
+        + b"K\x00X\x00\x00\x00\x00tbs."
+    )
+    for name, content in contents.items():
+        (tmp_path / "batch").write_bytes(content)
+        started = time.process_time()
+        with pytest.raises(DataError, match="CIFAR-10's python version"):
+            load_images(tmp_path / "batch")
+        assert time.process_time() - started < 5, name
 
 
 def test_other_pickles_and_archives_are_explained(tmp_path, batches):

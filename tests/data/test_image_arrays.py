@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gausslens.data import load_images
-from gausslens.data.pixels import channels_first, check_depth, check_range, quantize
+from gausslens.data.arrays import channels_first, check_depth, check_range, quantize
 from gausslens.errors import ConfigError, DataError
 
 RNG = np.random.default_rng(0)
@@ -237,3 +237,9 @@ def test_a_single_number_is_no_set_of_images(tmp_path):
     np.save(tmp_path / "a.npy", np.float64(3.0))
     with pytest.raises(DataError, match="single number"):
         load_images(tmp_path / "a.npy")
+
+
+def test_a_single_number_with_labels_is_no_set_of_images(tmp_path):
+    np.savez(tmp_path / "a.npz", images=np.uint8(3), labels=np.array([1]))
+    with pytest.raises(DataError, match="expected images of shape"):
+        load_images(tmp_path / "a.npz")

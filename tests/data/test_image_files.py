@@ -113,7 +113,7 @@ def test_stored_labels_are_kept_by_name(tmp_path, put):
         (json.dumps({"labels": stored[:2]}), f"no label for {names[1]}"),
         (json.dumps({"labels": [[name, 0.5] for name in names]}), "or one-hot"),
         ("{}", "KeyError"),
-        ("labels", "cannot be read so"),
+        ("labels", "reading it failed"),
     ]:
         with pytest.raises(DataError, match=words):
             labels(wrong.encode())

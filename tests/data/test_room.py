@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from tiny_command import command
 
-from gausslens.data import load_images, room
+from gausslens.data import decoding, load_images
 from gausslens.errors import DataError
 
 GB = 10**9
@@ -21,7 +21,7 @@ def _nothing_is_resized(monkeypatch):
         raise AssertionError("resized an image")
 
     monkeypatch.setattr("gausslens.data.decoding.fit", refuse)
-    monkeypatch.setattr(room, "_memory", lambda: 8 * GB)
+    monkeypatch.setattr(decoding, "_memory", lambda: 8 * GB)
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def folder(tmp_path):
 
 def set_free_disk(monkeypatch, free):
     usage = namedtuple("usage", "free")(free)
-    monkeypatch.setattr(room.shutil, "disk_usage", lambda folder: usage)
+    monkeypatch.setattr(decoding.shutil, "disk_usage", lambda folder: usage)
 
 
 @pytest.mark.parametrize("size", [20_000, 100_000])
@@ -76,7 +76,7 @@ def test_a_machine_that_does_not_say_what_it_has_is_not_asked(error, monkeypatch
     def refuse(name):
         raise error(name)
 
-    assert room._memory() > 10**8
-    monkeypatch.setattr(room.os, "sysconf", refuse)
-    assert room._memory() is None
+    assert decoding._memory() > 10**8
+    monkeypatch.setattr(decoding.os, "sysconf", refuse)
+    assert decoding._memory() is None
     assert load_images("digits", size=9).shape == (1, 9, 9)

@@ -57,7 +57,7 @@ def test_latent_models_are_measured_in_their_latents(tmp_path, name, kind, optio
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"scaling_factor": None}, "make no denoiser"),
+        ({"scaling_factor": None}, "cannot be made into a denoiser"),
         ({"scaling_factor": 0.0}, "finite shift and scale"),
         ({"latents_std": [1.0, 2.0, 3.0]}, "each of their 4 channels"),
         ({"_class_name": "AutoencoderTiny"}, "got AutoencoderTiny"),

@@ -19,7 +19,7 @@ from edm_files import EasyDict, edm_pickle, network, pickled
 from hostile_pickles import TINY, bombs, calls, in_storage, mutated, placed
 
 from gausslens.errors import CheckpointError
-from gausslens.zoo.instructions import Instance
+from gausslens.safe_pickle import Instance
 from gausslens.zoo.pickles import read_pickle
 
 SECONDS, MEGABYTES = 5, 200

@@ -1,0 +1,252 @@
+"""Pickles read as data: nothing that a file names is imported, called or created.
+
+A pickle is a program for a machine with a stack, and Python's machine lets it import and call anything. The machine here
+knows a short list of names, each with a function that makes inert data of its arguments. Any other name or instruction is
+a ValueError that says what was found. A walk costs no more than its budget: instructions and copied bytes are counted,
+keys are texts (others can be made to collide), sets become lists, and nothing that may hold itself is compared or printed.
+"""
+
+import io
+import mmap
+import pickletools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn, TypeAlias
+
+Stream: TypeAlias = io.BytesIO | mmap.mmap
+Functions: TypeAlias = Mapping[str, Callable[..., Any]]
+"""What a pickle may name, as "module.name", with what is made of the arguments if it is called."""
+
+_VALUES = {
+    *("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"),
+    *("SHORT_BINSTRING", "BINSTRING", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"),
+    *("SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"),
+}
+_MAKERS: dict[str, Callable[[], Any]] = {
+    "NONE": lambda: None,
+    "NEWTRUE": lambda: True,
+    "NEWFALSE": lambda: False,
+    "EMPTY_LIST": list,
+    "EMPTY_TUPLE": tuple,
+    "EMPTY_DICT": dict,
+    "EMPTY_SET": list,  # a set hashes its members, and nobody needs them
+}
+_TO_MARK = -1
+# How many values an instruction takes from the stack.
+_TAKES = {
+    **dict.fromkeys(("POP", "TUPLE1", "APPEND", "BUILD", "BINPERSID"), 1),
+    **dict.fromkeys(("TUPLE2", "SETITEM", "STACK_GLOBAL", "REDUCE", "NEWOBJ"), 2),
+    "TUPLE3": 3,
+    **dict.fromkeys(("TUPLE", "FROZENSET", "LIST", "APPENDS", "ADDITEMS", "DICT", "SETITEMS"), _TO_MARK),
+}
+_INSTRUCTIONS = {info.code.encode("latin1"): info for info in pickletools.opcodes}
+
+
+@dataclass(frozen=True, eq=False)
+class Name:
+    """A class or function that a file names; nothing but its name is known."""
+
+    text: str
+
+
+@dataclass(eq=False)
+class Instance:
+    """What a file wants to be an object.
+
+    Attributes:
+        class_name: with the module; without it if the file brings the source of the class along.
+        arguments: what its constructor would get.
+        state: its attributes, if the file sets them.
+    """
+
+    class_name: str
+    arguments: tuple[Any, ...] = ()
+    state: Any = None
+
+
+def instance_makers(*names: str) -> Functions:
+    """For each name a function that makes an `Instance` of any arguments."""
+
+    def make(class_name: str, *arguments: Any) -> Instance:
+        return Instance(class_name, arguments)
+
+    return {name: partial(make, name) for name in names}
+
+
+ARRAYS = instance_makers(
+    *("numpy.dtype", "numpy.ndarray", "numpy.core.numeric._frombuffer", "numpy._core.numeric._frombuffer"),
+    *("numpy.core.multiarray._reconstruct", "numpy._core.multiarray._reconstruct"),
+    *("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar"),
+)
+"""The names in pickles of NumPy's arrays and numbers."""
+
+
+@dataclass
+class Budget:
+    """What reading may still cost: instructions to walk, and bytes to copy out of the file."""
+
+    instructions: int
+    n_bytes: int
+
+    def spend_bytes(self, count: int) -> None:
+        """Account for a copy; raises ValueError if that is more than is left."""
+        self.n_bytes -= count
+        if self.n_bytes < 0:
+            raise ValueError("it uses the same bytes over and over, for more memory than its own size")
+
+    def encode(self, text: Any, encoding: Any) -> bytes:
+        """Bytes, as protocol 2 writes them, the arguments of `_codecs.encode`."""
+        if type(text) is not str or encoding != "latin1":
+            raise ValueError("it has bytes in an encoding that is not latin1")
+        self.spend_bytes(len(text))
+        return text.encode("latin1")
+
+
+def safe_load(stream: Stream, size: int, functions: Callable[[Budget], Functions], *, instructions: int) -> Any:
+    """The value of a pickle that fills a stream of `size` bytes; errors of any kind if it is broken or names others.
+
+    `functions` gives all that the pickle may name beside `_codecs.encode`, for the budget of `instructions`.
+    """
+    start = stream.read(4)
+    stream.seek(0)
+    if start == b"PK\x03\x04":
+        raise ValueError("this is a zip archive, as torch.save writes it, not a plain pickle")
+    if start[:1] != b"\x80":
+        raise ValueError("it does not begin as pickles do since protocol 2")
+    budget = Budget(instructions, n_bytes=2 * size)  # twice: protocol 2 writes bytes as text
+    value = Machine(stream, {**functions(budget), "_codecs.encode": budget.encode}, budget).run()
+    if stream.tell() < size:
+        raise ValueError(f"{size - stream.tell():,} bytes follow its end")
+    return value
+
+
+class Machine:
+    """Walks one pickle from where a stream stands; `stored` makes a value of a persistent identity, None allows none."""
+
+    def __init__(
+        self, stream: Stream, functions: Functions, budget: Budget, stored: Callable[[Any], Any] | None = None
+    ) -> None:
+        self._stream, self._functions, self._budget, self._stored = stream, functions, budget, stored
+        self._stack: list[Any] = []
+        self._marks: list[int] = []
+        self._memo: dict[int, Any] = {}
+
+    def run(self) -> Any:
+        """Walk to the end."""
+        stack, memo, budget = self._stack, self._memo, self._budget
+        try:
+            while (instruction := _INSTRUCTIONS.get(self._stream.read(1))) is not None:
+                name = instruction.name
+                budget.instructions -= 1
+                if budget.instructions < 0:
+                    raise ValueError("it has far more instructions than its data needs")
+                if instruction.proto == 0 and instruction.arg and name != "GLOBAL":
+                    _refuse(name)  # arguments in lines of text take codecs to read
+                argument: Any = instruction.arg.reader(self._stream) if instruction.arg else None  # type: ignore[arg-type]
+                if name in _VALUES:
+                    stack.append(argument)
+                elif name in _MAKERS:
+                    stack.append(_MAKERS[name]())
+                elif name in ("BINPUT", "LONG_BINPUT"):
+                    memo[argument] = stack[-1]
+                elif name == "MEMOIZE":
+                    memo[len(memo)] = stack[-1]
+                elif name in ("BINGET", "LONG_BINGET"):
+                    stack.append(memo[argument])
+                elif name == "STOP":
+                    return stack.pop()
+                elif name == "MARK":
+                    self._marks.append(len(stack))
+                elif name == "DUP":
+                    stack.append(stack[-1])
+                elif name == "GLOBAL":
+                    stack.append(self._name(*argument.split(" ", 1)))
+                elif name in _TAKES:
+                    self._act(name, self._take(_TAKES[name]))
+                elif name not in ("PROTO", "FRAME"):
+                    _refuse(name)
+        except IndexError:
+            raise ValueError("it takes more from its stack than it has put there") from None
+        except KeyError:
+            raise ValueError("it recalls a value that it never stored") from None
+        raise ValueError(f"at byte {self._stream.tell()} it ends, or has what is no instruction")
+
+    def _take(self, count: int) -> list[Any]:
+        if count == _TO_MARK:
+            if not self._marks:
+                raise ValueError("it ends a list that was never begun")
+            start = self._marks.pop()
+        elif (start := len(self._stack) - count) < 0:
+            raise IndexError
+        values = self._stack[start:]
+        del self._stack[start:]
+        return values
+
+    def _act(self, name: str, values: list[Any]) -> None:
+        """Carry out an instruction with the values that it takes."""
+        push = self._stack.append
+        match name:
+            case "TUPLE" | "TUPLE1" | "TUPLE2" | "TUPLE3" | "FROZENSET":
+                push(tuple(values))
+            case "LIST":
+                push(values)
+            case "APPEND" | "APPENDS" | "ADDITEMS":
+                if type(target := self._stack[-1]) is not list:
+                    raise ValueError(f"it appends to {kind_of(target)}")
+                target.extend(values)
+            case "DICT":
+                push({})
+                self._set_items(values)
+            case "SETITEM" | "SETITEMS":
+                self._set_items(values)
+            case "STACK_GLOBAL":
+                push(self._name(*values))
+            case "REDUCE" | "NEWOBJ":
+                push(self._call(*values))
+            case "BUILD":
+                instance = self._stack[-1]
+                if not isinstance(instance, Instance) or instance.state is not None:
+                    raise ValueError(f"it sets the state of {kind_of(instance)}")
+                instance.state = values[0]
+            case "BINPERSID":
+                push(self._stored(values[0]) if self._stored is not None else _refuse(name))
+
+    def _name(self, module: Any, attribute: Any = "") -> Name:
+        if not isinstance(module, str) or not isinstance(attribute, str):
+            raise ValueError("it names something by a value that is not a text")
+        text = f"{module}.{attribute}"
+        if text not in self._functions:
+            raise ValueError(f"it asks for {text[:120]!r}, which plain data does not need")
+        return Name(text)
+
+    def _call(self, function: Any, arguments: Any) -> Any:
+        if type(function) is not Name:
+            raise ValueError(f"it calls {kind_of(function)}")
+        if type(arguments) is not tuple:
+            raise ValueError(f"it calls {function.text} with {kind_of(arguments)} for arguments")
+        try:
+            return self._functions[function.text](*arguments)
+        except TypeError:
+            raise ValueError(f"it calls {function.text} with {len(arguments)} arguments that do not fit") from None
+
+    def _set_items(self, pairs: list[Any]) -> None:
+        target = self._stack[-1]
+        if type(target) is not dict or len(pairs) % 2:
+            raise ValueError(f"it sets {len(pairs)} keys and values of {kind_of(target)}")
+        for key, value in zip(pairs[::2], pairs[1::2], strict=True):
+            if type(key) is bytes:  # a text to Python 2
+                self._budget.spend_bytes(len(key))
+                key = key.decode("latin1")
+            if type(key) is not str:
+                raise ValueError(f"it has {kind_of(key)} for a key, where a text was expected")
+            target[key] = value
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"it has the instruction {name}, which plain data does not need")
+
+
+def kind_of(value: Any) -> str:
+    """What sort of value it is, without looking inside."""
+    return value.text if type(value) is Name else f"a value of type {type(value).__name__}"
