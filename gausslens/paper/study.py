@@ -1,11 +1,11 @@
-"""What a study is: the tasks that it needs, and the figures it draws from what came out of them.
+"""What a study is: the tasks that it needs, the claims that it judges, and the figures of what came out.
 
 Each study is a file that defines one `Study`. Tasks are shared: the records of a task become those of every study that names
 it, tagged with the study's name.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,8 @@ from ..experiments.task import Result, Task, TaskStore
 from ..report import Figure
 from ..store.records import Record
 from .claims.evidence import Evidence
+from .claims.findings import Claim
+from .figures import Curves
 from .plan import Plan
 
 
@@ -99,15 +101,30 @@ class Study:
         title: its heading.
         question: what it asks, and how to read the answer; paragraphs are parted by empty lines.
         figures: the paper's figures that it redraws.
-        claims: the claims that it bears on.
         parts: the tasks it needs, the most telling first.
-        draw: its figures, from whatever is finished; none for what is not.
+        drawings: its own figures, from whatever is finished; None for what is not.
+        judges: the claims that are defined here.
+        informs: names of claims of other studies that it bears on.
     """
 
     name: str
     title: str
     question: str
     figures: tuple[int, ...]
-    claims: tuple[str, ...]
     parts: Callable[[Plan], list[Part]]
-    draw: Callable[[Findings], list[Figure]]
+    drawings: Callable[[Findings], Iterable[Curves | Figure | None]]
+    judges: tuple[Claim, ...] = ()
+    informs: tuple[str, ...] = ()
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """Names of all claims that it bears on."""
+        return tuple(sorted((*(claim.name for claim in self.judges), *self.informs), key=lambda name: int(name[1:])))
+
+    def draw(self, findings: Findings) -> list[Figure]:
+        """Its figures, those left out that have nothing to show."""
+        found = (
+            figure.draw(findings.evidence) if isinstance(figure, Curves) else figure
+            for figure in self.drawings(findings)
+        )
+        return [replace(figure, command=findings.command) for figure in found if figure is not None]

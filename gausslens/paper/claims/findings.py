@@ -5,12 +5,12 @@ statistics holds if all do (the largest of their p-values counts), and does not 
 times how many there are).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from .evidence import Evidence, Measure, MissingError, Number
 from .inference import Combined, Real, combine, spearman, spearman_tails
-from .thresholds import ANY, CERTAIN_SEEDS, PIXEL_UNITS, THRESHOLDS, Range, Threshold
+from .thresholds import ANY, CERTAIN_SEEDS, PIXEL_UNITS, Range, Threshold
 
 
 @dataclass(frozen=True)
@@ -81,19 +81,39 @@ class Finding:
     note: str | None = None
 
 
-def statistic(name: str, threshold: str, evidence: Evidence, measure: Measure) -> Statistic:
+@dataclass(frozen=True)
+class Claim:
+    """One claim of the paper, as the file of its study defines it.
+
+    Attributes:
+        name: "C1" … "C21".
+        text: the claim in a sentence.
+        find: what records say of it; its docstring says which it reads.
+    """
+
+    name: str
+    text: str
+    find: Callable[[Evidence], Finding]
+
+
+def claim(name: str, text: str) -> Callable[[Callable[[Evidence], Finding]], Claim]:
+    """Make a claim of the function below, which says what records find."""
+    return lambda find: Claim(name, text, find)
+
+
+def statistic(name: str, threshold: Threshold, evidence: Evidence, measure: Measure) -> Statistic:
     """A statistic of each seed's records, over all seeds."""
     try:
         numbers = each_seed(evidence, measure)
     except MissingError as error:
-        return Statistic(name, THRESHOLDS[threshold], missing=str(error))
+        return Statistic(name, threshold, missing=str(error))
     counts = [number.count for number in numbers if number.count is not None]
     combined = combine([number.value for number in numbers], [number.variance for number in numbers])
-    return _against(name, THRESHOLDS[threshold], combined, min(counts, default=None))
+    return _against(name, threshold, combined, min(counts, default=None))
 
 
 def rank_statistic(
-    name: str, threshold: str, evidence: Evidence, pairs: Callable[[Evidence], tuple[list[Real], list[Real]]]
+    name: str, threshold: Threshold, evidence: Evidence, pairs: Callable[[Evidence], tuple[list[Real], list[Real]]]
 ) -> Statistic:
     """Spearman's correlation of two quantities, over all seeds."""
     found: list[tuple[list[Real], list[Real]]] = []
@@ -110,14 +130,13 @@ def rank_statistic(
     return replace(result, p_holds=max(result.p_holds, upper), p_fails=max(result.p_fails, lower))
 
 
-def bound(name: str, threshold: str, evidence: Evidence) -> Statistic:
+def bound(name: str, threshold: Threshold, evidence: Evidence) -> Statistic:
     """The largest of numbers that are exact: no images, no seeds, no interval; the value itself is held to the threshold."""
-    limit = THRESHOLDS[threshold]
     if not len(evidence):
-        return Statistic(name, limit, missing="no record of it", seeded=False)
+        return Statistic(name, threshold, missing="no record of it", seeded=False)
     value = max(float(record["value"]) for record in evidence.records)
-    holds = limit.below is not None and value <= limit.below
-    return Statistic(name, limit, value, value, value, None, 0, float(not holds), float(holds), None, seeded=False)
+    holds = threshold.below is not None and value <= threshold.below
+    return Statistic(name, threshold, value, value, value, None, 0, float(not holds), float(holds), None, seeded=False)
 
 
 def control(name: str, evidence: Evidence, measure: Measure, possible: Range = ANY) -> tuple[Control, ...]:
@@ -129,6 +148,11 @@ def control(name: str, evidence: Evidence, measure: Measure, possible: Range = A
     combined = combine([number.value for number in numbers], [number.variance for number in numbers])
     low, high = _within(possible, combined.interval()) or (None, None)
     return (Control(name, combined.value, low, high),)
+
+
+def controls(measure: Measure, named: Mapping[str, Evidence], possible: Range = ANY) -> tuple[Control, ...]:
+    """The same number of several kinds of records, each under its name."""
+    return tuple(found for name, evidence in named.items() for found in control(name, evidence, measure, possible))
 
 
 def each_seed(evidence: Evidence, measure: Measure) -> list[Number]:

@@ -7,9 +7,12 @@ else, and anything that lacks records or seeds, is not enough evidence.
 
 import json
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from ...store.records import Record
+from ..registry import all_claims
+from .evidence import Evidence, is_finite
 from .findings import Control, Finding, Statistic
 from .inference import holm
 
@@ -53,6 +56,29 @@ class Verdict:
     def is_measured(self) -> bool:
         """Whether any of its numbers is there."""
         return any(part.value is not None for part in self.statistics)
+
+
+def judge(records: Iterable[Record]) -> list[Verdict]:
+    """The verdict on every claim, for every data set.
+
+    >>> [verdict.verdict for verdict in judge([])] == ["not enough evidence"] * 21
+    True
+    """
+    claims = all_claims()
+    given = [_tidy(record) for record in records if is_finite(record.get("value"))]
+    studies = sorted({(r["data"], r.get("plan") or "") for r in given if r.get("data") is not None})
+    findings: dict[tuple[str, str | None], Finding] = {}
+    for data, plan in studies or [(None, "")]:
+        own = [r for r in given if r.get("data") is None or (r["data"], r.get("plan") or "") == (data, plan)]
+        name = f"{data} ({plan})" if plan else data
+        findings |= {(claim.name, name): claim.find(Evidence(own)) for claim in claims.values()}
+    return decide(findings, {claim.name: claim.text for claim in claims.values()})
+
+
+def _tidy(record: Record) -> Record:
+    """With σ to five digits: levels that passed through single precision are still the same levels."""
+    sigma = record.get("sigma")
+    return {**record, "sigma": float(f"{sigma:.5g}")} if is_finite(sigma) else record
 
 
 def decide(findings: Mapping[tuple[str, str | None], Finding], texts: Mapping[str, str]) -> list[Verdict]:

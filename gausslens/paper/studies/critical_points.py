@@ -94,7 +94,7 @@ def format_images_needed(bound: Bound | None) -> str:
     )
 
 
-def told_closest(turning: Turning | None, few: int) -> str:
+def format_closest(turning: Turning | None, few: int) -> str:
     """τ* as a sentence, likewise."""
     if turning is None:
         return ""
