@@ -119,7 +119,9 @@ def rare(images: Tensor, labels: Tensor, most: int) -> Setup:
     return Setup(images[train], images[unseen], torch.arange(len(train)), chosen, label)
 
 
-def fit(setup: Setup, folder: Path, *, kimg: float, width: int | None, multipliers: tuple[int, ...] | None) -> Any:
+def fit(
+    setup: Setup, folder: Path, *, kimg: float, width: int | None, multipliers: tuple[int, ...] | None, cpu: bool
+) -> Any:
     """A network trained on the images; with classes, these are drawn equally often."""
     rows = torch.arange(len(setup.train))
     if setup.labels is not None:
@@ -137,7 +139,7 @@ def fit(setup: Setup, folder: Path, *, kimg: float, width: int | None, multiplie
         multipliers=multipliers,
         labels=setup.labels is not None,
         kimg=kimg,
-        cpu=True,
+        cpu=cpu,
         out=str(folder / "runs"),
     )
     return gausslens.train(config)
@@ -197,12 +199,13 @@ def carry_out(name: str, setup: Setup, folder: Path, options: argparse.Namespace
     )
     folder.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
-    run = fit(
-        setup, folder, kimg=kimg, width=options.width, multipliers=options.multipliers and tuple(options.multipliers)
-    )
+    multipliers = options.multipliers and tuple(options.multipliers)
+    run = fit(setup, folder, kimg=kimg, width=options.width, multipliers=multipliers, cpu=not options.gpu)
     trained = time.perf_counter()
     labels = {} if setup.labels is None else {"labels": setup.labels[0], "held_out_labels": setup.labels[1]}
-    audit = gausslens.audit(run, setup.train, setup.held_out, samples=options.samples, **labels)
+    audit = gausslens.audit(
+        run, setup.train, setup.held_out, samples=options.samples, device="cuda" if options.gpu else None, **labels
+    )
     print(f"  {kimg:g} kimg in {trained - started:.0f} s, audited in {time.perf_counter() - trained:.0f} s")
     right = tell(audit, setup)
     untested = "NOT TESTED: the network draws no copies of the 20"
@@ -225,6 +228,7 @@ def main() -> int:
     parser.add_argument("--width", type=int, help="channels of the network; by default the package's own")
     parser.add_argument("--multipliers", type=int, nargs="+", help="of the channels at each resolution")
     parser.add_argument("--samples", type=int, default=1000, help="samples of each network")
+    parser.add_argument("--gpu", action="store_true", help="train and audit on a GPU; without it, on one core")
     parser.add_argument("--out", type=Path, required=True, help="folder of images and runs")
     options = parser.parse_args()
     torch.set_num_threads(1)

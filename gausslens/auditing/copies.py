@@ -116,8 +116,8 @@ class Copies:
     def __str__(self) -> str:
         lines = [f"{self.share.count} samples: a share of {self.share} are copies of training images by the rule"]
         lines += [
-            f"  of originals that stand {found.kind}: {found.samples.copies} of {found.samples.count} samples, "
-            f"{found.real.copies} of {found.real.count} real images, p = {found.p_value:.2g}"
+            f"  of originals that stand {found.kind}: {found.samples.copies} of {found.samples.total} samples, "
+            f"{found.real.copies} of {found.real.total} real images, p = {found.p_value:.2g}"
             for found in self.comparisons
             if found.family == PLAIN
         ]

@@ -34,7 +34,7 @@ _BOOTSTRAP_UNITS = range(8, 2000)
 # A resample that misses the few units with all the spread has next to no error of its own; this bounds its t.
 _ERROR_FLOOR = 0.1
 
-_NORMAL_QUANTILE = 1.959963984540054
+NORMAL_QUANTILE = 1.959963984540054
 _STUDENT_QUANTILES = (12.706204736, 4.302652730, 3.182446305, 2.776445105, 2.570581836, 2.446911851)
 
 
@@ -168,7 +168,7 @@ def proportion_estimate(successes: int, n: int) -> Estimate:
     """
     if n < 1 or not 0 <= successes <= n:
         raise ConfigError(f"expected 0 <= successes <= n and n >= 1; got successes={successes}, n={n}.")
-    p, z = successes / n, _NORMAL_QUANTILE
+    p, z = successes / n, NORMAL_QUANTILE
     centre = (p + z**2 / (2 * n)) / (1 + z**2 / n)
     reach = z * math.sqrt(p * (1 - p) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
     # The ends are exactly 0 and 1 there; the formula rounds.
@@ -208,7 +208,7 @@ def student_quantile(freedom: int) -> float:
     """The 97.5 % quantile of Student's t: tabulated up to 6 degrees of freedom, Cornish and Fisher's series above."""
     if freedom <= len(_STUDENT_QUANTILES):
         return _STUDENT_QUANTILES[freedom - 1]
-    z = _NORMAL_QUANTILE
+    z = NORMAL_QUANTILE
     terms = (
         z,
         (z**3 + z) / 4,
@@ -249,7 +249,7 @@ def _draw_means(
     n = centred.shape[-1]
     eigvals, eigvecs = torch.linalg.eigh(centred @ centred.T / (n * max(n - 1, 1)))
     normal = torch.randn(len(centred), RESAMPLES, generator=generator(0, "bootstrap"), dtype=torch.float64)
-    normal *= student_quantile(max(n - 1, 1)) / _NORMAL_QUANTILE
+    normal *= student_quantile(max(n - 1, 1)) / NORMAL_QUANTILE
     shift = (eigvecs * eigvals.clamp_min(0).sqrt()) @ normal.to(centred.device)
     return shift, error[:, None].expand_as(shift)
 

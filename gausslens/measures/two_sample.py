@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .._typing import Float
 from ..noise import generator
-from .intervals import Estimate, proportion_estimate, student_quantile
+from .intervals import NORMAL_QUANTILE, Estimate, proportion_estimate, student_quantile
 
 _CHUNK_LABELS = 1 << 22
 
@@ -59,11 +59,13 @@ def quotient_estimate(
 def auc_estimate(members: Float[Tensor, "n"], others: Float[Tensor, "m"]) -> Estimate:
     """AUC = P(member < other) + ½ P(member = other), with its 95 % interval.
 
-    The interval is on the scale of log(AUC/(1 − AUC)), with DeLong's variance. Where all members lie on one side of all
-    others this is 0; the interval is then Wilson's for min(n, m) units. With 10 members and an AUC of .96 it covers 90 %,
-    from 30 on 90 to 96 %.
+    The interval spans two. One is on the scale of log(AUC/(1 − AUC)), with DeLong's variance, which adapts to the law but is
+    too narrow near 1, where few units of the smaller set decide (74 to 93 % at .96 and .99 with 600:50). The other is
+    Newcombe's: all A at which |AUC − A| is within the normal quantile times the standard error that Hanley and McNeil
+    derive for exponential laws. Together they cover 93 % and more of seven laws, from 10:10 to 600:50. Where all members
+    lie on one side of all others, the interval is Wilson's for min(n, m) units.
 
-    Reference: DeLong, DeLong, Clarke-Pearson (1988), Biometrics 44, 837 ff.
+    Reference: DeLong, DeLong, Clarke-Pearson (1988), Biometrics 44, 837 ff.; Newcombe (2006), Stat. Med. 25, 559 ff.
 
     >>> auc_estimate(torch.tensor([1.0, 2.0]), torch.tensor([2.0, 3.0])).value
     0.875
@@ -75,12 +77,26 @@ def auc_estimate(members: Float[Tensor, "n"], others: Float[Tensor, "m"]) -> Est
     if not variance > 0 or not 0 < value < 1:
         bounds = proportion_estimate(round(value * min(n, m)), min(n, m))
         return Estimate(value, min(bounds.low, value), max(bounds.high, value), n + m)
-    middle, reach = (
-        math.log(value / (1 - value)),
-        student_quantile(freedom) * math.sqrt(variance) / (value * (1 - value)),
-    )
+    middle = math.log(value / (1 - value))
+    reach = student_quantile(freedom) * math.sqrt(variance) / (value * (1 - value))
     low, high = (1 / (1 + math.exp(-end)) for end in (middle - reach, middle + reach))
-    return Estimate(value, low, high, n + m)
+    return Estimate(
+        value, min(low, _newcombe_limit(value, 0.0, n, m)), max(high, _newcombe_limit(value, 1.0, n, m)), n + m
+    )
+
+
+def _newcombe_limit(value: float, end: float, n: int, m: int) -> float:
+    """Where, between an AUC and 0 or 1, the AUC is as many standard errors away as the normal quantile says."""
+    units = (n + m) / 2 - 1
+    inside, outside = value, end
+    for _ in range(60):  # halvings
+        a = (inside + outside) / 2
+        variance = a * (1 - a) * (1 + units * ((1 - a) / (2 - a) + a / (1 + a))) / (n * m)
+        if (value - a) ** 2 <= NORMAL_QUANTILE**2 * variance:
+            inside = a
+        else:
+            outside = a
+    return inside
 
 
 def permutation_p_values(

@@ -1,4 +1,5 @@
 import math
+from statistics import NormalDist
 
 import pytest
 import torch
@@ -90,3 +91,14 @@ def test_intervals_cover(n, m):
             hits[index] += found[index].low <= true <= found[index].high
     slack = 2 * math.sqrt(0.95 * 0.05 / trials)
     assert bool(((hits / trials > 0.93 - slack) & (hits / trials < 0.97 + slack)).all()), hits / trials
+
+
+@pytest.mark.parametrize("auc", [0.9, 0.96, 0.99])
+def test_the_interval_of_a_great_auc_covers_with_few_others(auc):
+    shift, trials = math.sqrt(2) * NormalDist().inv_cdf(auc), 400
+    random = torch.Generator().manual_seed(0)
+    found = [
+        auc_estimate(torch.randn(600, generator=random), shift + torch.randn(50, generator=random))
+        for _ in range(trials)
+    ]
+    assert sum(one.low <= auc <= one.high for one in found) >= 0.93 * trials
