@@ -1,7 +1,7 @@
 """From records to the curves of a report: a study lists `Curves`, each with its `Line`s, and one function draws them.
 
     Curves(
-        title="Copies among samples", caption="Share of samples …", **about(12, "C14"), x=SIZE, y=COPIES,
+        title="Copies among samples", caption="Share of samples …", **about(12, "C14"), x=axes.SIZE, y=axes.COPIES,
         where=Tags(quantity="memorized_fraction"), lines=(Line("network", denoiser="network"), *controls()),
     )
 
@@ -9,65 +9,24 @@ Each point is the mean over training seeds, with its 95 % interval over seeds an
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
-from ..measures.memorization import MEMORIZED
 from ..report import Axis, CurveFigure, Series
 from ..report import Threshold as Level
+from . import axes
+from .axes import Along
 from .claims.evidence import HALF_WIDTH, Evidence, Measure, MissingError, is_finite
 from .claims.findings import pixel_scale
 from .claims.inference import Real, combine
-from .claims.thresholds import PAPER_GENERALIZATION, Threshold
+from .claims.thresholds import Threshold
 from .plan import OTHER_HALF
 
 Tags: TypeAlias = dict[str, Any]
 """Tags that records must have, by their names."""
 
 
-class Along(NamedTuple):
-    """What curves run along: a tag of records, or several, and its axis.
-
-    Attributes:
-        tag: the tag.
-        axis: the axis.
-        things: the values of the tag that stand at 1, 2, …, where they are no numbers.
-    """
-
-    tag: str | tuple[str, ...]
-    axis: Axis
-    things: Sequence[Any] = ()
-
-    def place(self, evidence: Evidence) -> tuple[str, Evidence]:
-        """The tag that says where records stand, and the records that have it."""
-        if isinstance(self.tag, str) and not self.things:
-            return self.tag, evidence
-        tags = (self.tag,) if isinstance(self.tag, str) else self.tag
-        found = []
-        for record in evidence.records:
-            value = record.get(tags[0]) if len(tags) == 1 else tuple(map(record.get, tags))
-            if value in self.things:
-                found.append({**record, "place": self.things.index(value) + 1})
-        return "place", Evidence(found)
-
-
-SIGMA = Along("sigma", Axis("noise level σ", "pixel range [−1, 1]", log=True))
-LOW_SIGMA = Along("sigma", replace(SIGMA.axis, log=False))
-TIME = Along("kimg", Axis("length of training", "thousand images", log=True))
-SIZE = Along("n", Axis("training images N", log=True))
-WIDTH = Along("width", Axis("width", "channels", log=True))
-EPOCH = Along("epoch", Axis("epoch"))
-
-RMSE = Axis("RMSE", "pixel range [−1, 1]", bounds=(0.0, math.inf))
-MEAN_RMSE = replace(RMSE, label="mean RMSE")
-COPIES = Axis("memorised fraction", bounds=(0.0, 1.0))
-CORRELATION = Axis("correlation of pixels", bounds=(-1.0, 1.0))
-OVERLAP = Axis("overlap", bounds=(0.0, 1.0))
-GL = Axis("GL score", bounds=(0.0, math.inf))
-
-MEMORIZING = Level(MEMORIZED, "memorising")
-PAPER_RULE = Level(PAPER_GENERALIZATION, "the paper's rule")
 CONTROLS = {"multidelta": "control: multi-delta", "gaussian": "control: Gaussian"}
 
 # Records that differ in none of these are of trainings of one model.
@@ -127,35 +86,20 @@ def controls(*denoisers: str, called: str = "", **how: Any) -> list[Line]:
 
 @dataclass(frozen=True, kw_only=True)
 class Curves:
-    """A figure of curves, as a study describes it.
+    """A figure of curves, as a study describes it."""
 
-    Attributes:
-        title: a few words.
-        caption: what is plotted, and what to look for.
-        redraws: the numbers of the paper's figures that it redraws.
-        claims: names of the claims that it informs.
-        x: what the curves run along.
-        y: the vertical axis.
-        where: tags that all its records have.
-        at: the noise levels that count, from and to.
-        number: what is drawn of one seed's records.
-        lines: the lines.
-        beside: more lines, which by themselves would say nothing.
-        levels: levels drawn across.
-    """
-
-    title: str
-    caption: str
-    redraws: tuple[int, ...] = ()
-    claims: tuple[str, ...] = ()
-    x: Along = SIGMA
-    y: Axis = RMSE
-    where: Tags = field(default_factory=dict)
-    at: tuple[Real, Real] = (-math.inf, math.inf)
-    number: Measure = Evidence.one
-    lines: Iterable[Line] = ()
-    beside: Iterable[Line] = ()
-    levels: tuple[Level, ...] = ()
+    title: str  # a few words
+    caption: str  # what is plotted, and what to look for
+    redraws: tuple[int, ...] = ()  # the numbers of the paper's figures that it redraws
+    claims: tuple[str, ...] = ()  # names of the claims that it informs
+    x: Along = axes.SIGMA  # what the curves run along
+    y: Axis = axes.RMSE  # the vertical axis
+    where: Tags = field(default_factory=dict)  # tags that all its records have
+    at: tuple[Real, Real] = (-math.inf, math.inf)  # the noise levels that count, from and to
+    number: Measure = Evidence.one  # what is drawn of one seed's records
+    lines: Iterable[Line] = ()  # the lines
+    beside: Iterable[Line] = ()  # more lines, which by themselves would say nothing
+    levels: tuple[Level, ...] = ()  # levels drawn across
 
     def draw(self, evidence: Evidence) -> CurveFigure | None:
         """The figure; None if there is nothing to show, or what it needs is not there yet."""

@@ -20,17 +20,11 @@ from .plan import Plan
 
 @dataclass(frozen=True)
 class Part:
-    """A task as a study uses it.
+    """A task as a study uses it."""
 
-    Attributes:
-        key: what the study calls it, to find its arrays by.
-        task: the task.
-        tags: added to its records.
-    """
-
-    key: str
-    task: Task
-    tags: Record = field(default_factory=dict)
+    key: str  # what the study calls it, to find its arrays by
+    task: Task  # the task
+    tags: Record = field(default_factory=dict)  # added to its records
 
 
 class Findings:
@@ -94,27 +88,17 @@ class Findings:
 
 @dataclass(frozen=True)
 class Study:
-    """One study of the paper.
+    """One study of the paper."""
 
-    Attributes:
-        name: as the command line knows it.
-        title: its heading.
-        question: what it asks, and how to read the answer; paragraphs are parted by empty lines.
-        figures: the paper's figures that it redraws.
-        parts: the tasks it needs, the most telling first.
-        drawings: its own figures, from whatever is finished; None for what is not.
-        judges: the claims that are defined here.
-        informs: names of claims of other studies that it bears on.
-    """
-
-    name: str
-    title: str
-    question: str
-    figures: tuple[int, ...]
-    parts: Callable[[Plan], list[Part]]
+    name: str  # as the command line knows it
+    title: str  # its heading
+    question: str  # what it asks, and how to read the answer; paragraphs are parted by empty lines
+    figures: tuple[int, ...]  # the paper's figures that it redraws
+    parts: Callable[[Plan], list[Part]]  # the tasks it needs, the most telling first
+    # its own figures, from whatever is finished; None for what is not.
     drawings: Callable[[Findings], Iterable[Curves | Figure | None]]
-    judges: tuple[Claim, ...] = ()
-    informs: tuple[str, ...] = ()
+    judges: tuple[Claim, ...] = ()  # the claims that are defined here
+    informs: tuple[str, ...] = ()  # names of claims of other studies that it bears on
 
     @property
     def claims(self) -> tuple[str, ...]:

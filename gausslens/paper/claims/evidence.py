@@ -24,19 +24,12 @@ class MissingError(Exception):
 
 @dataclass(frozen=True)
 class Number:
-    """A value and the sizes of its error's terms.
+    """A value and the sizes of its error's terms."""
 
-    Attributes:
-        value: the value.
-        rising: sum of the errors of the numbers it rises with, each times its derivative.
-        falling: the same of those it falls with.
-        count: of images behind it, the least of all that went in; None where no record says.
-    """
-
-    value: float
-    rising: float = 0.0
-    falling: float = 0.0
-    count: int | None = None
+    value: float  # the value
+    rising: float = 0.0  # sum of the errors of the numbers it rises with, each times its derivative
+    falling: float = 0.0  # the same of those it falls with
+    count: int | None = None  # of images behind it, the least of all that went in; None where no record says
 
     @property
     def variance(self) -> float:

@@ -15,34 +15,23 @@ from .thresholds import ANY, CERTAIN_SEEDS, PIXEL_UNITS, Range, Threshold
 
 @dataclass(frozen=True)
 class Statistic:
-    """One number that a claim rests on.
+    """One number that a claim rests on."""
 
-    Attributes:
-        name: what it is.
-        threshold: what it must exceed or stay below.
-        value: the estimate; None where records are missing.
-        low: lower end of its 95 % interval over images and seeds (images alone with one seed), not adjusted for how many
-            claims are judged; None where there is no interval.
-        high: its upper end.
-        images: how many images (or samples, or pairs) are behind it at each seed; None where no record says.
-        seeds: how many training seeds.
-        p_holds: p-value of the hypothesis that the threshold is not exceeded; None where there is no interval.
-        p_fails: p-value of the hypothesis that it is.
-        missing: which records it would need; None where they are there.
-        seeded: whether training has a part in it, so that seeds count.
-    """
-
-    name: str
-    threshold: Threshold
-    value: float | None = None
+    name: str  # what it is
+    threshold: Threshold  # what it must exceed or stay below
+    value: float | None = None  # the estimate; None where records are missing
+    # lower end of its 95 % interval over images and seeds (images alone with one seed), not adjusted for how many
+    # claims are judged; None where there is no interval.
     low: float | None = None
-    high: float | None = None
+    high: float | None = None  # its upper end
+    # how many images (or samples, or pairs) are behind it at each seed; None where no record says.
     images: int | None = None
-    seeds: int = 0
+    seeds: int = 0  # how many training seeds
+    # p-value of the hypothesis that the threshold is not exceeded; None where there is no interval.
     p_holds: float | None = None
-    p_fails: float | None = None
-    missing: str | None = None
-    seeded: bool = True
+    p_fails: float | None = None  # p-value of the hypothesis that it is
+    missing: str | None = None  # which records it would need; None where they are there
+    seeded: bool = True  # whether training has a part in it, so that seeds count
 
     @property
     def lacks(self) -> str | None:
@@ -66,34 +55,21 @@ class Control:
 
 @dataclass(frozen=True)
 class Finding:
-    """All that a claim finds.
+    """All that a claim finds."""
 
-    Attributes:
-        statistics: what it is judged by, at least one.
-        controls: what is shown beside it.
-        caveat: what to keep in mind when it holds.
-        note: what else the numbers say.
-    """
-
-    statistics: tuple[Statistic, ...]
-    controls: tuple[Control, ...] = ()
-    caveat: str | None = None
-    note: str | None = None
+    statistics: tuple[Statistic, ...]  # what it is judged by, at least one
+    controls: tuple[Control, ...] = ()  # what is shown beside it
+    caveat: str | None = None  # what to keep in mind when it holds
+    note: str | None = None  # what else the numbers say
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of the paper, as the file of its study defines it.
+    """One claim of the paper, as the file of its study defines it."""
 
-    Attributes:
-        name: "C1" … "C21".
-        text: the claim in a sentence.
-        find: what records say of it; its docstring says which it reads.
-    """
-
-    name: str
-    text: str
-    find: Callable[[Evidence], Finding]
+    name: str  # "C1" … "C21"
+    text: str  # the claim in a sentence
+    find: Callable[[Evidence], Finding]  # what records say of it; its docstring says which it reads
 
 
 def claim(name: str, text: str) -> Callable[[Callable[[Evidence], Finding]], Claim]:

@@ -30,19 +30,12 @@ POSITIVE: Range = (0.0, None)
 
 @dataclass(frozen=True)
 class Threshold:
-    """What a statistic must exceed, or stay below.
+    """What a statistic must exceed, or stay below."""
 
-    Attributes:
-        source: the paper's figure, or why we chose it.
-        above: the statistic must be above this.
-        below: the statistic must be below this.
-        possible: the values that it can have.
-    """
-
-    source: str
-    above: float | None = None
-    below: float | None = None
-    possible: Range = ANY
+    source: str  # the paper's figure, or why we chose it
+    above: float | None = None  # the statistic must be above this
+    below: float | None = None  # the statistic must be below this
+    possible: Range = ANY  # the values that it can have
 
     @property
     def level(self) -> float:

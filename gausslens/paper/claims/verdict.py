@@ -26,31 +26,18 @@ _ONE_SIDED = 0.025
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on one claim for one data set.
+    """The verdict on one claim for one data set."""
 
-    Attributes:
-        claim: "C1" … "C21".
-        data: the data set; None where there is no record at all.
-        text: the claim in a sentence.
-        verdict: "holds", "does not hold" or "not enough evidence".
-        statistic: the one to show: the first if the claim holds, what refutes it, or what leaves it open.
-        statistics: all that the claim was judged by.
-        reason: what is missing, where there is not enough evidence.
-        caveat: what to keep in mind when the claim holds or may hold.
-        note: what else the numbers say.
-        controls: numbers shown beside it.
-    """
-
-    claim: str
-    data: str | None
-    text: str
-    verdict: str
-    statistic: Statistic
-    statistics: tuple[Statistic, ...]
-    reason: str | None = None
-    caveat: str | None = None
-    note: str | None = None
-    controls: tuple[Control, ...] = ()
+    claim: str  # "C1" … "C21"
+    data: str | None  # the data set; None where there is no record at all
+    text: str  # the claim in a sentence
+    verdict: str  # "holds", "does not hold" or "not enough evidence"
+    statistic: Statistic  # the one to show: the first if the claim holds, what refutes it, or what leaves it open
+    statistics: tuple[Statistic, ...]  # all that the claim was judged by
+    reason: str | None = None  # what is missing, where there is not enough evidence
+    caveat: str | None = None  # what to keep in mind when the claim holds or may hold
+    note: str | None = None  # what else the numbers say
+    controls: tuple[Control, ...] = ()  # numbers shown beside it
 
     @property
     def is_measured(self) -> bool:

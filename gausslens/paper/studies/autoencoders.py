@@ -4,12 +4,13 @@ from typing import Any
 
 from ...noise import karras_sigmas
 from ...report import Axis, Figure
+from .. import axes
 from ..architectures import label
 from ..autoencoder_recipes import AUTOENCODERS, autoencoder, kinds
 from ..claims.evidence import Evidence, Number, mean_at
 from ..claims.findings import Finding, Statistic, claim, pixel_scale, statistic
 from ..claims.thresholds import POSITIVE, SIGN, Threshold
-from ..figures import OVERLAP, RMSE, Curves, Line, Tags, about, controls, level, pixel_level, trainings_behind
+from ..figures import Curves, Line, Tags, about, controls, level, pixel_level, trainings_behind
 from ..pictures import jacobian_maps, jacobian_vectors
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -36,7 +37,7 @@ _DIFFERENCE = Threshold(SIGN + " in Fig. 24", below=0.0)
     "C17", "Autoencoders of one noise level are close to the Gaussian, and closer than other networks at high noise."
 )
 def c17(evidence: Evidence) -> Finding:
-    """max RMSE(linear autoencoder, G); the other autoencoders' minus a network's of all levels, mean over σ ≥ 42.
+    """max axes.RMSE(linear autoencoder, G); the other autoencoders' minus a network's of all levels, mean over σ ≥ 42.
 
     On held-out images. Autoencoders have `preconditioning` none, the network of all levels edm.
     """
@@ -53,9 +54,11 @@ def c17(evidence: Evidence) -> Finding:
             own = high.where(preconditioning="none", network=name)
             return own.mean() - mean_at(high.where(preconditioning="edm").curve(), [*own.curve()])
 
-        return statistic(f"RMSE to G at σ ≥ 42, {name} minus EDM", _DIFFERENCE, gaps, difference)
+        return statistic(f"axes.RMSE to G at σ ≥ 42, {name} minus EDM", _DIFFERENCE, gaps, difference)
 
-    linear = statistic("largest RMSE of the linear autoencoder to G", _LINEAR, plain.where(network="linear"), largest)
+    linear = statistic(
+        "largest axes.RMSE of the linear autoencoder to G", _LINEAR, plain.where(network="linear"), largest
+    )
     names = [name for name in plain.names("network") if name != "linear"]
     return Finding((linear, *(compare(name) for name in names or ["another autoencoder"])))
 
@@ -99,7 +102,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
     return [
         Curves(
             title="Distance of autoencoders to the Gaussian denoiser",
-            caption=f"RMSE to the Gaussian denoiser of the training images, on {plan.count} noisy held-out images. "
+            caption=f"axes.RMSE to the Gaussian denoiser of the training images, on {plan.count} noisy held-out images. "
             "Each point of an autoencoder is a network of its own, trained for this noise level without "
             f"preconditioning. {trained} The claim is that the linear one stays below the line, and that at σ ≥ 42 the "
             "others are closer than the network of all levels. Control: the multi-delta denoiser.",
@@ -149,7 +152,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
                 ),
             )
             for metric, words, axis in (
-                ("rmse", "RMSE", RMSE),
+                ("rmse", "axes.RMSE", axes.RMSE),
                 ("nmse", "‖D₁ − D₂‖/‖D₁‖, D₁ the network,", Axis("NMSE", log=True)),
             )
         ),
@@ -159,7 +162,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             "trajectories of each, and as many principal components of the training images; one training. Control: the "
             f"Gaussian, whose Jacobian is the same everywhere. Unrelated subspaces would have {k}/{plan.dim}.",
             **about(29),
-            y=OVERLAP,
+            y=axes.OVERLAP,
             where=Tags(quantity="jacobian_overlap", k=k),
             lines=(
                 *one_a_level(", one a level"),

@@ -3,25 +3,13 @@
 from typing import Any
 
 from ...report import Axis, Figure
+from .. import axes
 from ..claims.evidence import Evidence, MissingError, Number, mean_at, slope_over
 from ..claims.findings import Finding, claim, statistic
 from ..claims.inference import Real
 from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, SIGN, Threshold
 from ..claims.window import InWindow, gaps_of
-from ..figures import (
-    COPIES,
-    LOW_SIGMA,
-    MEAN_RMSE,
-    MEMORIZING,
-    WIDTH,
-    Curves,
-    Line,
-    Tags,
-    about,
-    controls,
-    images_label,
-    trainings_behind,
-)
+from ..figures import Curves, Line, Tags, about, controls, images_label, trainings_behind
 from ..pictures import HIGH, MIDDLE, close_up_grid, close_ups, sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -151,7 +139,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             "Look whether what is left between them is the same for all widths. The dashed control retrieves training "
             "images.",
             **about(16, "C13"),
-            x=LOW_SIGMA,
+            x=axes.LOW_SIGMA,
             where=of_own,
             at=(0.0, _LOW),
             lines=(by_width,),
@@ -163,8 +151,8 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             f"most, {on}: to the Gaussian of the model's {few:,} images, and to that of all images that could have "
             "been trained on. The dashed control is the multi-delta denoiser of the few images, which no width changes.",
             **_SHOWS,
-            x=WIDTH,
-            y=MEAN_RMSE,
+            x=axes.WIDTH,
+            y=axes.MEAN_RMSE,
             where=Tags(**gaps, role=None, kimg=plan.kimg),
             lines=(
                 Line("to the Gaussian of its images", denoiser="network", reference="gaussian", number=own.mean),
@@ -184,8 +172,8 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             "longer training takes that away. Where the dashed control, the multi-delta denoiser, is nearer to the "
             "Gaussian than networks are, their distance is not memory.",
             **about(7, 20, "C12"),
-            x=WIDTH,
-            y=MEAN_RMSE,
+            x=axes.WIDTH,
+            y=axes.MEAN_RMSE,
             where=of_own,
             at=(HIGH_NOISE, float("inf")),
             number=Evidence.mean,
@@ -198,11 +186,11 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             f"of {sample_count(plan)} after {plan.short:,g} and of {plan.samples} after {plan.kimg:,g} thousand "
             f"images. Controls: samples of the multi-delta and the Gaussian denoiser of the {few:,} images.",
             **_SHOWS,
-            x=WIDTH,
-            y=COPIES,
+            x=axes.WIDTH,
+            y=axes.COPIES,
             where=Tags(quantity="memorized_fraction", role=None),
             lines=(*lengths, *controls()),
-            levels=(MEMORIZING,),
+            levels=(axes.MEMORIZING,),
         ),
         Curves(
             title="Linearity, by width",

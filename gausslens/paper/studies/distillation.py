@@ -9,11 +9,12 @@ import math
 from typing import Any
 
 from ...report import Axis, Figure
+from .. import axes
 from ..claims.evidence import Evidence, MissingError, Number, greatest, least, mean, mean_at
 from ..claims.findings import Finding, bound, claim, control, controls, pixel_scale, statistic, unit_words
 from ..claims.inference import Real
 from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, POSITIVE, SIGN, Threshold
-from ..figures import EPOCH, OVERLAP, Curves, Line, Tags, about, level, sigma_label
+from ..figures import Curves, Line, Tags, about, level, sigma_label
 from ..figures import controls as control_lines
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -267,7 +268,7 @@ def _weights(findings: Findings) -> list[Curves]:
             "most images, one training.",
             **about(4, 22, "C8"),
             y=_ERROR,
-            x=EPOCH,
+            x=axes.EPOCH,
             where=Tags(method="adam", quantity="weight_error"),
             lines=(Line(sigma_label, by="sigma"),),
         ),
@@ -299,7 +300,7 @@ def _subspaces(findings: Findings) -> list[Curves]:
             "the same. The ceiling is what two halves of the training images agree on, chance what unrelated subspaces "
             "do. At the lowest noise all gains of the Gaussian are nearly 1 and no subspace leads.",
             **about(4, "C9"),
-            y=OVERLAP,
+            y=axes.OVERLAP,
             where=Tags(**large, k=k),
             lines=(
                 *_by_images("network, ", quantity="overlap"),
@@ -323,7 +324,7 @@ def _subspaces(findings: Findings) -> list[Curves]:
             caption="As in the figure of the weight error by epoch. It starts at W = 0; a matrix of independent "
             "entries has √2.",
             **about(14, "C9"),
-            x=EPOCH,
+            x=axes.EPOCH,
             y=_ASYMMETRY,
             where=Tags(method="adam", quantity="asymmetry"),
             lines=(Line(sigma_label, by="sigma"),),

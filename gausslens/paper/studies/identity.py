@@ -3,11 +3,12 @@
 import math
 
 from ...report import Axis, Figure
+from .. import axes
 from ..architectures import PUBLISHED, model_of
 from ..claims.evidence import Evidence, Number, mean_at
 from ..claims.findings import Finding, Statistic, claim, controls, statistic
 from ..claims.thresholds import LOW_NOISE, Threshold
-from ..figures import LOW_SIGMA, SIGMA, Curves, Line, about
+from ..figures import Curves, Line, about
 from ..figures import controls as control_lines
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -71,7 +72,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             x=x,
             y=y,
             where={"on": "held_out", "quantity": f"identity_{metric}"},
-            at=(0.0, _ZOOM) if x == LOW_SIGMA else (-math.inf, math.inf),
+            at=(0.0, _ZOOM) if x == axes.LOW_SIGMA else (-math.inf, math.inf),
             lines=(
                 *(Line(name, network=name, denoiser="network") for name in names),
                 *control_lines("gaussian", "multidelta", network=own),
@@ -81,15 +82,21 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             (
                 "Distance of outputs from inputs",
                 f"Mean of ‖D(x) − x‖/‖D(x)‖ {whose}",
-                *("nmse", SIGMA, Axis("NMSE", log=True)),
+                *("nmse", axes.SIGMA, Axis("NMSE", log=True)),
             ),
             (
                 "Distance of outputs from inputs at low noise",
                 f"{low}. {claimed}",
-                *("nmse", LOW_SIGMA, Axis("NMSE", bounds=(0.0, math.inf))),
+                *("nmse", axes.LOW_SIGMA, Axis("NMSE", bounds=(0.0, math.inf))),
             ),
-            ("Direction of outputs and inputs", f"Mean cosine between D(x) and x {whose}", "cosine", SIGMA, cosine),
-            ("Directions at low noise", f"{low} of the figure before.", "cosine", LOW_SIGMA, cosine),
+            (
+                "Direction of outputs and inputs",
+                f"Mean cosine between D(x) and x {whose}",
+                "cosine",
+                axes.SIGMA,
+                cosine,
+            ),
+            ("Directions at low noise", f"{low} of the figure before.", "cosine", axes.LOW_SIGMA, cosine),
         )
     ]
 

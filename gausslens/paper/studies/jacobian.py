@@ -3,10 +3,11 @@
 import math
 
 from ...report import Axis, Figure, ImageGrid
+from .. import axes
 from ..claims.evidence import Evidence, MissingError, Number, mean
 from ..claims.findings import Finding, claim, statistic
 from ..claims.thresholds import SIGN, Threshold
-from ..figures import OVERLAP, Curves, Line, Tags, about, controls, level, sigma_label
+from ..figures import Curves, Line, Tags, about, controls, level, sigma_label
 from ..pictures import jacobian_maps, jacobian_vectors
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -73,7 +74,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             "Only subspaces that the eigenvalues of the images part from the rest are compared. Unrelated ones would "
             f"have k/{findings.plan.dim}.",
             **_SHOWS,
-            y=OVERLAP,
+            y=axes.OVERLAP,
             where=Tags(quantity="jacobian_overlap", denoiser="network"),
             lines=(Line(lambda k: f"k = {k}", by="k"),),
             levels=(level(_OVERLAP, "four fifths"),),
@@ -86,7 +87,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             "components too, doing so says nothing about generalising; where both controls do and the network does "
             "not, it is not a good denoiser there.",
             **_SHOWS,
-            y=OVERLAP,
+            y=axes.OVERLAP,
             where=Tags(quantity="jacobian_overlap", k=k),
             lines=(Line("network", denoiser="network"), *controls("gaussian", "multidelta")),
         ),

@@ -6,11 +6,13 @@ from typing import Any
 
 from ...experiments.task import Task
 from ...report import Axis, Figure
+from .. import axes
+from ..axes import Along
 from ..claims.evidence import Evidence, Measure, Number, mean_at, slope_over
 from ..claims.findings import Finding, Statistic, claim, control, of_the_papers_images, statistic
 from ..claims.inference import Real
 from ..claims.thresholds import CORRELATION, HIGH_NOISE, SIGN, Threshold
-from ..figures import CONTROLS, SIZE, Along, Curves, Line, Tags, about, controls, images_label
+from ..figures import CONTROLS, Curves, Line, Tags, about, controls, images_label
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.linearity_weights import vary_weights
@@ -215,7 +217,7 @@ def _of_sizes(plan: Plan) -> Iterator[Curves]:
             "with N, and whether the multi-delta denoiser does so too: it only retrieves; what it shares with the "
             "network is no sign of novelty.",
             **shows,
-            x=SIZE,
+            x=axes.SIZE,
             y=_AXES[metric],
             where={**known, "quantity": f"linearity_{metric}"},
             number=number,

@@ -6,11 +6,13 @@ from typing import Any
 
 from ...experiments.task import Task
 from ...report import Axis, Figure
+from .. import axes
 from ..architectures import PUBLISHED, label, model_of, sizes_told
+from ..axes import Along
 from ..claims.evidence import Evidence
 from ..claims.findings import Finding, Statistic, claim, statistic
 from ..claims.thresholds import Threshold
-from ..figures import CORRELATION, Along, Curves, Line, Tags, about, controls, level, trainings_behind
+from ..figures import Curves, Line, Tags, about, controls, level, trainings_behind
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -130,7 +132,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
                 Axis("pair, by its number in the caption", names=tuple(pairs)),
                 [*pairs.values()],
             ),
-            y=CORRELATION,
+            y=axes.CORRELATION,
             where=Tags(quantity="agreement_correlation"),
             lines=(*_ALIKE, Line("Gaussians", dashed=True, denoiser="gaussian", noise="same")),
         ),

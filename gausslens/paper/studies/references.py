@@ -5,12 +5,14 @@ import math
 import numpy as np
 
 from ...report import Axis, Figure, NoiseSlider
+from .. import axes
 from ..architectures import PUBLISHED
+from ..axes import Along
 from ..claims.evidence import Evidence, Number, greatest, mean_at
 from ..claims.findings import Finding, Statistic, claim, control, pixel_scale, statistic, unit_words
 from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, POSITIVE, Threshold
 from ..claims.window import window
-from ..figures import CORRELATION, Along, Curves, Line, Tags, about, pixel_level, sigma_label
+from ..figures import Curves, Line, Tags, about, pixel_level, sigma_label
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -209,7 +211,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             f"{plan.count} noises; at the least σ these are the samples. Dashed: from different noises, which shows "
             "how alike any two images are.",
             **about(3, 25, "C7"),
-            y=CORRELATION,
+            y=axes.CORRELATION,
             where=Tags(quantity="trajectory_correlation"),
             lines=[
                 Line(f"{words}{LABELS[name]}", dashed=noise == "shuffled", reference=name, noise=noise)

@@ -1,24 +1,12 @@
 """How many images? Models of one width on more and more of them, from copying to novelty."""
 
 from ...report import Figure
+from .. import axes
 from ..claims.evidence import Evidence, MissingError, Number, slope
 from ..claims.findings import Finding, claim, control, rank_statistic, statistic
 from ..claims.inference import Real
 from ..claims.thresholds import CORRELATION, PAPER_GENERALIZATION, SIGN, Threshold
-from ..figures import (
-    COPIES,
-    GL,
-    LOW_SIGMA,
-    MEMORIZING,
-    PAPER_RULE,
-    SIZE,
-    Curves,
-    Line,
-    Tags,
-    about,
-    controls,
-    images_label,
-)
+from ..figures import Curves, Line, Tags, about, controls, images_label
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -117,7 +105,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             caption="At the least noise the network does nothing, and the Gaussian of fewer images than pixels cannot: what "
             "is left between them depends on the number of images alone. The dashed control retrieves training images.",
             **about(16, "C13"),
-            x=LOW_SIGMA,
+            x=axes.LOW_SIGMA,
             where=gaps,
             at=(0.0, _LOW),
             lines=(of_own,),
@@ -138,26 +126,26 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             "relative to that of real, held-out images. The paper's rule, 0.6, is drawn and not judged: new real "
             "images may score less.",
             **about(13, "C14"),
-            x=SIZE,
-            y=GL,
+            x=axes.SIZE,
+            y=axes.GL,
             lines=(
                 Line("samples of the network", quantity="gl", denoiser="network"),
                 Line("relative to held-out images", quantity="relative_gl", denoiser="network"),
                 Line("control: samples of the Gaussian", quantity="gl", denoiser="gaussian"),
                 Line("control: samples of multi-delta", quantity="gl", denoiser="multidelta"),
             ),
-            levels=(PAPER_RULE,),
+            levels=(axes.PAPER_RULE,),
         ),
         Curves(
             title="Copies among samples, by number of images",
             caption="Share of samples whose nearest training image is less than a third as far as the second "
             f"nearest.{format_images_needed(images_needed(evidence))}{format_duplicates(evidence)}",
             **about(12, "C14"),
-            x=SIZE,
-            y=COPIES,
+            x=axes.SIZE,
+            y=axes.COPIES,
             where=Tags(quantity="memorized_fraction"),
             lines=(Line("network", denoiser="network"), *controls()),
-            levels=(MEMORIZING,),
+            levels=(axes.MEMORIZING,),
         ),
         sample_grid(
             findings,

@@ -4,26 +4,13 @@ from typing import NamedTuple
 
 from ...experiments.task import Task
 from ...report import Axis, Figure, ImageGrid
+from .. import axes
+from ..axes import Along
 from ..claims.evidence import Evidence
 from ..claims.findings import Control, Finding, Statistic, claim, control, statistic
 from ..claims.thresholds import CORRELATION as POSSIBLE
 from ..claims.thresholds import Threshold
-from ..figures import (
-    COPIES,
-    CORRELATION,
-    MEMORIZING,
-    SIZE,
-    TIME,
-    Along,
-    Curves,
-    Line,
-    Tags,
-    about,
-    controls,
-    level,
-    trainings,
-    trainings_behind,
-)
+from ..figures import Curves, Line, Tags, about, controls, level, trainings, trainings_behind
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -99,17 +86,11 @@ def c16(evidence: Evidence) -> Finding:
 
 
 class Pair(NamedTuple):
-    """Two models on disjoint sets of images.
+    """Two models on disjoint sets of images."""
 
-    Attributes:
-        n: images of each.
-        width: channels.
-        kimg: when training is stopped; None is its end.
-    """
-
-    n: int
-    width: int
-    kimg: float | None = None
+    n: int  # images of each
+    width: int  # channels
+    kimg: float | None = None  # when training is stopped; None is its end
 
 
 def pairs(plan: Plan) -> dict[str, Pair]:
@@ -166,7 +147,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             "exchanged noises proves nothing, since retrieval does so too.",
             **about(9, 26, "C15"),
             x=_PAIR,
-            y=CORRELATION,
+            y=axes.CORRELATION,
             where=agreement,
             lines=(
                 Line("networks", denoiser="network", reference=None, noise="same"),
@@ -202,7 +183,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             "must be near something else that both share: look which.",
             **about(9, 26, "C15"),
             x=_PAIR,
-            y=CORRELATION,
+            y=axes.CORRELATION,
             where=Tags(**agreement, denoiser="network", noise="same"),
             lines=[Line(words, reference=name) for name, words in _REFERENCES.items()],
         ),
@@ -213,10 +194,10 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             "Gaussian denoiser of the same images.",
             **about(9, 26, "C15"),
             x=_PAIR,
-            y=COPIES,
+            y=axes.COPIES,
             where=Tags(quantity="memorized_fraction"),
             lines=(Line("networks", denoiser="network"), *controls()),
-            levels=(MEMORIZING,),
+            levels=(axes.MEMORIZING,),
         ),
         Curves(
             title=f"Agreement as training goes on, N = {least.n:,}",
@@ -226,8 +207,8 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             "sets, which no training changes. Models that come to memorise part ways: look when, and whether they come "
             "down to the multi-delta denoisers.",
             **about(9, 26, "C15"),
-            x=TIME,
-            y=CORRELATION,
+            x=axes.TIME,
+            y=axes.CORRELATION,
             where=Tags(**agreement, role=("early", _IN_TIME, "small"), reference=None),
             lines=(
                 Line("networks", denoiser="network", noise="same"),
@@ -245,8 +226,8 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             f"{plan.available:,} images, from the same noise, over {plan.samples} noises and {_SUBSETS} subsets of "
             f"each size. The claim is judged at {plan.subset:,} images. Control: noises exchanged.",
             **about(9, "C16"),
-            x=SIZE._replace(axis=Axis("images in the subset", log=True)),
-            y=CORRELATION,
+            x=axes.SIZE._replace(axis=Axis("images in the subset", log=True)),
+            y=axes.CORRELATION,
             where=Tags(**agreement, denoiser="gaussian", reference="gaussian_full"),
             lines=(Line("same noise", noise="same"), Line("control: noises exchanged", noise="shuffled")),
             levels=(level(_SAME, "nearly the same"),),

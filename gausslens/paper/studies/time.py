@@ -4,25 +4,12 @@ import math
 
 from ...measures.memorization import MEMORIZED
 from ...report import Figure, ImageGrid
+from .. import axes
 from ..claims.evidence import Evidence, MissingError, Number, least
 from ..claims.findings import Finding, claim, control, statistic
 from ..claims.thresholds import PAPER_GENERALIZATION, SIGN, Threshold
 from ..claims.window import InWindow
-from ..figures import (
-    COPIES,
-    GL,
-    MEAN_RMSE,
-    MEMORIZING,
-    PAPER_RULE,
-    TIME,
-    Curves,
-    Line,
-    Tags,
-    about,
-    controls,
-    images_label,
-    trainings_behind,
-)
+from ..figures import Curves, Line, Tags, about, controls, images_label, trainings_behind
 from ..pictures import HIGH, MIDDLE, Row, close_up_grid, close_ups, sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -136,8 +123,8 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             "where its distance rises late as well, a late rise alone is no sign of memorising; only what the few "
             "images add to it is.",
             **_SHOWS,
-            x=TIME,
-            y=MEAN_RMSE,
+            x=axes.TIME,
+            y=axes.MEAN_RMSE,
             where=Tags(**gaps, denoiser="network"),
             lines=(
                 Line(images_label(few), n=few, reference="gaussian", number=own.mean),
@@ -151,11 +138,11 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             f"second nearest.{format_onset(memorizing_from(evidence, few))} Controls, which do not change in time: "
             f"samples of the Gaussian and the multi-delta denoiser of the {few:,} images.",
             **_SHOWS,
-            x=TIME,
-            y=COPIES,
+            x=axes.TIME,
+            y=axes.COPIES,
             where=Tags(quantity="memorized_fraction"),
             lines=of_samples,
-            levels=(MEMORIZING,),
+            levels=(axes.MEMORIZING,),
         ),
         Curves(
             title="Novelty of samples as training goes on",
@@ -163,11 +150,11 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             "norm. Samples that are not yet images are new as well, so the score says something only beside the "
             f"samples themselves. The paper's rule, {PAPER_GENERALIZATION}, is drawn and not judged.",
             **about(8, "C11"),
-            x=TIME,
-            y=GL,
+            x=axes.TIME,
+            y=axes.GL,
             where=Tags(quantity="gl"),
             lines=of_samples,
-            levels=(PAPER_RULE,),
+            levels=(axes.PAPER_RULE,),
         ),
         _samples(findings, few, many),
         close_up_grid(
