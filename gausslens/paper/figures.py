@@ -1,30 +1,136 @@
-"""From records to the figures of a report: lines with intervals over seeds and images, and grids of images."""
+"""From records to the curves of a report: a study lists `Curves`, each with its `Line`s, and one function draws them.
+
+    Curves(
+        title="Copies among samples", caption="Share of samples …", **about(12, "C14"), x=axes.SIZE, y=axes.COPIES,
+        where=Tags(quantity="memorized_fraction"), lines=(Line("network", denoiser="network"), *controls()),
+    )
+
+Each point is the mean over training seeds, with its 95 % interval over seeds and images. Controls are dashed.
+"""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ..report import Axis, ImageGrid, Series
-from .claims.evidence import HALF_WIDTH, Evidence, Measure, is_finite
-from .claims.inference import combine
+from ..report import Axis, CurveFigure, Series
+from ..report import Threshold as Level
+from . import axes
+from .axes import Along
+from .claims.evidence import HALF_WIDTH, Evidence, Measure, MissingError, is_finite
+from .claims.findings import pixel_scale
+from .claims.inference import Real, combine
+from .claims.thresholds import Threshold
 from .plan import OTHER_HALF
-from .study import Findings
 
-NOISE = Axis("noise level σ", "pixel range [−1, 1]", log=True)
-TRAINED = Axis("length of training", "thousand images", log=True)
-RMSE = Axis("RMSE", "pixel range [−1, 1]", bounds=(0.0, math.inf))
-MEAN_RMSE = replace(RMSE, label="mean RMSE")
-COPIES = Axis("memorised fraction", bounds=(0.0, 1.0))
-CORRELATION = Axis("correlation of pixels", bounds=(-1.0, 1.0))
-OVERLAP = Axis("overlap", bounds=(0.0, 1.0))
-GL = Axis("GL score", bounds=(0.0, math.inf))
+Tags: TypeAlias = dict[str, Any]
+"""Tags that records must have, by their names."""
+
+
+CONTROLS = {"multidelta": "control: multi-delta", "gaussian": "control: Gaussian"}
 
 # Records that differ in none of these are of trainings of one model.
 _MODEL = ("network", "preconditioning", "width", "n", "role")
+
+
+class Line:
+    """One line of a figure: the records with these tags; or a line for each value of the tag `by`.
+
+    Args:
+        name: what the legend says; with `by`, a function of the tag's value.
+        by: a tag that lines differ by.
+        at: the noise levels that count, from and to.
+        number: what is drawn of one seed's records; by default what the figure says.
+        dashed: whether the line is broken, with `by` a function of the tag's value; by default controls are.
+        lasting: from where to where it is drawn if it does not change along the axis, and was measured at one place.
+        tags: of its records.
+    """
+
+    def __init__(
+        self,
+        name: str | Callable[[Any], str],
+        *,
+        by: str | None = None,
+        at: tuple[Real, Real] = (-math.inf, math.inf),
+        number: Measure | None = None,
+        dashed: bool | Callable[[Any], bool] | None = None,
+        lasting: tuple[Real, Real] | None = None,
+        **tags: Any,
+    ) -> None:
+        self.name, self.by, self.at, self.number = name, by, at, number
+        self.dashed, self.lasting, self.tags = dashed, lasting, tags
+
+    def draw(self, evidence: Evidence, x: str, number: Measure) -> Iterator[Series]:
+        """Its series, those without a point left out."""
+        found = within(evidence.where(**self.tags), self.at)
+        groups: dict[Any, Evidence] = {None: found} if self.by is None else found.by(self.by) if len(found) else {}
+        for value, group in groups.items():
+            name = self.name(value) if callable(self.name) else self.name
+            dashed = self.dashed(value) if callable(self.dashed) else self.dashed
+            broken = name.startswith("control") if dashed is None else dashed
+            series = line(name, group, x=x, dashed=broken, number=self.number or number)
+            if len(series.x):
+                yield series if self.lasting is None else _extend(series, self.lasting)
+
+
+def about(*what: int | str) -> Tags:
+    """The numbers of the paper's figures that a figure redraws, and the names of the claims that it informs."""
+    redraws = tuple(one for one in what if isinstance(one, int))
+    return {"redraws": redraws, "claims": tuple(one for one in what if isinstance(one, str))}
+
+
+def controls(*denoisers: str, called: str = "", **how: Any) -> list[Line]:
+    """The closed-form denoisers that stand beside a network: both, or those that are named."""
+    return [Line(CONTROLS[name] + called, denoiser=name, **how) for name in denoisers or CONTROLS]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curves:
+    """A figure of curves, as a study describes it."""
+
+    title: str  # a few words
+    caption: str  # what is plotted, and what to look for
+    redraws: tuple[int, ...] = ()  # the numbers of the paper's figures that it redraws
+    claims: tuple[str, ...] = ()  # names of the claims that it informs
+    x: Along = axes.SIGMA  # what the curves run along
+    y: Axis = axes.RMSE  # the vertical axis
+    where: Tags = field(default_factory=dict)  # tags that all its records have
+    at: tuple[Real, Real] = (-math.inf, math.inf)  # the noise levels that count, from and to
+    number: Measure = Evidence.one  # what is drawn of one seed's records
+    lines: Iterable[Line] = ()  # the lines
+    beside: Iterable[Line] = ()  # more lines, which by themselves would say nothing
+    levels: tuple[Level, ...] = ()  # levels drawn across
+
+    def draw(self, evidence: Evidence) -> CurveFigure | None:
+        """The figure; None if there is nothing to show, or what it needs is not there yet."""
+        x, records = self.x.place(within(evidence.where(**self.where), self.at))
+        try:
+            series = [drawn for one in self.lines for drawn in one.draw(records, x, self.number)]
+            series += [drawn for one in self.beside for drawn in one.draw(records, x, self.number)] if series else []
+        except MissingError:
+            return None
+        if not series:
+            return None
+        words: Tags = {name: getattr(self, name) for name in ("title", "caption", "redraws", "claims")}
+        return CurveFigure(**words, x=self.x.axis, y=self.y, series=tuple(series), thresholds=self.levels)
+
+
+def within(evidence: Evidence, levels: tuple[Real, Real]) -> Evidence:
+    """The records at these noise levels; all if the levels have no ends."""
+    return evidence if levels == (-math.inf, math.inf) else evidence.at(*levels)
+
+
+def level(threshold: Threshold, label: str) -> Level:
+    """A claim's threshold, to be drawn."""
+    return Level(threshold.level, label)
+
+
+def pixel_level(evidence: Evidence, threshold: Threshold, label: str) -> tuple[Level, ...]:
+    """The threshold of a gap in the units of the data; none while these are not known."""
+    try:
+        return (Level(threshold.level * pixel_scale(evidence), label),)
+    except MissingError:
+        return ()
 
 
 def line(
@@ -60,19 +166,14 @@ def _variance(value: float, end: object) -> float:
     return ((value - end) / HALF_WIDTH) ** 2 if is_finite(end) else 0.0
 
 
-def lines(
-    evidence: Evidence,
-    by: str,
-    name: Callable[[Any], str],
-    *,
-    x: str = "sigma",
-    dashed: Callable[[Any], bool] | None = None,
-) -> tuple[Series, ...]:
+def _extend(series: Series, ends: tuple[Real, Real]) -> Series:
+    _, y, low, high = ([*column] * 2 for column in series.columns)
+    return Series(series.name, ends, y, low, high, dashed=series.dashed, markers=False)
+
+
+def lines(evidence: Evidence, by: str, name: Callable[[Any], str], *, x: str = "sigma") -> tuple[Series, ...]:
     """A line for each value of a tag."""
-    groups = evidence.by(by) if len(evidence) else {}
-    return tuple(
-        line(name(value), group, x=x, dashed=dashed is not None and dashed(value)) for value, group in groups.items()
-    )
+    return tuple(Line(name, by=by).draw(evidence, x, Evidence.one))
 
 
 def trainings(evidence: Evidence) -> str:
@@ -86,41 +187,21 @@ def trainings(evidence: Evidence) -> str:
             model = tuple(record.get(tag) for tag in _MODEL)
             seeds.setdefault(model, set()).add(record["seed"] % OTHER_HALF)
     counts = sorted({len(of_model) for of_model in seeds.values()}) or [0]
-    told = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
-    return f"{told} training seed" if counts == [1] else f"{told} training seeds"
+    words = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+    return f"{words} training seed" if counts == [1] else f"{words} training seeds"
 
 
 def trainings_behind(evidence: Evidence) -> str:
     """The same for captions: where some models were trained once and others more often, intervals do not compare."""
-    told = trainings(evidence)
-    return told + (" (of one, intervals are over images alone, and narrow for it)" if told.startswith("1 to") else "")
+    words = trainings(evidence)
+    return words + (" (of one, intervals are over images alone, and narrow for it)" if words.startswith("1 to") else "")
 
 
-def non_empty_series(*series: Series) -> tuple[Series, ...]:
-    """Those lines that have points."""
-    return tuple(one for one in series if len(one.x))
+def images_label(n: int) -> str:
+    """What legends call the models of a number of images."""
+    return f"N = {n:,}"
 
 
-def non_empty_figures(*figures: Any) -> list[Any]:
-    """Those figures that have something to show: at least one point or picture."""
-    return [figure for figure in figures if figure is not None and getattr(figure, "series", True) != ()]
-
-
-def sample_grid(
-    findings: Findings, rows: Sequence[tuple[str, str, str]], *, columns: int = 10, **words: Any
-) -> ImageGrid | None:
-    """Samples of several models from the same noise, a row for each."""
-    found = [(label, findings.array(key, name)) for label, key, name in rows]
-    there = [(label, images[:columns]) for label, images in found if images is not None]
-    if not there:
-        return None
-    width = min(len(images) for _, images in there)
-    pictures: NDArray[Any] = np.stack([images[:width] for _, images in there])
-    labels = tuple(f"noise {index + 1}" for index in range(width))
-    return ImageGrid(
-        rows=tuple(label for label, _ in there),
-        columns=labels,
-        images=pictures,
-        command=findings.command,
-        **words,
-    )
+def sigma_label(sigma: float) -> str:
+    """What legends call a noise level."""
+    return f"σ = {sigma:.3g}"

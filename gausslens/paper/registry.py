@@ -1,17 +1,29 @@
-"""All studies by name, in the order they are done: one file each."""
+"""All studies by name, in the order they are done, and the claims that they define: one file a study."""
 
+from functools import cache
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from .config import STUDIES
-from .study import Study
+
+if TYPE_CHECKING:
+    from .claims.findings import Claim
+    from .study import Study
 
 
-def find_study(name: str) -> Study:
+def find_study(name: str) -> "Study":
     """The study of this name."""
     study: Study = import_module(f".studies.{name}", __package__).STUDY
     return study
 
 
-def all_studies() -> list[Study]:
+def all_studies() -> "list[Study]":
     """Every study."""
     return [find_study(name) for name in STUDIES]
+
+
+@cache
+def all_claims() -> "dict[str, Claim]":
+    """Every claim by its name, from C1 on."""
+    found = [claim for study in all_studies() for claim in study.judges]
+    return {claim.name: claim for claim in sorted(found, key=lambda claim: int(claim.name[1:]))}

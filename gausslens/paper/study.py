@@ -1,11 +1,11 @@
-"""What a study is: the tasks that it needs, and the figures it draws from what came out of them.
+"""What a study is: the tasks that it needs, the claims that it judges, and the figures of what came out.
 
 Each study is a file that defines one `Study`. Tasks are shared: the records of a task become those of every study that names
 it, tagged with the study's name.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,22 +13,18 @@ from ..experiments.task import Result, Task, TaskStore
 from ..report import Figure
 from ..store.records import Record
 from .claims.evidence import Evidence
+from .claims.findings import Claim
+from .figures import Curves
 from .plan import Plan
 
 
 @dataclass(frozen=True)
 class Part:
-    """A task as a study uses it.
+    """A task as a study uses it."""
 
-    Attributes:
-        key: what the study calls it, to find its arrays by.
-        task: the task.
-        tags: added to its records.
-    """
-
-    key: str
-    task: Task
-    tags: Record = field(default_factory=dict)
+    key: str  # what the study calls it, to find its arrays by
+    task: Task  # the task
+    tags: Record = field(default_factory=dict)  # added to its records
 
 
 class Findings:
@@ -92,22 +88,27 @@ class Findings:
 
 @dataclass(frozen=True)
 class Study:
-    """One study of the paper.
+    """One study of the paper."""
 
-    Attributes:
-        name: as the command line knows it.
-        title: its heading.
-        question: what it asks, and how to read the answer; paragraphs are parted by empty lines.
-        figures: the paper's figures that it redraws.
-        claims: the claims that it bears on.
-        parts: the tasks it needs, the most telling first.
-        draw: its figures, from whatever is finished; none for what is not.
-    """
+    name: str  # as the command line knows it
+    title: str  # its heading
+    question: str  # what it asks, and how to read the answer; paragraphs are parted by empty lines
+    figures: tuple[int, ...]  # the paper's figures that it redraws
+    parts: Callable[[Plan], list[Part]]  # the tasks it needs, the most telling first
+    # its own figures, from whatever is finished; None for what is not.
+    drawings: Callable[[Findings], Iterable[Curves | Figure | None]]
+    judges: tuple[Claim, ...] = ()  # the claims that are defined here
+    informs: tuple[str, ...] = ()  # names of claims of other studies that it bears on
 
-    name: str
-    title: str
-    question: str
-    figures: tuple[int, ...]
-    claims: tuple[str, ...]
-    parts: Callable[[Plan], list[Part]]
-    draw: Callable[[Findings], list[Figure]]
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """Names of all claims that it bears on."""
+        return tuple(sorted((*(claim.name for claim in self.judges), *self.informs), key=lambda name: int(name[1:])))
+
+    def draw(self, findings: Findings) -> list[Figure]:
+        """Its figures, those left out that have nothing to show."""
+        found = (
+            figure.draw(findings.evidence) if isinstance(figure, Curves) else figure
+            for figure in self.drawings(findings)
+        )
+        return [replace(figure, command=findings.command) for figure in found if figure is not None]

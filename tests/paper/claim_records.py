@@ -6,8 +6,7 @@ Each builder takes `effect`, which is 1 where the claim is true, −1 where it i
 import math
 from unittest.mock import patch
 
-from gausslens.paper.claims import judge
-from gausslens.paper.claims.all_claims import CLAIMS
+from gausslens.paper.claims import CLAIMS, judge
 
 HOLDS, FAILS, UNCERTAIN = "holds", "does not hold", "not enough evidence"
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 
 import pytest
 from claim_records import (
@@ -19,9 +20,9 @@ from claim_records import (
     verdict_on,
 )
 
-from gausslens.paper.claims import SCHEMA, as_json, as_table, judge
-from gausslens.paper.claims.all_claims import CLAIMS
-from gausslens.paper.claims.thresholds import THRESHOLDS
+from gausslens.paper.claims import CLAIMS, SCHEMA, as_json, as_table, judge
+from gausslens.paper.claims.thresholds import Threshold
+from gausslens.paper.registry import all_studies
 
 CLAIM_NAMES = [f"C{number}" for number in range(1, 22)]
 
@@ -195,13 +196,19 @@ def test_the_table_fits_a_terminal():
 
 
 def test_every_threshold_has_a_source_and_is_used():
+    thresholds = {
+        value
+        for one in all_studies()
+        for value in vars(sys.modules[one.parts.__module__]).values()
+        if isinstance(value, Threshold)
+    }
     used = {
         part.threshold
         for v in judge([{**f, "data": d} for b in BUILDERS.values() for f in b(1) for d in ("toy", "cifar10")])
         for part in v.statistics
     }
-    assert used == set(THRESHOLDS.values())
-    assert all(limit.source.startswith(("the paper, Fig", "our choice: ")) for limit in THRESHOLDS.values())
+    assert used == thresholds
+    assert all(limit.source.startswith(("the paper, Fig", "our choice: ")) for limit in thresholds)
 
 
 def test_inputs_other_than_held_out_do_not_count():

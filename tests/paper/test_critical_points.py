@@ -5,11 +5,11 @@ import pytest
 from gausslens.paper.claims.evidence import Evidence
 from gausslens.paper.studies.critical_points import (
     closest,
+    format_closest,
     format_images_needed,
     format_onset,
     images_needed,
     memorizing_from,
-    told_closest,
 )
 
 SIGMAS = (0.5, 1.5, 4.0, 10.0)
@@ -57,7 +57,7 @@ def test_the_closest_time_is_a_geometric_mean_with_an_interval_over_trainings():
     later = {2.0: 0.3, 4.0: 0.2, 8.0: 0.1}
     one = closest(Evidence(gaps(0, falling)), 50)
     assert one == ((4.0,), pytest.approx(4.0), None, None)
-    assert told_closest(one, 50) == " For N = 50 it is least after 4 thousand images."
+    assert format_closest(one, 50) == " For N = 50 it is least after 4 thousand images."
     wide = {1e-6: 0.5, 1e6: 0.5}
     two = closest(Evidence(gaps(0, falling | wide) + gaps(1, later | wide)), 50)
     assert two.at == (4.0, 8.0)
@@ -65,7 +65,7 @@ def test_the_closest_time_is_a_geometric_mean_with_an_interval_over_trainings():
     # The interval is symmetric in log kimg, with Student's quantile for one degree of freedom.
     reach = 12.706 * (math.log(2) / math.sqrt(2)) / math.sqrt(2)
     assert (math.log(two.high / two.value), math.log(two.value / two.low)) == pytest.approx((reach, reach), rel=1e-3)
-    assert "4, 8 thousand images (5.66 [" in told_closest(two, 50)
+    assert "4, 8 thousand images (5.66 [" in format_closest(two, 50)
     # Beyond the first and the last snapshot nobody has looked.
     narrow = closest(Evidence(gaps(0, falling) + gaps(1, later)), 50)
     assert (narrow.value, narrow.low, narrow.high) == (two.value, 2.0, 8.0)
@@ -85,4 +85,4 @@ def test_trainings_that_are_not_looked_at_to_the_end_do_not_count():
 def test_without_records_nothing_is_said_of_time():
     assert closest(Evidence([]), 50) is None
     assert memorizing_from(Evidence([]), 50) is None
-    assert told_closest(None, 50) == format_onset(None) == ""
+    assert format_closest(None, 50) == format_onset(None) == ""

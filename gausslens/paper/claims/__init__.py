@@ -1,10 +1,18 @@
-"""The paper's claims C1–C21, each judged from records: what is measured, what it must exceed, and the verdict.
+"""How the paper's claims C1–C21 are judged: what is measured, what it must exceed, and the verdict.
 
 `judge` takes the records of a study and returns a `Verdict` on every claim; `as_table` and `as_json` show them. Each claim
-is a function whose docstring says which records it reads. docs/claims.md has the rules.
+stands in the file of its study (`paper/studies/`), with its text, its records and its thresholds. docs/claims.md has the
+rules.
 """
 
-from .all_claims import judge
-from .verdict import SCHEMA, Verdict, as_json, as_table
+from ..registry import all_claims
+from .verdict import SCHEMA, Verdict, as_json, as_table, judge
 
 __all__ = ["SCHEMA", "Verdict", "as_json", "as_table", "judge"]
+
+
+def __getattr__(name: str) -> object:
+    """`CLAIMS`: all claims by name, collected when they are first asked for."""
+    if name == "CLAIMS":
+        return all_claims()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,7 +13,6 @@ from typing import Any, TypeGuard
 
 from ...store.records import Record
 from .inference import Real
-from .thresholds import HIGH_NOISE, LOW_NOISE
 
 HALF_WIDTH = 1.959963984540054
 """Of a 95 % interval, in standard errors."""
@@ -25,19 +24,12 @@ class MissingError(Exception):
 
 @dataclass(frozen=True)
 class Number:
-    """A value and the sizes of its error's terms.
+    """A value and the sizes of its error's terms."""
 
-    Attributes:
-        value: the value.
-        rising: sum of the errors of the numbers it rises with, each times its derivative.
-        falling: the same of those it falls with.
-        count: of images behind it, the least of all that went in; None where no record says.
-    """
-
-    value: float
-    rising: float = 0.0
-    falling: float = 0.0
-    count: int | None = None
+    value: float  # the value
+    rising: float = 0.0  # sum of the errors of the numbers it rises with, each times its derivative
+    falling: float = 0.0  # the same of those it falls with
+    count: int | None = None  # of images behind it, the least of all that went in; None where no record says
 
     @property
     def variance(self) -> float:
@@ -114,6 +106,12 @@ def slope(points: Mapping[Real, Number], sizes: Iterable[Real] = ()) -> Number:
     return total(number * ((x - centre) / scale) for x, number in zip(logs, points.values(), strict=True))
 
 
+def slope_over(records: "Evidence", tag: str, measure: "Measure", every_seed: "Evidence") -> Number:
+    """The slope of a measure on the logarithm of a tag, over all values that any seed has."""
+    values = every_seed.by(tag)
+    return slope({value: measure(group) for value, group in records.by(tag).items()}, values)
+
+
 class Evidence:
     """Records, to be narrowed down by their tags.
 
@@ -178,6 +176,22 @@ class Evidence:
         """The number at each value of a tag."""
         return {value: group.one() for value, group in self.by(tag).items()}
 
+    def mean(self) -> Number:
+        """The mean over noise levels."""
+        return mean(self.curve().values())
+
+    def least(self) -> Number:
+        """The smallest over noise levels."""
+        return least(self.curve().values())
+
+    def greatest(self) -> Number:
+        """The largest over noise levels."""
+        return greatest(self.curve().values())
+
+    def names(self, tag: str) -> list[str]:
+        """The values of a tag that holds names, sorted."""
+        return sorted({str(record[tag]) for record in self.records if record.get(tag)})
+
     def seeds(self) -> list["Evidence"]:
         """Those of each training seed; what has no seed belongs to all."""
         if all(record.get("seed") is None for record in self.records):
@@ -190,20 +204,8 @@ class Evidence:
         return MissingError(f"no record of {', '.join(self._told) or 'any kind'}{also}")
 
 
-def window(memory_to_gaussian: Mapping[Real, Number]) -> list[Real]:
-    """The noise levels at which the multi-delta and the Gaussian denoiser differ by more than half of the most they do.
-
-    It is fixed without looking at any network. On held-out images the two differ down to the least noise, where every good
-    denoiser does nothing and gaps are quotients of rounding: of the levels, those of the paper's intermediate noise count,
-    if there are any.
-    """
-    half = greatest(memory_to_gaussian.values()).value / 2
-    apart = [sigma for sigma, number in memory_to_gaussian.items() if number.value > half]
-    return [sigma for sigma in apart if LOW_NOISE <= sigma <= HIGH_NOISE] or apart
-
-
 def mean_at(curve: Mapping[Real, Number], sigmas: Sequence[Real]) -> Number:
-    """The mean of a curve over noise levels."""
+    """The mean of a curve over these noise levels."""
     absent = [sigma for sigma in sigmas if sigma not in curve]
     if absent or not sigmas:
         raise MissingError(f"no record at sigma = {absent[0]:g}" if absent else "no noise level to average over")

@@ -5,44 +5,33 @@ statistics holds if all do (the largest of their p-values counts), and does not 
 times how many there are).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from .evidence import Evidence, Measure, MissingError, Number
 from .inference import Combined, Real, combine, spearman, spearman_tails
-from .thresholds import ANY, CERTAIN_SEEDS, PIXEL_UNITS, THRESHOLDS, Range, Threshold
+from .thresholds import ANY, CERTAIN_SEEDS, PIXEL_UNITS, Range, Threshold
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """One number that a claim rests on.
+    """One number that a claim rests on."""
 
-    Attributes:
-        name: what it is.
-        threshold: what it must exceed or stay below.
-        value: the estimate; None where records are missing.
-        low: lower end of its 95 % interval over images and seeds (images alone with one seed), not adjusted for how many
-            claims are judged; None where there is no interval.
-        high: its upper end.
-        images: how many images (or samples, or pairs) are behind it at each seed; None where no record says.
-        seeds: how many training seeds.
-        p_holds: p-value of the hypothesis that the threshold is not exceeded; None where there is no interval.
-        p_fails: p-value of the hypothesis that it is.
-        missing: which records it would need; None where they are there.
-        seeded: whether training has a part in it, so that seeds count.
-    """
-
-    name: str
-    threshold: Threshold
-    value: float | None = None
+    name: str  # what it is
+    threshold: Threshold  # what it must exceed or stay below
+    value: float | None = None  # the estimate; None where records are missing
+    # lower end of its 95 % interval over images and seeds (images alone with one seed), not adjusted for how many
+    # claims are judged; None where there is no interval.
     low: float | None = None
-    high: float | None = None
+    high: float | None = None  # its upper end
+    # how many images (or samples, or pairs) are behind it at each seed; None where no record says.
     images: int | None = None
-    seeds: int = 0
+    seeds: int = 0  # how many training seeds
+    # p-value of the hypothesis that the threshold is not exceeded; None where there is no interval.
     p_holds: float | None = None
-    p_fails: float | None = None
-    missing: str | None = None
-    seeded: bool = True
+    p_fails: float | None = None  # p-value of the hypothesis that it is
+    missing: str | None = None  # which records it would need; None where they are there
+    seeded: bool = True  # whether training has a part in it, so that seeds count
 
     @property
     def lacks(self) -> str | None:
@@ -66,34 +55,41 @@ class Control:
 
 @dataclass(frozen=True)
 class Finding:
-    """All that a claim finds.
+    """All that a claim finds."""
 
-    Attributes:
-        statistics: what it is judged by, at least one.
-        controls: what is shown beside it.
-        caveat: what to keep in mind when it holds.
-        note: what else the numbers say.
-    """
-
-    statistics: tuple[Statistic, ...]
-    controls: tuple[Control, ...] = ()
-    caveat: str | None = None
-    note: str | None = None
+    statistics: tuple[Statistic, ...]  # what it is judged by, at least one
+    controls: tuple[Control, ...] = ()  # what is shown beside it
+    caveat: str | None = None  # what to keep in mind when it holds
+    note: str | None = None  # what else the numbers say
 
 
-def statistic(name: str, threshold: str, evidence: Evidence, measure: Measure) -> Statistic:
+@dataclass(frozen=True)
+class Claim:
+    """One claim of the paper, as the file of its study defines it."""
+
+    name: str  # "C1" … "C21"
+    text: str  # the claim in a sentence
+    find: Callable[[Evidence], Finding]  # what records say of it; its docstring says which it reads
+
+
+def claim(name: str, text: str) -> Callable[[Callable[[Evidence], Finding]], Claim]:
+    """Make a claim of the function below, which says what records find."""
+    return lambda find: Claim(name, text, find)
+
+
+def statistic(name: str, threshold: Threshold, evidence: Evidence, measure: Measure) -> Statistic:
     """A statistic of each seed's records, over all seeds."""
     try:
         numbers = each_seed(evidence, measure)
     except MissingError as error:
-        return Statistic(name, THRESHOLDS[threshold], missing=str(error))
+        return Statistic(name, threshold, missing=str(error))
     counts = [number.count for number in numbers if number.count is not None]
     combined = combine([number.value for number in numbers], [number.variance for number in numbers])
-    return _against(name, THRESHOLDS[threshold], combined, min(counts, default=None))
+    return _against(name, threshold, combined, min(counts, default=None))
 
 
 def rank_statistic(
-    name: str, threshold: str, evidence: Evidence, pairs: Callable[[Evidence], tuple[list[Real], list[Real]]]
+    name: str, threshold: Threshold, evidence: Evidence, pairs: Callable[[Evidence], tuple[list[Real], list[Real]]]
 ) -> Statistic:
     """Spearman's correlation of two quantities, over all seeds."""
     found: list[tuple[list[Real], list[Real]]] = []
@@ -110,14 +106,13 @@ def rank_statistic(
     return replace(result, p_holds=max(result.p_holds, upper), p_fails=max(result.p_fails, lower))
 
 
-def bound(name: str, threshold: str, evidence: Evidence) -> Statistic:
+def bound(name: str, threshold: Threshold, evidence: Evidence) -> Statistic:
     """The largest of numbers that are exact: no images, no seeds, no interval; the value itself is held to the threshold."""
-    limit = THRESHOLDS[threshold]
     if not len(evidence):
-        return Statistic(name, limit, missing="no record of it", seeded=False)
+        return Statistic(name, threshold, missing="no record of it", seeded=False)
     value = max(float(record["value"]) for record in evidence.records)
-    holds = limit.below is not None and value <= limit.below
-    return Statistic(name, limit, value, value, value, None, 0, float(not holds), float(holds), None, seeded=False)
+    holds = threshold.below is not None and value <= threshold.below
+    return Statistic(name, threshold, value, value, value, None, 0, float(not holds), float(holds), None, seeded=False)
 
 
 def control(name: str, evidence: Evidence, measure: Measure, possible: Range = ANY) -> tuple[Control, ...]:
@@ -129,6 +124,11 @@ def control(name: str, evidence: Evidence, measure: Measure, possible: Range = A
     combined = combine([number.value for number in numbers], [number.variance for number in numbers])
     low, high = _within(possible, combined.interval()) or (None, None)
     return (Control(name, combined.value, low, high),)
+
+
+def controls(measure: Measure, named: Mapping[str, Evidence], possible: Range = ANY) -> tuple[Control, ...]:
+    """The same number of several kinds of records, each under its name."""
+    return tuple(found for name, evidence in named.items() for found in control(name, evidence, measure, possible))
 
 
 def each_seed(evidence: Evidence, measure: Measure) -> list[Number]:

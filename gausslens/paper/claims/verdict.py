@@ -7,9 +7,12 @@ else, and anything that lacks records or seeds, is not enough evidence.
 
 import json
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from ...store.records import Record
+from ..registry import all_claims
+from .evidence import Evidence, is_finite
 from .findings import Control, Finding, Statistic
 from .inference import holm
 
@@ -23,36 +26,46 @@ _ONE_SIDED = 0.025
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on one claim for one data set.
+    """The verdict on one claim for one data set."""
 
-    Attributes:
-        claim: "C1" … "C21".
-        data: the data set; None where there is no record at all.
-        text: the claim in a sentence.
-        verdict: "holds", "does not hold" or "not enough evidence".
-        statistic: the one to show: the first if the claim holds, what refutes it, or what leaves it open.
-        statistics: all that the claim was judged by.
-        reason: what is missing, where there is not enough evidence.
-        caveat: what to keep in mind when the claim holds or may hold.
-        note: what else the numbers say.
-        controls: numbers shown beside it.
-    """
-
-    claim: str
-    data: str | None
-    text: str
-    verdict: str
-    statistic: Statistic
-    statistics: tuple[Statistic, ...]
-    reason: str | None = None
-    caveat: str | None = None
-    note: str | None = None
-    controls: tuple[Control, ...] = ()
+    claim: str  # "C1" … "C21"
+    data: str | None  # the data set; None where there is no record at all
+    text: str  # the claim in a sentence
+    verdict: str  # "holds", "does not hold" or "not enough evidence"
+    statistic: Statistic  # the one to show: the first if the claim holds, what refutes it, or what leaves it open
+    statistics: tuple[Statistic, ...]  # all that the claim was judged by
+    reason: str | None = None  # what is missing, where there is not enough evidence
+    caveat: str | None = None  # what to keep in mind when the claim holds or may hold
+    note: str | None = None  # what else the numbers say
+    controls: tuple[Control, ...] = ()  # numbers shown beside it
 
     @property
     def is_measured(self) -> bool:
         """Whether any of its numbers is there."""
         return any(part.value is not None for part in self.statistics)
+
+
+def judge(records: Iterable[Record]) -> list[Verdict]:
+    """The verdict on every claim, for every data set.
+
+    >>> [verdict.verdict for verdict in judge([])] == ["not enough evidence"] * 21
+    True
+    """
+    claims = all_claims()
+    given = [_tidy(record) for record in records if is_finite(record.get("value"))]
+    studies = sorted({(r["data"], r.get("plan") or "") for r in given if r.get("data") is not None})
+    findings: dict[tuple[str, str | None], Finding] = {}
+    for data, plan in studies or [(None, "")]:
+        own = [r for r in given if r.get("data") is None or (r["data"], r.get("plan") or "") == (data, plan)]
+        name = f"{data} ({plan})" if plan else data
+        findings |= {(claim.name, name): claim.find(Evidence(own)) for claim in claims.values()}
+    return decide(findings, {claim.name: claim.text for claim in claims.values()})
+
+
+def _tidy(record: Record) -> Record:
+    """With σ to five digits: levels that passed through single precision are still the same levels."""
+    sigma = record.get("sigma")
+    return {**record, "sigma": float(f"{sigma:.5g}")} if is_finite(sigma) else record
 
 
 def decide(findings: Mapping[tuple[str, str | None], Finding], texts: Mapping[str, str]) -> list[Verdict]:

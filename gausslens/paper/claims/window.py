@@ -4,11 +4,24 @@ It is where RMSE(M, G) exceeds half its maximum, on the average over the models 
 depend on any network.
 """
 
+from collections.abc import Mapping
 from functools import cached_property
 from statistics import fmean
 
-from .evidence import Evidence, Number, mean_at, slope, window
+from .evidence import Evidence, Number, greatest, mean_at, slope
 from .inference import Real
+from .thresholds import HIGH_NOISE, LOW_NOISE
+
+
+def window(memory_to_gaussian: Mapping[Real, Number]) -> list[Real]:
+    """The noise levels at which the multi-delta and the Gaussian denoiser differ by more than half of the most they do.
+
+    On held-out images the two differ down to the least noise, where every good denoiser does nothing and gaps are quotients
+    of rounding: of the levels, those of the paper's intermediate noise count, if there are any.
+    """
+    half = greatest(memory_to_gaussian.values()).value / 2
+    apart = [sigma for sigma, number in memory_to_gaussian.items() if number.value > half]
+    return [sigma for sigma in apart if LOW_NOISE <= sigma <= HIGH_NOISE] or apart
 
 
 class InWindow:

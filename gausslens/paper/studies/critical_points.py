@@ -20,20 +20,14 @@ _ROUNDING = 1e-9  # of a geometric mean
 
 
 class Turning(NamedTuple):
-    """When networks of few images are closest to their Gaussian.
+    """When networks of few images are closest to their Gaussian."""
 
-    Attributes:
-        at: the length of training in kimg at which each training's distance is least, by seed.
-        value: their geometric mean.
-        low: lower end of its 95 % interval over trainings, at least to the snapshot before and at most to the first; None
-            with fewer than two.
-        high: upper end.
-    """
-
-    at: tuple[float, ...]
-    value: float
+    at: tuple[float, ...]  # the length of training in kimg at which each training's distance is least, by seed
+    value: float  # their geometric mean
+    # lower end of its 95 % interval over trainings, at least to the snapshot before and at most to the first; None with
+    # fewer than two.
     low: float | None
-    high: float | None
+    high: float | None  # upper end
 
 
 def images_needed(evidence: Evidence) -> Bound | None:
@@ -94,7 +88,7 @@ def format_images_needed(bound: Bound | None) -> str:
     )
 
 
-def told_closest(turning: Turning | None, few: int) -> str:
+def format_closest(turning: Turning | None, few: int) -> str:
     """τ* as a sentence, likewise."""
     if turning is None:
         return ""

@@ -6,11 +6,16 @@ Gaussian surrogates; memorising and generalising part on held-out images.
 """
 
 import math
+from typing import Any
 
-from ...report import Axis, CurveFigure, Figure, Series, Threshold
-from ..claims.evidence import Evidence
-from ..claims.thresholds import THRESHOLDS
-from ..figures import NOISE, OVERLAP, RMSE, line, lines, non_empty_figures, non_empty_series
+from ...report import Axis, Figure
+from .. import axes
+from ..claims.evidence import Evidence, MissingError, Number, greatest, least, mean, mean_at
+from ..claims.findings import Finding, bound, claim, control, controls, pixel_scale, statistic, unit_words
+from ..claims.inference import Real
+from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, POSITIVE, SIGN, Threshold
+from ..figures import Curves, Line, Tags, about, level, sigma_label
+from ..figures import controls as control_lines
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.dataset_stats import dataset_stats_task
@@ -25,6 +30,163 @@ _SUBSPACE = 10  # dimensions of the subspace whose overlap is drawn
 _PICTURES = 3  # of either kind of input
 _ON = {"held_out": "held-out images", "train": "training images", "surrogate": "Gaussian surrogates"}
 _IMAGES = {on: _ON[on] for on in ("held_out", "train")}  # what a denoiser that retrieves has to do with
+_OF_TRAIN = "gaussian of train"
+_CALLS = 10  # for each dimension: with fewer, the fit's own error hides what is compared
+# The paper excepts its largest and its smallest level, 80 and 0.002.
+_LEAST_SIGMA, _GREATEST_SIGMA = 0.01, 60.0
+_AUTOMATIC = (
+    "almost automatic: the best affine fit of any good denoiser, on noisy images of its own data, is the Gaussian one; "
+    "compare the controls"
+)
+
+_GAP = Threshold("the paper, Fig. 2", below=0.05, possible=POSITIVE)
+_WEIGHT_ERROR = Threshold("the paper, Fig. 4", below=0.2)
+_ALIGNED = Threshold("our choice: four fifths of what two halves of the images agree on", above=0.8)
+_HELD_OUT = Threshold(SIGN + " in Fig. 5", above=0.0)
+_TRAIN = Threshold("our choice: the perturbation that a fit must be able to see", below=0.1)
+RESIDUAL = Threshold("our choice: rounding in float64, with a margin", below=1e-10)
+
+
+@claim("C6", "The linear fit of a generalising network is close to the Gaussian denoiser.")
+def c6(evidence: Evidence) -> Finding:
+    """max RMSE(L, G) over all σ, L the unshrunk fit; on held-out images, at the largest N."""
+    fits = evidence.where(study="distillation", quantity="rmse", denoiser="linear", reference="gaussian", shrunk=False)
+
+    def worst(records: Evidence) -> Number:
+        return records.where(n=max(fits.by("n"))).greatest() / pixel_scale(evidence)
+
+    said = f"largest RMSE(L, G), unshrunk{unit_words(evidence)}"
+    judged = statistic(said, _GAP, fits.where(on="held_out", of=(None, "network")), worst)
+    beside = {
+        "the same for the multi-delta denoiser": fits.where(on="held_out", of="multidelta"),
+        "the same on Gaussian surrogates": fits.where(on="surrogate", of=(None, "network")),
+    }
+    return Finding((judged,), controls(worst, beside, POSITIVE), _AUTOMATIC)
+
+
+@claim("C8", "The matrix of the linear fit is close to the Gaussian's.")
+def c8(evidence: Evidence) -> Finding:
+    """max over σ, the largest and the smallest excepted, of weight error − its floor; on held-out images, at the largest N.
+
+    Errors are against the Gaussian of the training images, of fits without shrinkage with enough calls (`count`).
+    """
+    studied = evidence.where(study="distillation")
+
+    def worst(records: Evidence) -> Number:
+        return greatest(_excess(records.where(n=max(studied.by("n"))), evidence).values())
+
+    named = _kinds(studied)
+    judged = statistic("largest weight error minus its floor", _WEIGHT_ERROR, named.pop(""), worst)
+    return Finding((judged,), controls(worst, named), _AUTOMATIC)
+
+
+@claim("C9", "The leading singular vectors of the linear fit are the principal components.")
+def c9(evidence: Evidence) -> Finding:
+    """(overlap − chance)/(ceiling − chance), mean over k, the least over σ ≥ 0.1; on held-out images, at the largest N.
+
+    Leading subspaces are cut where the Gaussian's gains are apart (`separated`), and where they pass ½ (`passed`): at low
+    noise the first hundreds are all nearly 1, and what a denoiser keeps is told from what it removes by the subspace of
+    all that pass.
+    """
+    studied = evidence.where(study="distillation").at(LOW_NOISE)
+
+    def worst(records: Evidence) -> Number:
+        levels = records.where(n=max(studied.by("n"))).by("sigma").values()
+        shares = [share for share in map(_aligned, levels) if share is not None]
+        if not shares:
+            raise MissingError("no subspace whose ceiling is above chance")
+        return least(shares)
+
+    named = _kinds(studied)
+    del named["the same for the multi-delta denoiser, training images"]
+    judged = statistic("least overlap, as a share of the ceiling", _ALIGNED, named.pop(""), worst)
+    return Finding((judged,), controls(worst, named), _AUTOMATIC)
+
+
+def _kinds(studied: Evidence) -> dict[str, Evidence]:
+    """What is judged, and the controls beside it."""
+    kinds = {
+        "": ("held_out", "network"),
+        "the same on training images": ("train", "network"),
+        "the same for the multi-delta denoiser": ("held_out", "multidelta"),
+        "the same for the multi-delta denoiser, training images": ("train", "multidelta"),
+        "the same on Gaussian surrogates": ("surrogate", "network"),
+    }
+    return {name: studied.where(on=on, denoiser=denoiser) for name, (on, denoiser) in kinds.items()}
+
+
+@claim("C10", "A memorising network is described less well by linear and Gaussian denoisers.")
+def c10(evidence: Evidence) -> Finding:
+    """Weight error and FVU, smallest minus largest N, mean over 0.1 ≤ σ ≤ 20, held-out; the former on training images."""
+    studied = evidence.where(study="distillation", denoiser="network").at(LOW_NOISE, HIGH_NOISE)
+    held_out, train = studied.where(on="held_out"), studied.where(on="train")
+
+    def ends(records: Evidence) -> tuple[Evidence, Evidence]:
+        found = studied.by("n")
+        if len(found) < 2:
+            raise MissingError("a memorising and a generalising model are needed, 1 size found")
+        return records.where(n=min(found)), records.where(n=max(found))
+
+    def weight(records: Evidence, reference: str = _OF_TRAIN) -> Number:
+        small, large = (mean(_excess(end, evidence, reference).values()) for end in ends(records))
+        return small - large
+
+    def unexplained(records: Evidence) -> Number:
+        small, large = (end.where(quantity="fvu").mean() for end in ends(records))
+        return small - large
+
+    def orthogonality(records: Evidence) -> Number:
+        small, _ = ends(records)
+        floor = small.where(quantity="weight_error_floor").mean()
+        if floor.value > _TRAIN.level:
+            raise MissingError(f"errors of {_TRAIN.level:g} cannot be seen by a fit whose own is {floor.value:.2g}")
+        return mean(_excess(small, evidence).values())
+
+    return Finding(
+        (
+            statistic("weight error, memorising minus generalising", _HELD_OUT, held_out, weight),
+            statistic("FVU, memorising minus generalising", _HELD_OUT, held_out, unexplained),
+            statistic("weight error on training images, memorising", _TRAIN, train, orthogonality),
+        ),
+        # W_G of few images has a low rank, from which every denoiser is far at low noise.
+        control(
+            "weight error against the Gaussian of held-out images, memorising minus generalising",
+            *(held_out, lambda r: weight(r, "gaussian of held_out")),
+        ),
+    )
+
+
+def _excess(records: Evidence, evidence: Evidence, reference: str = _OF_TRAIN) -> dict[Real, Number]:
+    """Weight error minus its floor at each noise level."""
+    dim = evidence.where(quantity="dim").one().value
+    errors = records.where(quantity="weight_error", reference=reference).at(_LEAST_SIGMA, _GREATEST_SIGMA)
+    curve = errors.curve()
+    floor = records.where(quantity="weight_error_floor").curve()
+    for number in curve.values():
+        if number.count is None or number.count < _CALLS * dim:
+            raise MissingError(f"{_CALLS * dim:.0f} calls are needed for an unshrunk fit, {number.count} were made")
+    return {sigma: number - mean_at(floor, [sigma]) for sigma, number in curve.items()}
+
+
+def _aligned(records: Evidence) -> Number | None:
+    """How far between chance and ceiling at one noise level, mean over subspaces where they differ; None without any."""
+    cuts = Evidence(r for r in records.records if r.get("separated") is not False or r.get("passed"))
+    found = [cuts.where(quantity=quantity) for quantity in ("overlap", "overlap_chance", "overlap_ceiling")]
+    if not all(map(len, found)):
+        return None
+    overlap, chance, ceiling = (one.over("k") for one in found)
+    shares = [
+        (overlap[k] - chance[k]) / (ceiling[k] - chance[k])
+        for k in overlap
+        if k in chance and k in ceiling and ceiling[k].value - chance[k].value > 0.1
+    ]
+    return mean(shares) if shares else None
+
+
+@claim("C21", "The best linear denoiser is the Wiener filter, and gradient descent finds it.")
+def c21(evidence: Evidence) -> Finding:
+    """The theorem's residuals, in any study: algebra, so neither images nor seeds count."""
+    return Finding((bound("largest relative residual", RESIDUAL, evidence.where(quantity="theorem_residual")),))
 
 
 def parts(plan: Plan) -> list[Part]:
@@ -51,268 +213,220 @@ def parts(plan: Plan) -> list[Part]:
     return found
 
 
-def draw(findings: Findings) -> list[Figure]:
+def figures(findings: Findings) -> list[Curves | Figure | None]:
     """Figs. 4, 5, 14 and 22 of the paper, and the theorem."""
-    evidence, plan = findings.evidence, findings.plan
-    closed = evidence.where(method=None)
-    large, small = (closed.where(n=n) for n in (plan.sizes[-1], plan.sizes[0]))
-    adam = evidence.where(method="adam")
-    return non_empty_figures(
-        *_weights(findings, large, adam),
-        *_subspaces(findings, large, small, adam),
-        *_regimes(findings, large, small),
+    return [
+        *_weights(findings),
+        *_subspaces(findings),
+        *_regimes(findings.plan),
         *draw_pictures(findings),
-        _theorem(findings),
-    )
+        Curves(
+            title="The theorem",
+            caption="Relative distance to the Wiener filter, √(E‖D − D_G‖²/E‖D_G‖²) over noisy images, of the affine "
+            "map that minimises the denoising loss, from its normal equations, and of where gradient descent from zero "
+            "ends; for the moments of these images, shrunk to at most 64 dimensions. Left out are levels at which "
+            "gradient descent would take more than 20,000 steps.",
+            **about("C21"),
+            y=Axis("relative distance", log=True),
+            where=Tags(quantity="theorem_residual"),
+            lines=(Line(str, by="kind"),),
+            levels=(level(RESIDUAL, "bound"),),
+        ),
+    ]
 
 
-def _weights(findings: Findings, large: Evidence, adam: Evidence) -> list[Figure]:
-    errors = large.where(quantity="weight_error", reference="gaussian of train")
-    floor = large.where(quantity="weight_error_floor", on="held_out", denoiser="network")
-    by_adam = adam.where(quantity="weight_error")
+def _weights(findings: Findings) -> list[Curves]:
+    plan = findings.plan
+    by_adam = findings.evidence.where(method="adam", quantity="weight_error")
     last = [group.records[-1]["epoch"] for group in by_adam.by("sigma").values()] if len(by_adam) else [0]
     images = by_adam.records[0]["count"] if len(by_adam) else 0
-    own = findings.plan.seed(findings.plan.shown)
-    beside = large.where(quantity="weight_error", reference="gaussian of held_out", on="held_out", denoiser="network")
+    closed, held_out = Tags(method=None, n=plan.sizes[-1]), Tags(on="held_out", denoiser="network")
+    own = Tags(**closed, **held_out, seed=plan.seed(plan.shown))
     return [
-        CurveFigure(
+        Curves(
             title="How far the matrix of the linear map is from the Gaussian's",
             caption="The affine map closest to a network on the most training images, by least squares without "
             "shrinkage from ten calls for each dimension, against the Wiener filter W_G of the training images. A fit "
-            "of finitely many calls has about the floor as its error where the network is the Wiener filter, and C8 judges "
-            "what is above it. The multi-delta denoiser only retrieves training "
-            "images, and must be near W_G on them all the same: a small error there says little about how a denoiser "
-            "works. Where a network's error is far above the floor and the control's is not, the network is not a good "
-            "denoiser at that level.",
-            redraws=(4,),
-            claims=("C8",),
-            command=findings.command,
-            x=NOISE,
+            "of finitely many calls has about the floor as its error where the network is the Wiener filter, and C8 "
+            "judges what is above it. The multi-delta denoiser only retrieves training images, and must be near W_G on "
+            "them all the same: a small error there says little about how a denoiser works. Where a network's error is "
+            "far above the floor and the control's is not, the network is not a good denoiser at that level.",
+            **about(4, "C8"),
             y=_ERROR,
-            series=_by_images(errors, "network, ") + non_empty_series(line("floor of the fit", floor, dashed=True)),
-            thresholds=(Threshold(THRESHOLDS["C8 error"].below or 0.0, "the paper's bound"),),
+            where=closed,
+            lines=(
+                *_by_images("network, ", quantity="weight_error", reference=_OF_TRAIN),
+                Line("floor of the fit", dashed=True, quantity="weight_error_floor", **held_out),
+            ),
+            levels=(level(_WEIGHT_ERROR, "the paper's bound"),),
         ),
-        CurveFigure(
+        Curves(
             title="Weight error while Adam learns the map",
             caption=f"The paper's way to distil, {max(last)} epochs over {images} held-out images in batches of 256, "
             "fresh noise in each, from W = 0; against the Gaussian of the same images. The step size at each noise "
             "level is such that the largest weight of the Gaussian could be reached three times over. Network on the "
             "most images, one training.",
-            redraws=(4, 22),
-            claims=("C8",),
-            command=findings.command,
-            x=Axis("epoch"),
+            **about(4, 22, "C8"),
             y=_ERROR,
-            series=lines(by_adam, "sigma", lambda sigma: f"σ = {sigma:.3g}", x="epoch"),
+            x=axes.EPOCH,
+            where=Tags(method="adam", quantity="weight_error"),
+            lines=(Line(sigma_label, by="sigma"),),
         ),
-        CurveFigure(
+        Curves(
             title="Where Adam ends, and least squares",
             caption="The last epoch of the figure before, and the closed form of the same network on the same images, "
             "with the floor of the latter. Where Adam has not converged, its distance from the Gaussian is its own, "
             "not the network's.",
-            redraws=(22,),
-            claims=("C8",),
-            command=findings.command,
-            x=NOISE,
+            **about(22, "C8"),
             y=_ERROR,
-            series=non_empty_series(
-                line("Adam, last epoch", by_adam.where(epoch=max(last))),
-                line("least squares", beside.where(seed=own)),
-                line("floor of least squares", floor.where(seed=own), dashed=True),
-            )
-            if len(by_adam)
-            else (),
+            lines=(Line("Adam, last epoch", method="adam", quantity="weight_error", epoch=max(last)),),
+            beside=(
+                Line("least squares", quantity="weight_error", reference="gaussian of held_out", **own),
+                Line("floor of least squares", dashed=True, quantity="weight_error_floor", **own),
+            ),
         ),
     ]
 
 
-def _subspaces(findings: Findings, large: Evidence, small: Evidence, adam: Evidence) -> list[Figure]:
-    k = max((r["k"] for r in large.where(quantity="overlap").records if r["k"] <= _SUBSPACE), default=0)
-    cut = large.where(k=k)
-    held_out = cut.where(on="held_out", denoiser="network")
-    asymmetry = {name: of_size.where(quantity="asymmetry") for name, of_size in (("large", large), ("small", small))}
+def _subspaces(findings: Findings) -> list[Curves]:
+    large, small = (Tags(method=None, n=findings.plan.sizes[place]) for place in (-1, 0))
+    overlap = findings.evidence.where(**large, quantity="overlap")
+    k = max((r["k"] for r in overlap.records if r["k"] <= _SUBSPACE), default=0)
+    held_out = Tags(on="held_out", denoiser="network")
     return [
-        CurveFigure(
+        Curves(
             title=f"Overlap of the {k} leading singular vectors with the principal components",
             caption="‖U_WᵀU‖²/k of subspaces, which near-equal eigenvalues do not disturb within them; 1 if they are "
             "the same. The ceiling is what two halves of the training images agree on, chance what unrelated subspaces "
             "do. At the lowest noise all gains of the Gaussian are nearly 1 and no subspace leads.",
-            redraws=(4,),
-            claims=("C9",),
-            command=findings.command,
-            x=NOISE,
-            y=OVERLAP,
-            series=_by_images(cut.where(quantity="overlap"), "network, ")
-            + non_empty_series(
-                line("ceiling", held_out.where(quantity="overlap_ceiling"), dashed=True),
-                line("chance", held_out.where(quantity="overlap_chance"), dashed=True),
+            **about(4, "C9"),
+            y=axes.OVERLAP,
+            where=Tags(**large, k=k),
+            lines=(
+                *_by_images("network, ", quantity="overlap"),
+                *(Line(name, dashed=True, quantity=f"overlap_{name}", **held_out) for name in ("ceiling", "chance")),
             ),
         ),
-        CurveFigure(
+        Curves(
             title="How symmetric the matrix is",
             caption="The Wiener filter is symmetric. A least-squares fit of finitely many calls is not, quite: compare "
             "the surrogates.",
-            redraws=(14,),
-            claims=("C9",),
-            command=findings.command,
-            x=NOISE,
+            **about(14, "C9"),
             y=_ASYMMETRY,
-            series=_by_images(asymmetry["large"], "most images, ")
-            + non_empty_series(
-                line("fewest images, held-out images", asymmetry["small"].where(on="held_out", denoiser="network")),
-                line("fewest images, training images", asymmetry["small"].where(on="train", denoiser="network")),
+            where=Tags(quantity="asymmetry"),
+            lines=(
+                *_by_images("most images, ", **large),
+                *(Line(f"fewest images, {on}", on=tag, denoiser="network", **small) for tag, on in _IMAGES.items()),
             ),
         ),
-        CurveFigure(
+        Curves(
             title="How symmetric the matrix becomes while Adam learns it",
             caption="As in the figure of the weight error by epoch. It starts at W = 0; a matrix of independent "
             "entries has √2.",
-            redraws=(14,),
-            claims=("C9",),
-            command=findings.command,
-            x=Axis("epoch"),
+            **about(14, "C9"),
+            x=axes.EPOCH,
             y=_ASYMMETRY,
-            series=lines(adam.where(quantity="asymmetry"), "sigma", lambda sigma: f"σ = {sigma:.3g}", x="epoch"),
+            where=Tags(method="adam", quantity="asymmetry"),
+            lines=(Line(sigma_label, by="sigma"),),
         ),
     ]
 
 
-def _regimes(findings: Findings, large: Evidence, small: Evidence) -> list[Figure]:
+def _regimes(plan: Plan) -> list[Curves]:
     """Memorising against generalising."""
-    most, fewest = (f"N = {findings.plan.sizes[place]:,}" for place in (-1, 0))
-    sizes = {most: large, fewest: small}
+    most, fewest = ((f"N = {plan.sizes[place]:,}", plan.sizes[place], place == 0) for place in (-1, 0))
+    linear = Tags(denoiser="linear", reference="gaussian")
+    pairs = {
+        "G–θ": Tags(denoiser="network", reference="gaussian"),
+        "L–θ": Tags(denoiser="network", reference="linear"),
+        "L–G": Tags(**linear, of="network"),
+    }
 
-    def gaps(on: str) -> tuple[Series, ...]:
-        found = []
-        for name, records in sizes.items():
-            gap = records.where(quantity="rmse", on=on)
-            for pair, tags in (
-                ("G–θ", {"denoiser": "network", "reference": "gaussian"}),
-                ("L–θ", {"denoiser": "network", "reference": "linear"}),
-                ("L–G", {"denoiser": "linear", "reference": "gaussian", "of": "network"}),
-            ):
-                found.append(line(f"{pair}, {name}", gap.where(**tags), dashed=records is small))
-        control = small.where(quantity="rmse", on=on, denoiser="linear", reference="gaussian", of="multidelta")
-        return non_empty_series(*found, line(f"control: L–G of multi-delta, {fewest}", control, dashed=True))
-
-    def retrieving(records: Evidence) -> list[Series]:
-        """Of the denoiser that retrieves the fewest images, as control."""
+    def of_both_sizes(on: dict[str, str]) -> list[Line]:
+        """A line for the most and, broken, for the fewest images, and of the denoiser that retrieves the fewest."""
         return [
-            line(
-                f"control: multi-delta, {fewest}, {words}",
-                records.where(denoiser="multidelta", on=on),
-                dashed=True,
-            )
-            for on, words in _IMAGES.items()
+            *(
+                Line(f"{name}, {words}", dashed=few, n=n, denoiser="network", on=tag)
+                for name, n, few in (most, fewest)
+                for tag, words in on.items()
+            ),
+            *(
+                line
+                for tag, words in _IMAGES.items()
+                for line in control_lines("multidelta", called=f", {fewest[0]}, {words}", n=fewest[1], on=tag)
+            ),
         ]
 
-    fits = large.where(quantity="rmse", denoiser="linear", reference="gaussian", shrunk=False)
-    unexplained = [
-        line(f"{name}, {words}", records.where(quantity="fvu", denoiser="network", on=on), dashed=records is small)
-        for name, records in sizes.items()
-        for on, words in _ON.items()
-    ] + retrieving(small.where(quantity="fvu"))
-    matrices = [
-        line(
-            f"{name}, {words}",
-            records.where(quantity="weight_error", reference="gaussian of train", denoiser="network", on=on),
-            dashed=records is small,
-        )
-        for name, records in sizes.items()
-        for on, words in _IMAGES.items()
-    ] + retrieving(small.where(quantity="weight_error", reference="gaussian of train"))
     words = (
         "G, L and θ are the Gaussian of the training images, the unshrunk linear map and the network: of the most "
-        "images, and (dashed) of the fewest, with L–G of the multi-delta denoiser of these as control where it "
-        "was distilled, "
+        "images, and (dashed) of the fewest, with L–G of the multi-delta denoiser of these as control where it was "
+        "distilled, "
     )
     return [
-        CurveFigure(
-            title="Linear, Gaussian and network: most and fewest images",
-            caption=words + "on held-out images, which the map was also distilled on, with other noise.",
-            redraws=(5,),
-            claims=("C6", "C10"),
-            command=findings.command,
-            x=NOISE,
-            y=RMSE,
-            series=gaps("held_out"),
+        *(
+            Curves(
+                title=f"Linear, Gaussian and network{also}: most and fewest images",
+                caption=words + caption,
+                **about(5, "C6", "C10"),
+                where=Tags(method=None, quantity="rmse", on=on),
+                lines=(
+                    *(
+                        Line(f"{pair}, {name}", dashed=few, n=n, **tags)
+                        for name, n, few in (most, fewest)
+                        for pair, tags in pairs.items()
+                    ),
+                    Line(f"control: L–G of multi-delta, {fewest[0]}", n=fewest[1], of="multidelta", **linear),
+                ),
+            )
+            for also, on, caption in (
+                ("", "held_out", "on held-out images, which the map was also distilled on, with other noise."),
+                (
+                    *(" on training images", "train"),
+                    "on training images. Here L is near G for any good denoiser, also for one that memorises: what "
+                    "parts the two is the figure before.",
+                ),
+            )
         ),
-        CurveFigure(
-            title="Linear, Gaussian and network on training images: most and fewest images",
-            caption=words
-            + "on training images. Here L is near G for any good denoiser, also for one that memorises: what "
-            "parts the two is the figure before.",
-            redraws=(5,),
-            claims=("C6", "C10"),
-            command=findings.command,
-            x=NOISE,
-            y=RMSE,
-            series=gaps("train"),
-        ),
-        CurveFigure(
+        Curves(
             title="Linear map against Gaussian, by images",
-            caption="RMSE between the unshrunk linear map and the Gaussian of the most images: of the network and, where "
-            "it was distilled, of the multi-delta denoiser as a control, on the images named.",
-            redraws=(5,),
-            claims=("C6",),
-            command=findings.command,
-            x=NOISE,
-            y=RMSE,
-            series=_by_images(fits, "of the network, ", tag="of"),
+            caption="RMSE between the unshrunk linear map and the Gaussian of the most images: of the network and, "
+            "where it was distilled, of the multi-delta denoiser as a control, on the images named.",
+            **about(5, "C6"),
+            where=Tags(method=None, n=most[1], quantity="rmse", **linear, shrunk=False),
+            lines=_by_images("of the network, ", tag="of"),
         ),
-        CurveFigure(
+        Curves(
             title="What no affine map explains",
             caption="Fraction of the network's variance that its closest affine map leaves unexplained, on new noise: "
             "with the most images and (dashed) with the fewest, and, where it was distilled, of the multi-delta "
             "denoiser of the latter as control.",
-            redraws=(5,),
-            claims=("C10",),
-            command=findings.command,
-            x=NOISE,
+            **about(5, "C10"),
             y=Axis("FVU", bounds=(0.0, math.inf)),
-            series=non_empty_series(*unexplained),
+            where=Tags(method=None, quantity="fvu"),
+            lines=of_both_sizes(_ON),
         ),
-        CurveFigure(
+        Curves(
             title="Weight error: most and fewest images",
             caption="Distance of the linear map's matrix from the Wiener filter of the network's training images. A "
             "network that retrieves its training images has a small one on noisy training images, as an exact "
             "posterior mean must, and may have a large one on held-out images; so has, where it was distilled, the "
             "multi-delta denoiser of the fewest images, the control.",
-            redraws=(5,),
-            claims=("C10",),
-            command=findings.command,
-            x=NOISE,
+            **about(5, "C10"),
             y=_ERROR,
-            series=non_empty_series(*matrices),
+            where=Tags(method=None, quantity="weight_error", reference=_OF_TRAIN),
+            lines=of_both_sizes(_IMAGES),
         ),
     ]
 
 
-def _theorem(findings: Findings) -> CurveFigure:
-    residuals = findings.evidence.where(quantity="theorem_residual")
-    return CurveFigure(
-        title="The theorem",
-        caption="Relative distance to the Wiener filter, √(E‖D − D_G‖²/E‖D_G‖²) over noisy images, of the affine map "
-        "that minimises the denoising loss, from its normal equations, and of where gradient descent from zero ends; "
-        "for the moments of these images, shrunk to at most 64 dimensions. Left out are levels at which gradient "
-        "descent would take more than 20,000 steps.",
-        claims=("C21",),
-        command=findings.command,
-        x=NOISE,
-        y=Axis("relative distance", log=True),
-        series=lines(residuals, "kind", str),
-        thresholds=(Threshold(THRESHOLDS["C21 residual"].below or 0.0, "bound"),),
-    )
-
-
-def _by_images(records: Evidence, prefix: str, *, tag: str = "denoiser") -> tuple[Series, ...]:
-    """A line for each set of images: the network's, and broken ones for the control that retrieves."""
-    network = (line(prefix + words, records.where(on=on, **{tag: "network"})) for on, words in _ON.items())
-    control = (
-        line(f"control: multi-delta, {words}", records.where(on=on, **{tag: "multidelta"}), dashed=True)
-        for on, words in _IMAGES.items()
-    )
-    return non_empty_series(*network, *control)
+def _by_images(prefix: str, *, tag: str = "denoiser", **tags: Any) -> list[Line]:
+    """A line for each set of images: the network's, and those of the control that retrieves."""
+    kinds = ((prefix, "network", _ON), ("control: multi-delta, ", "multidelta", _IMAGES))
+    return [
+        Line(name + words, **Tags(**tags, on=on, **{tag: denoiser}))
+        for name, denoiser, images in kinds
+        for on, words in images.items()
+    ]
 
 
 STUDY = Study(
@@ -325,7 +439,7 @@ STUDY = Study(
     "first, and at held-out images: there a network that memorises need not be near its Gaussian. Last, the theorem "
     "behind it is checked on the moments of these images.",
     figures=(4, 5, 14, 22),
-    claims=("C6", "C8", "C9", "C10", "C21"),
     parts=parts,
-    draw=draw,
+    drawings=figures,
+    judges=(c6, c8, c9, c10, c21),
 )

@@ -3,7 +3,9 @@
 import numpy as np
 
 from ...noise import karras_sigmas
-from ...report import Axis, CurveFigure, Figure, HeatMap, ImageGrid, Series
+from ...report import Axis, CurveFigure, Figure, ImageGrid, Series
+from ..figures import about
+from ..pictures import correlation_maps
 from ..study import Findings
 
 SHOWN_SIGMA = karras_sigmas(10)[4].item()
@@ -25,23 +27,18 @@ def draw_pictures(findings: Findings) -> list[Figure | None]:
     return [_maps(findings, key), _spectra(findings, key), _vectors(findings, key), _outputs(findings)]
 
 
-def _maps(findings: Findings, key: str) -> HeatMap | None:
-    values, sigmas = findings.array(key, "correlation"), findings.array(key, "sigmas")
+def _maps(findings: Findings, key: str) -> Figure | None:
+    values = findings.array(key, "correlation")
     if values is None:
         return None
-    return HeatMap(
+    return correlation_maps(
+        findings,
+        key,
         title="Singular vectors of the linear map against principal components",
         caption=f"|U_WᵀU| of the first {values.shape[1]} left singular vectors of the unshrunk linear map of the "
         "network on the most images, distilled on held-out images, and the principal components of the training "
         "images. A diagonal means the same directions; blocks on it, the same subspaces of near-equal eigenvalues.",
-        redraws=(4,),
-        claims=("C9",),
-        command=findings.command,
-        panels=tuple(f"σ = {sigma:.3g}" for sigma in sigmas),
-        values=values,
-        x_label="principal component",
-        y_label="singular vector",
-        value_label="|correlation|",
+        **about(4, "C9"),
     )
 
 
@@ -61,9 +58,7 @@ def _spectra(findings: Findings, key: str) -> CurveFigure | None:
         title="Singular values of the linear map and of the Gaussian",
         caption="Of the same map, and the gains λ/(λ+σ²) of the Wiener filter (dashed), as long as they are more than "
         "1e-5 of the largest. One training, held-out images.",
-        redraws=(14,),
-        claims=("C9",),
-        command=findings.command,
+        **about(14, "C9"),
         x=Axis("index", log=True),
         y=Axis("singular value", log=True),
         series=tuple(series),
@@ -85,9 +80,7 @@ def _vectors(findings: Findings, key: str) -> ImageGrid | None:
         caption=f"The first {len(rows) // 2 * width} at σ = {SHOWN_SIGMA:.3g}: left singular vectors of the linear map "
         "of the network on the most images, and below them the principal components of its training images. Zero is "
         "grey. Vectors of near-equal singular values are determined only up to rotation among themselves.",
-        redraws=(14,),
-        claims=("C9",),
-        command=findings.command,
+        **about(14, "C9"),
         rows=tuple(rows),
         columns=tuple(f"place {place + 1}" for place in range(width)),
         images=np.stack(pictures),
@@ -114,9 +107,7 @@ def _outputs(findings: Findings) -> ImageGrid | None:
         caption="What the Gaussian of the most images and networks on more or fewer images make of noise alone, σ·eps, "
         "and of noisy held-out images, x + σ·eps. A network that memorises answers with something like a training "
         "image also where there is no image. Inputs are shown with less contrast.",
-        redraws=(5,),
-        claims=("C10",),
-        command=findings.command,
+        **about(5, "C10"),
         rows=tuple(rows),
         columns=("input", f"Gaussian, N = {there[0]:,}", *(f"network, N = {n:,}" for n in there)),
         images=np.stack(pictures),

@@ -14,25 +14,15 @@ _LEAST = 1e-3  # a share of copies below this is taken for it, on a logarithmic 
 
 @dataclass(frozen=True)
 class Onset:
-    """When networks on some number of images begin to memorise.
+    """When networks on some number of images begin to memorise."""
 
-    Attributes:
-        n: number of images.
-        starts: geometric mean over those seeds that do, in kimg; None if none does.
-        low: lower end of its 95 % interval over seeds; None with fewer than two.
-        high: upper end.
-        memorizing: seeds that do.
-        seeds: all seeds.
-        safe: the longest training that was looked at before any seed began, in kimg; 0 if there is none.
-    """
-
-    n: int
-    starts: float | None
-    low: float | None
-    high: float | None
-    memorizing: int
-    seeds: int
-    safe: float
+    n: int  # number of images
+    starts: float | None  # geometric mean over those seeds that do, in kimg; None if none does
+    low: float | None  # lower end of its 95 % interval over seeds; None with fewer than two
+    high: float | None  # upper end
+    memorizing: int  # seeds that do
+    seeds: int  # all seeds
+    safe: float  # the longest training that was looked at before any seed began, in kimg; 0 if there is none
 
 
 def find_onset(n: int, shares: Sequence[Mapping[float, float]], threshold: float = MEMORIZED) -> Onset:

@@ -4,12 +4,16 @@ import math
 
 import numpy as np
 
-from ...report import Axis, CurveFigure, Figure, ImageGrid, NoiseSlider, Series, Threshold
+from ...report import Axis, Figure, NoiseSlider
+from .. import axes
 from ..architectures import PUBLISHED
-from ..claims.evidence import Evidence, MissingError
-from ..claims.findings import pixel_scale
-from ..claims.thresholds import THRESHOLDS
-from ..figures import CORRELATION, NOISE, RMSE, line, lines, non_empty_figures, non_empty_series
+from ..axes import Along
+from ..claims.evidence import Evidence, Number, greatest, mean_at
+from ..claims.findings import Finding, Statistic, claim, control, pixel_scale, statistic, unit_words
+from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, POSITIVE, Threshold
+from ..claims.window import window
+from ..figures import Curves, Line, Tags, about, pixel_level, sigma_label
+from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.dataset_stats import dataset_stats_task
@@ -23,20 +27,73 @@ from ..tasks.trajectories import trajectory_grid, trajectory_task
 
 _NOISES = (0, 1, 2)  # whose trajectories are shown
 _SLIDER_PIXELS = 1_100_000  # of all pictures behind the slider, which keeps it small on the page
-_HIGH = 20.0  # noise levels from which on training is scarce
-_PAIRS = (
-    ("network to Gaussian", "network", "gaussian", False),
-    ("network to linear", "network", "linear", False),
-    ("network to multi-delta", "network", "multidelta", False),
-    ("network to Gaussian of all images", "network", "gaussian_full", False),
-    ("linear to Gaussian", "linear", "gaussian", True),
-    ("control: multi-delta to Gaussian", "multidelta", "gaussian", True),
+_DISTANCES = (
+    Line("network to Gaussian", denoiser="network", reference="gaussian"),
+    Line("network to linear", denoiser="network", reference="linear"),
+    Line("network to multi-delta", denoiser="network", reference="multidelta"),
+    Line("network to Gaussian of all images", denoiser="network", reference="gaussian_full"),
+    Line("linear to Gaussian", dashed=True, denoiser="linear", reference="gaussian"),
+    Line("control: multi-delta to Gaussian", denoiser="multidelta", reference="gaussian"),
 )
 _INPUTS = (
     ("held-out images", "held_out", False),
     ("training images", "train", True),
     ("control: draws of the Gaussian", "surrogate", True),
 )
+
+_GAP = Threshold("the paper, Fig. 2", below=0.05, possible=POSITIVE)
+_RATIO = Threshold("our choice: closer to the Gaussian than to the training images", below=0.0)
+_LINEAR = Threshold("our choice: 20 % reads as equal in Fig. 2", above=-math.log(1.2), below=math.log(1.2))
+_MUCH_CLOSER = math.log(0.5)  # mean log ratio below which a note says so
+
+
+@claim("C5", "At high and low noise, a generalising network is close to its linear fit.")
+def c5(evidence: Evidence) -> Finding:
+    """max RMSE(L, θ) over σ ≥ 20 and σ ≤ 0.1, L the unshrunk fit; on held-out images, at the largest N."""
+    gaps = evidence.where(study="references", quantity="rmse", on="held_out")
+    linear = gaps.where(denoiser="network", reference="linear", shrunk=False)
+
+    def worst(records: Evidence) -> Number:
+        curve = records.where(n=max(linear.by("n")))
+        ends = [*curve.at(HIGH_NOISE).curve().values(), *curve.at(0.0, LOW_NOISE).curve().values()]
+        return greatest(ends) / pixel_scale(evidence)
+
+    def between(records: Evidence) -> Number:
+        return records.where(n=max(linear.by("n"))).at(LOW_NOISE, HIGH_NOISE).greatest() / pixel_scale(evidence)
+
+    unit = unit_words(evidence)
+    return Finding(
+        (statistic(f"largest RMSE(L, θ) at σ ≥ 20 and σ ≤ 0.1{unit}", _GAP, linear, worst),),
+        control(f"largest RMSE(L, θ) between{unit}", linear, between, POSITIVE),
+    )
+
+
+@claim(
+    "C7", "At intermediate noise, a generalising network is closer to the Gaussian than to the multi-delta denoiser."
+)
+def c7(evidence: Evidence) -> Finding:
+    """mean log RMSE(G, θ)/RMSE(M, θ) over the window, and mean log RMSE(L, θ)/RMSE(G, θ) there, L the unshrunk fit.
+
+    On held-out images, at the largest N. The distance of the multi-delta denoiser to the Gaussian fixes the window.
+    """
+    gaps = evidence.where(study="references", quantity="rmse", on="held_out")
+
+    def ratio(records: Evidence, above: str, below: str) -> Number:
+        records = records.where(n=max(gaps.by("n")))
+        sigmas = window(records.where(denoiser="multidelta", reference="gaussian").curve())
+        network = records.where(denoiser="network")
+        unshrunk = {"linear": False}  # a fit shrunk toward the Gaussian assumes what is to be shown
+        curves = [network.where(reference=name, shrunk=unshrunk.get(name)).curve() for name in (above, below)]
+        logs = [{sigma: number.log() for sigma, number in curve.items()} for curve in curves]
+        return mean_at(logs[0], sigmas) - mean_at(logs[1], sigmas)
+
+    def mean_log(words: str, threshold: Threshold, above: str, below: str) -> Statistic:
+        return statistic(f"mean log {words} in the window", threshold, gaps, lambda r: ratio(r, above, below))
+
+    closer = mean_log("RMSE(G, θ)/RMSE(M, θ)", _RATIO, "gaussian", "multidelta")
+    alike = mean_log("RMSE(L, θ)/RMSE(G, θ)", _LINEAR, "linear", "gaussian")
+    much = closer.high is not None and closer.high < _MUCH_CLOSER
+    return Finding((closer, alike), note="much closer: by more than a factor of 2" if much else None)
 
 
 def parts(plan: Plan) -> list[Part]:
@@ -58,18 +115,18 @@ def parts(plan: Plan) -> list[Part]:
     return found
 
 
-def draw(findings: Findings) -> list[Figure]:
+def figures(findings: Findings) -> list[Curves | Figure | None]:
     """Figs. 2, 3, 25 and 27 of the paper."""
-    plan, command = findings.plan, findings.command
+    plan = findings.plan
     on = f"on {plan.count} noisy held-out images; the network was trained on {plan.sizes[-1]:,}"
-    held_out = findings.evidence.where(on="held_out")
     known = (
         " The Gaussian of the training images is that of all images that could have been trained on."
         if plan.sizes[-1] == plan.available
         else " The Gaussian of all images that could have been trained on stands beside that of the training images."
     )
-    figures: list[Figure | None] = [
-        CurveFigure(
+    paths = [(LABELS[name], f"trajectories, seed {plan.shown}", name) for name in COUNTERPARTS]
+    return [
+        Curves(
             title="Distance of the network to its counterparts",
             caption=f"RMSE between two denoisers, {on}. Solid: from the network to the Gaussian, the linear and the "
             "multi-delta denoiser. Dashed: from the linear to the Gaussian one and, a control, from the multi-delta to the "
@@ -77,178 +134,108 @@ def draw(findings: Findings) -> list[Figure]:
             "there. The linear denoiser is the least-squares fit on training images, without shrinkage, and left out "
             "for very many pixels; that it is near the Gaussian is almost automatic where the network is well trained."
             + known,
-            redraws=(2, 27),
-            claims=("C5", "C6", "C7"),
-            command=command,
-            x=NOISE,
-            y=RMSE,
-            series=_distances(held_out.where(quantity="rmse")),
-            thresholds=_limits(findings.evidence),
+            **about(2, 27, "C5", "C6", "C7"),
+            where=Tags(on="held_out", quantity="rmse"),
+            lines=_DISTANCES,
+            levels=pixel_level(findings.evidence, _GAP, "limit of C5, for high and low noise"),
         ),
-        CurveFigure(
+        Curves(
             title="Relative distance of the network to its counterparts",
-            caption=f"‖a − b‖/‖a‖ of two denoisers' outputs, from a to b, {on}. It weighs "
-            "high noise more, where outputs are near the mean image.",
-            redraws=(27,),
-            claims=("C5", "C7"),
-            command=command,
-            x=NOISE,
+            caption=f"‖a − b‖/‖a‖ of two denoisers' outputs, from a to b, {on}. It weighs high noise more, where "
+            "outputs are near the mean image.",
+            **about(27, "C5", "C7"),
             y=Axis("NMSE, a ratio of norms", bounds=(0.0, math.inf)),
-            series=_distances(held_out.where(quantity="nmse")),
+            where=Tags(on="held_out", quantity="nmse"),
+            lines=_DISTANCES,
         ),
-        CurveFigure(
+        Curves(
             title="Distance to the Gaussian on other inputs",
             caption="RMSE between network and Gaussian denoiser on noisy held-out images, on noisy training images and, as "
             "a control, on noisy draws of the Gaussian itself, for which the Gaussian denoiser is the exact answer.",
-            redraws=(2,),
-            claims=("C7",),
-            command=command,
-            x=NOISE,
-            y=RMSE,
-            series=_on_inputs(findings.evidence.where(quantity="rmse", denoiser="network", reference="gaussian")),
+            **about(2, "C7"),
+            where=Tags(quantity="rmse", denoiser="network", reference="gaussian"),
+            lines=[Line(label, on=name, dashed=dashed) for label, name, dashed in _INPUTS],
         ),
-        CurveFigure(
+        Curves(
             title="A little more training at one noise level",
-            caption=f"RMSE between the network and the Gaussian denoiser at one noise level, on {plan.count} noisy held-out "
-            "images, while the network is trained further at that level alone, from where it ended. Where it falls at once, "
-            "the network was far from the Gaussian for want of training: few levels so high are drawn. Control: a level in "
-            "the middle, which is drawn often. One training.",
-            redraws=(27,),
-            claims=("C5", "C6"),
-            command=command,
-            x=Axis("images trained further"),
-            y=RMSE,
-            series=lines(
-                findings.evidence.where(quantity=REFINED),
-                "sigma",
-                lambda sigma: f"σ = {sigma:.3g}",
-                x="further",
-                dashed=lambda sigma: sigma < _HIGH,
-            ),
+            caption=f"RMSE between the network and the Gaussian denoiser at one noise level, on {plan.count} noisy "
+            "held-out images, while the network is trained further at that level alone, from where it ended. Where it "
+            "falls at once, the network was far from the Gaussian for want of training: few levels so high are drawn. "
+            "Control: a level in the middle, which is drawn often. One training.",
+            **about(27, "C5", "C6"),
+            x=Along("further", Axis("images trained further")),
+            where=Tags(quantity=REFINED),
+            lines=(Line(sigma_label, by="sigma", dashed=lambda sigma: sigma < HIGH_NOISE),),
         ),
-        CurveFigure(
+        Curves(
             title="How much of the network its references explain",
-            caption="Share of the variance of the network's outputs that the Gaussian and the multi-delta denoiser of its "
-            f"training images explain, {on}, and on training images (dashed), where multi-delta has seen the answer. "
-            "Control: what multi-delta explains of the Gaussian denoiser itself; of a network that denoises better, it "
-            "explains more on training images, where it retrieves these.",
-            claims=("C7",),
-            command=command,
-            x=NOISE,
+            caption="Share of the variance of the network's outputs that the Gaussian and the multi-delta denoiser of "
+            f"its training images explain, {on}, and on training images (dashed), where multi-delta has seen the "
+            "answer. Control: what multi-delta explains of the Gaussian denoiser itself; of a network that denoises "
+            "better, it explains more on training images, where it retrieves these.",
+            **about("C7"),
             y=Axis("explained variance"),
-            series=_explained(findings.evidence.where(quantity=EXPLAINED)),
+            where=Tags(quantity=EXPLAINED),
+            lines=(
+                *(
+                    Line(f"{LABELS[name]}, {words}", dashed=dashed, denoiser="network", reference=name, on=on)
+                    for words, on, dashed in _INPUTS
+                    for name in ("gaussian", "multidelta")
+                ),
+                Line("control: multi-delta of the Gaussian", denoiser="gaussian", on="train"),
+            ),
         ),
         trajectory_grid(
             findings,
-            [(LABELS[name], _trajectories(findings), name) for name in COUNTERPARTS],
+            paths,
             noises=_NOISES,
             title="From one noise, level by level",
-            caption="What each denoiser makes of the noisy image it has reached, D(x_t; σ_t), on its own way from the same "
-            "noise: Euler's method on ten levels, as in the paper. All images are clipped to [−1, 1], at every level; the "
-            "paper scales each to its own range. Look which rows share their layout with the network's.",
-            redraws=(2, 25),
-            claims=("C7",),
+            caption="What each denoiser makes of the noisy image it has reached, D(x_t; σ_t), on its own way from the "
+            "same noise: Euler's method on ten levels, as in the paper. All images are clipped to [−1, 1], at every "
+            "level; the paper scales each to its own range. Look which rows share their layout with the network's.",
+            **about(2, 25, "C7"),
         ),
-        _samples(findings),
-        CurveFigure(
+        sample_grid(
+            findings,
+            paths,
+            pick=lambda levels: levels[:, -1],
+            title="Samples from the same noises",
+            caption="Where the trajectories end: Euler's method on ten levels, as in the paper, for all denoisers. "
+            "Samples of the multi-delta denoiser are training images. Look whether those of the network resemble the "
+            "Gaussian's and the linear one's.",
+            **about(3, 25, "C7"),
+        ),
+        Curves(
             title="Likeness along the way",
             caption="Correlation of the network's D(x_t; σ_t) with that of each counterpart from the same noise, over "
-            f"{plan.count} noises; at the least σ these are the samples. Dashed: from different noises, which shows how "
-            "alike any two images are.",
-            redraws=(3, 25),
-            claims=("C7",),
-            command=command,
-            x=NOISE,
-            y=CORRELATION,
-            series=_likeness(findings.evidence.where(quantity="trajectory_correlation")),
+            f"{plan.count} noises; at the least σ these are the samples. Dashed: from different noises, which shows "
+            "how alike any two images are.",
+            **about(3, 25, "C7"),
+            y=axes.CORRELATION,
+            where=Tags(quantity="trajectory_correlation"),
+            lines=[
+                Line(f"{words}{LABELS[name]}", dashed=noise == "shuffled", reference=name, noise=noise)
+                for noise, words in (("same", "network and "), ("shuffled", "different noises: network and "))
+                for name in COUNTERPARTS[1:]
+            ],
         ),
         _slider(findings),
     ]
-    return non_empty_figures(*figures)
-
-
-def _distances(gaps: Evidence) -> tuple[Series, ...]:
-    return non_empty_series(
-        *(line(label, gaps.where(denoiser=a, reference=b), dashed=dashed) for label, a, b, dashed in _PAIRS),
-    )
-
-
-def _explained(shares: Evidence) -> tuple[Series, ...]:
-    return non_empty_series(
-        *(
-            line(f"{LABELS[name]}, {words}", shares.where(denoiser="network", reference=name, on=on), dashed=dashed)
-            for words, on, dashed in _INPUTS
-            for name in ("gaussian", "multidelta")
-        ),
-        line("control: multi-delta of the Gaussian", shares.where(denoiser="gaussian", on="train"), dashed=True),
-    )
-
-
-def _on_inputs(gaps: Evidence) -> tuple[Series, ...]:
-    return non_empty_series(*(line(label, gaps.where(on=name), dashed=dashed) for label, name, dashed in _INPUTS))
-
-
-def _likeness(pairs: Evidence) -> tuple[Series, ...]:
-    return non_empty_series(
-        *(
-            line(f"{words}{LABELS[name]}", pairs.where(reference=name, noise=noise), dashed=noise == "shuffled")
-            for noise, words in (("same", "network and "), ("shuffled", "different noises: network and "))
-            for name in COUNTERPARTS[1:]
-        )
-    )
-
-
-def _limits(evidence: Evidence) -> tuple[Threshold, ...]:
-    """The paper's 0.05, in the units of this data."""
-    limit = THRESHOLDS["C5 gap"].below
-    try:
-        return (
-            () if limit is None else (Threshold(limit * pixel_scale(evidence), "limit of C5, for high and low noise"),)
-        )
-    except MissingError:
-        return ()
-
-
-def _samples(findings: Findings) -> ImageGrid | None:
-    found = {LABELS[name]: findings.array(_trajectories(findings), name) for name in COUNTERPARTS}
-    there = {label: paths[:, -1] for label, paths in found.items() if paths is not None}
-    if not there:
-        return None
-    images = np.stack([*there.values()])
-    return ImageGrid(
-        title="Samples from the same noises",
-        caption="Where the trajectories end: Euler's method on ten levels, as in the paper, for all denoisers. Samples of "
-        "the multi-delta denoiser are training images. Look whether those of the network resemble the Gaussian's and the "
-        "linear one's.",
-        redraws=(3, 25),
-        claims=("C7",),
-        command=findings.command,
-        rows=tuple(there),
-        columns=tuple(f"noise {index + 1}" for index in range(images.shape[1])),
-        images=images,
-    )
 
 
 def _slider(findings: Findings) -> NoiseSlider | None:
-    names = {
-        "inputs": "input",
-        "network": "network",
-        "linear": "linear",
-        "gaussian": "Gaussian",
-        "multidelta": "multi-delta",
-    }
-    found = {label: findings.array("outputs", name) for name, label in names.items()}
+    names = ("inputs", "network", "linear", "gaussian", "multidelta")
+    found = {LABELS.get(name, "input"): findings.array("outputs", name) for name in names}
     there = {label: pictures for label, pictures in found.items() if pictures is not None}
     if not there:
         return None
     images = np.stack([*there.values()], axis=2)
     return NoiseSlider(
         title="Held-out images, denoised",
-        caption="Noisy held-out images, none of which the network was trained on, and what each denoiser returns at the "
-        "noise level that the slider is at. Outputs are clipped to [−1, 1]; inputs are divided by 1 + 2σ first, so that "
-        "something is left to see of them at high noise.",
-        claims=("C5", "C7"),
-        command=findings.command,
+        caption="Noisy held-out images, none of which the network was trained on, and what each denoiser returns at "
+        "the noise level that the slider is at. Outputs are clipped to [−1, 1]; inputs are divided by 1 + 2σ first, so "
+        "that something is left to see of them at high noise.",
+        **about("C5", "C7"),
         sigmas=findings.array("outputs", "sigmas").tolist(),
         rows=tuple(f"image {index + 1}" for index in range(images.shape[1])),
         columns=tuple(there),
@@ -256,21 +243,17 @@ def _slider(findings: Findings) -> NoiseSlider | None:
     )
 
 
-def _trajectories(findings: Findings) -> str:
-    """The part whose trajectories are shown."""
-    return f"trajectories, seed {findings.plan.shown}"
-
-
 STUDY = Study(
     name="references",
     title="What is the network like?",
-    question="The network on most images is held against three denoisers that are known in closed form or by a fit: the "
-    "Gaussian, which knows the mean and covariance of its training images and nothing else; the linear one, the affine map "
-    "closest to the network at each noise level; and multi-delta, which retrieves training images.\n\n"
-    "At high noise all of them return nearly the mean image, and at low noise a network returns nearly its input: agreement "
-    "there says little. Look at the levels between, where the Gaussian and the multi-delta denoiser differ.",
+    question="The network on most images is held against three denoisers that are known in closed form or by a fit: "
+    "the Gaussian, which knows the mean and covariance of its training images and nothing else; the linear one, the "
+    "affine map closest to the network at each noise level; and multi-delta, which retrieves training images.\n\nAt "
+    "high noise all of them return nearly the mean image, and at low noise a network returns nearly its input: "
+    "agreement there says little. Look at the levels between, where the Gaussian and the multi-delta denoiser differ.",
     figures=(2, 3, 25, 27),
-    claims=("C5", "C6", "C7"),
     parts=parts,
-    draw=draw,
+    drawings=figures,
+    judges=(c5, c7),
+    informs=("C6",),
 )

@@ -3,21 +3,15 @@
 from typing import NamedTuple
 
 from ...experiments.task import Task
-from ...measures.memorization import MEMORIZED
-from ...report import Axis, CurveFigure, Figure, ImageGrid, Series, Threshold
+from ...report import Axis, Figure, ImageGrid
+from .. import axes
+from ..axes import Along
 from ..claims.evidence import Evidence
-from ..claims.thresholds import THRESHOLDS
-from ..figures import (
-    COPIES,
-    CORRELATION,
-    TRAINED,
-    line,
-    non_empty_figures,
-    non_empty_series,
-    sample_grid,
-    trainings,
-    trainings_behind,
-)
+from ..claims.findings import Control, Finding, Statistic, claim, control, statistic
+from ..claims.thresholds import CORRELATION as POSSIBLE
+from ..claims.thresholds import Threshold
+from ..figures import Curves, Line, Tags, about, controls, level, trainings, trainings_behind
+from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.agreement import agreement_task
@@ -28,7 +22,7 @@ _SHOWN = 8  # noises of each pair
 _SUBSETS = 8  # random subsets whose Gaussians are compared; they take no training
 _ROLES = ("large", "early", "narrow", "small")
 _IN_TIME = "in time"  # the role of the small pair while it is trained
-_PAIR = Axis("pair of models", names=_ROLES)
+_PAIR = Along("role", Axis("pair of models", names=_ROLES), _ROLES)
 _REFERENCES = {
     "stationary": "stationary Gaussian",
     "gaussian_full": "Gaussian of all images",
@@ -36,19 +30,67 @@ _REFERENCES = {
     "multidelta": "multi-delta",
 }
 
+_AGREE = Threshold("our choice: two models that retrieve training images agree this much", above=0.0)
+_SMALL = Threshold(
+    "our choice: a correlation that differs by less than .05 reads as equal; two models that retrieve training images "
+    "have an excess of exactly 0, which could not be shown without a margin",
+    below=0.05,
+)
+_SAME = Threshold("our choice: the same to the eye in Fig. 9", above=0.95, possible=POSSIBLE)
+
+
+@claim("C15", "Models trained on disjoint images agree if they have many images, stop early, or are narrow.")
+def c15(evidence: Evidence) -> Finding:
+    """Agreement of models on disjoint images minus that of their multi-delta denoisers, paired (noise excess).
+
+    Controls: the agreement itself (noise same); with the noises exchanged (shuffled); of samples with the noises they
+    began with (itself), since models that have learned nothing hand these on, and agree; and of closed forms.
+    """
+    pairs = evidence.where(study="strong", quantity="agreement_correlation", reference=None)
+
+    def excess(role: str, threshold: Threshold) -> Statistic:
+        of_role = pairs.where(role=role, denoiser="network", noise="excess")
+        return statistic(f"excess agreement, {role}", threshold, of_role, Evidence.one)
+
+    def beside(role: str) -> list[Control]:
+        shown = {
+            f"agreement, {role}": ("network", "same"),
+            f"agreement, {role}, noises exchanged": ("network", "shuffled"),
+            f"agreement of samples and their noise, {role}": ("network", "itself"),
+            f"agreement, {role}, multi-delta": ("multidelta", "same"),
+            f"agreement, {role}, stationary Gaussians": ("stationary", "same"),
+        }
+        of_role = pairs.where(role=role)
+        return [
+            found
+            for name, (denoiser, noise) in shown.items()
+            for found in control(name, of_role.where(denoiser=denoiser, noise=noise), Evidence.one, POSSIBLE)
+        ]
+
+    return Finding(
+        (*(excess(role, _AGREE) for role in ("large", "early", "narrow")), excess("small", _SMALL)),
+        tuple(found for role in _ROLES for found in beside(role)),
+    )
+
+
+@claim("C16", "The Gaussian of few images gives nearly the same samples as the Gaussian of many.")
+def c16(evidence: Evidence) -> Finding:
+    """Correlation of samples of the Gaussian of a small subset with those of the Gaussian of a large one, same noise."""
+    tags = Tags(denoiser="gaussian", reference="gaussian_full", role=None)
+    pairs = evidence.where(study="strong", quantity="agreement_correlation", **tags)
+    same, shuffled = (pairs.where(noise=noise) for noise in ("same", "shuffled"))
+    return Finding(
+        (statistic("correlation of Gaussian samples, a random subset each seed", _SAME, same, Evidence.one),),
+        control("the same, noises exchanged", shuffled, Evidence.one, POSSIBLE),
+    )
+
 
 class Pair(NamedTuple):
-    """Two models on disjoint sets of images.
+    """Two models on disjoint sets of images."""
 
-    Attributes:
-        n: images of each.
-        width: channels.
-        kimg: when training is stopped; None is its end.
-    """
-
-    n: int
-    width: int
-    kimg: float | None = None
+    n: int  # images of each
+    width: int  # channels
+    kimg: float | None = None  # when training is stopped; None is its end
 
 
 def pairs(plan: Plan) -> dict[str, Pair]:
@@ -71,17 +113,166 @@ def parts(plan: Plan) -> list[Part]:
                 continue
             both = _sampled(plan, pair, seed)
             found += [Part(_key(role, seed, half), task, {"role": role}) for half, task in enumerate(both, 1)]
-            told = {"role": role, "n": pair.n, "seed": seed}
-            found.append(Part(f"{role}, seed {seed}", agreement_task(plan, both), told))
-            found.append(Part(_stationary(role, seed), stationary_task(plan, both), told))
+            tags = {"role": role, "n": pair.n, "seed": seed}
+            found.append(Part(f"{role}, seed {seed}", agreement_task(plan, both), tags))
+            found.append(Part(_stationary(role, seed), stationary_task(plan, both), tags))
         for kimg in _between(plan):
             pair = pairs(plan)["small"]._replace(kimg=kimg)
             compared = agreement_task(plan, _sampled(plan, pair, seed))
-            told = {"role": _IN_TIME, "n": pair.n, "seed": seed}
-            found.append(Part(f"small after {kimg:g}, seed {seed}", compared, told))
+            tags = {"role": _IN_TIME, "n": pair.n, "seed": seed}
+            found.append(Part(f"small after {kimg:g}, seed {seed}", compared, tags))
     for seed in range(_SUBSETS):
         found.append(Part(f"subsets, seed {seed}", subset_gaussians_task(plan, plan.seed(seed), _subsets(plan))))
     return found
+
+
+def figures(findings: Findings) -> list[Curves | Figure | None]:
+    """Figs. 9 and 26 of the paper."""
+    plan = findings.plan
+    alike = findings.evidence.where(quantity="agreement_correlation")
+    own = alike.where(denoiser="network", noise="same", reference=tuple(_REFERENCES))
+    between = alike.where(denoiser="network", reference=None, role=_ROLES)
+    in_time = alike.where(denoiser="network", reference=None, role=("early", _IN_TIME, "small"))
+    roles, least = _roles_in_numbers(plan), pairs(plan)["small"]
+    agreement = Tags(quantity="agreement_correlation")
+    return [
+        Curves(
+            title="Agreement of models that share no training image",
+            caption=f"Correlation of the pixels of two models' samples from the same noise, over {_noises(between)} "
+            f"noises and {_trained(alike)}. {roles} Controls: the same models with noises exchanged, which shows how "
+            "alike any two images are; a model's samples with the noise they began with, which one that has learned "
+            "nothing hands on; the multi-delta denoisers of the two sets, which shows how alike retrieved training "
+            "images are; their Gaussians; and their stationary Gaussians, which know the mean colour and the power "
+            "spectrum of the images and no place. Look how far the models exceed the multi-delta denoisers: beating "
+            "exchanged noises proves nothing, since retrieval does so too.",
+            **about(9, 26, "C15"),
+            x=_PAIR,
+            y=axes.CORRELATION,
+            where=agreement,
+            lines=(
+                Line("networks", denoiser="network", reference=None, noise="same"),
+                Line("control: networks, noises exchanged", denoiser="network", reference=None, noise="shuffled"),
+                Line("control: networks, with the noise itself", denoiser="network", reference=None, noise="itself"),
+                *controls("multidelta", noise="same"),
+                Line("Gaussians", dashed=True, denoiser="gaussian", reference=None, noise="same"),
+                Line("stationary Gaussians", dashed=True, denoiser="stationary", noise="same"),
+            ),
+        ),
+        Curves(
+            title="Agreement beyond retrieval",
+            caption="The models' agreement minus that of the multi-delta denoisers of the same images, paired by noise. "
+            f"{roles} The paper says that the first three agree, and the last does not: two models that retrieve "
+            "their training images have 0. Networks that have learned nothing agree as well, for they hand their noise "
+            "on; the figure before says how much of it is left in samples, and the rows below whether these are images.",
+            **about(9, 26, "C15"),
+            x=_PAIR,
+            y=Axis("excess correlation"),
+            where=agreement,
+            lines=(Line("networks", denoiser="network", noise="excess"),),
+            levels=(
+                level(_AGREE, "more than retrieval lies above"),
+                level(_SMALL, "what reads as retrieval lies below"),
+            ),
+        ),
+        Curves(
+            title="What samples of the pairs are like",
+            caption="Correlation of the pixels of the first model's samples with those of controls from the same "
+            "noise: the Gaussian, the stationary Gaussian and the multi-delta denoiser of its own training images, and "
+            f"the Gaussian of all images that could have been trained on; over {_noises(own)} noises and "
+            f"{_trained(own)}. {roles} Models of few images that agree although the Gaussians of their images do not "
+            "must be near something else that both share: look which.",
+            **about(9, 26, "C15"),
+            x=_PAIR,
+            y=axes.CORRELATION,
+            where=Tags(**agreement, denoiser="network", noise="same"),
+            lines=[Line(words, reference=name) for name, words in _REFERENCES.items()],
+        ),
+        Curves(
+            title="Copies among samples of the pairs",
+            caption=f"Share of {plan.samples} samples whose nearest training image is less than a third as far as the "
+            f"second nearest, over both models of a pair. {roles} Controls: samples of the multi-delta and the "
+            "Gaussian denoiser of the same images.",
+            **about(9, 26, "C15"),
+            x=_PAIR,
+            y=axes.COPIES,
+            where=Tags(quantity="memorized_fraction"),
+            lines=(Line("networks", denoiser="network"), *controls()),
+            levels=(axes.MEMORIZING,),
+        ),
+        Curves(
+            title=f"Agreement as training goes on, N = {least.n:,}",
+            caption=f"Correlation of the pixels of samples from the same noise of two models of {least.width} channels "
+            f"on disjoint sets of {least.n:,} images, over {_noises(in_time)} noises and {trainings_behind(in_time)}. "
+            "Controls: the same models with noises exchanged; the multi-delta denoisers and the Gaussians of the two "
+            "sets, which no training changes. Models that come to memorise part ways: look when, and whether they come "
+            "down to the multi-delta denoisers.",
+            **about(9, 26, "C15"),
+            x=axes.TIME,
+            y=axes.CORRELATION,
+            where=Tags(**agreement, role=("early", _IN_TIME, "small"), reference=None),
+            lines=(
+                Line("networks", denoiser="network", noise="same"),
+                Line("control: networks, noises exchanged", denoiser="network", noise="shuffled"),
+                *controls("multidelta", noise="same"),
+                Line("control: Gaussians", denoiser="gaussian", noise="same"),
+            ),
+        )
+        if _between(plan)
+        else None,
+        *(_grid(findings, role) for role in _ROLES),
+        Curves(
+            title="How many images make a Gaussian?",
+            caption="Correlation of samples of the Gaussian of a random subset with those of the Gaussian of all "
+            f"{plan.available:,} images, from the same noise, over {plan.samples} noises and {_SUBSETS} subsets of "
+            f"each size. The claim is judged at {plan.subset:,} images. Control: noises exchanged.",
+            **about(9, "C16"),
+            x=axes.SIZE._replace(axis=Axis("images in the subset", log=True)),
+            y=axes.CORRELATION,
+            where=Tags(**agreement, denoiser="gaussian", reference="gaussian_full"),
+            lines=(Line("same noise", noise="same"), Line("control: noises exchanged", noise="shuffled")),
+            levels=(level(_SAME, "nearly the same"),),
+        ),
+        sample_grid(
+            findings,
+            [
+                *((f"Gaussian of {n:,} images", "subsets, seed 0", str(n)) for n in _subsets(plan)),
+                (f"Gaussian of all {plan.available:,}", "subsets, seed 0", "all"),
+            ],
+            title="Samples of the Gaussians of subsets",
+            caption="From the same noises. Look how many images it takes until the samples are those of the Gaussian "
+            "of all.",
+            **about(9, "C16"),
+            training=False,
+        ),
+    ]
+
+
+def _grid(findings: Findings, role: str) -> ImageGrid | None:
+    plan, (n, width, kimg) = findings.plan, pairs(findings.plan)[role]
+    first, second = (_key(role, plan.shown, half) for half in (1, 2))
+    if findings.result(first) is None or findings.result(second) is None:  # one alone would be no comparison
+        return None
+    return sample_grid(
+        findings,
+        [
+            ("stationary of S1", _stationary(role, plan.shown), "first"),
+            ("Gaussian of S1", first, "gaussian"),
+            ("Gaussian of S2", second, "gaussian"),
+            ("nearest in S1", first, "nearest"),
+            ("network of S1", first, "network"),
+            ("network of S2", second, "network"),
+            ("nearest in S2", second, "nearest"),
+            ("multi-delta of S1", first, "multidelta"),
+            ("multi-delta of S2", second, "multidelta"),
+        ],
+        columns=_SHOWN,
+        title=f"Two models on disjoint images: {role}",
+        caption=f"Samples from the same noises of two models of {width} channels, trained for {kimg or plan.kimg:,g} "
+        f"thousand images on disjoint sets S1 and S2 of {n:,} images each, with the images of the own set that are "
+        "nearest to them, and samples of each set's Gaussian and multi-delta denoiser. Look whether the two networks' "
+        "rows are alike, more than the multi-delta rows are, and whether each copies its nearest images.",
+        **about(9, 26, "C15"),
+    )
 
 
 def _sampled(plan: Plan, pair: Pair, seed: int) -> list[Task]:
@@ -93,165 +284,6 @@ def _sampled(plan: Plan, pair: Pair, seed: int) -> list[Task]:
 def _between(plan: Plan) -> list[float]:
     """When else the small pair is compared: where its models are those of the study of time, which keep snapshots."""
     return [kimg for kimg in plan.times if kimg not in (plan.early, plan.kimg)] if plan.sizes[0] == plan.few else []
-
-
-def draw(findings: Findings) -> list[Figure]:
-    """Figs. 9 and 26 of the paper."""
-    plan, evidence, command = findings.plan, findings.evidence, findings.command
-    alike = evidence.where(quantity="agreement_correlation")
-    subsets = alike.where(denoiser="gaussian", reference="gaussian_full")
-    own = alike.where(denoiser="network", noise="same", reference=tuple(_REFERENCES))
-    figures: list[Figure | None] = [
-        CurveFigure(
-            title="Agreement of models that share no training image",
-            caption=f"Correlation of the pixels of two models' samples from the same noise, over "
-            f"{_noises(alike.where(denoiser='network', reference=None, role=_ROLES))} noises and {_trained(alike)}. "
-            f"{_told(plan)} Controls: the same models with noises exchanged, which "
-            "shows how alike any two images are; a model's samples with the noise they began with, which one that has "
-            "learned nothing hands on; the multi-delta denoisers of the two sets, which shows how alike retrieved training "
-            "images are; their Gaussians; and their stationary Gaussians, which know the mean colour and the power spectrum "
-            "of the images and no place. Look how far the models exceed the multi-delta denoisers: beating exchanged "
-            "noises proves nothing, since retrieval does so too.",
-            redraws=(9, 26),
-            claims=("C15",),
-            command=command,
-            x=_PAIR,
-            y=CORRELATION,
-            series=_agreements(alike),
-        ),
-        CurveFigure(
-            title="Agreement beyond retrieval",
-            caption="The models' agreement minus that of the multi-delta denoisers of the same images, paired by noise. "
-            f"{_told(plan)} The paper says that the first three agree, and the last does not: two models that retrieve "
-            "their training images have 0. Networks that have learned nothing agree as well, for they hand their noise "
-            "on; the figure before says how much of it is left in samples, and the rows below whether these are images.",
-            redraws=(9, 26),
-            claims=("C15",),
-            command=command,
-            x=_PAIR,
-            y=Axis("excess correlation"),
-            series=_by_role("networks", alike.where(denoiser="network", noise="excess")),
-            thresholds=(
-                Threshold(THRESHOLDS["C15 agree"].above or 0.0, "more than retrieval lies above"),
-                Threshold(THRESHOLDS["C15 small"].below or 0.0, "what reads as retrieval lies below"),
-            ),
-        ),
-        CurveFigure(
-            title="What samples of the pairs are like",
-            caption="Correlation of the pixels of the first model's samples with those of controls from the same noise: the "
-            "Gaussian, the stationary Gaussian and the multi-delta denoiser of its own training images, and the Gaussian of "
-            f"all images that could have been trained on; over {_noises(own)} noises and {_trained(own)}. {_told(plan)} "
-            "Models of few images that agree although the Gaussians of their images do not must be near something else "
-            "that both share: look which.",
-            redraws=(9, 26),
-            claims=("C15",),
-            command=command,
-            x=_PAIR,
-            y=CORRELATION,
-            series=tuple(
-                series for name, words in _REFERENCES.items() for series in _by_role(words, own.where(reference=name))
-            ),
-        ),
-        CurveFigure(
-            title="Copies among samples of the pairs",
-            caption=f"Share of {plan.samples} samples whose nearest training image is less than a third as far as the "
-            f"second nearest, over both models of a pair. {_told(plan)} Controls: samples of the multi-delta and the "
-            "Gaussian denoiser of the same images.",
-            redraws=(9, 26),
-            claims=("C15",),
-            command=command,
-            x=_PAIR,
-            y=COPIES,
-            series=_copies(evidence.where(quantity="memorized_fraction")),
-            thresholds=(Threshold(MEMORIZED, "memorising"),),
-        ),
-        _in_time(findings, alike) if _between(plan) else None,
-        *(_grid(findings, role) for role in _ROLES),
-        CurveFigure(
-            title="How many images make a Gaussian?",
-            caption="Correlation of samples of the Gaussian of a random subset with those of the Gaussian of all "
-            f"{plan.available:,} images, from the same noise, over {plan.samples} noises and {_SUBSETS} subsets of "
-            f"each size. The claim is judged at {plan.subset:,} images. Control: noises exchanged.",
-            redraws=(9,),
-            claims=("C16",),
-            command=command,
-            x=Axis("images in the subset", log=True),
-            y=CORRELATION,
-            series=non_empty_series(
-                line("same noise", subsets.where(noise="same"), x="n"),
-                line("control: noises exchanged", subsets.where(noise="shuffled"), x="n", dashed=True),
-            ),
-            thresholds=(Threshold(THRESHOLDS["C16 correlation"].above or 0.0, "nearly the same"),),
-        ),
-        sample_grid(
-            findings,
-            [
-                *((f"Gaussian of {n:,} images", "subsets, seed 0", str(n)) for n in _subsets(plan)),
-                (f"Gaussian of all {plan.available:,}", "subsets, seed 0", "all"),
-            ],
-            title="Samples of the Gaussians of subsets",
-            caption="From the same noises. Look how many images it takes until the samples are those of the Gaussian of "
-            "all.",
-            redraws=(9,),
-            claims=("C16",),
-            training=False,
-        ),
-    ]
-    return non_empty_figures(*figures)
-
-
-def _in_time(findings: Findings, alike: Evidence) -> CurveFigure:
-    n, width, _ = pairs(findings.plan)["small"]
-    of_pair = alike.where(role=("early", _IN_TIME, "small"), reference=None)
-    network = of_pair.where(denoiser="network")
-    return CurveFigure(
-        title=f"Agreement as training goes on, N = {n:,}",
-        caption=f"Correlation of the pixels of samples from the same noise of two models of {width} channels on disjoint "
-        f"sets of {n:,} images, over {_noises(network)} noises and {trainings_behind(network)}. Controls: the same models "
-        "with noises exchanged; the multi-delta denoisers and the Gaussians of the two sets, which no training changes. "
-        "Models that come to memorise part ways: look when, and whether they come down to the multi-delta denoisers.",
-        redraws=(9, 26),
-        claims=("C15",),
-        command=findings.command,
-        x=TRAINED,
-        y=CORRELATION,
-        series=non_empty_series(
-            line("networks", network.where(noise="same"), x="kimg"),
-            line("control: networks, noises exchanged", network.where(noise="shuffled"), x="kimg", dashed=True),
-            *(
-                line(f"control: {name}", of_pair.where(denoiser=denoiser, noise="same"), x="kimg", dashed=True)
-                for name, denoiser in (("multi-delta", "multidelta"), ("Gaussians", "gaussian"))
-            ),
-        ),
-    )
-
-
-def _agreements(alike: Evidence) -> tuple[Series, ...]:
-    network = alike.where(denoiser="network", reference=None)
-    return (
-        *_by_role("networks", network.where(noise="same")),
-        *_by_role("control: networks, noises exchanged", network.where(noise="shuffled"), dashed=True),
-        *_by_role("control: networks, with the noise itself", network.where(noise="itself"), dashed=True),
-        *_by_role("control: multi-delta", alike.where(denoiser="multidelta", noise="same"), dashed=True),
-        *_by_role("Gaussians", alike.where(denoiser="gaussian", reference=None, noise="same"), dashed=True),
-        *_by_role("stationary Gaussians", alike.where(denoiser="stationary", noise="same"), dashed=True),
-    )
-
-
-def _copies(records: Evidence) -> tuple[Series, ...]:
-    return (
-        *_by_role("networks", records.where(denoiser="network")),
-        *_by_role("control: multi-delta", records.where(denoiser="multidelta"), dashed=True),
-        *_by_role("control: Gaussian", records.where(denoiser="gaussian"), dashed=True),
-    )
-
-
-def _by_role(name: str, records: Evidence, *, dashed: bool = False) -> tuple[Series, ...]:
-    """A point for each role that there is; the places are those of `_PAIR`."""
-    placed = [
-        {**record, "place": _ROLES.index(record["role"]) + 1} for record in records.records if record["role"] in _ROLES
-    ]
-    return non_empty_series(line(name, Evidence(placed), x="place", dashed=dashed))
 
 
 def _trained(alike: Evidence) -> str:
@@ -269,43 +301,12 @@ def _noises(alike: Evidence) -> str:
     return " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1]))) if counts else "no"
 
 
-def _told(plan: Plan) -> str:
-    """What the roles are, in numbers."""
+def _roles_in_numbers(plan: Plan) -> str:
     large, early, narrow, small = (pairs(plan)[role] for role in _ROLES)
     return (
         f"Large: {large.n:,} images each, {large.width} channels. Early: {early.n:,} images, stopped after "
         f"{early.kimg:,g} thousand. Narrow: {narrow.n:,} images, {narrow.width} channels. Small: {small.n:,} images, "
         f"{small.width} channels."
-    )
-
-
-def _grid(findings: Findings, role: str) -> ImageGrid | None:
-    n, width, kimg = pairs(findings.plan)[role]
-    first, second = (_key(role, findings.plan.shown, half) for half in (1, 2))
-    if findings.result(first) is None or findings.result(second) is None:  # one alone would be no comparison
-        return None
-    length = f"{kimg or findings.plan.kimg:,g} thousand"
-    return sample_grid(
-        findings,
-        [
-            ("stationary of S1", _stationary(role, findings.plan.shown), "first"),
-            ("Gaussian of S1", first, "gaussian"),
-            ("Gaussian of S2", second, "gaussian"),
-            ("nearest in S1", first, "nearest"),
-            ("network of S1", first, "network"),
-            ("network of S2", second, "network"),
-            ("nearest in S2", second, "nearest"),
-            ("multi-delta of S1", first, "multidelta"),
-            ("multi-delta of S2", second, "multidelta"),
-        ],
-        columns=_SHOWN,
-        title=f"Two models on disjoint images: {role}",
-        caption=f"Samples from the same noises of two models of {width} channels, trained for {length} images on "
-        f"disjoint sets S1 and S2 of {n:,} images each, with the images of the own set that are nearest to them, and "
-        "samples of each set's Gaussian and multi-delta denoiser. Look whether the two networks' rows are alike, more "
-        "than the multi-delta rows are, and whether each copies its nearest images.",
-        redraws=(9, 26),
-        claims=("C15",),
     )
 
 
@@ -328,13 +329,13 @@ STUDY = Study(
     name="strong",
     title="Do models agree?",
     question="Two models are trained on images that they do not share, and sampled from the same noise. If both have "
-    "learned the law of the images, they make like images; if both retrieve their own training images, they cannot, but "
-    "for what any two such sets have in common. That is measured with the multi-delta denoisers of the two sets, and "
-    "taken off.\n\nThe paper says that models of many images agree, that models of few do not, and that these agree "
-    "again if training is stopped early or the network is narrow; and that the Gaussian of few images is nearly that of "
-    "many.",
+    "learned the law of the images, they make like images; if both retrieve their own training images, they cannot, "
+    "but for what any two such sets have in common. That is measured with the multi-delta denoisers of the two sets, "
+    "and taken off.\n\nThe paper says that models of many images agree, that models of few do not, and that these "
+    "agree again if training is stopped early or the network is narrow; and that the Gaussian of few images is nearly "
+    "that of many.",
     figures=(9, 26),
-    claims=("C15", "C16"),
     parts=parts,
-    draw=draw,
+    drawings=figures,
+    judges=(c15, c16),
 )

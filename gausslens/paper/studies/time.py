@@ -1,218 +1,205 @@
 """How long? One model of few images and one of many, from the start of training to its end."""
 
+import math
+
 from ...measures.memorization import MEMORIZED
-from ...report import CurveFigure, Figure, ImageGrid, Series, Threshold
-from ..claims.evidence import Evidence, MissingError
-from ..claims.thresholds import PAPER_GENERALIZATION
+from ...report import Figure, ImageGrid
+from .. import axes
+from ..claims.evidence import Evidence, MissingError, Number, least
+from ..claims.findings import Finding, claim, control, statistic
+from ..claims.thresholds import PAPER_GENERALIZATION, SIGN, Threshold
 from ..claims.window import InWindow
-from ..figures import (
-    COPIES,
-    GL,
-    MEAN_RMSE,
-    NOISE,
-    RMSE,
-    TRAINED,
-    line,
-    lines,
-    non_empty_figures,
-    non_empty_series,
-    sample_grid,
-    trainings_behind,
-)
+from ..figures import Curves, Line, Tags, about, controls, images_label, trainings_behind
+from ..pictures import HIGH, MIDDLE, Row, close_up_grid, close_ups, sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.checkpoint_evaluation import checkpoint_task, sample_count
-from .critical_points import closest, format_onset, memorizing_from, told_closest
-from .output_grids import HIGH, MIDDLE, close_up_grid, close_ups
+from .critical_points import closest, format_closest, format_onset, memorizing_from
 
-_SHOWN = 10  # samples of each snapshot
+_SIZE = Threshold(SIGN + " in Fig. 6", below=0.0)
+_WIDTH = Threshold(SIGN + " in Fig. 7", above=0.0)
+_RISE = Threshold("our choice: a rise without memorising occurs at large N as well", above=0.0)
+_ORDER = Threshold(SIGN + " in Fig. 8", above=0.0)
+_SHOWS = about(8, 21, "C11")
+
+
+@claim(
+    "C11",
+    "Networks approach the Gaussian denoiser with more images, with less width, and briefly before they memorise.",
+)
+def c11(evidence: Evidence) -> Finding:
+    """Slopes of RMSE(θ, G) on log N and log width; its late rise in time, small minus large N; its minimum in time.
+
+    In the windows of the studies `size`, `capacity` and `time`, which multi-delta denoisers fix; against the Gaussian of
+    each model's own images, and as a control against that of all. Copies are those of the smallest n in time.
+    """
+    size, width, time = (InWindow(evidence, study) for study in ("size", "capacity", "time"))
+    full = InWindow(evidence, "size", reference="gaussian_full")
+
+    def extra_rise(records: Evidence) -> Number:
+        sizes = [*time.studied.where(quantity="rmse").by("n")]
+        if len(sizes) < 2:
+            raise MissingError("a large N beside the small one is needed in time, 1 size found")
+        gaps = ([*time.over(records.where(n=n), "kimg").values()] for n in (sizes[0], sizes[-1]))
+        small, large = (of_size[-1] - least(of_size) for of_size in gaps)
+        return small - large
+
+    return Finding(
+        (
+            statistic("slope of RMSE(θ, G) on log N", _SIZE, size.studied, lambda r: size.slope(r, "n")),
+            statistic("slope of RMSE(θ, G) on log width", _WIDTH, width.studied, lambda r: width.slope(r, "width")),
+            statistic("late rise in time, smallest minus largest N", _RISE, time.studied, extra_rise),
+            statistic("log time from the minimum to memorising", _ORDER, time.studied, lambda r: _lead(time, r)),
+        ),
+        control("slope on log N against the Gaussian of all data", full.studied, lambda r: full.slope(r, "n")),
+    )
+
+
+def _lead(time: InWindow, records: Evidence) -> Number:
+    """log of the time of memorising over the time of the minimum, each known to a step between snapshots."""
+    small = records.where(n=min(time.studied.where(quantity="rmse").by("n")))
+    gaps = {kimg: gap for kimg, gap in time.over(small, "kimg").items() if kimg > 0}
+    copies = small.where(quantity="memorized_fraction").over("kimg")
+    memorizing = [kimg for kimg, fraction in copies.items() if fraction.value > MEMORIZED and kimg > 0]
+    if not memorizing or len(gaps) < 2:
+        raise MissingError(f"no snapshot with a memorised fraction above {MEMORIZED} after others")
+    lowest = min(gaps, key=lambda kimg: gaps[kimg].value)
+    step = math.log(max(gaps) / min(gaps)) / (len(gaps) - 1)
+    error = step / math.sqrt(12)  # of a uniform law one step wide
+    return Number(math.log(memorizing[0] / lowest), error, error, gaps[lowest].count)
 
 
 def parts(plan: Plan) -> list[Part]:
     """Both models at every seed: the end with all measures, then their snapshots, then pictures of the small one."""
-    models = {(n, seed): plan.model(n, seed) for n in _sizes(plan) for seed in range(plan.sweep_seeds)}
+    sizes = sorted({plan.few, plan.sizes[-1]})
+    models = {(n, seed): plan.model(n, seed) for n in sizes for seed in range(plan.sweep_seeds)}
     found = []
     for (n, seed), model in models.items():
         found.append(Part(f"measures of {n}, seed {seed}", plan.measured(model, "gap", "linearity")))
-        found.append(Part(_samples_key(plan, n, seed, plan.kimg), plan.sampled(model)))
+        found.append(Part(_samples_key(n, seed, plan.kimg), plan.sampled(model)))
     for (n, seed), model in models.items():
-        found += [
-            Part(_samples_key(plan, n, seed, kimg), checkpoint_task(plan, model, kimg)) for kimg in plan.times[:-1]
-        ]
+        found += [Part(_samples_key(n, seed, kimg), checkpoint_task(plan, model, kimg)) for kimg in plan.times[:-1]]
     for kimg in _pictured(plan):
         end = kimg == plan.kimg
         found += close_ups(plan, models[plan.few, plan.shown], f"{kimg:g}", kimg=None if end else kimg, controls=end)
     return found
 
 
-def draw(findings: Findings) -> list[Figure]:
+def figures(findings: Findings) -> list[Curves | Figure | None]:
     """Figs. 8, 17, 18 and 21 of the paper."""
-    plan, command, evidence = findings.plan, findings.command, findings.evidence
-    few, many = _sizes(plan)[0], _sizes(plan)[-1]
+    plan, evidence = findings.plan, findings.evidence
+    few, many = sorted((plan.few, plan.sizes[-1]))
     on = f"on {plan.count} noisy held-out images, {trainings_behind(evidence)}"
     counted = f"{sample_count(plan)} of a snapshot and {plan.samples} of the end"
-    gaps = evidence.where(quantity="rmse", on="held_out", denoiser="network", reference="gaussian")
-    of_few = lines(gaps.where(n=few, kimg=_pictured(plan)), "kimg", _time)
-    control = evidence.where(quantity="rmse", on="held_out", denoiser="multidelta", reference="gaussian", n=few)
-    figures: list[Figure | None] = [
-        CurveFigure(
+    own, full = (InWindow(evidence, "time", reference=name) for name in ("gaussian", "gaussian_full"))
+    gaps = Tags(quantity="rmse", on="held_out")
+    of_samples = (
+        *(Line(images_label(n), denoiser="network", n=n) for n in dict.fromkeys((few, many))),
+        *controls(n=few, lasting=(plan.times[0], plan.times[-1])),
+    )
+    gaussian, memory = (
+        (label, f"{plan.kimg:g}", name) for label, name in (("Gaussian", "gaussian"), ("multi-delta", "multidelta"))
+    )
+    networks: list[Row] = [(_time(kimg), f"{kimg:g}", "network") for kimg in _pictured(plan)]
+    return [
+        Curves(
             title=f"Distance to the Gaussian denoiser as training goes on, N = {few:,}",
-            caption=f"RMSE between a network and the Gaussian denoiser of its {few:,} training images, {on}, after more "
-            f"and more training. Dashed: a network of {many:,} images at the end of training, against the Gaussian of "
-            "its own images; and, a control, the multi-delta denoiser of the few images, which retrieves them. Look "
-            "whether the curves fall toward the Gaussian first and rise toward the control later.",
-            redraws=(8, 21),
-            claims=("C11",),
-            command=command,
-            x=NOISE,
-            y=RMSE,
-            series=of_few
-            + non_empty_series(
-                line(f"N = {many:,}, the end", gaps.where(n=many), dashed=True),
-                line("control: multi-delta", control, dashed=True),
-            )
-            if of_few
-            else (),
+            caption=f"RMSE between a network and the Gaussian denoiser of its {few:,} training images, {on}, after "
+            f"more and more training. Dashed: a network of {many:,} images at the end of training, against the "
+            "Gaussian of its own images; and, a control, the multi-delta denoiser of the few images, which retrieves "
+            "them. Look whether the curves fall toward the Gaussian first and rise toward the control later.",
+            **_SHOWS,
+            where=Tags(**gaps, reference="gaussian"),
+            lines=(Line(_time, by="kimg", denoiser="network", n=few, kimg=_pictured(plan)),),
+            beside=(
+                Line(f"N = {many:,}, the end", dashed=True, denoiser="network", n=many),
+                *controls("multidelta", n=few),
+            ),
         ),
-        CurveFigure(
+        Curves(
             title="Distance to the Gaussian denoiser against the length of training",
             caption="Mean RMSE over the window of noise levels where the multi-delta and the Gaussian denoiser differ "
-            f"most, {on}.{told_closest(closest(evidence, few), few)} The control is the network of {many:,} images: "
-            "where its distance rises late as well, a late rise alone is no sign of memorising; only what the few images "
-            "add to it is.",
-            redraws=(8, 21),
-            claims=("C11",),
-            command=command,
-            x=TRAINED,
-            y=MEAN_RMSE,
-            series=_in_window(evidence, few, many),
+            f"most, {on}.{format_closest(closest(evidence, few), few)} The control is the network of {many:,} images: "
+            "where its distance rises late as well, a late rise alone is no sign of memorising; only what the few "
+            "images add to it is.",
+            **_SHOWS,
+            x=axes.TIME,
+            y=axes.MEAN_RMSE,
+            where=Tags(**gaps, denoiser="network"),
+            lines=(
+                Line(images_label(few), n=few, reference="gaussian", number=own.mean),
+                Line(f"N = {few:,}, to the Gaussian of all images", n=few, reference="gaussian_full", number=full.mean),
+                Line(f"control: N = {many:,}", n=many, reference="gaussian", number=own.mean),
+            ),
         ),
-        CurveFigure(
+        Curves(
             title="Copies among samples as training goes on",
             caption=f"Share of samples, {counted}, whose nearest training image is less than a third as far as the "
             f"second nearest.{format_onset(memorizing_from(evidence, few))} Controls, which do not change in time: "
             f"samples of the Gaussian and the multi-delta denoiser of the {few:,} images.",
-            redraws=(8, 21),
-            claims=("C11",),
-            command=command,
-            x=TRAINED,
-            y=COPIES,
-            series=_of_samples(evidence.where(quantity="memorized_fraction"), plan),
-            thresholds=(Threshold(MEMORIZED, "memorising"),),
+            **_SHOWS,
+            x=axes.TIME,
+            y=axes.COPIES,
+            where=Tags(quantity="memorized_fraction"),
+            lines=of_samples,
+            levels=(axes.MEMORIZING,),
         ),
-        CurveFigure(
+        Curves(
             title="Novelty of samples as training goes on",
             caption=f"GL score of samples, {counted}: the distance to the nearest training image, over the sample's "
-            "norm. Samples that are not yet images are new as well, so the score says something only beside the samples "
-            f"themselves. The paper's rule, {PAPER_GENERALIZATION}, is drawn and not judged.",
-            redraws=(8,),
-            claims=("C11",),
-            command=command,
-            x=TRAINED,
-            y=GL,
-            series=_of_samples(evidence.where(quantity="gl"), plan),
-            thresholds=(Threshold(PAPER_GENERALIZATION, "the paper's rule"),),
+            "norm. Samples that are not yet images are new as well, so the score says something only beside the "
+            f"samples themselves. The paper's rule, {PAPER_GENERALIZATION}, is drawn and not judged.",
+            **about(8, "C11"),
+            x=axes.TIME,
+            y=axes.GL,
+            where=Tags(quantity="gl"),
+            lines=of_samples,
+            levels=(axes.PAPER_RULE,),
         ),
         _samples(findings, few, many),
         close_up_grid(
             findings,
-            [("Gaussian", f"{plan.kimg:g}", "gaussian"), ("multi-delta", f"{plan.kimg:g}", "multidelta"), *_rows(plan)],
+            [gaussian, memory, *networks],
             HIGH,
             title=f"Outputs at σ = {HIGH:g} as training goes on",
             caption=f"What a network of {few:,} images makes of noisy held-out images y, after more and more training, "
             "below what the Gaussian and the multi-delta denoiser of the same images make of them. Inputs are shown "
             "scaled down. Look how much training it takes until the network's outputs are those of the Gaussian.",
-            redraws=(17,),
+            **about(17),
         ),
         close_up_grid(
             findings,
-            [("Gaussian", f"{plan.kimg:g}", "gaussian"), *_rows(plan), ("multi-delta", f"{plan.kimg:g}", "multidelta")],
+            [gaussian, *networks, memory],
             MIDDLE,
             noise=True,
             title=f"Outputs at σ = {MIDDLE:g} as training goes on",
             caption=f"The same at σ = {MIDDLE:g}, of pure noise ε and of noisy held-out images y. Look whether outputs "
             "are those of the Gaussian first and those of the multi-delta denoiser, training images, later.",
-            redraws=(18,),
-            claims=("C11",),
+            **about(18, "C11"),
         ),
     ]
-    return non_empty_figures(*figures)
-
-
-def _in_window(evidence: Evidence, few: int, many: int) -> tuple[Series, ...]:
-    own, full = InWindow(evidence, "time"), InWindow(evidence, "time", reference="gaussian_full")
-    gaps = evidence.where(quantity="rmse", on="held_out", denoiser="network")
-    small = gaps.where(n=few)
-    try:
-        return non_empty_series(
-            line(_images(few), small.where(reference="gaussian"), x="kimg", number=own.mean),
-            line(
-                f"N = {few:,}, to the Gaussian of all images",
-                small.where(reference="gaussian_full"),
-                x="kimg",
-                number=full.mean,
-            ),
-            line(
-                f"control: N = {many:,}",
-                gaps.where(n=many, reference="gaussian"),
-                x="kimg",
-                number=own.mean,
-                dashed=True,
-            ),
-        )
-    except MissingError:  # the models' ends, which fix the window, are not there yet
-        return ()
-
-
-def _of_samples(records: Evidence, plan: Plan) -> tuple[Series, ...]:
-    few, many = _sizes(plan)[0], _sizes(plan)[-1]
-    return non_empty_series(
-        line(_images(few), records.where(denoiser="network", n=few), x="kimg"),
-        line(_images(many), records.where(denoiser="network", n=many), x="kimg"),
-        _lasting("control: multi-delta", records.where(denoiser="multidelta", n=few), plan),
-        _lasting("control: Gaussian", records.where(denoiser="gaussian", n=few), plan),
-    )
-
-
-def _lasting(name: str, records: Evidence, plan: Plan) -> Series:
-    """A line for what does not change in time and is measured at the end alone."""
-    end = line(name, records, x="kimg")
-    ends = (plan.times[0], plan.times[-1]) if len(end.x) else ()
-    _, y, low, high = ([*column] * len(ends) for column in end.columns)
-    return Series(name, ends, y, low, high, dashed=True, markers=False)
 
 
 def _samples(findings: Findings, few: int, many: int) -> ImageGrid | None:
     plan = findings.plan
-    end = _samples_key(plan, few, plan.shown, plan.kimg)
-    if all(findings.result(_samples_key(plan, few, plan.shown, kimg)) is None for kimg in _pictured(plan)):
+    keys = {kimg: _samples_key(few, plan.shown, kimg) for kimg in _pictured(plan)}
+    if all(findings.result(key) is None for key in keys.values()):
         return None  # the others alone would not be what the title says
-    rows = [("Gaussian", end, "gaussian")]
-    for kimg in _pictured(plan):
-        key = _samples_key(plan, few, plan.shown, kimg)
+    rows = [("Gaussian", keys[plan.kimg], "gaussian")]
+    for kimg, key in keys.items():
         rows += [(_time(kimg), key, "network"), ("nearest training image", key, "nearest")]
-    rows.append(("multi-delta", end, "multidelta"))
-    rows.append((f"N = {many:,}, the end", _samples_key(plan, many, plan.shown, plan.kimg), "network"))
+    rows.append(("multi-delta", keys[plan.kimg], "multidelta"))
+    rows.append((f"N = {many:,}, the end", _samples_key(many, plan.shown, plan.kimg), "network"))
     return sample_grid(
         findings,
         rows,
-        columns=_SHOWN,
         title=f"Samples as training goes on, N = {few:,}",
         caption=f"Samples of a network of {few:,} images after more and more training, with their nearest training "
         "images, between those of the Gaussian and of the multi-delta denoiser of the same images; at the bottom those "
         f"of a network of {many:,} images. All from the same noises. Look whether samples resemble the Gaussian's "
         "first, and are copies later.",
-        redraws=(8, 21),
-        claims=("C11",),
+        **_SHOWS,
     )
-
-
-def _rows(plan: Plan) -> list[tuple[str, str, str]]:
-    return [(_time(kimg), f"{kimg:g}", "network") for kimg in _pictured(plan)]
-
-
-def _sizes(plan: Plan) -> tuple[int, ...]:
-    return tuple(sorted({plan.few, plan.sizes[-1]}))
 
 
 def _pictured(plan: Plan) -> tuple[float, ...]:
@@ -220,16 +207,12 @@ def _pictured(plan: Plan) -> tuple[float, ...]:
     return plan.times[::-2][::-1]
 
 
-def _samples_key(plan: Plan, n: int, seed: int, kimg: float) -> str:
+def _samples_key(n: int, seed: int, kimg: float) -> str:
     return f"samples of {n}, seed {seed}, {kimg:g}"
 
 
 def _time(kimg: float) -> str:
     return f"{kimg:,g} thousand"
-
-
-def _images(n: int) -> str:
-    return f"N = {n:,}"
 
 
 STUDY = Study(
@@ -241,7 +224,7 @@ STUDY = Study(
     "that falls and rises again is no sign of copying in itself: compare with the model of many images, and with the "
     "share of copies.",
     figures=(8, 17, 18, 21),
-    claims=("C11",),
     parts=parts,
-    draw=draw,
+    drawings=figures,
+    judges=(c11,),
 )
