@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from gausslens import GaussianDenoiser, Moments, MultiDeltaDenoiser, distill, karras_sigmas, load_denoiser
-from gausslens.denoisers.adam import published_learning_rate
+from gausslens.denoisers.fitting import published_learning_rate
 from gausslens.nn.acceleration import for_inference
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "validation"))

@@ -16,7 +16,7 @@ _HOME = {
     "Moments": "denoisers.moments",
     "GaussianDenoiser": "denoisers.gaussian",
     "MultiDeltaDenoiser": "denoisers.multidelta",
-    "PerClassDenoiser": "denoisers.per_class",
+    "PerClassDenoiser": "denoisers.composite",
     "distill": "denoisers.distillation",
     "LinearDenoiser": "denoisers.linear",
     "Denoiser": "denoisers.protocol",

@@ -1,12 +1,12 @@
 # What type checkers read: the lazy exports of __init__.py, one by one (a test holds them to each other).
 from .auditing.audit import audit as audit
 from .config import TrainConfig as TrainConfig
+from .denoisers.composite import PerClassDenoiser as PerClassDenoiser
 from .denoisers.distillation import distill as distill
 from .denoisers.gaussian import GaussianDenoiser as GaussianDenoiser
 from .denoisers.linear import LinearDenoiser as LinearDenoiser
 from .denoisers.moments import Moments as Moments
 from .denoisers.multidelta import MultiDeltaDenoiser as MultiDeltaDenoiser
-from .denoisers.per_class import PerClassDenoiser as PerClassDenoiser
 from .denoisers.preconditioned import Preconditioned as Preconditioned
 from .denoisers.protocol import Denoiser as Denoiser
 from .errors import CheckpointError as CheckpointError

@@ -11,6 +11,7 @@
 Each message says what was expected, what arrived and what to do.
 """
 
+from collections.abc import Collection
 from importlib import import_module
 from typing import Any
 
@@ -49,6 +50,17 @@ def import_extra(package: str, need: str, install: str) -> Any:
         return import_module(package)
     except ImportError:
         raise MissingExtraError(f"{need}, which is not installed: pip install {install}.") from None
+
+
+def require(condition: object, message: str, error: type[GausslensError] = ConfigError) -> None:
+    """Raise an error with this message unless a condition holds."""
+    if not condition:
+        raise error(message)
+
+
+def check_choice(name: str, value: object, choices: Collection[object]) -> None:
+    """Raise unless the value of argument `name` is one of `choices`."""
+    require(value in choices, f"{name} must be one of {', '.join(map(str, choices))}; got {value!r}.")
 
 
 def is_short_of_memory(error: BaseException) -> bool:

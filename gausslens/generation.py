@@ -1,6 +1,7 @@
 """Images from a denoiser, as many as are asked for: image i is a function of the seed and of i alone."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,20 +40,13 @@ def generate(
     """
     parts = []
     size = math.ceil(count / math.ceil(count / batch))
+    options: dict[str, Any] = {"steps": steps, "solver": solver, "device": device, "dtype": dtype, "batch_size": size}
     with progress_bar(float(count), unit="images", label="sampling", enabled=progress) as show:
         for start in range(0, count, size):
             indices = torch.arange(start, start + size)
-            told = None if labels is None else labels[indices % count]
             latents = draw_noise(seed, indices, shape, stream="latents")
-            samples = sample(
-                *(denoiser, latents),
-                steps=steps,
-                solver=solver,
-                labels=told,
-                device=device,
-                dtype=dtype,
-                batch_size=size,
-            )
+            classes = None if labels is None else labels[indices % count]
+            samples = sample(denoiser, latents, labels=classes, **options)
             parts.append(quantize(samples)[: count - start].cpu())
             show(float(min(start + size, count)), "")
     return torch.cat(parts)

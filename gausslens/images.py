@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ._typing import Images, Int
-from .errors import DataError, one_line
+from .errors import DataError, one_line, require
 
 Bounds: TypeAlias = tuple[float, float] | None
 
@@ -61,18 +61,22 @@ def check_values(pixels: Tensor, bounds: Bounds, name: str = "images") -> None:
 def check_layout(pixels: Tensor, bounds: Bounds, name: str = "images") -> None:
     """Raise unless a batch has the layout and dtype of images."""
     expected_ndim = pixels.ndim == 4 if bounds is not None else pixels.ndim >= 2
-    if not expected_ndim or 0 in pixels.shape[1:]:
-        raise DataError(
-            f"{_LAYOUT}; got {name} of shape {tuple(pixels.shape)}, dtype {pixels.dtype}. Add the missing axes "
-            "(a single image is images[None], grey images are images[:, None]); vectors need bounds=None."
-        )
+    require(
+        expected_ndim and 0 not in pixels.shape[1:],
+        f"{_LAYOUT}; got {name} of shape {tuple(pixels.shape)}, dtype {pixels.dtype}. Add the missing axes "
+        "(a single image is images[None], grey images are images[:, None]); vectors need bounds=None.",
+        DataError,
+    )
     if bounds is not None and pixels.shape[3] in (3, 4) and min(pixels.shape[1:3]) >= 8:
         raise DataError(
             f"{_LAYOUT}; got {name} of shape {tuple(pixels.shape)}, which has its channels last. "
             "Move them with images.permute(0, 3, 1, 2)."
         )
-    if pixels.dtype != torch.uint8 and not pixels.is_floating_point():
-        raise DataError(f"{_LAYOUT}; got {name} of dtype {pixels.dtype}. Convert to uint8 or to floats in [-1, 1].")
+    require(
+        pixels.dtype == torch.uint8 or pixels.is_floating_point(),
+        f"{_LAYOUT}; got {name} of dtype {pixels.dtype}. Convert to uint8 or to floats in [-1, 1].",
+        DataError,
+    )
 
 
 def as_tensor(images: Any, name: str = "images") -> Tensor:
@@ -110,20 +114,19 @@ def iterate(
             )
         shape = batch.shape[1:]
         yield batch
-    if shape is None:
-        raise DataError(f"{name} is empty; expected at least one image.")
+    require(shape is not None, f"{name} is empty; expected at least one image.", DataError)
 
 
-def gather(images: Images, *, bounds: Bounds = (-1.0, 1.0), name: str = "images", check: bool = True) -> Tensor:
+def gather(images: Images, *, bounds: Bounds = (-1.0, 1.0), name: str = "images") -> Tensor:
     """All images of a source as one indexable tensor in its stored dtype; tensors and arrays are not copied."""
     if isinstance(images, Tensor | np.ndarray):
         pixels = as_tensor(images, name)
         check_layout(pixels, bounds, name)
-        if len(pixels) == 0:
-            raise DataError(f"{name} is empty; expected at least one image, got shape {tuple(pixels.shape)}.")
-        if check:
-            for batch in pixels.split(1024):
-                check_values(batch, bounds, name)
+        require(
+            len(pixels), f"{name} is empty; expected at least one image, got shape {tuple(pixels.shape)}.", DataError
+        )
+        for batch in pixels.split(1024):
+            check_values(batch, bounds, name)
         return pixels
     batches = list(iterate(images, bounds=bounds, name=name))
     if len({batch.dtype for batch in batches}) > 1:
@@ -158,17 +161,26 @@ def keep_known_classes(
     return images[kept.to(images.device)], labels[kept]
 
 
+def by_class(images: Images, labels: Any, bounds: Bounds = (-1.0, 1.0)) -> Iterator[tuple[int, Tensor]]:
+    """Each label, in ascending order, with the images of its class."""
+    pixels = gather(images, bounds=bounds)
+    classes = check_labels(labels, len(pixels)).to(pixels.device)
+    for label in classes.unique().tolist():
+        yield label, pixels[classes == label]
+
+
 def check_labels(labels: Any, n: int, name: str = "labels") -> Tensor:
     """Labels as a vector of n integers."""
     try:
         tensor = torch.as_tensor(labels)
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"{name} must be {n} integers, one per image; got {type(labels).__name__}: {error}.") from None
-    if tensor.shape != (n,) or tensor.is_floating_point():
-        raise DataError(
-            f"{name} must be {n} integers, one per image; got shape {tuple(tensor.shape)}, dtype {tensor.dtype}. "
-            "One-hot labels become integers with .argmax(1)."
-        )
+    require(
+        tensor.shape == (n,) and not tensor.is_floating_point(),
+        f"{name} must be {n} integers, one per image; got shape {tuple(tensor.shape)}, dtype {tensor.dtype}. "
+        "One-hot labels become integers with .argmax(1).",
+        DataError,
+    )
     return tensor.long()
 
 
@@ -178,38 +190,25 @@ def _raw_batches(images: Images, batch_size: int, bounds: Bounds, name: str) -> 
         check_layout(pixels, bounds, name)
         yield from pixels.split(batch_size)
         return
-    if not isinstance(images, Iterable) and not _is_indexable(images):
-        raise DataError(
-            f"expected a tensor, an array, a dataset or an iterable of batches as {name}; got {type(images).__name__}."
+    items: Any = images
+    if not isinstance(items, Iterable):
+        require(
+            hasattr(items, "__getitem__") and hasattr(items, "__len__"),
+            f"expected a tensor, an array, a dataset or an iterable of batches as {name}; got {type(images).__name__}.",
+            DataError,
         )
+        # A map-style dataset need not raise IndexError at its end, so count.
+        items = (images[index] for index in range(len(images)))
     singles: list[Tensor] = []
-    for item in _items(images):
+    for item in items:
         pixels = as_tensor(item[0] if isinstance(item, tuple | list) else item, name)
-        if pixels.ndim != 3:  # a batch; single images have three axes
-            if singles:
-                yield torch.stack(singles)
-                singles = []
-            yield pixels
-            continue
-        if singles and pixels.shape != singles[0].shape:
-            raise DataError(
-                f"all {name} must have one shape; got {tuple(pixels.shape)} after {tuple(singles[0].shape)}. "
-                "Resize or crop them first."
-            )
-        singles.append(pixels)
-        if len(singles) == batch_size:
+        is_single = pixels.ndim == 3  # otherwise a batch
+        if singles and (not is_single or len(singles) == batch_size or pixels.shape != singles[0].shape):
             yield torch.stack(singles)
             singles = []
+        if is_single:
+            singles.append(pixels)
+        else:
+            yield pixels
     if singles:
         yield torch.stack(singles)
-
-
-def _is_indexable(images: Any) -> bool:
-    return hasattr(images, "__getitem__") and hasattr(images, "__len__")
-
-
-def _items(images: Any) -> Iterator[Any]:
-    if isinstance(images, Iterable):
-        return iter(images)
-    # A map-style dataset need not raise IndexError at its end, so count.
-    return (images[index] for index in range(len(images)))

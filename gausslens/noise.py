@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ._typing import Float, Int, Sigmas
-from .errors import ConfigError
+from .errors import ConfigError, require
 
 # Draws are made a block at a time, since seeding a generator costs as much as some thousand normal numbers.
 _BLOCK_NUMBERS = 1 << 15
@@ -42,13 +42,12 @@ def karras_sigmas(n: int, sigma_min: float = 0.002, sigma_max: float = 80.0, rho
     >>> [round(sigma, 4) for sigma in karras_sigmas(10).tolist()[:3]]
     [80.0, 42.4152, 21.1087]
     """
-    if n < 1:
-        raise ConfigError(f"n, the number of noise levels, must be at least 1; got {n}.")
-    if not 0 < sigma_min <= sigma_max < math.inf or not 0 < rho < math.inf:
-        raise ConfigError(
-            "expected 0 < sigma_min <= sigma_max and rho > 0, all finite; "
-            f"got sigma_min={sigma_min}, sigma_max={sigma_max}, rho={rho}."
-        )
+    require(n >= 1, f"n, the number of noise levels, must be at least 1; got {n}.")
+    require(
+        0 < sigma_min <= sigma_max < math.inf and 0 < rho < math.inf,
+        "expected 0 < sigma_min <= sigma_max and rho > 0, all finite; "
+        f"got sigma_min={sigma_min}, sigma_max={sigma_max}, rho={rho}.",
+    )
     high, low = sigma_max ** (1 / rho), sigma_min ** (1 / rho)
     ramp = torch.linspace(0, 1, n, dtype=torch.float64, device="cpu")
     sigmas: Tensor = (high + ramp * (low - high)) ** rho
@@ -70,8 +69,7 @@ def as_sigmas(sigmas: Sigmas) -> Float[Tensor, "s"]:
                 f"sigmas must be a number, a tensor or an iterable of numbers; got {sigmas!r}. Try karras_sigmas(10)."
             ) from None
         levels = torch.tensor(values, dtype=torch.float64, device="cpu")
-    if levels.numel() == 0:
-        raise ConfigError("sigmas is empty; pass at least one noise level, for example karras_sigmas(10).")
+    require(levels.numel(), "sigmas is empty; pass at least one noise level, for example karras_sigmas(10).")
     wrong = levels[~((levels > 0) & levels.isfinite())]
     if wrong.numel():
         raise ConfigError(
@@ -84,16 +82,9 @@ def as_sigmas(sigmas: Sigmas) -> Float[Tensor, "s"]:
 def draw_noise(
     seed: int, indices: Int[Tensor, "b"], shape: tuple[int, ...], *, stream: str = "noise"
 ) -> Float[Tensor, "b *shape"]:
-    """Draws `indices` of a stream of standard normal images, in float32 on the CPU.
+    """Draws `indices`, each at least 0, of a stream of standard normal images of `shape`, in float32 on the CPU.
 
-    Args:
-        seed: the experiment's seed.
-        indices: which draws, (b,), each at least 0.
-        shape: shape of one draw.
-        stream: names independent streams of one seed ("noise", "latents", …).
-
-    Returns:
-        The draws, (b, *shape).
+    The streams of a seed ("noise", "latents", …) are independent.
     """
     size = math.prod(shape)
     rows = max(1, _BLOCK_NUMBERS // max(size, 1))

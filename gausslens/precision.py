@@ -5,7 +5,7 @@ Work whose error bound assumes float32 runs inside `float32_products`, which wit
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -15,22 +15,13 @@ import torch
 def float32_products(device: torch.device) -> Iterator[None]:
     """Inside, float32 matrix products on `device` keep 24 bits, whatever precision and autocast the caller has set."""
     libraries: Any = torch.backends
-    with torch.autocast(device.type, enabled=False):
+    with torch.autocast(device.type, enabled=False), ExitStack() as afterwards:
         # torch 2.9 replaced the switch for all backends by one of each backend's own, and made mixing them an error.
         if not hasattr(libraries.cuda.matmul, "fp32_precision"):
-            shared = torch.get_float32_matmul_precision()
+            afterwards.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
             torch.set_float32_matmul_precision("highest")
-            try:
-                yield
-            finally:
-                torch.set_float32_matmul_precision(shared)
-            return
-        backends = [libraries.cuda.matmul, libraries.mkldnn.matmul]
-        own = [backend.fp32_precision for backend in backends]
-        for backend in backends:
-            backend.fp32_precision = "ieee"
-        try:
-            yield
-        finally:
-            for backend, precision in zip(backends, own, strict=True):
-                backend.fp32_precision = precision
+        else:
+            for backend in (libraries.cuda.matmul, libraries.mkldnn.matmul):
+                afterwards.callback(setattr, backend, "fp32_precision", backend.fp32_precision)
+                backend.fp32_precision = "ieee"
+        yield

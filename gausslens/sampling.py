@@ -1,12 +1,10 @@
 """Sampling: deterministic integration of the probability-flow ODE from noise to images.
 
-In the variance-exploding model x = x0 + σ·eps the flow that carries the law of noisy images from level to level is
+    dx/dσ = (x − D(x; σ)) / σ,    x(σ_max) = σ_max · latents,    latents ~ N(0, I)           Eq. (1) of arXiv:2410.24060
 
-    dx/dσ = (x − D(x; σ)) / σ,    x(σ_max) = σ_max · latents,    latents ~ N(0, I),
-
-Eq. (1) of arXiv:2410.24060 with σ(t) = t. It is integrated along a descending grid of noise levels and from the last
-one to 0, where every solver returns D(x; σ_min): the Euler step x + (0 − σ)(x − D)/σ is D itself. Nothing is random
-here: samples are a function of the latents, so two denoisers given the same latents can be compared image by image.
+It is integrated along a descending grid of noise levels and from the last one to 0, where every solver returns
+D(x; σ_min): the Euler step x + (0 − σ)(x − D)/σ is D itself. Nothing is random here: samples are a function of the
+latents, so two denoisers given the same latents can be compared image by image.
 """
 
 import math
@@ -18,9 +16,9 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from ._typing import Float, Images, Sigmas
+from ._typing import Images, Sigmas
 from .denoisers.protocol import Denoiser, call, eval_mode, in_batches, placement
-from .errors import ConfigError, DataError
+from .errors import DataError, check_choice, require
 from .images import check_labels, gather
 from .noise import as_sigmas, karras_sigmas
 from .progress import track
@@ -97,13 +95,15 @@ def sample(
     >>> torch.equal(samples, x0.expand(5, 3, 2, 2))
     True
     """
-    if solver not in _SOLVERS:
-        raise ConfigError(f"solver must be one of {', '.join(_SOLVERS)}; got {solver!r}.")
+    check_choice("solver", solver, _SOLVERS)
     advance = _SOLVERS[solver]
-    levels = _descending(steps, sigmas)
+    levels = _grid_to_zero(steps, sigmas)
     noise = gather(latents, bounds=None, name="latents")
-    if not noise.is_floating_point():
-        raise DataError(f"latents must be standard normal floats; got dtype {noise.dtype}. Draw them with torch.randn.")
+    require(
+        noise.is_floating_point(),
+        f"latents must be standard normal floats; got dtype {noise.dtype}. Draw them with torch.randn.",
+        DataError,
+    )
     classes = None if labels is None else check_labels(labels, len(noise))
     device, dtype = placement(denoiser, noise, device, dtype)
 
@@ -129,38 +129,30 @@ def sample(
     return x.to(dtype)
 
 
-def _descending(steps: int, sigmas: Sigmas | None) -> list[float]:
+def _grid_to_zero(steps: int, sigmas: Sigmas | None) -> list[float]:
     """The checked noise levels with the final 0."""
-    if sigmas is None and steps < 1:
-        raise ConfigError(f"steps must be at least 1; got {steps}.")
+    require(sigmas is not None or steps >= 1, f"steps must be at least 1; got {steps}.")
     grid = karras_sigmas(steps) if sigmas is None else as_sigmas(sigmas)
     levels: list[float] = grid.tolist()
     for sigma, sigma_next in pairwise(levels):
-        if sigma_next >= sigma:
-            raise ConfigError(
-                f"sigmas must be strictly descending; got {sigma_next:g} after {sigma:g}. Sort them and drop repeats, "
-                "or use karras_sigmas(steps)."
-            )
+        require(
+            sigma_next < sigma,
+            f"sigmas must be strictly descending; got {sigma_next:g} after {sigma:g}. Sort them and drop repeats, "
+            "or use karras_sigmas(steps).",
+        )
     return [*levels, 0.0]
-
-
-def _slope(
-    sigma: float, x: Float[Tensor, "b *shape"], denoised: Float[Tensor, "b *shape"]
-) -> Float[Tensor, "b *shape"]:
-    """dx/dσ = (x − D(x; σ)) / σ."""
-    return (x - denoised) / sigma
 
 
 def _euler(denoise: Field, sigma_next: float, now: Step, before: Step | None) -> Tensor:
     """First order: x' = x + (σ' − σ) · dx/dσ."""
-    return now.x + (sigma_next - now.sigma) * _slope(now.sigma, now.x, now.denoised)
+    return now.x + (sigma_next - now.sigma) * ((now.x - now.denoised) / now.sigma)
 
 
 def _heun(denoise: Field, sigma_next: float, now: Step, before: Step | None) -> Tensor:
     """Second order: x' = x + (σ' − σ) · the mean of dx/dσ at x and at the Euler step."""
-    slope = _slope(now.sigma, now.x, now.denoised)
+    slope = (now.x - now.denoised) / now.sigma
     guess = now.x + (sigma_next - now.sigma) * slope
-    slope_next = _slope(sigma_next, guess, denoise(guess, sigma_next))
+    slope_next = (guess - denoise(guess, sigma_next)) / sigma_next
     return now.x + (sigma_next - now.sigma) * (slope + slope_next) / 2
 
 

@@ -23,6 +23,7 @@ EXCUSED = {
     "cli/study.py": {"tyro"},
     "cli/audit.py": {"tyro"},
     "cli/how_many.py": {"tyro"},
+    "paper/claims/inference.py": {"scipy"},
     "training/train.py": {"accelerate"},
     "store/artifact.py": {"filelock"},
     "evaluation/context.py": {"filelock"},
@@ -76,7 +77,8 @@ import torch
 
 import gausslens as gl
 
-applications = ("gausslens.cli.", "gausslens.auditing.")  # the command line needs tyro, and audits need scipy
+# The command line needs tyro. Audits, the paper's claims and sample sizes need scipy.
+applications = ("gausslens.cli.", "gausslens.auditing.", "gausslens.paper.", "gausslens.sample_size.")
 for info in pkgutil.walk_packages(gl.__path__, "gausslens."):
     if info.name != "gausslens.__main__" and not info.name.startswith(applications):
         importlib.import_module(info.name)

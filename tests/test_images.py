@@ -154,7 +154,6 @@ def test_values_are_checked_beyond_the_first_batch():
     images[-1] = 3
     with pytest.raises(DataError, match="got values from"):
         gather(images)
-    assert len(gather(images, check=False)) == 2049
 
 
 def test_content_hash_depends_on_content_alone():

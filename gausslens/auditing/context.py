@@ -14,8 +14,7 @@ from ..errors import CheckpointError, ConfigError, GausslensError, one_line
 from ..evaluation.context import EvaluationContext
 from ..evaluation.references import RunImages
 from ..images import as_tensor, content_hash, dequantize
-from ..measures.neighbors import duplicates
-from ..measures.originals import DUPLICATE_RMSE
+from ..measures.originals import DUPLICATE_RMSE, near_duplicates
 from ..noise import as_sigmas, draw_noise, karras_sigmas
 from ..zoo.model import Model
 from .config import AuditConfig
@@ -52,7 +51,7 @@ class AuditContext(EvaluationContext):
     def repeats(self) -> Tensor:
         """Pairs (i, j) of training images, then held-out ones, of which j repeats i, the first that it repeats, (p, 2)."""
         pool = torch.cat([as_tensor(part).cpu() for part in (self.images.train, self.images.held_out)])
-        return duplicates(pool, tolerance=self.duplicate_rmse * self.dim**0.5, device=self.device)
+        return near_duplicates(pool, rmse=self.duplicate_rmse, device=self.device)
 
     @property
     def train_repeats(self) -> Tensor:

@@ -19,9 +19,9 @@ from .._typing import Bool, Float, Images, Int
 from ..images import Bounds, gather
 from ..measures.copy_test import NEIGHBORS, CopyTest, judge_neighborhood, pool_neighborhood
 from ..measures.intervals import Estimate, proportion_estimate
-from ..measures.memorization import compared_sets, estimate_ratio, gl_score
-from ..measures.neighbors import duplicates, nearest, resident
-from ..measures.originals import COPY_RATIO, DUPLICATE_RMSE, Match, Originals
+from ..measures.memorization import estimate_ratio, gather_sets, gl_score
+from ..measures.neighbors import nearest, resident
+from ..measures.originals import COPY_RATIO, DUPLICATE_RMSE, Match, Originals, near_duplicates
 from ..measures.transformations import Transformation
 from ..noise import draw_order
 from ..progress import track
@@ -158,7 +158,7 @@ def find_copies(
     >>> copies.exist, len(copies.counts), str(copies.copies[0].transformation)
     (True, 30, 'mirrored')
     """
-    generated, known, unseen = compared_sets(
+    generated, known, unseen = gather_sets(
         samples, train, held_out, threshold=COPY_RATIO, duplicate_rmse=duplicate_rmse, bounds=bounds
     )
     generated, known = resident(generated, device), resident(known, device)
@@ -167,7 +167,7 @@ def find_copies(
     n_train, n_held_out = len(known), 0 if unseen is None else len(unseen)
     if repeats is None:
         pool = known if unseen is None else torch.cat([known.cpu(), unseen.cpu()])
-        repeats = duplicates(pool, tolerance=duplicate_rmse * math.sqrt(known[0].numel()), device=device)
+        repeats = near_duplicates(pool, rmse=duplicate_rmse, device=device)
     overlap = overlapping(repeats, n_train, n_held_out, groups, held_out_groups)
     families = families_of(known.shape[1:], mirrored=mirrored, shifts=shifts, parts=parts, flip=flip)
     search = _Search(

@@ -8,8 +8,8 @@ memorising and generalising part only on held-out images. Compare `weight_error`
 enough calls (ten a dimension).
 """
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, overload
 
@@ -17,20 +17,17 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from .._typing import Float, Images, Sigmas
-from ..errors import ConfigError, DataError
+from .._typing import Images, Sigmas
+from ..errors import ConfigError, DataError, check_choice, require
 from ..images import Bounds, check_labels, gather
 from ..noise import as_sigmas
 from ..progress import track
-from .adam import EPOCHS
-from .fitting import Teacher, fit_by_adam, fit_in_closed_form, unexplained_variance
+from .composite import PerClassDenoiser
+from .fitting import EPOCHS, Teacher, fit_by_adam, fit_in_closed_form, unexplained_variance
 from .gaussian import GaussianDenoiser
-from .linear import LinearDenoiser
-from .maps import MapCollector
+from .linear import LinearDenoiser, level_maps, stack_maps
 from .moments import Moments
-from .per_class import PerClassDenoiser
 from .protocol import Denoiser, eval_mode, placement
-from .regression import Affine
 
 
 @overload
@@ -134,123 +131,100 @@ def distill(
     True
     """
     levels = as_sigmas(sigmas)
-    if method not in ("closed_form", "adam"):
-        raise ConfigError(f'method must be "closed_form" or "adam"; got {method!r}.')
-    if calls is not None and calls < 4:
-        raise ConfigError(f"calls, the network calls for each noise level, must be at least 4; got {calls}.")
-    if learning_rate is not None and (method != "adam" or not learning_rate > 0):
-        raise ConfigError(
-            f'learning_rate must be above 0 and is for method="adam" alone; got {learning_rate} with {method!r}.'
-        )
+    check_choice("method", method, ("closed_form", "adam"))
+    require(
+        calls is None or calls >= 4, f"calls, the network calls for each noise level, must be at least 4; got {calls}."
+    )
+    require(
+        learning_rate is None or (method == "adam" and learning_rate > 0),
+        f'learning_rate must be above 0 and is for method="adam" alone; got {learning_rate} with {method!r}.',
+    )
     pixels = gather(images, bounds=bounds)
-    place, kind = placement(denoiser, pixels, device, dtype)
-    options = _Options(method, calls, seed, full, learning_rate, bounds, place, kind, batch_size, progress)
-    with eval_mode(denoiser):
-        if labels is None:
-            return _distill(denoiser, pixels, levels, train, held_out, options)
+    device, dtype = placement(denoiser, pixels, device, dtype)
+    if labels is not None:
         classes = check_labels(labels, len(pixels)).to(pixels.device)
-        references = {
-            label: (_of_class(train, label, "train"), _of_class(held_out, label, "held_out"))
+        own = {
+            label: {name: _of_class(source, label, name) for name, source in (("train", train), ("held_out", held_out))}
             for label in classes.unique().tolist()
         }
-        fits = {
-            label: _distill(partial(_with_label, denoiser, label), pixels[classes == label], levels, *sources, options)
-            for label, sources in references.items()
+        options: dict[str, Any] = {
+            **{"method": method, "calls": calls, "seed": seed, "full": full, "learning_rate": learning_rate},
+            **{"bounds": bounds, "device": device, "dtype": dtype, "batch_size": batch_size, "progress": progress},
         }
+        fits = {}
+        with eval_mode(denoiser):
+            for label, sources in own.items():
+                of_class = partial(_with_label, denoiser, label)
+                fits[label] = distill(of_class, pixels[classes == label], levels, **sources, **options)
         return PerClassDenoiser(fits)
 
-
-@dataclass(frozen=True)
-class _Options:
-    """What the fits of all classes have in common; see `distill`."""
-
-    method: str
-    calls: int | None
-    seed: int
-    full: bool | None
-    learning_rate: float | None
-    bounds: Bounds
-    device: torch.device
-    dtype: torch.dtype
-    batch_size: int | None
-    progress: bool
-
-
-def _distill(
-    denoiser: Denoiser,
-    pixels: Tensor,
-    levels: Float[Tensor, "s"],
-    train: Images | Moments | None,
-    held_out: Images | None,
-    options: _Options,
-) -> LinearDenoiser:
-    """The fits of one denoiser at all levels."""
-    shape = tuple(pixels.shape[1:])
-    held_out_pixels = None if held_out is None else gather(held_out, bounds=options.bounds, name="held_out")
+    unseen = None if held_out is None else gather(held_out, bounds=bounds, name="held_out")
     gaussians = {
-        name: _gaussian(source, name, shape, options)
-        for name, source in (("distillation", pixels), ("train", train), ("held_out", held_out_pixels))
+        name: _gaussian(source, name, pixels, device, bounds)
+        for name, source in (("distillation", pixels), ("train", train), ("held_out", unseen))
         if source is not None
     }
-    epochs = EPOCHS if options.calls is None else -(-options.calls // len(pixels))
-    calls = options.calls or max(10 * pixels[0].numel(), 64)
-    if options.method == "adam":
-        calls = epochs * len(pixels)
-    teacher = Teacher(denoiser, options.device, options.dtype, options.seed, options.batch_size)
-    maps = MapCollector(gaussians["distillation"], options.full, torch.promote_types(options.dtype, torch.float32))
-    basis = gaussians["distillation"].basis
+    gaussian = gaussians["distillation"]
+    basis = gaussian.basis
+    epochs = EPOCHS if calls is None else -(-calls // len(pixels))
+    calls = epochs * len(pixels) if method == "adam" else calls or max(10 * pixels[0].numel(), 64)
+    teacher = Teacher(denoiser, device, dtype, seed, batch_size)
+    stored_dtype = torch.promote_types(dtype, torch.float32)
+    maps, history = [], []
     records: list[dict[str, float]] = []
-    history = []
-    for sigma in track(levels.tolist(), total=len(levels), label="distill", enabled=options.progress):
-        toward = gaussians["distillation"].weight(sigma)
-        if options.method == "adam":
-            fit = fit_by_adam(teacher, pixels, sigma, epochs, toward, options.learning_rate)
-            history.append(fit.history)
-        else:
-            fit = fit_in_closed_form(teacher, pixels, sigma, calls, toward, basis)
-        record = {"fvu": fit.fvu, "fvu_floor": fit.fvu_floor, "shrinkage": fit.shrinkage}
-        record["weight_error_floor"] = _ratio(fit.weight_floor, toward.norm())
-        for name, gaussian in gaussians.items():
-            record[f"weight_error.{name}"] = _weight_error(fit.unshrunk, gaussian.weight(sigma))
-        if held_out_pixels is not None:
-            record["fvu_held_out"] = unexplained_variance(
-                teacher, held_out_pixels, sigma, fit.prediction, stream="held out"
-            )
-        record["truncation"] = maps.add(sigma, fit.unshrunk, fit.prediction)
-        records.append(record)
+    with eval_mode(denoiser):
+        for sigma in track(levels.tolist(), total=len(levels), label="distill", enabled=progress):
+            toward = gaussian.weight(sigma)
+            if method == "adam":
+                fit = fit_by_adam(teacher, pixels, sigma, epochs, toward, learning_rate)
+                history.append(fit.history)
+            else:
+                fit = fit_in_closed_form(teacher, pixels, sigma, calls, toward, basis)
+            record = {"fvu": fit.fvu, "fvu_floor": fit.fvu_floor, "shrinkage": fit.shrinkage}
+            record["weight_error_floor"] = _ratio(fit.weight_floor, toward.norm())
+            for name, other in gaussians.items():
+                W = other.weight(sigma)
+                error = math.nan if fit.unshrunk is None else (fit.unshrunk.weight - W).norm()
+                record[f"weight_error.{name}"] = _ratio(error, W.norm())
+            if unseen is not None:
+                record["fvu_held_out"] = unexplained_variance(teacher, unseen, sigma, fit.prediction, stream="held out")
+            kept, record["truncation"] = level_maps(gaussian, sigma, fit.prediction, fit.unshrunk, full, stored_dtype)
+            maps.append(kept)
+            records.append(record)
 
-    columns = {
+    columns: dict[str, Any] = {
         name: torch.tensor([record[name] for record in records], dtype=torch.float64, device="cpu")
         for name in records[0]
     }
     weight_error = {name: columns.pop(f"weight_error.{name}") for name in gaussians}
     return LinearDenoiser(
-        levels, shape, maps.collect(), calls=calls, weight_error=weight_error, history=history, **columns
+        sigmas=levels,
+        shape=gaussian.shape,
+        maps=stack_maps(maps, gaussian),
+        calls=calls,
+        weight_error=weight_error,
+        history=history,
+        **columns,
     )
 
 
-def _gaussian(source: Images | Moments, name: str, shape: tuple[int, ...], options: _Options) -> GaussianDenoiser:
-    """The Gaussian denoiser of a set of images, checked to be of the shape of the others."""
-    moments = source
-    if not isinstance(source, Moments):
-        moments = Moments.fit(source, device=options.device, bounds=options.bounds)
-    if moments.shape != shape:
-        raise DataError(f"{name} images must have the shape {shape} of images; got {moments.shape}.")
-    return GaussianDenoiser(moments).to(options.device)
-
-
-def _weight_error(fit: Affine | None, reference: Float[Tensor, "d d"]) -> float:
-    """‖W − W_G‖_F/‖W_G‖_F."""
-    return float("nan") if fit is None else _ratio((fit.weight - reference).norm(), reference.norm())
+def _gaussian(
+    source: Images | Moments, name: str, pixels: Tensor, device: torch.device, bounds: Bounds
+) -> GaussianDenoiser:
+    moments = source if isinstance(source, Moments) else Moments.fit(source, device=device, bounds=bounds)
+    shape = tuple(pixels.shape[1:])
+    require(
+        moments.shape == shape, f"{name} images must have the shape {shape} of images; got {moments.shape}.", DataError
+    )
+    return GaussianDenoiser(moments).to(device)
 
 
 def _ratio(part: float | Tensor, whole: float | Tensor) -> float:
     """part/whole, NaN for a whole of 0: images that are all the same have W_G = 0."""
-    return float(part) / float(whole) if whole > 0 else float("nan")
+    return float(part) / float(whole) if whole > 0 else math.nan
 
 
 def _of_class(source: Any, label: int, name: str) -> Any:
-    """The images or moments of one class."""
     if source is None:
         return None
     if not isinstance(source, Mapping) or label not in source:

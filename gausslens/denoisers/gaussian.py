@@ -1,15 +1,14 @@
-"""The Gaussian denoiser: the Wiener filter of a mean and a covariance, and its exact probability flow.
+"""The Gaussian denoiser: the posterior mean for x0 ~ N(μ, Σ), the Wiener filter, and its exact probability flow.
 
-Model: x0 ~ N(μ, Σ) with Σ = U diag(λ) Uᵀ + λ̄ (I − U Uᵀ), U of r orthonormal columns and λ̄ the floor. The denoiser is
-the posterior mean, linear in x; along the probability-flow ODE each principal coordinate moves on its own,
+With Σ = U diag(λ) Uᵀ + λ̄ (I − U Uᵀ), U of r orthonormal columns and λ̄ the floor, each principal coordinate moves on its own:
 
     D(x; σ) = μ + U diag(λ/(λ+σ²)) Uᵀ(x−μ) + λ̄/(λ̄+σ²) (I − U Uᵀ)(x−μ)                       Eq. (6) of arXiv:2410.24060
     x(σ') = μ + U diag(√((λ+σ'²)/(λ+σ²))) Uᵀ(x−μ) + √((λ̄+σ'²)/(λ̄+σ²)) (I − U Uᵀ)(x−μ)       Eq. (7)
 
-Nothing is inverted and nothing d×d is formed: both cost O(d r) an image. The best linear fit of *any* exact posterior
-mean on its own noisy data is this filter (claims about a network need held-out inputs, see docs/theory.md).
+Nothing is inverted and nothing d×d is formed: both cost O(d r) an image.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,15 +17,16 @@ from torch import Tensor, nn
 from .._typing import Float, Images, Sigma
 from ..errors import ConfigError
 from ..precision import float32_products
+from .composite import PerClassDenoiser
 from .moments import Moments
-from .per_class import PerClassDenoiser
 from .protocol import check_input, expand_sigma
 
 
 class GaussianDenoiser(nn.Module):
-    """The Wiener filter of given moments.
+    """The Wiener filter of given moments, the best linear fit of *any* exact posterior mean on its own noisy data.
 
-    Arithmetic is in the dtype of the buffers, float64 unless moved with `.to()` or `.float()`; the result has x's dtype.
+    So claims about a network need held-out inputs, see docs/theory.md. Arithmetic is in the dtype of the buffers, float64
+    unless moved with `.to()` or `.float()`; the result has x's dtype.
 
     Args:
         moments: mean and spectrum, from `Moments.fit`.
@@ -48,9 +48,8 @@ class GaussianDenoiser(nn.Module):
     def __init__(self, moments: Moments) -> None:
         super().__init__()
         self.shape = moments.shape
-        self.register_buffer("mean", moments.mean.clone())
-        self.register_buffer("eigvals", moments.eigvals.clone())
-        self.register_buffer("eigvecs", moments.eigvecs.clone())
+        for name in ("mean", "eigvals", "eigvecs"):
+            self.register_buffer(name, getattr(moments, name).clone())
         self.register_buffer("floor", moments.mean.new_tensor(moments.floor))
 
     @classmethod
@@ -61,25 +60,14 @@ class GaussianDenoiser(nn.Module):
             images: any source of images.
             labels: one integer per image, (n,).
             **options: passed to `Moments.fit`.
-
-        Returns:
-            The conditional denoiser.
         """
         return PerClassDenoiser({label: cls(m) for label, m in Moments.per_class(images, labels, **options).items()})
 
     def forward(self, x: Tensor, sigma: Sigma) -> Tensor:
-        """The posterior mean, Eq. (6).
-
-        Args:
-            x: noisy images, (b, *shape).
-            sigma: noise levels above 0, a number or (b,).
-
-        Returns:
-            The denoised images, (b, *shape), in x's dtype.
-        """
+        """The posterior mean, Eq. (6), of noisy images (b, *shape), in x's dtype; see `Denoiser`."""
         check_input(x, self.shape)
         variance = expand_sigma(sigma, x).to(self.mean.dtype)[:, None] ** 2
-        return self._scale_modes(x, self.eigvals / (self.eigvals + variance), self.floor / (self.floor + variance))
+        return self._scale_modes(x, lambda lam: lam / (lam + variance))
 
     def flow(self, x: Tensor, sigma_from: Sigma, sigma_to: Sigma) -> Tensor:
         """The exact solution of the probability-flow ODE of this Gaussian, Eq. (7), up or down in noise.
@@ -103,11 +91,7 @@ class GaussianDenoiser(nn.Module):
                 f"sigma_to must be 0 or above and finite, one number or one per image ({len(x)}); got {sigma_to!r}."
             )
         end = end.reshape(-1, 1) ** 2
-        return self._scale_modes(
-            x,
-            ((self.eigvals + end) / (self.eigvals + start)).sqrt(),
-            ((self.floor + end) / (self.floor + start)).sqrt(),
-        )
+        return self._scale_modes(x, lambda lam: ((lam + end) / (lam + start)).sqrt())
 
     @property
     def basis(self) -> Float[Tensor, "d d"]:
@@ -135,8 +119,9 @@ class GaussianDenoiser(nn.Module):
         variance = expand_sigma(sigma, self.mean[None])[0] ** 2
         return self.eigvals / (self.eigvals + variance), self.floor / (self.floor + variance)
 
-    def _scale_modes(self, x: Tensor, inside: Float[Tensor, "b r"], outside: Float[Tensor, "b 1"]) -> Tensor:
-        """μ + U diag(inside) Uᵀ(x−μ) + outside (I − U Uᵀ)(x−μ)."""
+    def _scale_modes(self, x: Tensor, factor: Callable[[Tensor], Tensor]) -> Tensor:
+        """μ + U diag(f(λ)) Uᵀ(x−μ) + f(λ̄) (I − U Uᵀ)(x−μ) for a factor f."""
+        inside, outside = factor(self.eigvals), factor(self.floor)
         centred = x.flatten(1).to(self.mean.dtype) - self.mean
         with float32_products(x.device):
             coordinates = centred @ self.eigvecs

@@ -7,22 +7,30 @@ what the comparison would test, so the two are never mixed.
 """
 
 import os
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from .._typing import Float
 from ..atomic_files import load_tensors, save_tensors
-from ..errors import CheckpointError, ConfigError
+from ..errors import CheckpointError, require
+from ..noise import generator
 from ..precision import float32_products
-from .maps import AffineMaps, Fit
+from .composite import level_index
+from .gaussian import GaussianDenoiser
 from .protocol import check_input, expand_sigma
+from .regression import Affine
 
 _KIND = "gausslens.linear"
 _PER_LEVEL = ("sigmas", "fvu", "fvu_floor", "fvu_held_out", "weight_error_floor", "shrinkage", "truncation")
-# Levels are told apart by ratio; a level that went through bfloat16 is still the same level.
-_SAME_LEVEL = 2**-8
+
+# Above this dimension maps are kept as a Gaussian's plus factors of this rank, unless asked otherwise.
+_FULL_DIM = 4096
+_STORED_RANK = 256
+
+Fit: TypeAlias = Literal["unshrunk", "prediction"]
 
 
 class LinearDenoiser(nn.Module):
@@ -51,7 +59,7 @@ class LinearDenoiser(nn.Module):
         self,
         sigmas: Float[Tensor, "s"],
         shape: tuple[int, ...],
-        maps: AffineMaps,
+        maps: "AffineMaps",
         *,
         calls: int,
         fvu: Float[Tensor, "s"],
@@ -64,18 +72,10 @@ class LinearDenoiser(nn.Module):
         history: list[list[dict[str, float]]] | None = None,
     ) -> None:
         super().__init__()
-        self.sigmas = sigmas
-        self.shape = shape
-        self.maps = maps
-        self.calls = calls
-        self.fvu = fvu
-        self.fvu_floor = fvu_floor
-        self.fvu_held_out = fvu_held_out
-        self.weight_error = weight_error
-        self.weight_error_floor = weight_error_floor
-        self.shrinkage = shrinkage
-        self.truncation = truncation
-        self.history = history or []
+        self.sigmas, self.shape, self.maps, self.calls = sigmas, shape, maps, calls
+        self.fvu, self.fvu_floor, self.fvu_held_out = fvu, fvu_floor, fvu_held_out
+        self.weight_error, self.weight_error_floor = weight_error, weight_error_floor
+        self.shrinkage, self.truncation, self.history = shrinkage, truncation, history or []
 
     @property
     def dim(self) -> int:
@@ -85,7 +85,7 @@ class LinearDenoiser(nn.Module):
     @property
     def has_unshrunk(self) -> bool:
         """Whether there were calls enough for an unshrunk fit at all, 2d + 2."""
-        return self.maps.has("unshrunk")
+        return hasattr(self.maps, "unshrunk_biases")
 
     @property
     def enough_calls(self) -> bool:
@@ -93,14 +93,7 @@ class LinearDenoiser(nn.Module):
         return self.calls >= 10 * self.dim
 
     def forward(self, x: Tensor, sigma: float | Tensor) -> Tensor:
-        """Wx + b of the prediction fit at the level(s) sigma.
-
-        Args:
-            x: noisy images, (b, *shape).
-            sigma: noise levels out of `sigmas`, a number or (b,).
-
-        Returns:
-            The denoised images, (b, *shape), in x's dtype.
+        """Wx + b of the prediction fit at the level(s) sigma, in x's dtype; see `Denoiser`.
 
         Raises:
             ConfigError: if a level is none of `sigmas`.
@@ -117,13 +110,7 @@ class LinearDenoiser(nn.Module):
         return self._apply_fit("unshrunk", x, sigma)
 
     def weight(self, sigma: float | Tensor) -> Float[Tensor, "d d"]:
-        """The matrix W of the unshrunk fit.
-
-        Args:
-            sigma: one noise level out of `sigmas`.
-
-        Returns:
-            W, (d, d).
+        """The matrix W of the unshrunk fit at one of its noise levels.
 
         Raises:
             ConfigError: if the level is none of `sigmas`, or there were too few calls for an unshrunk fit.
@@ -131,13 +118,7 @@ class LinearDenoiser(nn.Module):
         return self._unshrunk().weight("unshrunk", self._index(sigma)).clone()
 
     def bias(self, sigma: float | Tensor) -> Float[Tensor, "d"]:
-        """The vector b of the unshrunk fit.
-
-        Args:
-            sigma: one noise level out of `sigmas`.
-
-        Returns:
-            The bias, (d,).
+        """The vector b of the unshrunk fit at one of its noise levels.
 
         Raises:
             ConfigError: if the level is none of `sigmas`, or there were too few calls for an unshrunk fit.
@@ -154,13 +135,7 @@ class LinearDenoiser(nn.Module):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "LinearDenoiser":
-        """Read what `save` wrote.
-
-        Args:
-            path: the safetensors file.
-
-        Returns:
-            The linear denoiser, on the CPU.
+        """Read what `save` wrote, on the CPU.
 
         Raises:
             CheckpointError: if the file is missing, truncated or of another kind.
@@ -200,20 +175,108 @@ class LinearDenoiser(nn.Module):
                 denoised[here] = self.maps(rows[here], fit, self._index(level))
         return denoised.to(x.dtype).reshape(x.shape)
 
-    def _unshrunk(self) -> AffineMaps:
-        if not self.has_unshrunk:
-            raise ConfigError(
-                f"an unshrunk fit in d = {self.dim} dimensions needs at least 2d + 2 = {2 * self.dim + 2} calls a noise "
-                f"level, and 10d = {10 * self.dim} to be compared with a Gaussian; this one had {self.calls}. Distill "
-                "with more calls."
-            )
+    def _unshrunk(self) -> "AffineMaps":
+        require(
+            self.has_unshrunk,
+            f"an unshrunk fit in d = {self.dim} dimensions needs at least 2d + 2 = {2 * self.dim + 2} calls a noise "
+            f"level, and 10d = {10 * self.dim} to be compared with a Gaussian; this one had {self.calls}. Distill "
+            "with more calls.",
+        )
         return self.maps
 
     def _index(self, sigma: float | Tensor) -> int:
-        distance = (self.sigmas.log() - torch.as_tensor(sigma).double().cpu().log()).abs()
-        if not float(distance.min()) <= _SAME_LEVEL:  # so that NaN, of a level below 0, is none of them
-            levels = ", ".join(f"{level:g}" for level in self.sigmas.tolist())
-            raise ConfigError(
-                f"this linear denoiser was fitted at sigma = {levels}; got {float(sigma):g}. Use one of them."
-            )
-        return int(distance.argmin())
+        return level_index(float(sigma), self.sigmas.tolist(), "this linear denoiser was fitted at")
+
+
+class AffineMaps(nn.Module):
+    """The maps W x + b of each fit and noise level, kept whole or, where d is large, as a Gaussian's plus low rank.
+
+        W = W                                        d² numbers a map
+        W = U diag(g) Uᵀ + L Rᵀ                      2 d q numbers a map, and the principal components U once for all
+
+    The Gaussian part g = λ/(λ+σ²) is exact; only the difference from it is cut to rank q. For each fit there are buffers
+    `<fit>_biases` (s, d) and either `<fit>_weights` (s, d, d) or `<fit>_left` and `<fit>_right` (s, d, q); with factors also
+    `eigvecs` (d, r) and `gains` (s, r).
+    """
+
+    def __init__(self, buffers: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        for name, tensor in buffers.items():
+            self.register_buffer(name, tensor)
+        self._full = "eigvecs" not in buffers
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """In which dtype the maps are kept and applied."""
+        return self.get_buffer("prediction_biases").dtype
+
+    def weight(self, fit: Fit, level: int) -> Float[Tensor, "d d"]:
+        """W of a fit at noise level number `level`."""
+        if self._full:
+            return self.get_buffer(f"{fit}_weights")[level]
+        eigvecs, gains, left, right = self._factors(fit, level)
+        return (eigvecs * gains) @ eigvecs.T + left @ right.T
+
+    def bias(self, fit: Fit, level: int) -> Float[Tensor, "d"]:
+        """The vector b of a fit at noise level number `level`."""
+        return self.get_buffer(f"{fit}_biases")[level]
+
+    def forward(self, x: Float[Tensor, "b d"], fit: Fit, level: int) -> Float[Tensor, "b d"]:
+        """W x + b of a fit at noise level number `level`."""
+        if self._full:
+            return torch.addmm(self.bias(fit, level), x, self.weight(fit, level).T)
+        eigvecs, gains, left, right = self._factors(fit, level)
+        return (x @ eigvecs * gains) @ eigvecs.T + (x @ right) @ left.T + self.bias(fit, level)
+
+    def _factors(
+        self, fit: Fit, level: int
+    ) -> tuple[Float[Tensor, "d r"], Float[Tensor, "r"], Float[Tensor, "d q"], Float[Tensor, "d q"]]:
+        gains, left, right = (self.get_buffer(name)[level] for name in ("gains", f"{fit}_left", f"{fit}_right"))
+        return self.get_buffer("eigvecs"), gains, left, right
+
+
+def level_maps(
+    gaussian: GaussianDenoiser,
+    sigma: float,
+    prediction: Affine,
+    unshrunk: Affine | None,
+    full: bool | None,
+    dtype: torch.dtype,
+) -> tuple[dict[str, Tensor], float]:
+    """What `AffineMaps` keeps of the fits at one noise level, and `LinearDenoiser.truncation` there.
+
+    `gaussian` is what the fits are near, of moments without a floor; with `full` None, matrices are whole up to d = 4096.
+    """
+    whole = len(gaussian.mean) <= _FULL_DIM if full is None else full
+    kept = {} if whole else {"gains": gaussian.gains(sigma)[0]}
+    lost = 0.0
+    for name, fit in (("prediction", prediction), ("unshrunk", unshrunk)):
+        if fit is None:
+            continue
+        kept[f"{name}_biases"] = fit.bias
+        if whole:
+            kept[f"{name}_weights"] = fit.weight
+            continue
+        rest = fit.weight.double() - gaussian.weight(sigma)
+        left = leading_basis(rest, _STORED_RANK, iterations=4)
+        right = rest.T @ left
+        kept |= {f"{name}_left": left, f"{name}_right": right}
+        lost = float((rest - left @ right.T).norm() / fit.weight.norm())
+    return {name: tensor.to(dtype) for name, tensor in kept.items()}, lost
+
+
+def stack_maps(levels: list[dict[str, Tensor]], gaussian: GaussianDenoiser) -> AffineMaps:
+    """The maps of all noise levels."""
+    buffers = {name: torch.stack([level[name] for level in levels]) for name in levels[0]}
+    if "gains" in buffers:
+        buffers["eigvecs"] = gaussian.eigvecs.to(buffers["gains"].dtype)
+    return AffineMaps(buffers)
+
+
+def leading_basis(matrix: Float[Tensor, "d d"], width: int, iterations: int) -> Float[Tensor, "d q"]:
+    """About the span of as many leading left singular vectors, by subspace iteration from fixed probes."""
+    probes = torch.randn(len(matrix), min(width, len(matrix)), generator=generator(0, "low rank"), dtype=torch.float64)
+    basis: Tensor = torch.linalg.qr(matrix @ probes.to(matrix)).Q
+    for _ in range(iterations):
+        basis, _ = torch.linalg.qr(matrix @ (matrix.T @ basis))
+    return basis

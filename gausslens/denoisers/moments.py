@@ -15,8 +15,8 @@ from torch import Tensor
 
 from .._typing import Float, Images
 from ..atomic_files import load_tensors, save_tensors
-from ..errors import CheckpointError, ConfigError, DataError
-from ..images import Bounds, check_labels, gather, iterate
+from ..errors import CheckpointError, DataError, require
+from ..images import Bounds, by_class, iterate
 from .scatter import Scatter, share_between_ranks, sum_over_ranks
 
 _KIND = "gausslens.moments"
@@ -105,8 +105,7 @@ class Moments:
         >>> torch.allclose(together.eigvals, merged.eigvals)
         True
         """
-        if rank is not None and rank < 1:
-            raise ConfigError(f"rank must be at least 1; got {rank}. Pass None to keep every component.")
+        require(rank is None or rank >= 1, f"rank must be at least 1; got {rank}. Pass None to keep every component.")
         copy = not isinstance(images, Tensor | np.ndarray)  # a loader may hand out one buffer again and again
         scatter, failure = None, None
         try:
@@ -117,10 +116,10 @@ class Moments:
         except DataError as error:
             failure = error
         scatter = share_between_ranks(scatter, failure, across_ranks=across_ranks)
-        if rank is not None and rank > min(scatter.n_seen, scatter.dim):
-            raise ConfigError(
-                f"rank must be at most min(N, d) = min({scatter.n_seen}, {scatter.dim}); got {rank}. Lower it, or pass None."
-            )
+        require(
+            rank is None or rank <= min(scatter.n_seen, scatter.dim),
+            f"rank must be at most min(N, d) = min({scatter.n_seen}, {scatter.dim}); got {rank}. Lower it, or pass None.",
+        )
         eigvals, eigvecs, trace = scatter.spectrum()
         is_one_shot = hasattr(images, "__next__")
         if scatter.sketched and not is_one_shot:
@@ -129,46 +128,36 @@ class Moments:
 
     @classmethod
     def per_class(cls, images: Images, labels: Any, **options: Any) -> dict[int, "Moments"]:
-        """The moments of each class by its label.
+        """The moments of each class by its label, in ascending order.
 
         Args:
             images: any source of images.
             labels: one integer per image, (n,).
             **options: passed to `fit`; a `rank` is lowered for classes of fewer images.
-
-        Returns:
-            Moments by label, in ascending order.
         """
-        pixels = gather(images, bounds=options.get("bounds", (-1.0, 1.0)))
-        classes = check_labels(labels, len(pixels)).to(pixels.device)
         rank = options.pop("rank", None)
-        found = {}
-        for label in classes.unique().tolist():
-            own = pixels[classes == label]
-            found[label] = cls.fit(own, rank=None if rank is None else min(rank, len(own)), **options)
-        return found
+        return {
+            label: cls.fit(own, rank=None if rank is None else min(rank, len(own)), **options)
+            for label, own in by_class(images, labels, options.get("bounds", (-1.0, 1.0)))
+        }
 
     def merge(self, other: "Moments") -> "Moments":
         """The moments of the union of two disjoint sets, by Chan's formula.
 
         N Σ = N_a Σ_a + N_b Σ_b + (N_a N_b / N) δδᵀ with δ = μ_b − μ_a.
 
-        Args:
-            other: moments of images of the same shape.
-
-        Returns:
-            The merged moments.
-
         Raises:
             ConfigError: if one of them is rank-truncated, or the shapes differ.
         """
-        if self.shape != other.shape:
-            raise ConfigError(f"only moments of one image shape can be merged; got {self.shape} and {other.shape}.")
-        if self.truncated or other.truncated:
-            raise ConfigError(
-                "rank-truncated moments cannot be merged: the discarded directions are lost. "
-                "Fit with rank=None, merge, or fit the union with rank=r."
-            )
+        require(
+            self.shape == other.shape,
+            f"only moments of one image shape can be merged; got {self.shape} and {other.shape}.",
+        )
+        require(
+            not (self.truncated or other.truncated),
+            "rank-truncated moments cannot be merged: the discarded directions are lost. "
+            "Fit with rank=None, merge, or fit the union with rank=r.",
+        )
         scatter = self._scatter()
         scatter.merge(other._scatter())
         return self._from_spectrum(scatter, *scatter.spectrum())
@@ -182,28 +171,15 @@ class Moments:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Moments":
-        """Read what `save` wrote.
-
-        Args:
-            path: the safetensors file.
-
-        Returns:
-            The moments, on the CPU.
+        """Read what `save` wrote, on the CPU.
 
         Raises:
             CheckpointError: if the file is missing, truncated or of another kind.
         """
         tensors, metadata = load_tensors(path, kind=_KIND)
         try:
-            return cls(
-                mean=tensors["mean"],
-                eigvals=tensors["eigvals"],
-                eigvecs=tensors["eigvecs"],
-                floor=metadata["floor"],
-                count=metadata["count"],
-                shape=tuple(metadata["shape"]),
-                truncated=metadata["truncated"],
-            )
+            fields: dict[str, Any] = {**tensors, **metadata, "shape": tuple(metadata["shape"])}
+            return cls(**fields)
         except (KeyError, TypeError) as error:
             raise CheckpointError(
                 f"{path} does not hold moments this version can read ({error}). Fit and save again."
@@ -254,11 +230,12 @@ def _refine(
             n_seen += len(batch)
         if across_ranks:
             n_seen, product = sum_over_ranks(n_seen), sum_over_ranks(product)
-        if int(n_seen) != scatter.count:
-            raise DataError(
-                f"images gave {scatter.count} images when first read and {int(n_seen)} when read again to sharpen the "
-                "spectrum. Pass iter(images) to have them read only once."
-            )
+        require(
+            int(n_seen) == scatter.count,
+            f"images gave {scatter.count} images when first read and {int(n_seen)} when read again to sharpen the "
+            "spectrum. Pass iter(images) to have them read only once.",
+            DataError,
+        )
         product /= scatter.count
         if remaining:
             basis, _ = torch.linalg.qr(product)

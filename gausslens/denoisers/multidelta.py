@@ -1,16 +1,11 @@
-"""The multi-delta denoiser: the exact posterior mean when the data law is the training set itself.
-
-Model: x0 is one of N images y_i, each with probability 1/N. Then
+"""The multi-delta denoiser: the exact posterior mean when x0 is one of N images y_i, each with probability 1/N.
 
     D(x; σ) = Σ_i w_i y_i,  w = softmax_i(−‖x − y_i‖² / 2σ²)                                  Eq. (5) of arXiv:2410.24060
 
-over *all* images: keeping nearest neighbours, subsampling, or normalising batch by batch gives answers that are wrong by
-4 to 140 %. This is the perfect memoriser, and the reference for "this model copies".
-
-The images are visited in tiles with a running softmax over logits (x·y_i − ½‖y_i‖²)/σ², since ‖x‖² cancels. In float32
-that product loses digits when σ is small or images are nearly equal, so every pair of query and image whose rounding could
-be seen in the answer is computed again in float64. The result is exact to 1e-6 of the image norm on a CPU (1e-5 on a GPU)
-for float32 queries, and to rounding for float64 ones, whatever the tile size.
+over *all* images: keeping nearest neighbours, subsampling, or normalising batch by batch gives answers that are wrong
+by 4 to 140 %. Images are visited in tiles with a running softmax over logits (x·y_i − ½‖y_i‖²)/σ², since ‖x‖² cancels.
+In float32 that product loses digits when σ is small or images are nearly equal, so every pair of query and image whose
+rounding could be seen in the answer is computed again in float64.
 """
 
 from collections.abc import Iterator
@@ -26,10 +21,10 @@ from .._kernels.queries import Queries, kind_of
 from .._kernels.softmax import RunningSoftmax
 from .._kernels.tiles import ImageTile
 from .._typing import Float, Images, Sigma
-from ..errors import CheckpointError, ConfigError
-from ..images import Bounds, check_labels, content_hash, dequantize, gather
+from ..errors import CheckpointError, require
+from ..images import Bounds, by_class, content_hash, dequantize, gather
 from ..precision import float32_products
-from .per_class import PerClassDenoiser
+from .composite import PerClassDenoiser
 from .protocol import check_input, expand_sigma
 
 # Bytes that a tile may take by default, one for each pixel and 20 for each logit (its digits' products and itself): on a CPU
@@ -63,10 +58,12 @@ class Posterior:
 
 
 class MultiDeltaDenoiser(nn.Module):
-    """The exact posterior mean over a set of images.
+    """The exact posterior mean over a set of images: the perfect memoriser, and the reference for "this model copies".
 
-    Images are kept as they are (uint8, or a memory map on disk) and converted tile by tile; they are not part of the
-    `state_dict`, which holds their content hash instead and refuses to be loaded over other images.
+    It is exact to 1e-6 of the image norm on a CPU (1e-5 on a GPU) for float32 queries, and to rounding for float64
+    ones, whatever the tile size. Images are kept as they are (uint8, or a memory map on disk) and converted tile by
+    tile; they are not part of the `state_dict`, which holds their content hash instead and refuses to be loaded over
+    other images.
 
     Args:
         images: the training images, (n, c, h, w); sources without random access are read into memory.
@@ -88,16 +85,13 @@ class MultiDeltaDenoiser(nn.Module):
     content: Tensor
 
     def __init__(
-        self,
-        images: Images,
-        *,
-        tile_size: int | None = None,
-        resident: bool = False,
-        bounds: Bounds = (-1.0, 1.0),
+        self, images: Images, *, tile_size: int | None = None, resident: bool = False, bounds: Bounds = (-1.0, 1.0)
     ) -> None:
         super().__init__()
-        if tile_size is not None and tile_size < 1:
-            raise ConfigError(f"tile_size must be at least 1, or None for one that fits in memory; got {tile_size}.")
+        require(
+            tile_size is None or tile_size >= 1,
+            f"tile_size must be at least 1, or None for one that fits in memory; got {tile_size}.",
+        )
         pixels = gather(images, bounds=bounds)
         self.shape = tuple(pixels.shape[1:])
         self.count = len(pixels)
@@ -123,38 +117,18 @@ class MultiDeltaDenoiser(nn.Module):
             images: any source of images.
             labels: one integer per image, (n,).
             **options: passed to the constructor.
-
-        Returns:
-            The conditional denoiser.
         """
-        pixels = gather(images, bounds=options.get("bounds", (-1.0, 1.0)))
-        classes = check_labels(labels, len(pixels)).to(pixels.device)
-        return PerClassDenoiser({k: cls(pixels[classes == k], **options) for k in classes.unique().tolist()})
+        classes = by_class(images, labels, options.get("bounds", (-1.0, 1.0)))
+        return PerClassDenoiser({label: cls(own, **options) for label, own in classes})
 
     def forward(self, x: Tensor, sigma: Sigma) -> Tensor:
-        """The posterior mean, Eq. (5).
-
-        Args:
-            x: noisy images, (b, *shape).
-            sigma: noise levels above 0, a number or (b,).
-
-        Returns:
-            The denoised images, (b, *shape), in x's dtype.
-        """
+        """The posterior mean, Eq. (5), of noisy images (b, *shape), in x's dtype; see `Denoiser`."""
         means = [self._mean(queries).to(x.dtype) for queries in self._queries(x, sigma)]
         return (means[0] if len(means) == 1 else torch.cat(means)).reshape(x.shape)
 
     @torch.no_grad()
     def posterior(self, x: Tensor, sigma: Sigma) -> Posterior:
-        """How the posterior of each noisy image is spread over the training images.
-
-        Args:
-            x: noisy images, (b, *shape).
-            sigma: noise levels above 0, a number or (b,).
-
-        Returns:
-            Effective number of images, index of the likeliest and its weight, each (b,).
-        """
+        """How the posterior of each noisy image (b, *shape) is spread over the training images; see `Denoiser`."""
         parts = [self._visit(queries, with_mean=False) for queries in self._queries(x, sigma)]
         return Posterior(
             torch.cat([part.total.square() / part.squares for part in parts])[:, 0],

@@ -7,8 +7,7 @@
 | ve | 1 | σ | 1 | ln(σ/2) |
 | none | 0 | 1 | 1 | ln(σ)/4 |
 
-With "none" the network itself is the denoiser; its noise label is scaled as EDM's, since no embedding can tell raw
-levels of 0.002 … 80 apart. Reference: Karras, Aittala, Aila, Laine (2022), arXiv:2206.00364, Table 1.
+With "none" the noise label is scaled as EDM's, since no embedding can tell raw levels of 0.002 … 80 apart.
 """
 
 import math
@@ -18,12 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from .._typing import Float, Sigma
-from ..errors import ConfigError
+from ..errors import check_choice, require
 from .protocol import check_classes, check_input, expand_sigma
+from .schedules import VP
 
 Kind: TypeAlias = Literal["edm", "vp", "ve", "none"]
 
-_BETA_SLOPE, _BETA_MIN, _STEPS = 19.9, 0.1, 1000
+_VP, _VP_STEPS = VP(), 1000
 _LEAST_TIME = 1e-5  # of the VP process in training
 _VE_RANGE = (0.02, 100.0)
 
@@ -56,26 +56,18 @@ class Preconditioned(nn.Module):
 
     def __init__(self, network: nn.Module, kind: str = "edm", sigma_data: float = 0.5) -> None:
         super().__init__()
-        if kind not in get_args(Kind):
-            raise ConfigError(f"kind must be one of {', '.join(get_args(Kind))}; got {kind!r}.")
-        if not 0 < sigma_data < float("inf"):
-            raise ConfigError(f"sigma_data must be positive and finite; got {sigma_data}. Images in [-1, 1] have 0.5.")
+        check_choice("kind", kind, get_args(Kind))
+        require(
+            0 < sigma_data < math.inf,
+            f"sigma_data must be positive and finite; got {sigma_data}. Images in [-1, 1] have 0.5.",
+        )
         self.network, self.kind, self.sigma_data = network, kind, sigma_data
 
     def forward(self, x: Tensor, sigma: Sigma, labels: Any = None, augment: Tensor | None = None) -> Tensor:
-        """Estimate x0 from x = x0 + σ·eps.
+        """Estimate x0 from x = x0 + σ·eps, in x's dtype; see `Denoiser`. `augment` (b, k) is for networks that take it.
 
         In training mode the values of levels and labels are trusted: looking at them would make every step wait for the
         GPU's queue.
-
-        Args:
-            x: noisy images, (b, c, h, w).
-            sigma: noise levels, a number or (b,).
-            labels: integer labels (b,), if the network has classes.
-            augment: augmentation inputs (b, k), if the network takes them.
-
-        Returns:
-            The estimates in x's dtype, (b, c, h, w).
 
         Raises:
             DataError: if x or the labels do not fit the network.
@@ -100,9 +92,10 @@ class Preconditioned(nn.Module):
     @property
     def sigma_range(self) -> tuple[float, float]:
         """The least and the greatest noise level at which networks of this kind are trained; "edm" and "none" name none."""
-        if self.kind == "ve":
-            return _VE_RANGE
-        return (_vp_level(_LEAST_TIME), _vp_level(1.0)) if self.kind == "vp" else (0.0, math.inf)
+        if self.kind == "vp":
+            low, high = _VP.level(torch.tensor([_LEAST_TIME, 1.0], dtype=torch.float64)).tolist()
+            return low, high
+        return _VE_RANGE if self.kind == "ve" else (0.0, math.inf)
 
     def coefficients(self, sigma: Float[Tensor, "*levels"]) -> Coefficients:
         """c_skip, c_out, c_in and c_noise, in the dtype of `sigma`."""
@@ -117,7 +110,7 @@ class Preconditioned(nn.Module):
             )
         if self.kind == "vp":
             return Coefficients(
-                skip=one, out=-sigma, input=(sigma**2 + 1).rsqrt(), noise=(_STEPS - 1) * _time_of(sigma)
+                skip=one, out=-sigma, input=(sigma**2 + 1).rsqrt(), noise=(_VP_STEPS - 1) * _VP.clock(sigma)
             )
         if self.kind == "ve":
             return Coefficients(skip=one, out=sigma, input=one, noise=(sigma / 2).log())
@@ -134,13 +127,3 @@ class Preconditioned(nn.Module):
 def _per_image(values: Float[Tensor, "b"], x: Tensor) -> Tensor:
     """(b,) numbers shaped to multiply a batch."""
     return values.reshape(-1, *(1,) * (x.ndim - 1))
-
-
-def _vp_level(time: float) -> float:
-    return math.sqrt(math.expm1(_BETA_SLOPE * time**2 / 2 + _BETA_MIN * time))
-
-
-def _time_of(sigma: Float[Tensor, "*levels"]) -> Float[Tensor, "*levels"]:
-    """The t of the VP process with σ(t)² = exp(β_slope t²/2 + β_min t) − 1."""
-    # Rounded step by step as in the networks that were published with it: Fourier features of 999·t magnify what differs.
-    return ((_BETA_MIN**2 + 2 * _BETA_SLOPE * (1 + sigma**2).log()).sqrt() - _BETA_MIN) / _BETA_SLOPE

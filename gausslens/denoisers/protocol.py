@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from .._typing import Sigma
-from ..errors import ConfigError, DataError
+from ..errors import ConfigError, DataError, require
 from ..images import check_labels
 
 T = TypeVar("T")
@@ -38,7 +38,6 @@ class Denoiser(Protocol):
         Returns:
             The estimates, (b, c, h, w).
         """
-        ...
 
 
 def expand_sigma(sigma: Sigma, x: Tensor) -> Tensor:
@@ -97,6 +96,16 @@ def call(denoiser: Denoiser, x: Tensor, sigma: Sigma, labels: Tensor | None = No
     return denoised
 
 
+def check_finite(denoised: Tensor, sigma: float, dtype: torch.dtype, name: str = "the denoiser") -> None:
+    """Raise if outputs of a denoiser, called with inputs of `dtype`, are not finite."""
+    if not bool(denoised.isfinite().all()):
+        broken = int((~denoised.isfinite()).sum())
+        raise DataError(
+            f"{name} must return finite values; at sigma = {sigma:g} {broken} of {denoised.numel()} are NaN or infinite "
+            f"(inputs in {dtype}). Leave that noise level out, or call it with a wider dtype."
+        )
+
+
 def placement(
     denoiser: Any, images: Tensor, device: torch.device | str | None = None, dtype: torch.dtype | None = None
 ) -> tuple[torch.device, torch.dtype]:
@@ -123,11 +132,11 @@ def range_of(denoiser: Any) -> tuple[float, float]:
         low, high = (float(end) for end in stated)
     except (TypeError, ValueError):
         low, high = math.nan, math.nan
-    if not 0 <= low < high:
-        raise ConfigError(
-            "expected the least and the greatest noise level of the denoiser as its sigma_range, such as (0.002, 80); "
-            f"got {stated!r:.80}."
-        )
+    require(
+        0 <= low < high,
+        "expected the least and the greatest noise level of the denoiser as its sigma_range, such as (0.002, 80); "
+        f"got {stated!r:.80}.",
+    )
     return low, high
 
 
@@ -149,8 +158,7 @@ def eval_mode(*denoisers: Any, gradients: bool = False) -> Iterator[None]:
 def in_batches(work: Callable[[int, int], T], n: int, batch_size: int | None = None) -> Iterator[T]:
     """`work(start, stop)` over ranges that cover 0 … n; out of memory halves the batch and repeats the range."""
     size = DEFAULT_BATCH_SIZE if batch_size is None else batch_size
-    if size < 1:
-        raise ConfigError(f"batch_size must be at least 1; got {batch_size}.")
+    require(size >= 1, f"batch_size must be at least 1; got {batch_size}.")
     start = 0
     while start < n:
         stop = min(start + size, n)

@@ -1,14 +1,13 @@
 """The scatter matrix S = Σ_i (x_i − m)(x_i − m)ᵀ of a stream of images around its mean m, in the cheapest exact form.
 
-An accumulator with `update`, `merge` and `spectrum`. Images wait as they arrived, unconverted, and are folded into
-
-- a dense d×d matrix, once there are more images than dimensions; or
-- a factor F of k rows with FᵀF = S, made through the k×k Gram matrix FFᵀ. With `rank`, this is the only form above
-  d = 4096: rows that outgrow a fixed budget are folded and only their leading directions kept, which is a sketch.
-
+Images wait as they arrived, unconverted, and are folded into a dense d×d matrix, once there are more images than dimensions,
+or a factor F of k rows with FᵀF = S, made through the k×k Gram matrix FFᵀ. With `rank`, this is the only form above
+d = 4096: rows that outgrow a fixed budget are folded and only their leading directions kept, which is a sketch.
 Moving the centre from m to m' adds n δδᵀ with δ = m − m', which is all it takes to merge sets with different means. Sums
 are in float64 and rows are centred before they are squared, so a large common offset costs no digits.
 """
+
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .._typing import Float
-from ..errors import DataError
+from ..errors import DataError, require
 from ..images import dequantize
 
 # With `rank`, Gram matrices have at most this many rows (128 MiB) and those of one more step. Where the scatter matrix
@@ -36,21 +35,15 @@ _PANEL = 256
 class Scatter:
     """Accumulates count, mean and scatter of images of one shape.
 
-    Args:
-        shape: the shape of one image.
-        rank: how many leading directions are wanted; None for all.
-        device: where to compute.
-        copy: whether waiting images must be copied (for sources that may reuse their buffers).
+    `rank` is how many leading directions are wanted, None for all; with `copy`, waiting images are copied, for sources that
+    may reuse their buffers.
     """
 
     def __init__(
         self, shape: tuple[int, ...], *, rank: int | None = None, device: torch.device | str = "cpu", copy: bool = False
     ) -> None:
-        self.shape = shape
-        self.dim = int(torch.Size(shape).numel())
-        self.rank = rank
-        self.device = torch.device(device)
-        self.copy = copy
+        self.shape, self.dim = shape, int(torch.Size(shape).numel())
+        self.rank, self.device, self.copy = rank, torch.device(device), copy
         self.count = 0
         self.mean = torch.zeros(self.dim, dtype=torch.float64, device=self.device)
         self.factor = torch.zeros(0, self.dim, dtype=torch.float64, device=self.device)
@@ -263,8 +256,11 @@ def share_between_ranks(scatter: Scatter | None, failure: DataError | None, *, a
         raise failure if len(reports) == 1 and failure else DataError("; ".join(failures))
     if len(reports) == 1:
         return scatter
-    if len({shape for _, shape, _ in reports}) > 1:
-        raise DataError(f"all ranks must hold images of one shape; got {[shape for _, shape, _ in reports]}.")
+    require(
+        len({shape for _, shape, _ in reports}) == 1,
+        f"all ranks must hold images of one shape; got {[shape for _, shape, _ in reports]}.",
+        DataError,
+    )
 
     total = sum(count for _, _, count in reports)
     if scatter._may_be_dense and total > scatter.dim:
@@ -277,19 +273,10 @@ def share_between_ranks(scatter: Scatter | None, failure: DataError | None, *, a
     if scatter.dense is not None:
         sum_over_ranks(scatter.dense)
     else:
-        scatter.factor = torch.cat(_gather_rows(scatter.factor))
+        factors: list[Any] = [None] * world_size()
+        dist.all_gather_object(factors, scatter.factor.cpu())
+        scatter.factor = torch.cat(factors).to(scatter.device)
         dropped = torch.tensor(scatter.dropped, dtype=torch.float64, device=scatter.device)
         scatter.dropped = float(sum_over_ranks(dropped))
         scatter.sketched = scatter.dropped > 0
     return scatter
-
-
-def _gather_rows(rows: Float[Tensor, "k d"]) -> list[Tensor]:
-    """Every rank's rows, of which there may be different numbers, in rank order."""
-    counts = [0] * world_size()
-    dist.all_gather_object(counts, len(rows))
-    padded = rows.new_zeros(max(counts), rows.shape[1])
-    padded[: len(rows)] = rows
-    gathered = [torch.empty_like(padded) for _ in counts]
-    dist.all_gather(gathered, padded)
-    return [part[:count] for part, count in zip(gathered, counts, strict=True)]

@@ -1,28 +1,24 @@
 """Noise schedules x_t = a(t)·x0 + s(t)·eps as others train with, written as functions of our noise level σ = s/a.
 
-Dividing by a(t) gives x_t/a = x0 + σ·eps, so a schedule is two things: its scaling, which is a as a function of σ,
+Dividing by a(t) gives x_t/a = x0 + σ·eps, so a schedule is two things. Its scaling is a as a function of σ:
 
-| scaling | a(σ) | holds |
-|---|---|---|
-| vp, variance preserving | 1/√(1 + σ²) | a² + s² = 1 |
-| ve, variance exploding | 1 | a = 1 |
-| flow, linear | 1/(1 + σ) | a + s = 1 |
+    variance preserving  a = 1/√(1 + σ²)           variance exploding  a = 1           linear flow  a = 1/(1 + σ)
 
-and its clock, which is the time t(σ) that the network is told. A schedule knows the range of σ that it reaches.
+Its clock is the time t(σ) that the network is told. A schedule knows the range of σ that it reaches.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from .._typing import Float
-from ..errors import ConfigError
+from ..errors import ConfigError, check_choice, require
 from ..images import content_hash
 
-Scaling: TypeAlias = Literal["vp", "ve", "flow"]
+SCALINGS = ("vp", "ve", "flow")
 
 
 @runtime_checkable
@@ -32,20 +28,16 @@ class Schedule(Protocol):
     @property
     def scaling(self) -> str:
         """One of "vp", "ve" and "flow"."""
-        ...
 
     @property
     def sigma_range(self) -> tuple[float, float]:
         """The smallest and the largest σ that the network was trained at."""
-        ...
 
     def time(self, sigma: Float[Tensor, "b"]) -> Tensor:
         """What the network is told at σ, (b,)."""
-        ...
 
     def rate(self, sigma: Float[Tensor, "b"]) -> Tensor:
         """dσ/dt at σ, (b,), in the time that a flow field is the derivative by."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -61,38 +53,40 @@ class VP:
     Reference: Song, Sohl-Dickstein, Kingma, Kumar, Ermon, Poole (2021), arXiv:2011.13456, Eq. (32).
     """
 
+    scaling: ClassVar[str] = "vp"
     beta_min: float | int = 0.1
     beta_max: float | int = 20.0
     time_scale: float | int = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.beta_min < self.beta_max < math.inf:
-            raise ConfigError(f"expected 0 < beta_min < beta_max; got {self.beta_min} and {self.beta_max}.")
-
-    @property
-    def scaling(self) -> str:
-        """Always "vp"."""
-        return "vp"
+        require(
+            0 < self.beta_min < self.beta_max < math.inf,
+            f"expected 0 < beta_min < beta_max; got {self.beta_min} and {self.beta_max}.",
+        )
 
     @property
     def sigma_range(self) -> tuple[float, float]:
         """From t = 0 to t = 1."""
-        return 0.0, math.sqrt(math.expm1((self.beta_max + self.beta_min) / 2))
+        return 0.0, float(self.level(torch.ones((), dtype=torch.float64)))
+
+    def level(self, time: Float[Tensor, "*times"]) -> Float[Tensor, "*times"]:
+        """σ(t), the inverse of `clock`."""
+        return ((self.beta_max - self.beta_min) * time.square() / 2 + self.beta_min * time).expm1().sqrt()
 
     def time(self, sigma: Float[Tensor, "b"]) -> Tensor:
         """time_scale·t(σ), (b,)."""
-        return self.time_scale * self._time(sigma)
+        return self.time_scale * self.clock(sigma)
+
+    def clock(self, sigma: Float[Tensor, "*levels"]) -> Float[Tensor, "*levels"]:
+        """t(σ), in the dtype of σ."""
+        slope = self.beta_max - self.beta_min
+        # Rounded step by step as in the networks published with it: Fourier features of 999·t magnify what differs.
+        return ((self.beta_min**2 + 2 * slope * (1 + sigma**2).log()).sqrt() - self.beta_min) / slope
 
     def rate(self, sigma: Float[Tensor, "b"]) -> Tensor:
         """dσ/dt = (1 + σ²)·β(t)/(2σ), (b,)."""
-        beta = self.beta_min + (self.beta_max - self.beta_min) * self._time(sigma)
+        beta = self.beta_min + (self.beta_max - self.beta_min) * self.clock(sigma)
         return (1 + sigma**2) * beta / (2 * sigma)
-
-    def _time(self, sigma: Tensor) -> Tensor:
-        doubled_log = 2 * (sigma**2).log1p()
-        # The usual root of the quadratic, rationalised: it keeps its digits as σ → 0.
-        root = (self.beta_min**2 + (self.beta_max - self.beta_min) * doubled_log).sqrt()
-        return doubled_log / (root + self.beta_min)
 
 
 @dataclass(frozen=True)
@@ -106,6 +100,7 @@ class VE:
     Reference: Song, Sohl-Dickstein, Kingma, Kumar, Ermon, Poole (2021), arXiv:2011.13456, Eq. (31).
     """
 
+    scaling: ClassVar[str] = "ve"
     sigma_min: float | int | None = None
     sigma_max: float | int | None = None
 
@@ -113,11 +108,6 @@ class VE:
         low, high = self.sigma_min, self.sigma_max
         if not (low is None and high is None) and (low is None or high is None or not 0 < low < high < math.inf):
             raise ConfigError(f"expected 0 < sigma_min < sigma_max, or neither of them; got {low} and {high}.")
-
-    @property
-    def scaling(self) -> str:
-        """Always "ve"."""
-        return "ve"
 
     @property
     def sigma_range(self) -> tuple[float, float]:
@@ -148,17 +138,12 @@ class LinearFlow:
     Reference: Liu, Gong, Liu (2022), arXiv:2209.03003; Lipman, Chen, Ben-Hamu, Nickel, Le (2022), arXiv:2210.02747.
     """
 
+    scaling: ClassVar[str] = "flow"
     data_at: int = 0
     time_scale: float | int = 1.0
 
     def __post_init__(self) -> None:
-        if self.data_at not in (0, 1):
-            raise ConfigError(f"data_at must be 0 or 1, the time of the clean images; got {self.data_at!r}.")
-
-    @property
-    def scaling(self) -> str:
-        """Always "flow"."""
-        return "flow"
+        require(self.data_at in (0, 1), f"data_at must be 0 or 1, the time of the clean images; got {self.data_at!r}.")
 
     @property
     def sigma_range(self) -> tuple[float, float]:
@@ -193,17 +178,13 @@ class Discrete:
 
     def __init__(self, sigmas: Any, scaling: str = "vp", *, rounded: bool = False) -> None:
         levels = torch.as_tensor(sigmas, dtype=torch.float64).detach().cpu()
-        if scaling not in get_args(Scaling):
-            raise ConfigError(f"scaling must be one of {', '.join(get_args(Scaling))}; got {scaling!r}.")
-        if (
-            levels.ndim != 1
-            or len(levels) < 2
-            or not bool((levels > 0).all() & levels.isfinite().all() & (levels.diff() > 0).all())
-        ):
-            raise ConfigError(
-                "expected at least 2 noise levels, (n,), positive, finite and strictly ascending with the step; "
-                f"got shape {tuple(levels.shape)}, first {levels.flatten()[:3].tolist()}."
-            )
+        check_choice("scaling", scaling, SCALINGS)
+        is_vector = levels.ndim == 1 and len(levels) >= 2
+        require(
+            is_vector and bool((levels > 0).all() & levels.isfinite().all() & (levels.diff() > 0).all()),
+            "expected at least 2 noise levels, (n,), positive, finite and strictly ascending with the step; "
+            f"got shape {tuple(levels.shape)}, first {levels.flatten()[:3].tolist()}.",
+        )
         self.sigmas, self.scaling, self.rounded = levels, scaling, rounded
         self._logs = {torch.device("cpu"): levels.log()}
 
@@ -215,9 +196,6 @@ class Discrete:
             alphas_cumprod: ᾱ, (n,), descending within [0, 1]; steps at the end without any signal, ᾱ = 0, are left
                 out, since no σ is large enough for them.
             rounded: whole steps only.
-
-        Returns:
-            The schedule.
 
         Raises:
             ConfigError: if ᾱ does not descend within [0, 1).
@@ -249,11 +227,11 @@ class Discrete:
 
     def rate(self, sigma: Float[Tensor, "b"]) -> Tensor:
         """(1 + σ)² on the linear flow; a table of other levels does not say how fast they pass."""
-        if self.scaling != "flow":
-            raise ConfigError(
-                f"a flow field on a discrete {self.scaling} schedule has no known speed dσ/dt. "
-                "Use the schedule in continuous time, VP or VE, or scaling='flow'."
-            )
+        require(
+            self.scaling == "flow",
+            f"a flow field on a discrete {self.scaling} schedule has no known speed dσ/dt. "
+            "Use the schedule in continuous time, VP or VE, or scaling='flow'.",
+        )
         return (1 + sigma) ** 2
 
 
@@ -261,8 +239,7 @@ def as_schedule(schedule: Any) -> Schedule:
     """A schedule by name ("vp", "ve", "flow": with default settings, in continuous time) or as it is."""
     named: dict[str, Schedule] = {"vp": VP(), "ve": VE(), "flow": LinearFlow()}
     if isinstance(schedule, str):
-        if schedule not in named:
-            raise ConfigError(f"schedule must be one of {', '.join(named)}, or a schedule; got {schedule!r}.")
+        require(schedule in named, f"schedule must be one of {', '.join(named)}, or a schedule; got {schedule!r}.")
         return named[schedule]
     if not isinstance(schedule, Schedule):
         raise ConfigError(
@@ -273,7 +250,7 @@ def as_schedule(schedule: Any) -> Schedule:
 
 
 def signal(scaling: str, sigma: Float[Tensor, "b"]) -> Float[Tensor, "b"]:
-    """a(σ), see the table above."""
+    """a(σ) of a scaling."""
     if scaling == "vp":
         return (1 + sigma**2).rsqrt()
     return torch.ones_like(sigma) if scaling == "ve" else 1 / (1 + sigma)

@@ -1,14 +1,10 @@
 """The stationary Gaussian denoiser: the Wiener filter of images' mean colour and power spectrum, and of nothing else.
 
 Model: x0 ~ N(μ, Σ) with one mean a channel, and a covariance of two pixels that depends on their distance and channels
-alone, as if opposite edges touched. The Fourier transform F (unitary, over pixels) leaves of it one Hermitian c×c matrix
-for each frequency k,
+alone, as if opposite edges touched. The Fourier transform F (unitary, over pixels) leaves of it one Hermitian c×c
+matrix for each frequency k:
 
-    S(k) = mean over images of f f*,  f = (F(x0 − μ))(k)
-    D(x; σ) = μ + F* S (S + σ²)⁻¹ F(x − μ)
-
-Of all Gaussians it is the one that knows no place: it does not know that faces are in the middle. In return a few images
-determine it, since each shows every distance many times over, where the covariance of d pixels takes more than d images.
+    S(k) = mean over images of f f*,  f = (F(x0 − μ))(k)            D(x; σ) = μ + F* S (S + σ²)⁻¹ F(x − μ)
 """
 
 import torch
@@ -24,7 +20,9 @@ _IMAGES_AT_A_TIME = 1024
 class StationaryDenoiser(nn.Module):
     """The Wiener filter of a set of images' mean colour and power spectrum.
 
-    Arithmetic is in the dtype of the buffers, float64 unless moved with `.to()`; the result has x's dtype.
+    Of all Gaussians it is the one that knows no place: it does not know that faces are in the middle. In return a few
+    images determine it, since each shows every distance many times over. Arithmetic is in the dtype of the buffers,
+    float64 unless moved with `.to()`; the result has x's dtype.
 
     Args:
         images: any source of images.
@@ -60,15 +58,7 @@ class StationaryDenoiser(nn.Module):
         self.register_buffer("eigvecs", torch.view_as_real(eigvecs))  # `.to(dtype)` would drop imaginary parts
 
     def forward(self, x: Float[Tensor, "b c h w"], sigma: Sigma) -> Float[Tensor, "b c h w"]:
-        """The posterior mean.
-
-        Args:
-            x: noisy images, (b, *shape).
-            sigma: noise levels above 0, a number or (b,).
-
-        Returns:
-            The denoised images, (b, *shape), in x's dtype.
-        """
+        """The posterior mean of noisy images (b, *shape), in x's dtype; see `Denoiser`."""
         check_input(x, self.shape)
         variance = expand_sigma(sigma, x).to(self.mean.dtype)[:, None, None, None] ** 2
         mean, eigvecs = self.mean[:, None, None], torch.view_as_complex(self.eigvecs)

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from ..data.groups import with_groups
 from ..data.loading import load_images
 from ..data.splits import Splits
+from ..denoisers.composite import PerClassDenoiser
 from ..denoisers.distillation import distill
 from ..denoisers.gaussian import GaussianDenoiser
 from ..denoisers.linear import LinearDenoiser
 from ..denoisers.moments import Moments
 from ..denoisers.multidelta import MultiDeltaDenoiser
-from ..denoisers.per_class import PerClassDenoiser
 from ..denoisers.preconditioned import Preconditioned
 from ..errors import ConfigError, DataError
 from ..images import Bounds, as_tensor, keep_known_classes

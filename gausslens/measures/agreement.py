@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from .._typing import Float, Images
-from ..errors import ConfigError, DataError
+from ..errors import DataError, require
 from ..images import dequantize, gather
 from ..noise import draw_order
 from .intervals import Estimate, mean_estimate
+from .sweep import cosine
 
 _WINDOW = 11
 _WINDOW_SIGMA = 1.5
@@ -104,8 +105,7 @@ def agreement(
     >>> f"{result.same_noise.correlation.value:.3f}", abs(result.shuffled.correlation.value) < 0.1
     ('1.000', True)
     """
-    if not 0 < data_range < math.inf:
-        raise ConfigError(f"data_range must be positive and finite; got {data_range}.")
+    require(0 < data_range < math.inf, f"data_range must be positive and finite; got {data_range}.")
     a = _samples(samples_a, "samples_a")
     b = _aligned(a, samples_b, "samples_b")
     n = len(a)
@@ -120,7 +120,7 @@ def agreement(
         control = _per_pair(first, second, data_range)
     return Agreement(
         same_noise=_similarity(same),
-        shuffled=_similarity(_per_pair(a, b, data_range, partner)),
+        shuffled=_similarity(_per_pair(a, b[partner.to(b.device)], data_range)),
         multi_delta=None if control is None else _similarity(control),
         excess=None if control is None else _similarity({name: same[name] - control[name] for name in same}),
     )
@@ -165,13 +165,12 @@ def _window_matrix(side: int, smallest_side: int) -> Float[Tensor, "positions si
     return matrix
 
 
-def _per_pair(a: Tensor, b: Tensor, data_range: float, partner: Tensor | None = None) -> dict[str, Tensor]:
-    """Each measure of each pair (a_i, b_i), or (a_i, b_partner(i)), in float64."""
+def _per_pair(a: Tensor, b: Tensor, data_range: float) -> dict[str, Tensor]:
+    """Each measure of each pair (a_i, b_i), in float64."""
     size = max(1, _CHUNK_NUMBERS // a[0].numel())
     parts = []
-    for indices in torch.arange(len(a)).split(size):
-        x = dequantize(a[indices], torch.float64)
-        y = dequantize(b[indices if partner is None else partner[indices]], torch.float64).to(x.device)
+    for first, second in zip(a.split(size), b.split(size), strict=True):
+        x, y = dequantize(first, torch.float64), dequantize(second, torch.float64).to(a.device)
         parts.append(torch.stack([*_pixel_measures(x.flatten(1), y.flatten(1)), ssim(x, y, data_range)]).cpu())
     return dict(zip(("rmse", "nmse", "correlation", "ssim"), torch.cat(parts, 1), strict=True))
 
@@ -181,9 +180,7 @@ def _pixel_measures(
 ) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"], Float[Tensor, "n"]]:
     """RMSE, NMSE and correlation; a constant image correlates 1 with itself and 0 with anything else."""
     gap, norm = torch.linalg.vector_norm(a - b, dim=1), torch.linalg.vector_norm(a, dim=1)
-    centred_a, centred_b = a - a.mean(1, keepdim=True), b - b.mean(1, keepdim=True)
-    spread = torch.linalg.vector_norm(centred_a, dim=1) * torch.linalg.vector_norm(centred_b, dim=1)
-    correlation = ((centred_a * centred_b).sum(1) / spread).clamp(-1, 1)
+    correlation = cosine(a - a.mean(1, keepdim=True), b - b.mean(1, keepdim=True))
     constant = (a.amax(1) == a.amin(1)) | (b.amax(1) == b.amin(1))  # their centred values are rounding errors
     return (
         gap / math.sqrt(a.shape[1]),
@@ -198,19 +195,21 @@ def _similarity(per_pair: dict[str, Tensor]) -> Similarity:
 
 def _samples(samples: Images, name: str) -> Tensor:
     pixels = gather(samples, bounds=None, name=name)
-    if pixels.ndim != 4 or len(pixels) < 2:
-        raise DataError(
-            f"{name} must be at least two images (n, channels, height, width); got shape {tuple(pixels.shape)}. "
-            "A shuffled control needs two, and grey images are samples[:, None]."
-        )
+    require(
+        pixels.ndim == 4 and len(pixels) >= 2,
+        f"{name} must be at least two images (n, channels, height, width); got shape {tuple(pixels.shape)}. "
+        "A shuffled control needs two, and grey images are samples[:, None].",
+        DataError,
+    )
     return pixels
 
 
 def _aligned(reference: Tensor, samples: Images, name: str) -> Tensor:
     pixels = _samples(samples, name)
-    if pixels.shape != reference.shape:
-        raise DataError(
-            f"{name} must match samples_a, image by image, in shape {tuple(reference.shape)}; got "
-            f"{tuple(pixels.shape)}. Sample every model from the same noise."
-        )
+    require(
+        pixels.shape == reference.shape,
+        f"{name} must match samples_a, image by image, in shape {tuple(reference.shape)}; got "
+        f"{tuple(pixels.shape)}. Sample every model from the same noise.",
+        DataError,
+    )
     return pixels

@@ -1,12 +1,8 @@
-"""How the matrix of a linear denoiser lines up with the principal components of a set of images.
+"""How the matrix W of a linear denoiser lines up with the principal components of a set of images.
 
 The Wiener filter W_G = U diag(λ/(λ+σ²)) Uᵀ is symmetric, its singular vectors are the principal components and its
-singular values their gains. `alignment` puts W beside it: the correlation map |U_Wᵀ U| (Figures 4 and 14 of
-arXiv:2410.24060), singular values, asymmetry, weight error, and the overlap of leading subspaces
-
-    overlap(k) = ‖U_W[:k]ᵀ U[:k]‖²_F / k,
-
-which is 1 for equal subspaces and k/d for unrelated ones. Single vectors of near-equal singular values are arbitrary up
+singular values their gains (Figures 4 and 14 of arXiv:2410.24060). The overlap of leading subspaces ‖U_W[:k]ᵀ U[:k]‖²_F / k
+is 1 for equal subspaces and k/d for unrelated ones. Single vectors of near-equal singular values are arbitrary up
 to a rotation among themselves; subspaces cut where values are well separated are not, so judge overlaps there.
 """
 
@@ -18,9 +14,9 @@ from torch import Tensor
 
 from .._typing import Bool, Float
 from ..denoisers.gaussian import GaussianDenoiser
-from ..denoisers.maps import leading_basis
+from ..denoisers.linear import leading_basis
 from ..denoisers.moments import Moments
-from ..errors import ConfigError, DataError
+from ..errors import DataError, require
 
 # Dimensions up to which all singular vectors are computed. Beyond, those wanted and some to spare are iterated: the j-th is
 # then known up to (s_{k+spare}/s_j)^(2·iterations).
@@ -94,11 +90,13 @@ def alignment(
     >>> bool(result.overlap.min() > 1 - 1e-9), result.weight_error < 1e-9
     (True, True)
     """
-    if k < 1:
-        raise ConfigError(f"k, the number of singular vectors, must be at least 1; got {k}.")
+    require(k >= 1, f"k, the number of singular vectors, must be at least 1; got {k}.")
     weight = linear.weight(sigma).double()
-    if len(weight) != moments.dim:
-        raise DataError(f"the linear denoiser acts on {len(weight)} dimensions, the moments have {moments.dim}.")
+    require(
+        len(weight) == moments.dim,
+        f"the linear denoiser acts on {len(weight)} dimensions, the moments have {moments.dim}.",
+        DataError,
+    )
     gaussian = GaussianDenoiser(moments).to(weight.device)
     k = min(k, len(moments.eigvals))
     left, singular_values = _leading(weight, k)

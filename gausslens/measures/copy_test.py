@@ -3,17 +3,8 @@
 The training images T and the held-out images H are equal-size random halves of one pool, so which half an image is in
 is a fair label. A sample lies at r = d_T/d_H, the ratio of its distances to the nearest image of either half. A copy
 has r ≪ 1; the mirror case, r ≫ 1, comes about by chance alone. With A = #{r < t} and B = #{r > 1/t}, t = 1/3, the
-p-value of A − B comes from permuting the labels. It is exact if the samples are independent of the split, be they
-smoother or noisier than real images. Nothing is asked of the distance, nor that the halves be equal: with κ = |T|/|H|
-training images to a held-out one, A − κB takes the place of A − B.
-
-Copies are named by target–decoy selection: those of smallest r, as long as mirror cases are few beside them. Where the
-halves differ in size, r and 1/r do not come from one law by chance, but the label of one nearest image is still drawn:
-then the score is u = d₁/d₂ of the two nearest pool images, blind to labels, and a decoy weighs κ.
-
-Only the 16 pool images nearest to a sample are kept. A half without any of them is taken to be as far as the 16th,
-which can only bring r nearer to 1. So a sample counts just when all pool images within d₁/t of it, d₁ its smallest
-distance, carry one label, and never when d₁₆ ≤ d₁/t. Distances 0 and 0 have r = 1: no evidence either way.
+p-value of A − B comes from permuting the labels. With κ = |T|/|H| training images to a held-out one, A − κB takes its
+place. Copies are named by target–decoy selection: those of smallest r, as long as mirror cases are few beside them.
 """
 
 import math
@@ -25,29 +16,28 @@ import torch
 from torch import Tensor
 
 from .._typing import Bool, Float, Images, Int
-from ..errors import ConfigError
+from ..errors import require
 from ..images import Bounds, gather
 from ..noise import draw_order, generator
 from .neighbors import nearest
+from .originals import COPY_RATIO
 
 NEIGHBORS = 16
+FALSE_DISCOVERY = 0.05
+"""The admissible share of wrong names among the named copies."""
+
 _CHUNK_LABELS = 1 << 24
 _SHARED_LABELS = 64  # images by which the labellings that are kept grow
 
 
 @dataclass(frozen=True)
 class Neighborhood:
-    """The images of the pool nearest to each sample, all that the test needs to know.
+    """The images of a pool nearest to each sample, all that the test needs to know."""
 
-    Attributes:
-        distances: ascending, (m, k).
-        members: which images, (m, k): training images are 0 … n_train − 1, held-out images follow.
-        n_train: training images in the pool.
-        n_held_out: held-out images in the pool.
-    """
-
-    distances: Tensor = field(repr=False)
-    members: Tensor = field(repr=False)
+    distances: Tensor = field(repr=False)  # ascending, (m, k)
+    members: Tensor = field(
+        repr=False
+    )  # which images, (m, k): training images are 0 … n_train − 1, held-out images follow
     n_train: int
     n_held_out: int
 
@@ -97,8 +87,8 @@ def copy_test(
     train: Images,
     held_out: Images,
     *,
-    threshold: float = 1 / 3,
-    false_discovery: float = 0.05,
+    threshold: float = COPY_RATIO,
+    false_discovery: float = FALSE_DISCOVERY,
     permutations: int = 9999,
     seed: int = 0,
     bounds: Bounds = (-1.0, 1.0),
@@ -111,10 +101,12 @@ def copy_test(
     t* the largest t* < t with (1 + #{r ≥ 1/t*}) / #{r ≤ t*} ≤ false_discovery (target–decoy selection).
 
     The held-out images must be exchangeable with the training images: drawn from the same source, at random, without
-    shared duplicates. Read p-value, A, B and names together. A small p-value may rest on one sample, all of whose many
-    close neighbours fell to one half. The names' error rate assumes that samples fall to either half independently,
-    which many samples around one image do not; at a rate of 0.05 nothing is named unless at least 20 samples have
-    r < t. Copies of flat images, and of images of few degrees of freedom, are not identifiable: others lie as near.
+    shared duplicates. The p-value is exact if the samples are independent of the split, be they smoother or noisier
+    than real images; nothing is asked of the distance. Read p-value, A, B and names together. A small p-value may rest
+    on one sample, all of whose many close neighbours fell to one half. The names' error rate assumes that samples fall
+    to either half independently, which many samples around one image do not; at a rate of 0.05 nothing is named unless
+    at least 20 samples have r < t. Copies of flat images, and of images of few degrees of freedom, are not
+    identifiable: others lie as near.
 
     >>> pool = torch.rand(400, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     >>> copies, new = pool[:30] + 0.001, torch.rand(30, 1, 4, 4, generator=torch.Generator().manual_seed(1))
@@ -124,7 +116,7 @@ def copy_test(
     queries = gather(samples, bounds=None, name="samples")
     halves = [gather(train, bounds=bounds, name="train"), gather(held_out, bounds=bounds, name="held_out")]
     size = min(len(half) for half in halves)
-    kept = [_subset(len(half), size, seed) for half in halves]
+    kept = [draw_order(seed, len(half), stream="copy test")[:size].sort().values for half in halves]
     found = [
         nearest(
             queries, half if len(half) == size else half[own], min(NEIGHBORS, size), device=device, progress=progress
@@ -153,25 +145,29 @@ def pool_neighborhood(
 def judge_neighborhood(
     neighborhood: Neighborhood,
     *,
-    threshold: float = 1 / 3,
-    false_discovery: float = 0.05,
+    threshold: float = COPY_RATIO,
+    false_discovery: float = FALSE_DISCOVERY,
     permutations: int = 9999,
     seed: int = 0,
 ) -> CopyTest:
-    """The two-set copy test, given the neighbours of each sample; see `copy_test`."""
+    """The two-set copy test, given the neighbours of each sample; see `copy_test`.
+
+    Only the 16 pool images nearest to a sample are kept. A half without any of them is taken to be as far as the 16th,
+    which can only bring r nearer to 1. So a sample counts just when all pool images within d₁/t of it, d₁ its smallest
+    distance, carry one label, and never when d₁₆ ≤ d₁/t. Distances 0 and 0 have r = 1: no evidence either way.
+    """
     for name, value in (("threshold", threshold), ("false_discovery", false_discovery)):
-        if not 0 < value < 1:
-            raise ConfigError(f"{name} must lie above 0 and below 1; got {value}.")
-    if permutations < 1:
-        raise ConfigError(f"permutations must be at least 1; got {permutations}. 9999 resolve p-values to 0.0001.")
+        require(0 < value < 1, f"{name} must lie above 0 and below 1; got {value}.")
+    require(permutations >= 1, f"permutations must be at least 1; got {permutations}. 9999 resolve p-values to 0.0001.")
     distances, members = neighborhood.distances, neighborhood.members
     sizes = neighborhood.n_train, neighborhood.n_held_out
-    to_train, to_held_out = _halves_distances(distances, members < sizes[0])
+    in_train, last = members < sizes[0], distances[:, -1:]
+    to_train, to_held_out = (distances.where(own, last).amin(1) for own in (in_train, ~in_train))
     targets, decoys = to_train < threshold * to_held_out, to_held_out < threshold * to_train
     ratios = torch.where(to_train == to_held_out, 1.0, to_train / to_held_out)
-    copies = _named(distances, ratios, targets, decoys, sizes, threshold, false_discovery)
+    copies = _name_copies(distances, ratios, targets, decoys, sizes, threshold, false_discovery)
     nearer_train, nearer_held_out = int(targets.sum()), int(decoys.sum())
-    null = _permuted(*_close_sets(distances, members, threshold), sizes, permutations, seed)
+    null = _permutation_null(*_close_sets(distances, members, threshold), sizes, permutations, seed)
     return CopyTest(
         p_value=(1 + int((null >= _difference(nearer_train, nearer_held_out, sizes)).sum())) / (1 + permutations),
         nearer_train=nearer_train,
@@ -187,22 +183,7 @@ def judge_neighborhood(
     )
 
 
-def _subset(n: int, size: int, seed: int) -> Int[Tensor, "size"]:
-    return draw_order(seed, n, stream="copy test")[:size].sort().values
-
-
-def _halves_distances(
-    distances: Float[Tensor, "m k"], in_train: Bool[Tensor, "m k"]
-) -> tuple[Float[Tensor, "m"], Float[Tensor, "m"]]:
-    """Distances to the nearest image of either half, at most that of the last neighbour."""
-    last = distances[:, -1]
-    to_train, to_held_out = (
-        distances.masked_fill(~own, math.inf).amin(1).minimum(last) for own in (in_train, ~in_train)
-    )
-    return to_train, to_held_out
-
-
-def _named(
+def _name_copies(
     distances: Float[Tensor, "m k"],
     ratios: Float[Tensor, "m"],
     targets: Bool[Tensor, "m"],
@@ -211,7 +192,11 @@ def _named(
     threshold: float,
     false_discovery: float,
 ) -> Int[Tensor, "c"]:
-    """The samples named as copies."""
+    """The samples named as copies.
+
+    Where the halves differ in size, r and 1/r do not come from one law by chance, but the label of one nearest image is
+    still drawn: then the score is u = d₁/d₂ of the two nearest pool images, blind to labels, and a decoy weighs κ.
+    """
     if sizes[0] == sizes[1]:
         return _target_decoy(torch.where(decoys, 1 / ratios, ratios), targets, decoys, false_discovery)
     first, second = distances[:, 0], distances[:, min(1, distances.shape[1] - 1)]
@@ -254,7 +239,7 @@ def _difference(nearer_train: Any, nearer_held_out: Any, sizes: tuple[int, int])
     return sizes[1] // divisor * nearer_train - sizes[0] // divisor * nearer_held_out
 
 
-def _permuted(
+def _permutation_null(
     sets: Int[Tensor, "g k"], counts: Int[Tensor, "g"], sizes: tuple[int, int], permutations: int, seed: int
 ) -> Float[Tensor, "permutations"]:
     """A − κB, scaled as `_difference` is, under random labellings of the pool that keep the sizes of its halves."""

@@ -12,52 +12,32 @@ from dataclasses import dataclass, fields, replace
 from torch import Tensor
 
 from .._typing import Float, Sigmas
-from ..errors import ConfigError
+from ..errors import require
 from ..noise import as_sigmas
-from .intervals import mean_interval, minimum_interval
+from .intervals import Estimate, mean_interval, minimum_interval
 
 _DIFFERENCE = ", difference"
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """What two curves must share for their units to be pairs.
-
-    Attributes:
-        metric: what was measured.
-        inputs: the sort of inputs: "images", "pairs of images", "pairs of noise".
-        seed: seed of the noise and of the choice of images.
-        draws: number of noisy inputs, or pairs of them.
-        content: digest of the images (for pure noise, their shape) and labels.
-    """
+    """What two curves must share for their units to be pairs."""
 
     metric: str
-    inputs: str
-    seed: int
-    draws: int
-    content: str
+    inputs: str  # "images", "pairs of images" or "pairs of noise"
+    seed: int  # of the noise and of the choice of images
+    draws: int  # noisy inputs, or pairs of them
+    content: str  # digest of the images (for pure noise, their shape) and labels
 
 
 @dataclass(frozen=True)
-class Extremum:
-    """The least or greatest value of a curve, where it is, and its 95 % interval.
+class Extremum(Estimate):
+    """The least or greatest value of a curve with its 95 % interval, and `sigma`, the noise level where it is."""
 
-    Attributes:
-        value: the value.
-        low: lower end of the interval.
-        high: upper end of the interval.
-        count: the number of independent units behind it.
-        sigma: the noise level at which it was found.
-    """
-
-    value: float
-    low: float
-    high: float
-    count: int
     sigma: float
 
     def __str__(self) -> str:
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}] (n={self.count}) at σ={self.sigma:.4g}"
+        return f"{super().__str__()} at σ={self.sigma:.4g}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -105,17 +85,7 @@ class Curve:
         conditions: Conditions,
         span: tuple[float, float] = (-math.inf, math.inf),
     ) -> "Curve":
-        """The curve of the means of units.
-
-        Args:
-            sigmas: the noise levels, s of them.
-            per_image: the value of each unit, (s, n).
-            conditions: what was measured on which inputs.
-            span: least and greatest value the measure can have; intervals are cut there.
-
-        Returns:
-            The curve, its intervals those of `mean_interval`.
-        """
+        """The curve of the means of units, its intervals those of `mean_interval`, cut at the ends of `span`."""
         values, low, high = mean_interval(per_image)
         return cls(as_sigmas(sigmas), values, low.clamp(*span), high.clamp(*span), per_image.double(), conditions, span)
 
@@ -157,15 +127,11 @@ class Curve:
 
     def _check_paired(self, other: "Curve") -> None:
         ours, theirs = self.conditions, other.conditions
-        differing = [
-            f"{field.name} ({getattr(ours, field.name)} and {getattr(theirs, field.name)})"
-            for field in fields(Conditions)
-            if getattr(ours, field.name) != getattr(theirs, field.name)
-        ]
-        if self.sigmas.tolist() != other.sigmas.tolist():
-            differing.append(f"sigmas ({self.sigmas.tolist()} and {other.sigmas.tolist()})")
-        if differing:
-            raise ConfigError(
-                "a - b pairs curves unit by unit, so both must have the same metric, images, noise and noise levels; "
-                f"these differ in {', '.join(differing)}. Measure both with the same images, sigmas, count and seed."
-            )
+        pairs = {field.name: (getattr(ours, field.name), getattr(theirs, field.name)) for field in fields(Conditions)}
+        pairs["sigmas"] = self.sigmas.tolist(), other.sigmas.tolist()
+        differing = [f"{name} ({first} and {second})" for name, (first, second) in pairs.items() if first != second]
+        require(
+            not differing,
+            "a - b pairs curves unit by unit, so both must have the same metric, images, noise and noise levels; "
+            f"these differ in {', '.join(differing)}. Measure both with the same images, sigmas, count and seed.",
+        )

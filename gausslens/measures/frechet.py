@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .._typing import Float, Images
 from ..denoisers.moments import Moments
-from ..errors import ConfigError
+from ..errors import require
 from ..images import Bounds, dequantize, gather
 
 _ROWS_AT_ONCE = 4096
@@ -31,17 +31,17 @@ def frechet_distance(
     >>> abs(frechet_distance(images, images, moments, rank=8)) < 1e-9
     True
     """
-    if not 1 <= rank <= len(reference.eigvals):
-        raise ConfigError(
-            f"rank must lie between 1 and {len(reference.eigvals)}, the reference's components; got {rank}."
-        )
-    parts = [_components(gather(images, bounds=bounds), reference, rank) for images in (a, b)]
-    return feature_distance(parts[0], parts[1])
+    require(
+        1 <= rank <= len(reference.eigvals),
+        f"rank must lie between 1 and {len(reference.eigvals)}, the reference's components; got {rank}.",
+    )
+    mean, vectors = reference.mean.double().cpu(), reference.eigvecs[:, :rank].double().cpu()
 
+    def components(images: Images) -> Tensor:
+        parts = gather(images, bounds=bounds).flatten(1).split(_ROWS_AT_ONCE)
+        return torch.cat([(dequantize(part.cpu(), torch.float64) - mean) @ vectors for part in parts])
 
-def feature_distance(a: Float[Tensor, "n k"], b: Float[Tensor, "m k"]) -> float:
-    """d² between two sets of feature vectors, in float64."""
-    return feature_distances([a], b)[0]
+    return feature_distances([components(a)], components(b))[0]
 
 
 def feature_distances(sets: Iterable[Float[Tensor, "_ k"]], b: Float[Tensor, "m k"]) -> list[float]:
@@ -49,25 +49,13 @@ def feature_distances(sets: Iterable[Float[Tensor, "_ k"]], b: Float[Tensor, "m 
 
     With Σ_b^½ in hand, tr((Σ_b^½ Σ_a Σ_b^½)^½) comes from eigenvalues: the root of a product would lose half of the digits.
     """
-    mean_b, covariance_b = _moments(b.double())
+    mean_b, covariance_b = b.double().mean(0), torch.cov(b.double().T, correction=0)
     values, vectors = torch.linalg.eigh(covariance_b)
     root = (vectors * values.clamp_min(0).sqrt()) @ vectors.T
     distances = []
     for a in sets:
-        mean, covariance = _moments(a.double())
+        mean, covariance = a.double().mean(0), torch.cov(a.double().T, correction=0)
         cross = torch.linalg.eigvalsh(root @ covariance @ root).clamp_min(0).sqrt().sum()
         spread = covariance.trace() + covariance_b.trace() - 2 * cross
         distances.append(float((mean - mean_b).square().sum() + spread))
     return distances
-
-
-def _components(pixels: Tensor, reference: Moments, rank: int) -> Float[Tensor, "n k"]:
-    mean, vectors = reference.mean.double().cpu(), reference.eigvecs[:, :rank].double().cpu()
-    parts = pixels.flatten(1).split(_ROWS_AT_ONCE)
-    return torch.cat([(dequantize(part.cpu(), torch.float64) - mean) @ vectors for part in parts])
-
-
-def _moments(features: Float[Tensor, "n k"]) -> tuple[Float[Tensor, "k"], Float[Tensor, "k k"]]:
-    mean = features.mean(0)
-    centred = features - mean
-    return mean, centred.T @ centred / len(features)

@@ -1,16 +1,9 @@
 """Numbers with their 95 % intervals.
 
-Every measure is a mean over independent units (images, image pairs, samples) y₁ … y_n, or a ratio of two such means.
-The units are assumed independent and identically distributed, nothing more. Per-image errors are skewed, which Student's
-interval ignores and the studentised bootstrap (bootstrap-t) corrects, reaching farther out at one end and less far at
-the other; but they also have outliers, after which it does not reach far enough. So an end is bootstrap-t's where that
-is farther out than Student's, and halfway between the two otherwise. Coverage of nominal 95 %, least to greatest over ten
-laws (normal, contaminated, χ, χ², exponential, lognormal of log-deviation up to 1, cosines near 1), n = 50 and 100: this
-rule 93.4 to 95.9 %, bootstrap-t 90.4 to 95.5, Student's 88.8 to 95.7, BCa 88.5 to 95.1, percentile 88.8 to 95.2
-(validation/interval_methods.py; validation/coverage.py has the measures themselves).
-
-Resamples are multinomial counts, the same for every row of a matrix of units: values at several noise levels are
-resampled jointly, by matrix products. Their seed is fixed, so the same data give the same interval.
+Every measure is a mean over units (images, image pairs, samples) y₁ … y_n, or a ratio of two such means. Units are assumed
+independent and identically distributed, nothing more. `mean_interval` states the rule. Resamples are multinomial counts, the
+same for every row of a matrix of units: values at several noise levels are resampled jointly, by matrix products. Their seed
+is fixed, so the same data give the same interval.
 """
 
 import math
@@ -21,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .._typing import Float
-from ..errors import ConfigError, DataError
+from ..errors import DataError, require
 from ..noise import generator
 
 # With 1,999 resamples the 2.5 % and 97.5 % quantiles are order statistics, the 50th and the 1,950th.
@@ -69,6 +62,13 @@ def mean_interval(
     ȳ − u·se … ȳ + v·se,  se = s/√n,  u = max(u*, (u* + q)/2), v = max(v*, (v* + q)/2), with −v* and u* the 2.5 %
     and 97.5 % quantiles of (ȳ* − ȳ)/se* over resamples and q Student's quantile. With fewer than 8 units or at least
     2,000, u = v = q.
+
+    Per-image errors are skewed, which Student's interval ignores and the studentised bootstrap (bootstrap-t) corrects,
+    reaching farther out at one end and less far at the other; but they also have outliers, after which it does not reach
+    far enough. So an end is bootstrap-t's where that is farther out than Student's, and halfway between the two otherwise.
+    Coverage of nominal 95 %, least to greatest over ten laws (normal, contaminated, χ, χ², exponential, lognormal of
+    log-deviation up to 1, cosines near 1), n = 50 and 100: this rule 93.4 to 95.9 %, bootstrap-t 90.4 to 95.5, Student's
+    88.8 to 95.7, BCa 88.5 to 95.1, percentile 88.8 to 95.2 (validation/interval_methods.py; coverage.py has the measures).
 
     Reference: Efron, Tibshirani (1993), An Introduction to the Bootstrap, §12.5.
 
@@ -147,8 +147,11 @@ def minimum_interval(per_unit: Float[Tensor, "s n"]) -> tuple[int, float, float,
 
 def mean_estimate(per_unit: Tensor) -> Estimate:
     """The mean of one vector of independent units, with its 95 % interval (see `mean_interval`)."""
-    if per_unit.ndim != 1 or len(per_unit) == 0:
-        raise DataError(f"expected a vector of at least one unit's value; got shape {tuple(per_unit.shape)}.")
+    require(
+        per_unit.ndim == 1 and len(per_unit),
+        f"expected a vector of at least one unit's value; got shape {tuple(per_unit.shape)}.",
+        DataError,
+    )
     value, low, high = mean_interval(per_unit)
     return Estimate(float(value), float(low), float(high), len(per_unit))
 
@@ -166,8 +169,9 @@ def proportion_estimate(successes: int, n: int) -> Estimate:
     >>> print(proportion_estimate(0, 100))
     0.000 [0.000, 0.037] (n=100)
     """
-    if n < 1 or not 0 <= successes <= n:
-        raise ConfigError(f"expected 0 <= successes <= n and n >= 1; got successes={successes}, n={n}.")
+    require(
+        n >= 1 and 0 <= successes <= n, f"expected 0 <= successes <= n and n >= 1; got successes={successes}, n={n}."
+    )
     p, z = successes / n, NORMAL_QUANTILE
     centre = (p + z**2 / (2 * n)) / (1 + z**2 / n)
     reach = z * math.sqrt(p * (1 - p) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)

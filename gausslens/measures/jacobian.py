@@ -1,13 +1,10 @@
 """The leading singular triplets of a denoiser's Jacobian at given noisy images, Appendix H of arXiv:2410.24060.
 
 At one noisy image x the denoiser is locally affine, D(x + δ; σ) = D(x; σ) + J δ + O(‖δ‖²), and the singular values of
-J = ∇D(x; σ) = U S Vᵀ say which changes of the image it keeps (near 1) and which it removes (near 0). For the posterior
-mean, J = Cov(x0 | x)/σ² is symmetric and positive: left and right vectors agree. Near-equal singular values determine a
-subspace, not vectors, so compare clusters as subspaces.
-
-J is d × d and is never formed unless asked: products J V come from forward-mode and Jᵀ U from backward-mode
-differentiation, with one copy of x per column, since a denoiser treats the items of a batch independently. Products are
-made in the denoiser's dtype, all other algebra in float64.
+J = ∇D(x; σ) = U S Vᵀ say which changes of the image it keeps (near 1) and which it removes (near 0). J is d × d and is
+never formed unless asked: products J V come from forward-mode and Jᵀ U from backward-mode differentiation, with one copy of
+x per column, since a denoiser treats the items of a batch independently. Products are made in the denoiser's dtype, all
+other algebra in float64.
 """
 
 import warnings
@@ -22,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .._typing import Float, Images
 from ..denoisers.protocol import Denoiser, call, check_input, eval_mode, expand_sigma, in_batches, placement
-from ..errors import ConfigError, DataError
+from ..errors import ConfigError, DataError, require
 from ..images import check_labels, gather
 from ..noise import draw_noise
 from ..progress import track
@@ -74,7 +71,8 @@ def jacobian_spectrum(
 
     A block Krylov method: from random probes, each iteration enlarges an orthonormal basis by what is missing for
     J v = s u, at k + 10 forward and as many backward products. Slowly falling spectra (low noise) take more
-    iterations; the residual says how far they came.
+    iterations; the residual says how far they came. For the posterior mean, J = Cov(x0 | x)/σ² is symmetric and positive:
+    left and right vectors agree. Near-equal singular values determine a subspace, not vectors: compare subspaces.
 
     Args:
         denoiser: D(x, sigma), differentiable in x; D(x, sigma, labels) if `labels` are given.
@@ -115,12 +113,11 @@ def jacobian_spectrum(
     images = images.to(device, dtype)
     levels = expand_sigma(sigma, images)
     dim = images[0].numel()
-    if not 1 <= k <= dim:
-        raise ConfigError(f"k must lie in 1 … d = {dim}, the number of pixels of an image; got {k}.")
-    if iterations < 1:
-        raise ConfigError(f"iterations must be at least 1; got {iterations}.")
-    if tolerance is not None and tolerance <= 0:
-        raise ConfigError(f"tolerance must be above 0, or None for the dtype's own; got {tolerance}.")
+    require(1 <= k <= dim, f"k must lie in 1 … d = {dim}, the number of pixels of an image; got {k}.")
+    require(iterations >= 1, f"iterations must be at least 1; got {iterations}.")
+    require(
+        tolerance is None or tolerance > 0, f"tolerance must be above 0, or None for the dtype's own; got {tolerance}."
+    )
     enough = torch.finfo(dtype).eps ** (2 / 3) if tolerance is None else tolerance
     columns = torch.arange(min(k + _OVERSAMPLING, dim))
     probes = draw_noise(seed, columns, (dim,), stream="probes").T.to(device, torch.float64)
@@ -130,7 +127,7 @@ def jacobian_spectrum(
         for i in track(range(len(images)), label="Jacobians", enabled=progress):
             jacobian = _Jacobian(denoiser, images[i], levels[i], None if classes is None else classes[i], batch_size)
             found = _dense(jacobian, dim, device) if full else _krylov(jacobian, k, probes, iterations, enough)
-            triplets.append(_oriented(found, k))
+            triplets.append(_orient(found, k))
     left, values, right, residual = (torch.stack(parts) for parts in zip(*triplets, strict=True))
     return JacobianSpectrum(singular_values=values, left=left, right=right, residual=residual)
 
@@ -198,11 +195,11 @@ def _push_forward(denoise: Callable[[Tensor], Tensor], x: Tensor, tangents: Tens
 
 def _pull_back(denoise: Callable[[Tensor], Tensor], x: Tensor, cotangents: Tensor, *, again: bool = False) -> Tensor:
     denoised = denoise(x.requires_grad_())
-    if not denoised.requires_grad:
-        raise ConfigError(
-            "the denoiser's output carries no gradient, so it has no Jacobian to measure; "
-            "remove torch.no_grad, .detach() or the conversion to NumPy from it."
-        )
+    require(
+        denoised.requires_grad,
+        "the denoiser's output carries no gradient, so it has no Jacobian to measure; "
+        "remove torch.no_grad, .detach() or the conversion to NumPy from it.",
+    )
     (pulled,) = torch.autograd.grad(denoised, x, cotangents, create_graph=again, materialize_grads=True)
     return pulled
 
@@ -266,7 +263,7 @@ def _new_directions(block: Float[Tensor, "d p"], basis: Float[Tensor, "d m"]) ->
     return fresh
 
 
-def _oriented(triplets: Triplets, k: int) -> Triplets:
+def _orient(triplets: Triplets, k: int) -> Triplets:
     """The first k triplets, each with its sign chosen so that the largest entry of u is positive."""
     left, values, right, residual = (part[..., :k] for part in triplets)
     signs = left.gather(0, left.abs().argmax(dim=0, keepdim=True)).sign()

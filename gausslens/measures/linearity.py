@@ -15,16 +15,15 @@ import torch
 from torch import Tensor
 
 from .._typing import Float, Images, Sigmas
-from ..denoisers.protocol import Denoiser, eval_mode, in_batches
-from ..errors import ConfigError, DataError
+from ..denoisers.protocol import Denoiser, eval_mode, in_batches, placement
+from ..errors import DataError, check_choice, require
 from ..images import Bounds, check_labels, dequantize, gather
 from ..noise import as_sigmas, draw_order
-from .comparison import cosine, norm_ratio
 from .curve import Conditions, Curve
-from .sweep import DEFAULT_COUNT, NoisyInputs, PlacedDenoiser, check_choice, check_count, sweep
+from .sweep import DEFAULT_COUNT, NoisyInputs, PlacedDenoiser, check_count, cosine, mean_curve, norm_ratio
 
 
-def linearity(
+def linearity(  # noqa: D417
     denoiser: Denoiser,
     images: Images,
     sigmas: Sigmas,
@@ -51,7 +50,7 @@ def linearity(
     - "nmse": E ‖D(αx1 + βx2) − (αD(x1) + βD(x2))‖ / ‖D(αx1 + βx2)‖, 0 for linear maps. If the denominator is zero
       it is 0 or 1, for a zero or nonzero numerator.
 
-    With `affine`, D(αx1 + βx2 + (1−α−β)m) is compared with αD(x1) + βD(x2) + (1−α−β)D(m), both minus D(m), with m the
+    With `affine`, D(αx1 + βx2 + (1−α−β)m) is score with αD(x1) + βD(x2) + (1−α−β)D(m), both minus D(m), with m the
     mean of `images`: 1 and 0 for affine maps. The interval takes m as given; with few images m's own error, which lowers
     the score by something of order 1/n, is not in it. All is float64 after the network; float32 ones round to about 1e-7.
 
@@ -68,11 +67,9 @@ def linearity(
             pairs of images.
         seed: seed of order and noise. Curves of one seed are paired, also across α.
         labels: integers (n,) given to the denoiser as third argument, or None. Both images of a pair have one label.
-        bounds: admissible values of float images, or None.
-        device: where to call the denoiser; None is where its parameters are.
-        dtype: in which dtype to call it; None is that of its parameters.
         batch_size: pairs per call (three calls each); None is automatic.
-        progress: whether to show a progress bar.
+
+    All other arguments are those of `gap`.
 
     Returns:
         The curve, its units the pairs.
@@ -92,19 +89,18 @@ def linearity(
     """
     check_choice("metric", metric, ("cosine", "nmse"))
     check_choice("inputs", inputs, ("images", "noise"))
-    if not 0 < alpha < 1:
-        raise ConfigError(f"alpha, the weight of the first input, must lie between 0 and 1; got {alpha}.")
+    require(0 < alpha < 1, f"alpha, the weight of the first input, must lie between 0 and 1; got {alpha}.")
     levels = as_sigmas(sigmas)
     pixels = gather(images, bounds=bounds)
     classes = None if labels is None else check_labels(labels, len(pixels)).cpu()
     pair_up = _image_pairs if inputs == "images" else _noise_pairs
     first, second = pair_up(pixels, classes, count, seed)
-    placed = PlacedDenoiser.of(denoiser, pixels, device, dtype)
+    placed = PlacedDenoiser(denoiser, *placement(denoiser, pixels, device, dtype))
     beta = math.sqrt(1 - alpha**2)
     mean = _mean_image(pixels) if affine else torch.zeros(pixels.shape[1:], dtype=torch.float64)
     at_mean = _outputs_at(placed, mean, first.labels(0, first.count), batch_size)
 
-    def compared(sigma: float, start: int, stop: int) -> Tensor:
+    def score(sigma: float, start: int, stop: int) -> Tensor:
         x1, x2, y = first.at(sigma, start, stop), second.at(sigma, start, stop), first.labels(start, stop)
         mixture = alpha * x1 + beta * x2 + (1 - alpha - beta) * mean
         origin = at_mean(sigma, y) if affine else 0.0
@@ -112,13 +108,11 @@ def linearity(
         superposed = alpha * d1 + beta * d2
         return norm_ratio(mixed, superposed) if metric == "nmse" else cosine(mixed, superposed).abs()
 
-    with eval_mode(denoiser):
-        rows = [
-            first.averages(torch.cat(parts)) for parts in sweep(compared, levels, first.count, batch_size, progress)
-        ]
     content = f"{first.digest()}/{second.digest()}"
     conditions = Conditions(f"linearity {metric}", f"pairs of {inputs}", seed, first.count, content)
-    return Curve.of_means(levels, torch.stack(rows), conditions, (0.0, 1.0 if metric == "cosine" else math.inf))
+    span = 0.0, 1.0 if metric == "cosine" else math.inf
+    with eval_mode(denoiser):
+        return mean_curve(score, first, levels, conditions, span, batch_size, progress)
 
 
 def _image_pairs(
@@ -126,9 +120,7 @@ def _image_pairs(
 ) -> tuple[NoisyInputs, NoisyInputs]:
     order = draw_order(seed, len(pixels))
     groups = [order] if classes is None else [order[classes[order] == label] for label in classes.unique()]
-    halves = [len(group) // 2 for group in groups]
-    first = torch.cat([group[:half] for group, half in zip(groups, halves, strict=True)])
-    second = torch.cat([group[half : 2 * half] for group, half in zip(groups, halves, strict=True)])
+    first, second = torch.cat([group[: len(group) // 2 * 2].reshape(2, -1) for group in groups], 1)
     if len(first) == 0:
         labelled = "" if classes is None else f" with {len(groups)} different labels"
         raise DataError(

@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from .._typing import Bool, Float, Images, Int
-from ..errors import ConfigError, DataError
+from ..errors import DataError, require
 from ..images import Bounds, check_labels, gather
 from ..noise import draw_order
-from .copy_test import CopyTest, copy_test
+from .copy_test import FALSE_DISCOVERY, CopyTest, copy_test
 from .intervals import Estimate, mean_estimate, proportion_estimate
-from .neighbors import duplicates, paired_distances
-from .originals import DUPLICATE_RMSE, Match, Originals
+from .neighbors import norms
+from .originals import COPY_RATIO, DUPLICATE_RMSE, Match, Originals, near_duplicates
 
 MEMORIZED = 0.05
 """Share of copies among a network's samples above which it memorises."""
@@ -96,20 +96,12 @@ class Memorization:
         return "\n".join(lines)
 
 
-def compared_sets(
-    samples: Images,
-    train: Images,
-    held_out: Images | None,
-    *,
-    threshold: float,
-    duplicate_rmse: float,
-    bounds: Bounds,
+def gather_sets(
+    samples: Images, train: Images, held_out: Images | None, *, threshold: float, duplicate_rmse: float, bounds: Bounds
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Samples, training and held-out images as tensors that fit each other; see `memorization`."""
-    if not 0 < threshold < 1:
-        raise ConfigError(f"threshold must lie above 0 and below 1; got {threshold}.")
-    if not 0 <= duplicate_rmse < math.inf:
-        raise ConfigError(f"duplicate_rmse must be finite and at least 0; got {duplicate_rmse}.")
+    require(0 < threshold < 1, f"threshold must lie above 0 and below 1; got {threshold}.")
+    require(0 <= duplicate_rmse < math.inf, f"duplicate_rmse must be finite and at least 0; got {duplicate_rmse}.")
     generated = gather(samples, bounds=None, name="samples")
     known = gather(train, bounds=bounds, name="train")
     unseen = None if held_out is None else gather(held_out, bounds=bounds, name="held_out")
@@ -127,8 +119,8 @@ def memorization(
     train: Images,
     held_out: Images | None = None,
     *,
-    threshold: float = 1 / 3,
-    false_discovery: float = 0.05,
+    threshold: float = COPY_RATIO,
+    false_discovery: float = FALSE_DISCOVERY,
     permutations: int = 9999,
     duplicate_rmse: float = DUPLICATE_RMSE,
     groups: Any = None,
@@ -177,12 +169,11 @@ def memorization(
     0.00 1.00 0.0001
     0.53 0.00 1.0
     """
-    generated, known, unseen = compared_sets(
+    generated, known, unseen = gather_sets(
         samples, train, held_out, threshold=threshold, duplicate_rmse=duplicate_rmse, bounds=bounds
     )
     where: dict[str, Any] = {"device": device, "progress": progress}
-    tolerance = duplicate_rmse * math.sqrt(known[0].numel())
-    repeats = duplicates(known, tolerance=tolerance, **where)
+    repeats = near_duplicates(known, rmse=duplicate_rmse, **where)
     of_group = None if groups is None else check_labels(groups, len(known), "groups")
     originals = Originals.of(known, of_group, repeats=repeats, device=device)
     match = originals.nearest(generated, progress=progress)
@@ -193,7 +184,7 @@ def memorization(
         of_unseen = originals.nearest(unseen, progress=progress)
         gl_held_out, by_chance = gl_score(unseen, of_unseen.first), _share_below(of_unseen, threshold)
         relative_gl = estimate_ratio(gl, gl_held_out)
-        shared = duplicates(known, unseen, tolerance=tolerance, **where)
+        shared = near_duplicates(known, unseen, rmse=duplicate_rmse, **where)
         tested = copy_test(
             generated,
             known,
@@ -230,10 +221,10 @@ def _share_below(match: Match, threshold: float) -> Estimate:
 
 def gl_score(images: Tensor, distances: Float[Tensor, "m"]) -> Estimate:
     """The mean of ‖x − NN(x)‖/‖x‖; an image of zeros has no such ratio and is left out."""
-    norms = paired_distances(images, torch.zeros(1).expand(images.shape))
-    if not bool((norms > 0).any()):
+    sizes = norms(images)
+    if not bool((sizes > 0).any()):
         return Estimate(math.nan, math.nan, math.nan, 0)
-    return mean_estimate((distances / norms)[norms > 0])
+    return mean_estimate((distances / sizes)[sizes > 0])
 
 
 def estimate_ratio(numerator: Estimate, denominator: Estimate) -> Estimate:

@@ -9,17 +9,20 @@ ever formed.
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from .._typing import Float, Int
 from ..denoisers.protocol import in_batches
-from ..errors import ConfigError, DataError
+from ..errors import DataError, require
 from ..images import dequantize
 from ..precision import float32_products
 from ..progress import track
+
+T = TypeVar("T")
 
 _FLOAT32_ROUNDING = 2.0**-24
 _TILE_NUMBERS = 1 << 23
@@ -55,8 +58,9 @@ def nearest(
     ([[0.0, 1.0, 5.0, 5.0]], [[0, 3, 1, 2]])
     """
     _check_shapes(queries, images)
-    if not 1 <= k <= len(images):
-        raise ConfigError(f"k must lie between 1 and the number of images, {len(images)}; got {k}. Ask for fewer.")
+    require(
+        1 <= k <= len(images), f"k must lie between 1 and the number of images, {len(images)}; got {k}. Ask for fewer."
+    )
     place = torch.device(device) if device is not None else images.device
     center = _center(images, place)
     tile_rows = _rows_that_fit(images, _TILE_ROWS, place)
@@ -80,13 +84,8 @@ def nearest(
             squares, indices = _merge(squares, indices, rows, found, columns + first)
         return squares.sqrt().cpu(), indices.cpu()
 
-    block_rows = _rows_that_fit(images, _BLOCK_ROWS, place)
-    blocks = in_batches(search, len(queries), block_rows)
-    with torch.no_grad(), float32_products(place):
-        parts = list(
-            track(blocks, total=math.ceil(len(queries) / block_rows), label="nearest neighbours", enabled=progress)
-        )
-    return torch.cat([distances for distances, _ in parts]), torch.cat([indices for _, indices in parts])
+    distances, indices = zip(*_in_blocks(search, queries, center, "nearest neighbours", progress), strict=True)
+    return torch.cat(distances), torch.cat(indices)
 
 
 def duplicates(
@@ -110,49 +109,39 @@ def duplicates(
     """
     later = images if others is None else others
     _check_shapes(later, images)
-    if not 0 <= tolerance < math.inf:
-        raise ConfigError(f"tolerance must be a distance, finite and at least 0; got {tolerance}.")
+    require(0 <= tolerance < math.inf, f"tolerance must be a distance, finite and at least 0; got {tolerance}.")
     place = torch.device(device) if device is not None else images.device
     center = _center(images, place)
-    with torch.no_grad(), float32_products(place):
-        direction = _widest_direction(images, center)
-        along = _projections(images, center, direction)
-        along_later = along if others is None else _projections(later, center, direction)
-        order, order_later = along.argsort(), along_later.argsort()
-        reach = tolerance + 1e-9 * (1 + float(along.abs().max()) + float(along_later.abs().max()))
-        ascending, tile_rows = along[order], _rows_that_fit(images, _TILE_ROWS, place)
+    direction = _widest_direction(images, center)
+    along = _projections(images, center, direction)
+    along_later = along if others is None else _projections(later, center, direction)
+    order, order_later = along.argsort(), along_later.argsort()
+    reach = tolerance + 1e-9 * (1 + float(along.abs().max()) + float(along_later.abs().max()))
+    ascending, tile_rows = along[order], _rows_that_fit(images, _TILE_ROWS, place)
 
-        def search(start: int, stop: int) -> Tensor:
-            own = order_later[start:stop]
-            ends = along_later[own[[0, -1]]] + torch.tensor([-reach, reach], dtype=torch.float64)
-            window = order[slice(*torch.searchsorted(ascending, ends).tolist())].sort().values
-            block = _load(later[own], center)
-            first = torch.full((len(own),), -1)
-            for candidates in window.split(tile_rows) if len(window) else ():  # nothing splits into one tile of nothing
-                undecided = (first < 0).nonzero()[:, 0]
-                part = _Rows(*(field[undecided.to(place)] for field in block))
-                earlier = None if others is not None else candidates[None, :] < own[undecided, None]
-                column = _first_within(part, _load(images[candidates], center), tolerance, earlier)
-                first[undecided] = torch.where(column < 0, -1, candidates[column.clamp_min(0)])
-            return torch.stack([first, own], 1)
+    def search(start: int, stop: int) -> Tensor:
+        own = order_later[start:stop]
+        ends = along_later[own[[0, -1]]] + torch.tensor([-reach, reach], dtype=torch.float64)
+        window = order[slice(*torch.searchsorted(ascending, ends).tolist())].sort().values
+        block = _load(later[own], center)
+        first = torch.full((len(own),), -1)
+        for candidates in window.split(tile_rows) if len(window) else ():  # nothing splits into one tile of nothing
+            undecided = (first < 0).nonzero()[:, 0]
+            part = _Rows(*(field[undecided.to(place)] for field in block))
+            earlier = None if others is not None else candidates[None, :] < own[undecided, None]
+            column = _first_within(part, _load(images[candidates], center), tolerance, earlier)
+            first[undecided] = torch.where(column < 0, -1, candidates[column.clamp_min(0)])
+        return torch.stack([first, own], 1)
 
-        block_rows = _rows_that_fit(images, _BLOCK_ROWS, place)
-        blocks = in_batches(search, len(later), block_rows)
-        parts = list(track(blocks, total=math.ceil(len(later) / block_rows), label="duplicates", enabled=progress))
-    pairs = torch.cat(parts)
+    pairs = torch.cat(_in_blocks(search, later, center, "duplicates", progress))
     pairs = pairs[pairs[:, 0] >= 0]
     return pairs[pairs[:, 1].argsort()]
 
 
-def paired_distances(images: Tensor, others: Tensor) -> Float[Tensor, "n"]:
-    """‖images_i − others_i‖ of aligned images (n, *shape), in float64 on the CPU."""
-    _check_shapes(images, others)
-    size = _rows_that_fit(images, _TILE_ROWS, images.device)
-    parts = [
-        torch.linalg.vector_norm(_vectors(a, a.device).double() - _vectors(b, a.device).double(), dim=1).cpu()
-        for a, b in zip(images.split(size), others.split(size), strict=True)
-    ]
-    return torch.cat(parts)
+def norms(images: Tensor) -> Float[Tensor, "n"]:
+    """‖x‖ of each image (n, *shape), in float64 on the CPU."""
+    parts = images.split(_rows_that_fit(images, _TILE_ROWS, images.device))
+    return torch.cat([torch.linalg.vector_norm(_vectors(x, x.device).double(), dim=1).cpu() for x in parts])
 
 
 def resident(images: Tensor, device: torch.device | str | None) -> Tensor:
@@ -167,12 +156,23 @@ def resident(images: Tensor, device: torch.device | str | None) -> Tensor:
     return images.to(place) if images.numel() * images.element_size() <= free // 4 else images
 
 
+def _in_blocks(
+    search: Callable[[int, int], T], queries: Tensor, center: Float[Tensor, "d"], label: str, progress: bool
+) -> list[T]:
+    """`search(start, stop)` over blocks of queries as large as fit beside a tile of images."""
+    block_rows = _rows_that_fit(queries, _BLOCK_ROWS, center.device)
+    blocks = in_batches(search, len(queries), block_rows)
+    with torch.no_grad(), float32_products(center.device):
+        return list(track(blocks, total=math.ceil(len(queries) / block_rows), label=label, enabled=progress))
+
+
 def _check_shapes(queries: Tensor, images: Tensor) -> None:
-    if queries.shape[1:] != images.shape[1:] or 0 in (len(queries), len(images)):
-        raise DataError(
-            f"expected two non-empty sets of images of one shape; got {tuple(queries.shape)} and "
-            f"{tuple(images.shape)}. Resize or convert one of them."
-        )
+    require(
+        queries.shape[1:] == images.shape[1:] and len(queries) and len(images),
+        f"expected two non-empty sets of images of one shape; got {tuple(queries.shape)} and "
+        f"{tuple(images.shape)}. Resize or convert one of them.",
+        DataError,
+    )
 
 
 def _rows_that_fit(images: Tensor, most: int, place: torch.device) -> int:

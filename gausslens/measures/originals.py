@@ -1,26 +1,22 @@
-"""The copy rule: what one original is, and which images are copies of one.
+"""The copy rule. An image is a copy of its nearest original if d₁ < d₂/3, with d₂ its distance to the next original.
 
 Images within 2/255 RMSE of one another are one original, and so are images of one group (the slices of a patient, the
-frames of a video). An image x is a copy of its nearest original if
-
-    d₁ < d₂/3,     d₁ its distance to that original, d₂ to the next one.
-
-Both distances may be taken under transformations of the originals (see `transformations`). Real new images satisfy the rule
-now and then, and images of few degrees of freedom do so often: a share of copies means something beside that of real images
-by the same rule alone.
+frames of a video). Both distances may be taken under transformations of the originals (see `transformations`). Real new
+images satisfy the rule now and then, and images of few degrees of freedom do so often: a share of copies means something
+only beside that of real images by the same rule.
 
 Reference for the ratio: Gu, Du, Pang, Li, Lin, Wang (2023), arXiv:2310.02664; near-duplicates and groups are ours.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from .._typing import Bool, Float, Int
-from .neighbors import duplicates, nearest
+from .neighbors import duplicates
 from .transformations import Transformation, transformed_neighbors
 
 COPY_RATIO = 1 / 3
@@ -32,23 +28,15 @@ DUPLICATE_RMSE = 2 / 255
 _NO_ORIGINAL = -1
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Match:
-    """The original nearest to each of m images; tensors are on the CPU.
+    """The original nearest to each of m images; tensors are on the CPU."""
 
-    Attributes:
-        image: index of the nearest image, in the set as it was given, (m,).
-        original: the original it belongs to, (m,).
-        first: d₁, the distance to it, (m,).
-        second: d₂, the distance to the next original, (m,); NaN where there is none.
-        transformation: which of the transformations brings that image nearest, (m,).
-    """
-
-    image: Int[Tensor, "m"] = field(repr=False)
-    original: Int[Tensor, "m"] = field(repr=False)
-    first: Float[Tensor, "m"] = field(repr=False)
-    second: Float[Tensor, "m"] = field(repr=False)
-    transformation: Int[Tensor, "m"] = field(repr=False)
+    image: Int[Tensor, "m"]  # index of the nearest image, in the set as it was given
+    original: Int[Tensor, "m"]  # the original it belongs to
+    first: Float[Tensor, "m"]  # d₁, the distance to it
+    second: Float[Tensor, "m"]  # d₂, the distance to the next original; NaN where there is none
+    transformation: Int[Tensor, "m"]  # which of the transformations brings that image nearest
 
     @property
     def ratio(self) -> Float[Tensor, "m"]:
@@ -62,28 +50,18 @@ class Match:
         return self.ratio < COPY_RATIO
 
     def __getitem__(self, rows: Tensor) -> "Match":
-        return Match(
-            *(getattr(self, name)[rows] for name in ("image", "original", "first", "second", "transformation"))
-        )
+        return Match(**{name: values[rows] for name, values in vars(self).items()})
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Originals:
-    """A set of images as originals, each with the images that repeat it.
+    """A set of images as originals, each with the images that repeat it."""
 
-    Attributes:
-        images: one image of each run of near-duplicates, (n, *shape).
-        kept: their indices in the set as it was given, (n,).
-        of_image: the original of each image of the set as it was given, (N,).
-        standing: how often each original stands in the set, (o,): its near-duplicates are counted, but a group once.
-        device: where to look for neighbours; None is where the images are.
-    """
-
-    images: Tensor = field(repr=False)
-    kept: Int[Tensor, "n"] = field(repr=False)
-    of_image: Int[Tensor, "N"] = field(repr=False)
-    standing: Int[Tensor, "o"] = field(repr=False)
-    device: torch.device | str | None
+    images: Tensor  # one image of each run of near-duplicates, (n, *shape)
+    kept: Int[Tensor, "n"]  # their indices in the set as it was given
+    of_image: Int[Tensor, "N"]  # the original of each image of the set as it was given
+    standing: Int[Tensor, "o"]  # how often each original stands in the set: near-duplicates count, but a group once
+    device: torch.device | str | None  # where to look for neighbours; None is where the images are
 
     @classmethod
     def of(
@@ -102,9 +80,8 @@ class Originals:
         >>> Originals.of(images).standing.tolist()
         [2, 1, 1]
         """
-        tolerance = rmse * math.sqrt(images[0].numel())
         if repeats is None:
-            repeats = duplicates(images, tolerance=tolerance, device=device, progress=progress)
+            repeats = near_duplicates(images, rmse=rmse, device=device, progress=progress)
         count = len(images)
         units = torch.arange(count) if groups is None else torch.unique(groups.cpu(), return_inverse=True)[1]
         of_unit = _components(units[repeats], int(units.max()) + 1)
@@ -139,17 +116,14 @@ class Originals:
         m, n = len(queries), len(self.kept)
         left_out = torch.full((m,), _NO_ORIGINAL) if own is None else own.cpu()
         groups = self.of_image[self.kept]
-        found = Match(
-            image=torch.full((m,), _NO_ORIGINAL),
-            original=torch.full((m,), _NO_ORIGINAL),
-            first=torch.full((m,), math.nan, dtype=torch.float64),
-            second=torch.full((m,), math.nan, dtype=torch.float64),
-            transformation=torch.zeros(m, dtype=torch.long),
-        )
+        none, unknown = torch.full((m,), _NO_ORIGINAL), torch.full((m,), math.nan, dtype=torch.float64)
+        found = Match(none, none.clone(), unknown, unknown.clone(), torch.zeros_like(none))
         rows, k = torch.arange(m), min(n, 2 if own is None else 3)
         while len(rows):
             asked = queries if len(rows) == m else queries[rows.to(queries.device)]
-            distances, indices, which = self._search(asked, k, transformations, progress)
+            distances, indices, which = transformed_neighbors(
+                asked, self.images, k, transformations, device=self.device, progress=progress
+            )
             originals = groups[indices]
             others = originals != left_out[rows, None]
             column = others.byte().argmax(1, keepdim=True)
@@ -175,13 +149,17 @@ class Originals:
         own = self.of_image[self.kept[chosen]]
         return self.nearest(self.images[chosen.to(self.images.device)], own=own, transformations=transformations)
 
-    def _search(
-        self, queries: Tensor, k: int, transformations: Sequence[Transformation], progress: bool
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        if list(transformations) == [Transformation()]:
-            distances, indices = nearest(queries, self.images, k, device=self.device, progress=progress)
-            return distances, indices, torch.zeros_like(indices)
-        return transformed_neighbors(queries, self.images, k, transformations, device=self.device)
+
+def near_duplicates(
+    images: Tensor,
+    others: Tensor | None = None,
+    *,
+    rmse: float = DUPLICATE_RMSE,
+    device: torch.device | str | None = None,
+    progress: bool = False,
+) -> Int[Tensor, "p 2"]:
+    """Pairs of images within a root mean square difference of one another; see `duplicates`."""
+    return duplicates(images, others, tolerance=rmse * math.sqrt(images[0].numel()), device=device, progress=progress)
 
 
 def _components(pairs: Int[Tensor, "p 2"], count: int) -> Int[Tensor, "count"]:

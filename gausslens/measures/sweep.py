@@ -1,4 +1,4 @@
-"""The noisy inputs of a measure, and the outputs of denoisers there.
+"""The noisy inputs of a measure, the outputs of denoisers there, and three ways to compare two outputs.
 
 Input i is x_i(σ) = x0_{i mod u} + σ·eps_i, with u images and eps_i draw i of the seed's noise, the same at every σ.
 Inputs are made in float64 on the CPU and then rounded, so that every denoiser measured with one seed is given the same
@@ -6,6 +6,7 @@ numbers. Inputs that share an image are not independent: they are averaged, and 
 """
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -15,12 +16,12 @@ import torch
 from torch import Tensor
 
 from .._typing import Float, Int
-from ..denoisers.protocol import Denoiser, call, in_batches, placement
-from ..errors import ConfigError, DataError
+from ..denoisers.protocol import Denoiser, call, check_finite, in_batches
+from ..errors import require
 from ..images import content_hash, dequantize
 from ..noise import draw_noise
 from ..progress import track
-from .curve import Conditions
+from .curve import Conditions, Curve
 
 T = TypeVar("T")
 
@@ -31,19 +32,10 @@ Outputs: TypeAlias = Callable[[Tensor, float, Tensor | None], tuple[Tensor, Tens
 
 
 class NoisyInputs:
-    """`count` noisy inputs made of u images, each image used in turn.
-
-    Args:
-        images: the clean images in the order of use, (u, *shape), uint8 or float.
-        labels: their labels, (u,), or None.
-        count: number of inputs, at least 1; beyond u the images return with fresh noise.
-        seed: seed of the noise.
-        stream: which of the seed's streams of noise.
-    """
+    """`count` noisy inputs made of u images (u, *shape), each image used in turn; beyond u they return with fresh noise."""
 
     def __init__(self, images: Tensor, labels: Tensor | None, count: int, seed: int, stream: str = "noise") -> None:
-        self.count = count
-        self.seed = seed
+        self.count, self.seed = count, seed
         self._images = images[:count]
         self._labels = None if labels is None else labels[:count].cpu()
         shape = tuple(images.shape[1:])
@@ -90,64 +82,82 @@ class NoisyInputs:
 
 @dataclass(frozen=True)
 class PlacedDenoiser:
-    """A denoiser with the device and dtype it is called in; its outputs come back to the CPU, checked to be finite.
-
-    Attributes:
-        denoiser: the denoiser.
-        device: where to call it.
-        dtype: what to round its inputs to.
-        name: what to call it in errors.
-    """
+    """A denoiser with the device and dtype it is called in; its outputs come back to the CPU, checked to be finite."""
 
     denoiser: Denoiser
     device: torch.device
     dtype: torch.dtype
-    name: str = "the denoiser"
-
-    @classmethod
-    def of(
-        cls,
-        denoiser: Denoiser,
-        images: Tensor,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
-        name: str = "the denoiser",
-    ) -> "PlacedDenoiser":
-        """A denoiser where its parameters are, or the images (see `placement`)."""
-        return cls(denoiser, *placement(denoiser, images, device, dtype), name)
+    name: str = "the denoiser"  # in errors
 
     def __call__(self, x: Tensor, sigma: float, labels: Tensor | None) -> Float[Tensor, "b d"]:
         """The outputs at inputs x, (b, *shape), as vectors."""
         denoised = call(self.denoiser, x.to(self.device, self.dtype), sigma, labels)
-        if not bool(denoised.isfinite().all()):
-            broken = int((~denoised.isfinite()).sum())
-            raise DataError(
-                f"{self.name} must return finite values; at sigma = {sigma:g} {broken} of {denoised.numel()} are NaN "
-                f"or infinite (inputs in {self.dtype}). Leave that noise level out, or call it with a wider dtype."
-            )
+        check_finite(denoised, sigma, self.dtype, self.name)
         return denoised.flatten(1).cpu()
 
 
 def sweep(
-    work: Callable[[float, int, int], T],
-    sigmas: Float[Tensor, "s"],
-    count: int,
-    batch_size: int | None,
-    progress: bool,
+    work: Callable[[float, int, int], T], sigmas: Float[Tensor, "s"], count: int, batch_size: int | None, progress: bool
 ) -> Iterator[list[T]]:
     """`work(sigma, start, stop)` over batches that cover 0 … count, at every noise level."""
     for sigma in track(sigmas.tolist(), total=len(sigmas), label="noise levels", enabled=progress):
         yield list(in_batches(partial(work, sigma), count, batch_size))
 
 
-def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raise unless `value` is one of `choices`."""
-    if value not in choices:
-        raise ConfigError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")
+def mean_curve(
+    score: Callable[[float, int, int], Tensor],
+    inputs: NoisyInputs,
+    sigmas: Float[Tensor, "s"],
+    conditions: Conditions,
+    span: tuple[float, float],
+    batch_size: int | None,
+    progress: bool,
+) -> Curve:
+    """The curve of a number that `score(sigma, start, stop)` gives for each input, averaged over units."""
+    rows = [inputs.averages(torch.cat(parts)) for parts in sweep(score, sigmas, inputs.count, batch_size, progress)]
+    return Curve.of_means(sigmas, torch.stack(rows), conditions, span)
+
+
+# Comparisons take batches of vectors in float64 and return one number per row. Where a denominator vanishes the limit
+# depends on how one gets there, so it is settled here: two zeros agree, and a zero against anything else does not at all.
+
+
+def root_mean_square(a: Float[Tensor, "b d"], b: Float[Tensor, "b d"]) -> Float[Tensor, "b"]:
+    """‖a − b‖/√d."""
+    return _norm(a - b) / math.sqrt(a.shape[1])
+
+
+def norm_ratio(a: Float[Tensor, "b d"], b: Float[Tensor, "b d"]) -> Float[Tensor, "b"]:
+    """‖a − b‖/‖a‖, the first argument in the denominator; for a = 0 it is 0 if b = 0 and 1 otherwise.
+
+    >>> norm_ratio(torch.zeros(2, 3), torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.0, 5.0]]))
+    tensor([0., 1.])
+    """
+    distance, size = _norm(a - b), _norm(a)
+    # With a = 0 the distance is ‖b‖, the larger of the two norms.
+    return distance / size.where(size > 0, distance.where(distance > 0, 1))
+
+
+def cosine(a: Float[Tensor, "b d"], b: Float[Tensor, "b d"]) -> Float[Tensor, "b"]:
+    """⟨a, b⟩/(‖a‖·‖b‖) in [-1, 1]; 1 if both are zero and 0 if one is.
+
+    >>> cosine(torch.tensor([[0.0, 0.0], [0.0, 0.0], [0.0, -2.0]]), torch.tensor([[0.0, 0.0], [0.0, 1.0], [0.0, 1.0]]))
+    tensor([ 1.,  0., -1.])
+    """
+    size_a, size_b = _norm(a)[:, None], _norm(b)[:, None]
+    # Unit vectors first: the product of two tiny norms would underflow.
+    angle = (a / size_a.where(size_a > 0, 1) * (b / size_b.where(size_b > 0, 1))).sum(1).clamp(-1, 1)
+    return angle.masked_fill((size_a + size_b == 0)[:, 0], 1)
+
+
+def _norm(a: Float[Tensor, "b d"]) -> Float[Tensor, "b"]:
+    norm: Tensor = torch.linalg.vector_norm(a, dim=1)
+    return norm
 
 
 def check_count(count: int | None, default: int) -> int:
     """`count`, or the default for None, checked to be at least 1."""
-    if count is not None and count < 1:
-        raise ConfigError(f"count, the number of noisy inputs or pairs, must be at least 1; got {count}.")
+    require(
+        count is None or count >= 1, f"count, the number of noisy inputs or pairs, must be at least 1; got {count}."
+    )
     return default if count is None else count

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..errors import ConfigError
+from ..errors import ConfigError, require
 from .neighbors import nearest
 
 _ROUNDED_UP = 1 + 1e-12
@@ -87,6 +87,7 @@ def transformed_neighbors(
     *,
     within: Tensor | None = None,
     device: torch.device | str | None = None,
+    progress: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The k images nearest to each sample when each may have been transformed; an image counts once."""
     whole = images[0].numel()
@@ -95,7 +96,7 @@ def transformed_neighbors(
         queries, part = transformation.align(samples, images)
         scale = math.sqrt(whole / part[0].numel())
         reach = None if within is None else within / scale * _ROUNDED_UP
-        distances, indices = nearest(queries, part, k, within=reach, device=device)
+        distances, indices = nearest(queries, part, k, within=reach, device=device, progress=progress)
         distances *= scale
         found = distances, indices, torch.full_like(indices, number)
         best = found if best is None else _merge(best, found, len(images))
@@ -122,6 +123,7 @@ def _merge(
 
 def _overlap(shift: int, length: int) -> tuple[slice, slice]:
     """Where a picture shows what is left of one moved by `shift`, and where that was."""
-    if abs(shift) >= length:
-        raise ConfigError(f"shifts must leave something of images of {length} pixels; got a shift by {abs(shift)}.")
+    require(
+        abs(shift) < length, f"shifts must leave something of images of {length} pixels; got a shift by {abs(shift)}."
+    )
     return slice(max(shift, 0), length + min(shift, 0)), slice(max(-shift, 0), length - max(shift, 0))

@@ -1,37 +1,57 @@
 """The transition from copying to novelty: from how many images on few of a network's samples are copies.
 
-What is known of it is the posterior of `transition_posterior`, of which the 2.5, 50 and 97.5 % quantiles are told. So the
-interval says what is not known for want of samples, of seeds, or of sizes in between. A bootstrap over three or four seeds,
-of which there are few resamples, does not; nor can it tell anything between two sizes, one of which copies always and the
-other never. It is the transition of a typical network: half of all have theirs at fewer images.
+A network trained on n images with seed j, which decides its images too, makes k copies among m samples,
+
+    k ~ Binomial(m, f),   f = c + (a − c)·F((μ + δ_j + ε − log n)/s),
+
+with δ_j ~ N(0, τ_seed²) a seed's and ε ~ N(0, τ_model²) a training's own shift of the transition, a ≤ 1 the share of copies
+with hardly any images, and c the few samples that are mistaken. F is the logistic or the normal law: which matters
+between sizes, and is not known either. `posterior_of` finds what is known; its quantiles are the intervals.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from .._typing import Float
-from ..errors import DataError
+from ..errors import DataError, require
 from .memorization import MEMORIZED
-from .transition_posterior import Count, posterior_of
-
-__all__ = ["Bound", "Count", "Transition", "fit_transition"]
 
 _QUANTILES = (0.5, 0.025, 0.975)
+_BEYOND = 2.0  # how far μ may lie beyond the sizes that were tried, in log n
+_STEEPEST, _FLATTEST = 0.03, 1.2
+_SHIFTS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)
+_CHANCE = 0.002
+_ALIKE = 1.702  # the normal law's deviation in widths s: the two laws differ by less than .01 then
+
+_POINTS = 181, 11, 7  # of the grid: μ, log s and u
+_ZOOMS = 2
+_NEGLIGIBLE = 1e-3  # weight of a shift, or density as a share of the greatest, that a zoom leaves out
+_REACH = 3  # of a shift, in its spreads
+
+
+@dataclass(frozen=True)
+class Count:
+    """What was counted of one network."""
+
+    n: int  # training images
+    seed: int  # of the training and of the choice of the images
+    copies: int
+    samples: int
+
+    @property
+    def share(self) -> float:
+        """Copies among samples."""
+        return self.copies / self.samples
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A number of images with its 95 % interval; ends beyond what was tried are None.
-
-    Attributes:
-        value: the median; None if it is beyond what was tried.
-        low: below it with a probability of 2.5 %; None: perhaps less than the fewest images that were tried.
-        high: above it likewise; None: perhaps more than the most.
-    """
+    """A number of images, the median, with its 95 % interval; what is beyond the sizes that were tried is None."""
 
     value: float | None
     low: float | None
@@ -40,27 +60,21 @@ class Bound:
 
 @dataclass(frozen=True, eq=False)
 class Transition:
-    """What is known of the transition.
+    """What is known of the transition of a typical network: half of all have theirs at fewer images."""
 
-    Attributes:
-        needed: images from which on the share of copies is below the threshold.
-        midpoint: images at which it is half of what it is with hardly any.
-        sizes: numbers of images along the curve.
-        curve: the share of copies there: median, low and high, (3, sizes).
-        always: the probability that copying has not stopped with the most images that were tried.
-        never: the probability that there is no copying with the fewest.
-    """
-
-    needed: Bound
-    midpoint: Bound
-    sizes: tuple[float, ...] = field(repr=False)
-    curve: Float[Tensor, "3 n"] = field(repr=False)
-    always: float
-    never: float
+    needed: Bound  # images from which on the share of copies is below the threshold
+    midpoint: Bound  # images at which it is half of what it is with hardly any
+    sizes: tuple[float, ...] = field(repr=False)  # numbers of images along the curve
+    curve: Float[Tensor, "3 n"] = field(repr=False)  # the share of copies there: median, low and high
+    always: float  # the probability that copying has not stopped with the most images that were tried
+    never: float  # the probability that there is no copying with the fewest
 
 
 def fit_transition(counts: Sequence[Count], threshold: float = MEMORIZED) -> Transition:
-    """Fit the transition.
+    """Fit the transition; its interval is for want of samples, of seeds and of sizes in between.
+
+    A bootstrap over three or four seeds, of which there are few resamples, says none of that; nor can it tell anything
+    between two sizes, one of which copies always and the other never.
 
     >>> counts = [Count(n, seed, copies, 100) for n, copies in ((16, 95), (64, 50), (256, 1)) for seed in range(4)]
     >>> needed = fit_transition(counts).needed
@@ -68,8 +82,7 @@ def fit_transition(counts: Sequence[Count], threshold: float = MEMORIZED) -> Tra
     True
     """
     tried = sorted({count.n for count in counts})
-    if len(tried) < 2:
-        raise DataError(f"a transition needs networks on two numbers of images or more; got {tried}.")
+    require(len(tried) >= 2, f"a transition needs networks on two numbers of images or more; got {tried}.", DataError)
     first, last = math.log(tried[0]), math.log(tried[-1])
     found = posterior_of(counts)
     needed = found.size_at(threshold)
@@ -86,7 +99,6 @@ def fit_transition(counts: Sequence[Count], threshold: float = MEMORIZED) -> Tra
 
 
 def _quantiles(values: Tensor, weights: Tensor) -> list[float]:
-    """Median, 2.5 % and 97.5 % quantiles of weighted values."""
     ordered, order = values.flatten().sort()
     heaped = weights.flatten()[order].cumsum(0)
     places = torch.searchsorted(heaped, torch.tensor(_QUANTILES, dtype=torch.float64) * heaped[-1])
@@ -98,3 +110,128 @@ def _bound(logs: Tensor, weights: Tensor, tried: Sequence[int]) -> Bound:
     ends = [math.exp(value) for value in _quantiles(logs, weights)]
     value, low, high = (end if tried[0] <= end <= tried[-1] else None for end in ends)
     return Bound(value, low, high)
+
+
+class Posterior(NamedTuple):
+    """The probability of each μ, s, a and law."""
+
+    centers: Float[Tensor, "g w a l"]  # μ, in log n
+    widths: Float[Tensor, "g w a l"]  # s
+    tops: Float[Tensor, "g w a l"]  # a
+    weights: Float[Tensor, "g w a l"]  # the probabilities, which add up to 1
+
+    def share_at(self, log_size: float) -> Float[Tensor, "g w a l"]:
+        """The share of copies of a network without shifts."""
+        return _share(log_size - self.centers, self.widths, self.tops)
+
+    def size_at(self, share: float) -> Float[Tensor, "g w a l"]:
+        """The log n at which it has fallen to a share, below ½."""
+        left = (share - _CHANCE) / (self.tops - _CHANCE)
+        logistic, normal = -left[..., :1].logit(), -_ALIKE * torch.special.ndtri(left[..., 1:])
+        return self.centers + self.widths * torch.cat([logistic, normal], -1)
+
+
+def posterior_of(counts: Sequence[Count]) -> Posterior:
+    """The posterior of μ, s, a and the law, with the shifts integrated out.
+
+    Priors are flat: of μ, of log s, of u where a = 1 − u²/2, on a few values of τ, and on both laws. (Digits speak for the
+    normal one, a hundred to one.) The grid is laid again where the posterior is, twice: on one grid of the whole prior it
+    could be a single point, since some thousand samples know s and a to a few percent. Intervals would then be too narrow,
+    and off by as much as the point is.
+    """
+    sizes = [math.log(count.n) for count in counts]
+    ends = (min(sizes) - _BEYOND, max(sizes) + _BEYOND), (math.log(_STEEPEST), math.log(_FLATTEST)), (0.0, 1.0)
+    centers, log_widths, roots = (_linspace(*pair, points) for pair, points in zip(ends, _POINTS, strict=True))
+    grid = whole = _Grid(centers, log_widths, roots, _SHIFTS)
+    for _ in range(_ZOOMS):
+        grid = grid.zoom(_weights(counts, grid), whole)
+    weights = _weights(counts, grid).sum((0, 1))
+    axes = torch.meshgrid(grid.centers, grid.widths, grid.tops, indexing="ij")
+    mu, width, top = (values[..., None].expand_as(weights) for values in axes)
+    return Posterior(mu, width, top, weights)
+
+
+def _share(distance: Tensor, width: Tensor, top: Tensor) -> Tensor:
+    """The share of copies at a distance log n − μ from the transition; the last dimension is of the laws, or 1."""
+    steps = (distance / width).expand(*torch.broadcast_shapes(distance.shape, width.shape)[:-1], 2)
+    fallen = torch.stack([torch.sigmoid(-steps[..., 0]), torch.special.ndtr(-steps[..., 1] / _ALIKE)], -1)
+    return (_CHANCE + (top - _CHANCE) * fallen).clamp_max(1 - _CHANCE)
+
+
+class _Grid(NamedTuple):
+    """Equally spaced values of μ, of log s and of u, where a = 1 − u²/2, and spreads of the shifts."""
+
+    centers: Float[Tensor, "g"]
+    log_widths: Float[Tensor, "w"]
+    roots: Float[Tensor, "a"]
+    shifts: tuple[float, ...]
+
+    @property
+    def widths(self) -> Float[Tensor, "w"]:
+        return self.log_widths.exp()
+
+    @property
+    def tops(self) -> Float[Tensor, "a"]:
+        return 1 - self.roots.square() / 2
+
+    def zoom(self, weights: Float[Tensor, "m s g w a l"], whole: "_Grid") -> "_Grid":
+        """A grid of as many values where the weights are, with μ as far around as networks are shifted.
+
+        Great shifts without weight are left out; small ones may get theirs on a finer grid only, which fits better.
+        """
+        likely = torch.maximum(weights.sum((0, 2, 3, 4, 5)), weights.sum((1, 2, 3, 4, 5))) > _NEGLIGIBLE
+        shifts = self.shifts[: int(likely.nonzero().max()) + 1]
+        return _Grid(
+            _narrow(self.centers, whole.centers, weights.sum((0, 1, 3, 4, 5)), _REACH * shifts[-1]),
+            _narrow(self.log_widths, whole.log_widths, weights.sum((0, 1, 2, 4, 5))),
+            _narrow(self.roots, whole.roots, weights.sum((0, 1, 2, 3, 5))),
+            shifts,
+        )
+
+
+def _narrow(
+    values: Float[Tensor, "n"], whole: Float[Tensor, "n"], density: Float[Tensor, "n"], reach: float = 0.0
+) -> Tensor:
+    """As many values where the density is not negligible, and a step and `reach` further, within the whole."""
+    kept = values[density > _NEGLIGIBLE * density.max()]
+    margin = float(values[1] - values[0]) + reach
+    low, high = max(float(kept[0]) - margin, float(whole[0])), min(float(kept[-1]) + margin, float(whole[-1]))
+    return _linspace(low, high, len(values))
+
+
+def _linspace(low: float, high: float, points: int) -> Float[Tensor, "n"]:
+    return torch.linspace(low, high, points, dtype=torch.float64)
+
+
+def _weights(counts: Sequence[Count], grid: _Grid) -> Float[Tensor, "m s g w a l"]:
+    """The probability of each τ_model, τ_seed, μ, s, a and law on the grid, the shifts integrated out."""
+    by_seed = [
+        torch.stack([_likelihood(count, grid) for count in counts if count.seed == seed])
+        for seed in sorted({count.seed for count in counts})
+    ]
+    kernels = torch.stack([_kernel(grid.centers, shift) for shift in grid.shifts])
+    logs = []
+    for of_model in kernels:
+        shifted = [torch.einsum("gh,ihwal->igwal", of_model, of_seed).log().sum(0) for of_seed in by_seed]
+        scaled = [(log - log.max()).exp() for log in shifted]
+        log = torch.stack([torch.einsum("sgh,hwal->sgwal", kernels, of_seed).log() for of_seed in scaled]).sum(0)
+        logs.append(log + torch.stack([log.max() for log in shifted]).sum())
+    joint = torch.stack(logs)
+    weights = (joint - joint.max()).exp()
+    return weights / weights.sum()
+
+
+def _likelihood(count: Count, grid: _Grid) -> Float[Tensor, "g w a l"]:
+    """Of one network's copies, over μ + δ + ε, s, a and law; up to a factor, and nowhere quite 0."""
+    distance = math.log(count.n) - grid.centers[:, None, None, None]
+    share = _share(distance, grid.widths[:, None, None], grid.tops[:, None])
+    log = count.copies * share.log() + (count.samples - count.copies) * (-share).log1p()
+    return (log - log.max()).exp().clamp_min(1e-200)
+
+
+def _kernel(centers: Float[Tensor, "g"], shift: float) -> Float[Tensor, "g g"]:
+    """Weights of N(0, shift²) from one center to another; each row sums to 1."""
+    if shift == 0:
+        return torch.eye(len(centers), dtype=torch.float64)
+    weights = (-((centers[:, None] - centers[None, :]) / shift).square() / 2).exp()
+    return weights / weights.sum(1, keepdim=True)

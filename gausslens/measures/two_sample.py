@@ -44,11 +44,10 @@ def quotient_estimate(
     spread = [y.double() - ratio * z.double() for y, z in zip(numerators, denominators, strict=True)]
     _, freedom = _welch(*spread)
     q = student_quantile(max(freedom, 1)) ** 2
-    yy, zz, yz = 0.0, 0.0, 0.0
-    for y, z in zip(numerators, denominators, strict=True):
-        scale = len(y) * max(len(y) - 1, 1)
-        dy, dz = y.double() - y.double().mean(), z.double() - z.double().mean()
-        yy, zz, yz = yy + float(dy @ dy) / scale, zz + float(dz @ dz) / scale, yz + float(dy @ dz) / scale
+    sets = zip(numerators, denominators, strict=True)
+    (yy, yz), (_, zz) = (
+        torch.stack([torch.cov(torch.stack(pair).double()) / len(pair[0]) for pair in sets]).sum(0).tolist()
+    )
     a, b, c = below.value**2 - q * zz, above.value * below.value - q * yz, above.value**2 - q * yy
     if a <= 0:
         return None

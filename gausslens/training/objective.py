@@ -18,6 +18,7 @@ from .._typing import Float
 from ..config import TrainConfig
 from ..denoisers.preconditioned import Preconditioned
 from ..denoisers.protocol import eval_mode, in_batches
+from ..denoisers.schedules import VP
 from ..images import dequantize
 from ..measures.loss import squared_errors
 from ..noise import draw_noise
@@ -35,9 +36,9 @@ def noise_levels(config: TrainConfig, normals: Float[Tensor, "b"]) -> Float[Tens
         return torch.full_like(normals, config.sigma)
     if config.preconditioning == "ve":  # ln σ is uniform between ln 0.02 and ln 100
         return torch.exp(math.log(0.02) + torch.special.ndtr(normals) * math.log(100 / 0.02))
-    if config.preconditioning == "vp":  # σ² = exp(½·19.9t² + 0.1t) − 1 with t uniform in (10⁻⁵, 1)
+    if config.preconditioning == "vp":  # t is uniform between 10⁻⁵ and 1
         t = 1e-5 + (1 - 1e-5) * torch.special.ndtr(normals)
-        return torch.sqrt((0.5 * 19.9 * t.square() + 0.1 * t).expm1())
+        return VP().level(t)
     return torch.exp(config.recipe.level_mean + config.recipe.level_spread * normals)
 
 

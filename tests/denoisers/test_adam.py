@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gausslens import GaussianDenoiser, Moments, MultiDeltaDenoiser, distill, karras_sigmas
-from gausslens.denoisers.adam import fit_adam, published_learning_rate
+from gausslens.denoisers.fitting import fit_adam, published_learning_rate
 
 SHAPE = (1, 2, 3)
 DIM = 6

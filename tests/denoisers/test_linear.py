@@ -16,7 +16,7 @@ from gausslens import (
     sample,
 )
 from gausslens.atomic_files import load_tensors, save_tensors
-from gausslens.denoisers import maps
+from gausslens.denoisers import linear as maps
 
 SIGMAS = (2.0, 0.5, 0.1)
 PER_LEVEL = ("sigmas", "fvu", "fvu_floor", "fvu_held_out", "weight_error_floor", "shrinkage", "truncation")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gausslens import GaussianDenoiser, Moments, MultiDeltaDenoiser, distill
-from gausslens.denoisers import maps
+from gausslens.denoisers import linear as maps
 from gausslens.denoisers.regression import Affine
 
 SHAPE = (1, 4, 5)
@@ -70,7 +70,7 @@ def test_only_large_images_are_truncated_unless_asked(monkeypatch):
         (DIM, False, True),
     ):
         monkeypatch.setattr(maps, "_FULL_DIM", full_dim)
-        lost = maps.MapCollector(gaussian, full, torch.float64).add(0.5, fit, fit)
+        _, lost = maps.level_maps(gaussian, 0.5, fit, fit, full, torch.float64)
         assert (lost > 0.1) == truncated
     assert maps._FULL_DIM == DIM
 
@@ -80,7 +80,7 @@ def test_without_an_unshrunk_fit_truncation_is_of_the_prediction_fit(monkeypatch
     gaussian = GaussianDenoiser(Moments.fit(images_of(60)))
     unshrunk, prediction = (Affine(gaussian.weight(0.5) + size * normal(DIM, DIM), normal(DIM)) for size in (1.0, 0.1))
     lost = {
-        given: maps.MapCollector(gaussian, False, torch.float64).add(0.5, given, prediction)
+        given: maps.level_maps(gaussian, 0.5, prediction, given, False, torch.float64)[1]
         for given in (unshrunk, prediction, None)
     }
     assert lost[None] == lost[prediction] < lost[unshrunk]

@@ -2,8 +2,7 @@
 
 import torch
 
-from gausslens.denoisers.regression import Affine, Regression
-from gausslens.denoisers.shrinkage import _membership, agree_by_block
+from gausslens.denoisers.regression import Affine, Regression, _membership, agree_by_block
 
 DIM = 24
 

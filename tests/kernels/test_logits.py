@@ -13,7 +13,7 @@ def test_fast_maxima_far_above_the_true_ones_do_not_take_all_weights_away():
     queries = Queries(x, torch.full((3,), 0.002), torch.zeros(12), torch.tensor(12.0).sqrt())
     tile = ImageTile(images, torch.float32)
     exact, top = exact_logits(queries, tile)
-    assert queries.scale.min() > 0
+    assert queries.constants.scale.min() > 0
     softmax = RunningSoftmax(x, with_mean=True)
     wrong = exact + 40.0  # what float32 products of flat images are off by at so little noise
     logits, found = repair(wrong.clone(), top + 40.0, queries, tile, softmax, None)

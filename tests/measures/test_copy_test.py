@@ -83,7 +83,7 @@ def test_permuted_differences_have_the_distribution_of_full_permutations():
     samples = torch.cat([near_copies(pool[:10], 9, 0.1), near_copies(pool[:5], 10, 0.2), images(60, 11, side=3)])
     distances = torch.cdist(samples.flatten(1), pool.flatten(1), compute_mode="donot_use_mm_for_euclid_dist")
     kept = distances.topk(NEIGHBORS, largest=False)
-    ours = twoset._permuted(*twoset._close_sets(kept.values, kept.indices, threshold), (30, 30), 4000, 0)
+    ours = twoset._permutation_null(*twoset._close_sets(kept.values, kept.indices, threshold), (30, 30), 4000, 0)
 
     generator, theirs = torch.Generator().manual_seed(1), []
     for _ in range(4000):

@@ -260,9 +260,9 @@ def test_bad_arguments():
     for alpha in (0.0, 1.0, -0.5, math.nan):
         with pytest.raises(ConfigError, match="alpha"):
             linearity(cubic, images, 1.0, alpha=alpha)
-    with pytest.raises(ConfigError, match="'cosine', 'nmse'; got 'rmse'"):
+    with pytest.raises(ConfigError, match="cosine, nmse; got 'rmse'"):
         linearity(cubic, images, 1.0, metric="rmse")
-    with pytest.raises(ConfigError, match="'images', 'noise'; got 'both'"):
+    with pytest.raises(ConfigError, match="images, noise; got 'both'"):
         linearity(cubic, images, 1.0, inputs="both")
     with pytest.raises(ConfigError, match="count"):
         linearity(cubic, images, 1.0, count=-1)

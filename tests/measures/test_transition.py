@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from gausslens import DataError
-from gausslens.measures import transition_posterior
-from gausslens.measures.transition import Count, fit_transition
-from gausslens.measures.transition_posterior import posterior_of
+from gausslens.measures import transition
+from gausslens.measures.transition import Count, fit_transition, posterior_of
 from gausslens.paper.studies.onset import crossing, find_onset
 
 SIZES = (16, 32, 64, 128, 256, 512, 1024)
@@ -109,7 +108,7 @@ def moments(values, weights):
 
 def test_the_grid_integrates_as_random_points_do(monkeypatch):
     """Networks without shifts, so that the posterior has three dimensions and two laws to draw from."""
-    monkeypatch.setattr(transition_posterior, "_SHIFTS", (0.0,))
+    monkeypatch.setattr(transition, "_SHIFTS", (0.0,))
     counts = [Count(n, seed, copies, 256) for n, of_size in DIGITS.items() for seed, copies in enumerate(of_size)]
     found = posterior_of(counts)
     points = torch.rand(400_000, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

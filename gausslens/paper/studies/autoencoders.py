@@ -54,11 +54,9 @@ def c17(evidence: Evidence) -> Finding:
             own = high.where(preconditioning="none", network=name)
             return own.mean() - mean_at(high.where(preconditioning="edm").curve(), [*own.curve()])
 
-        return statistic(f"axes.RMSE to G at σ ≥ 42, {name} minus EDM", _DIFFERENCE, gaps, difference)
+        return statistic(f"RMSE to G at σ ≥ 42, {name} minus EDM", _DIFFERENCE, gaps, difference)
 
-    linear = statistic(
-        "largest axes.RMSE of the linear autoencoder to G", _LINEAR, plain.where(network="linear"), largest
-    )
+    linear = statistic("largest RMSE of the linear autoencoder to G", _LINEAR, plain.where(network="linear"), largest)
     names = [name for name in plain.names("network") if name != "linear"]
     return Finding((linear, *(compare(name) for name in names or ["another autoencoder"])))
 
@@ -102,7 +100,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
     return [
         Curves(
             title="Distance of autoencoders to the Gaussian denoiser",
-            caption=f"axes.RMSE to the Gaussian denoiser of the training images, on {plan.count} noisy held-out images. "
+            caption=f"RMSE to the Gaussian denoiser of the training images, on {plan.count} noisy held-out images. "
             "Each point of an autoencoder is a network of its own, trained for this noise level without "
             f"preconditioning. {trained} The claim is that the linear one stays below the line, and that at σ ≥ 42 the "
             "others are closer than the network of all levels. Control: the multi-delta denoiser.",
@@ -152,7 +150,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
                 ),
             )
             for metric, words, axis in (
-                ("rmse", "axes.RMSE", axes.RMSE),
+                ("rmse", "RMSE", axes.RMSE),
                 ("nmse", "‖D₁ − D₂‖/‖D₁‖, D₁ the network,", Axis("NMSE", log=True)),
             )
         ),

@@ -13,8 +13,7 @@ from ...experiments.task import Task, TaskContext, Work, task
 from ...generation import best_device
 from ...images import as_tensor, dequantize
 from ...measures.intervals import mean_estimate
-from ...measures.neighbors import duplicates
-from ...measures.originals import DUPLICATE_RMSE
+from ...measures.originals import near_duplicates
 from ...store.records import Record
 from ..claims.evidence import Evidence
 from ..plan import Plan
@@ -77,7 +76,7 @@ def describe_images(context: TaskContext) -> Iterator[Record]:
     low, value, high = (max(number, 0.0) ** 0.5 for number in (found.low, found.value, found.high))
     yield {"quantity": "data_rms", "value": value, "low": low, "high": high, "count": found.count}
     yield {"quantity": "dim", "value": chosen[0].numel()}
-    repeated = duplicates(chosen, tolerance=DUPLICATE_RMSE * chosen[0].numel() ** 0.5, device=device)
+    repeated = near_duplicates(chosen, device=device)
     yield {"quantity": "duplicates", "value": len(repeated), "count": len(chosen), "on": "train"}
     shared = find_duplicates(chosen, unseen, device=device)
     yield {"quantity": "duplicates", "value": shared.count, "count": len(unseen), "on": "held_out"}

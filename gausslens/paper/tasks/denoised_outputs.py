@@ -62,7 +62,7 @@ def denoise_images(context: TaskContext) -> None:
     found: dict[str, Any] = {"sigmas": subject.sigmas, "clean": chosen}
     found["inputs"] = torch.stack([quantize(x / (1 + 2 * sigma)) for sigma, x in inputs.items()])
     for name, denoiser in denoisers.items():
-        placed = PlacedDenoiser.of(denoiser, clean, subject.device, torch.float32)
+        placed = PlacedDenoiser(denoiser, torch.device(subject.device), torch.float32)
         with eval_mode(denoiser):
             outputs = [placed(x, sigma, None).reshape(x.shape) for sigma, x in inputs.items()]
         found[name] = torch.stack([quantize(output) for output in outputs])

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from ...denoisers.adam import BATCH
 from ...denoisers.distillation import distill
+from ...denoisers.fitting import BATCH
 from ...denoisers.gaussian import GaussianDenoiser
 from ...evaluation.context import Inputs, MeasureContext
 from ...evaluation.evaluators import aligned, distilled, half_moments, of_alignment, of_distillation

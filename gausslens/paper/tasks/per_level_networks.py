@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from ...denoisers.levelwise import LevelwiseDenoiser
+from ...denoisers.composite import LevelwiseDenoiser
 from ...evaluation.config import MeasureConfig
 from ...evaluation.context import MeasureContext
 from ...evaluation.evaluators import take_gap

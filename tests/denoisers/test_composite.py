@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from gausslens import ConfigError, jacobian_spectrum
-from gausslens.denoisers.levelwise import LevelwiseDenoiser
+from gausslens.denoisers.composite import LevelwiseDenoiser
 
 
 class Times(nn.Module):

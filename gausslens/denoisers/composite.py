@@ -1,0 +1,101 @@
+"""Denoisers put together from others: one for each class, or one for each noise level."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .._typing import Sigma
+from ..errors import ConfigError, DataError, require
+from ..images import check_labels
+from .protocol import expand_sigma
+
+_SAME_LEVEL = 2**-8  # in |ln σ − ln σ_i|: a level that went through bfloat16 is still the same level
+
+
+class PerClassDenoiser(nn.Module):
+    """A class-conditional denoiser D(x, σ, label) that sends each image to the denoiser of its label.
+
+    Args:
+        denoisers: denoisers by label.
+
+    Raises:
+        ConfigError: if there are none.
+    """
+
+    def __init__(self, denoisers: Mapping[int, nn.Module]) -> None:
+        super().__init__()
+        require(denoisers, "a per-class denoiser needs at least one class; got none.")
+        self.denoisers = nn.ModuleDict({str(int(label)): denoiser for label, denoiser in denoisers.items()})
+
+    def __getitem__(self, label: int) -> nn.Module:
+        """The denoiser of one class."""
+        require(
+            str(label) in self.denoisers, f"no denoiser for label {label!r}; there are {', '.join(self.denoisers)}."
+        )
+        return self.denoisers[str(label)]
+
+    def forward(self, x: Tensor, sigma: Sigma, labels: Any) -> Tensor:
+        """Denoise each image with its class's denoiser; see `Denoiser`.
+
+        Raises:
+            DataError: if labels do not match the images, or name a class that is not there.
+        """
+        classes = check_labels(labels, len(x)).to(x.device)
+        unknown = [label for label in classes.unique().tolist() if str(label) not in self.denoisers]
+        if unknown:
+            known = ", ".join(self.denoisers)
+            raise DataError(f"expected labels among those this denoiser was made for, {known}; got {unknown[0]}.")
+        return _denoise_by(classes, x, expand_sigma(sigma, x), self.__getitem__)
+
+
+class LevelwiseDenoiser(nn.Module):
+    """A denoiser at exactly the noise levels that it has one for, such as the autoencoders of App. G.2 of arXiv:2410.24060.
+
+    Args:
+        denoisers: one for each level.
+        sigmas: their noise levels, above 0.
+
+    Raises:
+        ConfigError: if there is no denoiser, or not one level for each.
+    """
+
+    def __init__(self, denoisers: Sequence[nn.Module], sigmas: Sequence[float]) -> None:
+        super().__init__()
+        if not denoisers or len(denoisers) != len(sigmas) or not all(0 < sigma < math.inf for sigma in sigmas):
+            raise ConfigError(
+                f"one noise level above 0 is needed for each denoiser; got {len(denoisers)} denoisers and {list(sigmas)}."
+            )
+        self.denoisers, self.sigmas = nn.ModuleList(denoisers), tuple(sigmas)
+
+    def forward(self, x: Tensor, sigma: Sigma) -> Tensor:
+        """The estimates of the denoisers whose levels these are."""
+        levels = expand_sigma(sigma, x)
+        return _denoise_by(
+            levels, x, levels, lambda level: self.denoisers[level_index(level, self.sigmas, "there are denoisers for")]
+        )
+
+
+def level_index(sigma: float, sigmas: Sequence[float], offer: str) -> int:
+    """Which of `sigmas` is the level sigma; if none is, the error begins with `offer`."""
+    distances = [abs(math.log(sigma / level)) if sigma > 0 else math.inf for level in sigmas]
+    nearest = min(range(len(distances)), key=distances.__getitem__)
+    if distances[nearest] > _SAME_LEVEL:
+        known = ", ".join(f"{level:g}" for level in sigmas)
+        raise ConfigError(f"{offer} sigma = {known}; got {sigma:g}. Use one of them.")
+    return nearest
+
+
+def _denoise_by(keys: Tensor, x: Tensor, levels: Tensor, at: Callable[[Any], nn.Module]) -> Tensor:
+    """Denoise each image with the denoiser of its key; keys and levels are (b,)."""
+    distinct = keys.unique().tolist()
+    if len(distinct) == 1:  # the usual case, which Jacobians can follow
+        only: Tensor = at(distinct[0])(x, levels)
+        return only
+    denoised = torch.empty_like(x)
+    for key in distinct:
+        here = keys == key
+        denoised[here] = at(key)(x[here], levels[here])
+    return denoised
