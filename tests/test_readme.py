@@ -35,8 +35,8 @@ def test_the_example_runs_as_it_is():
     assert len(block.splitlines()) <= 15
     answer = subprocess.run([sys.executable, "-W", "error", "-"], input=block, capture_output=True, text=True)
     assert answer.stderr == ""
-    linearity = [float(value) for value in re.findall(r"least linearity: ([\d.]+)", answer.stdout)]
-    distance = [float(value) for value in re.findall(r"furthest from the Gaussian: ([\d.]+)", answer.stdout)]
+    linearity = [float(value) for value in re.findall(r"minimum linearity: ([\d.]+)", answer.stdout)]
+    distance = [float(value) for value in re.findall(r"maximum distance from the Gaussian: ([\d.]+)", answer.stdout)]
     assert linearity[0] == 1 > linearity[1]  # the Gaussian denoiser is affine, memory is not
     assert distance[0] == 0 < distance[1]
 
