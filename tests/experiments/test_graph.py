@@ -298,6 +298,7 @@ FAILING = """
 import sys
 import time
 from pathlib import Path
+import toy_tasks
 from toy_tasks import add
 from gausslens.experiments.task import Task
 from gausslens.experiments.graph import run_tasks
