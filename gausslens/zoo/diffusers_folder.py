@@ -24,7 +24,7 @@ from ..denoisers.schedules import Discrete, LinearFlow
 from ..errors import CheckpointError, DataError, import_extra, require
 from .latents import LatentSpace
 from .model import Model, as_checkpoint_errors, expect, fingerprint
-from .predictions import from_eps, from_flow, from_v, from_x0
+from .parametrizations import from_eps, from_flow, from_v, from_x0
 
 _CONVERT = {"epsilon": from_eps, "v_prediction": from_v, "sample": from_x0, "flow_prediction": from_flow}
 # What networks predict, by the noise schedule that they were trained with.
