@@ -14,8 +14,7 @@ from .._kernels.cuda_graphs import Replay, try_capture
 from .._typing import Sigma
 from ..denoisers.preconditioned import Preconditioned
 from ..denoisers.protocol import expand_sigma
-from .blocks import ResidualBlock
-from .unet import HalvedConv, Output
+from .unet import HalvedConv, Output, ResidualBlock
 
 # What is compiled on its own.
 _REGIONS = (ResidualBlock, HalvedConv, Output)

@@ -1,9 +1,8 @@
-"""A dense network for images of few pixels.
+"""Networks of matrices: a dense one for images of few pixels, and the linear autoencoder F(x) = Wx + b.
 
-    pixels → a vector → blocks x + W₂ silu(W₁ norm(x)) → pixels
-
-It is not told the noise level, which it reads off the image; so it has nothing to extrapolate at levels that training
-rarely draws. Reference: Sun, Jiang, Zhao, He (2025), arXiv:2502.13129.
+The dense network maps pixels → a vector → blocks x + W₂ silu(W₁ norm(x)) → pixels. It is not told the noise level, which
+it reads off the image; so it has nothing to extrapolate at levels that training rarely draws. Reference: Sun, Jiang,
+Zhao, He (2025), arXiv:2502.13129.
 """
 
 import math
@@ -13,6 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .embedding import NoiseEmbedding, refuse_conditions
+
+
+def zero_linear(channels_in: int, channels_out: int) -> nn.Linear:
+    """A linear layer that begins as zero."""
+    layer = nn.Linear(channels_in, channels_out)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
 
 
 class DenseBlock(nn.Module):
@@ -70,3 +77,20 @@ class DenseNetwork(nn.Module):
         for block in self.blocks:
             vector = block(vector)
         return self.output(vector).reshape(x.shape).to(x.dtype)
+
+
+class LinearNetwork(nn.Module):
+    """F(x) = Wx + b on flattened images, whatever the noise level; W = 0 and b = 0 to begin with.
+
+    Trained without preconditioning at one noise level, its optimum is the Gaussian denoiser of the training images.
+    """
+
+    def __init__(self, shape: tuple[int, int, int]) -> None:
+        super().__init__()
+        self.shape, self.classes = shape, 0
+        self.map = zero_linear(math.prod(shape), math.prod(shape))
+
+    def forward(self, x: Tensor, noise: Tensor, labels: Tensor | None = None, augment: Tensor | None = None) -> Tensor:
+        """F(x) = Wx + b."""
+        refuse_conditions(labels, augment)
+        return self.map(x.flatten(1)).to(x.dtype).reshape(x.shape)
