@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .embedding import NoiseEmbedding, refuse_conditions
+from .embedding import NoiseEmbedding, check_conditions
 
 
 def zero_linear(channels_in: int, channels_out: int) -> nn.Linear:
@@ -70,7 +70,7 @@ class DenseNetwork(nn.Module):
         """F(x)."""
         vector = self.input(x.flatten(1))
         if self.conditions is None:
-            refuse_conditions(labels, augment)
+            check_conditions(labels, augment)
         else:
             embedding, into_vector = self.conditions
             vector = vector + into_vector(embedding(torch.zeros_like(noise), labels, augment))
@@ -92,5 +92,5 @@ class LinearNetwork(nn.Module):
 
     def forward(self, x: Tensor, noise: Tensor, labels: Tensor | None = None, augment: Tensor | None = None) -> Tensor:
         """F(x) = Wx + b."""
-        refuse_conditions(labels, augment)
+        check_conditions(labels, augment)
         return self.map(x.flatten(1)).to(x.dtype).reshape(x.shape)
