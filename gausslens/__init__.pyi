@@ -30,10 +30,10 @@ from .sampling import sample as sample
 from .store.run import Run as Run
 from .training.train import train as train
 from .zoo.loading import load_denoiser as load_denoiser
-from .zoo.predictions import from_eps as from_eps
-from .zoo.predictions import from_flow as from_flow
-from .zoo.predictions import from_v as from_v
-from .zoo.predictions import from_x0 as from_x0
+from .zoo.parametrizations import from_eps as from_eps
+from .zoo.parametrizations import from_flow as from_flow
+from .zoo.parametrizations import from_v as from_v
+from .zoo.parametrizations import from_x0 as from_x0
 
 __version__: str
 __all__: list[str]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from gausslens import GaussianDenoiser, Moments, MultiDeltaDenoiser, Preconditioned, distill
 from gausslens.nn import build_network
-from gausslens.zoo.predictions import from_eps, from_flow, from_v, from_x0
+from gausslens.zoo.parametrizations import from_eps, from_flow, from_v, from_x0
 
 SHAPE = (2, 3, 4)
 DIM = 24

@@ -12,26 +12,27 @@ from torch import Tensor
 
 
 class Replay:
-    """A function of CUDA tensors, recorded for inputs of one shape.
+    """A function of CUDA tensors, some of which may be None, recorded for inputs of one shape.
 
     Its memory stays reserved as long as it lives. A copy or a pickle of it is None: a recording belongs to one process.
     The function asks no tensor for its value, and uses the same memory for all else at every call. It has been called
     before with such inputs: compiling and measuring cannot be recorded.
     """
 
-    def __init__(self, function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> None:
-        self.shapes = [tensor.shape for tensor in inputs]
-        self._inputs = [tensor.clone(memory_format=torch.contiguous_format) for tensor in inputs]
+    def __init__(self, function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor | None) -> None:
+        self.shapes = _shapes_of(inputs)
+        self._inputs = [part if part is None else part.clone(memory_format=torch.contiguous_format) for part in inputs]
         torch.cuda.synchronize()
         torch.cuda.empty_cache()  # a recording has memory of its own
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             self._outputs = function(*self._inputs)
 
-    def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+    def __call__(self, *inputs: Tensor | None) -> tuple[Tensor, ...]:
         """The outputs for other values; they are overwritten by the next call."""
         for held, tensor in zip(self._inputs, inputs, strict=True):
-            held.copy_(tensor)
+            if held is not None and tensor is not None:
+                held.copy_(tensor)
         self._graph.replay()
         return self._outputs
 
@@ -39,7 +40,7 @@ class Replay:
         return type(None), ()
 
 
-def try_capture(function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> Replay | None:
+def try_capture(function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor | None) -> Replay | None:
     """A recording of the function, or None where one of its steps cannot be recorded or memory does not suffice."""
     try:
         return Replay(function, *inputs)
@@ -47,17 +48,32 @@ def try_capture(function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) ->
         return None
 
 
-class Later:
-    """A number that a GPU is still computing, read without waiting for what is queued after it."""
+class Recorder:
+    """A function of tensors, some of which may be None, that is recorded once inputs of one shape have come often in a row.
 
-    def __init__(self, value: Tensor) -> None:
-        self._value, self._ready = value, None
-        if value.is_cuda:
-            self._value = torch.empty_like(value, device="cpu", pin_memory=True).copy_(value, non_blocking=True)
-            self._ready = torch.cuda.Event()
-            self._ready.record()
+    The first `warm_up` calls with such inputs run as they are. A function that cannot be recorded, or with `enabled=False`
+    need not be, always does.
+    """
 
-    def __float__(self) -> float:
-        if self._ready is not None:
-            self._ready.synchronize()
-        return float(self._value)
+    def __init__(self, function: Callable[..., Tensor], *, warm_up: int, enabled: bool) -> None:
+        self.replay: Replay | None = None
+        self._function, self._warm_up, self._enabled = function, warm_up, enabled
+        self._shapes: list[Any] = []  # of the latest inputs that were not replayed
+        self._seen = 0  # how often in a row
+
+    def __call__(self, *inputs: Tensor | None) -> Tensor:
+        """The function's value, which later calls leave alone."""
+        shapes = _shapes_of(inputs)
+        if self._enabled and (self.replay is None or self.replay.shapes != shapes):
+            self._seen = self._seen + 1 if shapes == self._shapes else 1
+            self._shapes = shapes
+            if self._seen > self._warm_up:
+                self.replay, self._seen = try_capture(lambda *held: (self._function(*held),), *inputs), 0
+                self._enabled = self.replay is not None
+        if self.replay is None or self.replay.shapes != shapes:
+            return self._function(*inputs)
+        return self.replay(*inputs)[0].clone()
+
+
+def _shapes_of(tensors: tuple[Tensor | None, ...]) -> list[Any]:
+    return [None if tensor is None else tensor.shape for tensor in tensors]

@@ -21,7 +21,7 @@ from ..denoisers.protocol import in_batches
 from ..errors import CheckpointError, ConfigError, DataError, MissingExtraError
 from ..images import Bounds, dequantize, gather
 from ..progress import track
-from ..zoo.objects import FunctionDenoiser, is_object_name, load_object
+from ..zoo.python_objects import FunctionDenoiser, is_object_name, load_object
 
 EFFICIENTNET = "efficientnet-lite0"
 BATCH = 64

@@ -16,7 +16,7 @@ from ..images import as_bytes, as_tensor, content_hash, keep_known_classes
 from ..store.run import Run
 from ..zoo.loading import load_model
 from ..zoo.model import Model
-from ..zoo.objects import takes_labels
+from ..zoo.python_objects import takes_labels
 from .config import AuditConfig
 from .context import FEWEST_HELD_OUT, AuditContext
 

@@ -39,21 +39,14 @@ _NAMED = 10  # broken files, at most
 
 def run(options: Options, how: GlobalOptions) -> None:
     """Train."""
-    from ..data.groups import with_groups
-    from ..data.loading import load_images
     from ..training.collapse import collapse_warning
-    from ..training.train import check, check_tracker, resolve, run_folder, train
+    from ..training.train import check_tracker, prepare, run_folder, train
 
     config = TrainConfig(**{field.name: getattr(options, field.name) for field in fields(TrainConfig)})
     is_main = int(os.environ.get("RANK", "0")) == 0
     if how.dry_run:
         check_tracker(config)
-        images = load_images(
-            config.data, size=config.size, value_range=config.value_range, skip_broken=config.skip_broken
-        )
-        images = with_groups(images, config.groups)
-        resolved = resolve(config, images)
-        check(resolved, images, processes=int(os.environ.get("WORLD_SIZE", "1")))
+        resolved, images = prepare(config, processes=int(os.environ.get("WORLD_SIZE", "1")))
         print(json.dumps(asdict(resolved), indent=2))
         print(f"The run would be in {run_folder(resolved, images)}", file=sys.stderr)
         return

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .._kernels.cuda_graphs import Later, Replay, try_capture
+from .._kernels.cuda_graphs import Replay, try_capture
 from .._kernels.logits import TOLERANCE, exact_logits, repair
 from .._kernels.queries import Queries, kind_of
 from .._kernels.softmax import RunningSoftmax
@@ -189,7 +189,7 @@ class MultiDeltaDenoiser(nn.Module):
         tile_size = self.tile_size or self._affordable_tile(x, tile_bytes)
         exactly = self._is_small(queries)
         negligible = _NEGLIGIBLE * torch.finfo(x.dtype).eps / self.count
-        largest_scale = 0.0 if exactly or room else Later(queries.constants.scale.max())
+        largest_scale = 0.0 if exactly or room else float(queries.constants.scale.max())
         with float32_products(x.device):
             for start in range(0, self.count, tile_size):
                 stored = self.images[start : start + tile_size].to(x.device)
@@ -200,7 +200,7 @@ class MultiDeltaDenoiser(nn.Module):
                 else:
                     half_squares = self._half_squares[start : start + tile_size].to(x.device)
                     logits, top = tile.logits(queries, half_squares)
-                    is_spread = not room and float(largest_scale) * tile.rounding <= TOLERANCE[kind_of(x)]
+                    is_spread = not room and largest_scale * tile.rounding <= TOLERANCE[kind_of(x)]
                     if not is_spread:
                         logits, top = repair(logits, top, queries, tile, softmax, room)
                     # Spread over many images, or not to be looked at.

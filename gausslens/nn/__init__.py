@@ -20,10 +20,9 @@ from typing import Any
 
 from torch import nn
 
-from ..errors import ConfigError
-from .dense import DenseNetwork
+from ..errors import ConfigError, check_choice, require
+from .dense import DenseNetwork, LinearNetwork
 from .dit import DiT
-from .linear import LinearNetwork
 from .published import ADM, DDPMPP, NCSNPP
 from .skipnet import SkipNet
 from .small import SmallUNet
@@ -47,30 +46,17 @@ _NETWORKS: dict[str, Callable[..., nn.Module]] = {
 }
 
 
-def build_network(
-    name: str,
-    shape: Sequence[int],
-    *,
-    width: int | None = None,
-    multipliers: Sequence[int] | None = None,
-    blocks: int | None = None,
-    attention: Sequence[int] | None = None,
-    dropout: float = 0.0,
-    classes: int = 0,
-    augment_inputs: int = 0,
-) -> nn.Module:
+def build_network(name: str, shape: Sequence[int], **options: Any) -> nn.Module:
     """A network with `forward(x, noise, labels=None, augment=None)`, by name.
 
     Args:
         name: one of the names above.
         shape: of one image, (c, h, w).
-        width: channels in units of which multipliers are given; even.
-        multipliers: channels at each resolution; each but the first halves the image.
-        blocks: residual blocks at each resolution of the encoder.
-        attention: resolutions (of the longer side) with self-attention; others never occur and do no harm.
-        dropout: probability in every block.
-        classes: number of classes; 0 takes no labels.
-        augment_inputs: number of augmentation inputs; 0 takes none.
+        **options: those of `default_options` that shall have other values: `width`, the channels in units of which
+            multipliers are given, even; `multipliers`, the channels at each resolution, each but the first halving the
+            image; `blocks`, the residual blocks at each resolution of the encoder; `attention`, the resolutions (of the
+            longer side) with self-attention, of which others never occur and do no harm; `dropout`, its probability in
+            every block; `classes` and `augment_inputs`, the numbers of classes and of augmentation inputs, 0 for none.
 
     Returns:
         The network with initial weights.
@@ -78,60 +64,45 @@ def build_network(
     Raises:
         ConfigError: if an option is unknown, out of its range, or does not fit the images.
     """
-    if name not in _NETWORKS:
-        raise ConfigError(f"network must be one of {', '.join(_NETWORKS)}; got {name!r}.")
-    if len(shape) != 3 or any(int(side) != side or side < 1 for side in shape):
-        raise ConfigError(f"shape must be that of one image, (channels, height, width); got {tuple(shape)}.")
-    channels, height, columns = (int(side) for side in shape)
-    image = (channels, height, columns)
-    options = default_options(name, image)
-    given = {
-        "width": width,
-        "multipliers": None if multipliers is None else tuple(multipliers),
-        "blocks": blocks,
-        "attention": None if attention is None else tuple(attention),
-        "dropout": dropout or None,
-        "classes": classes or None,
-        "augment_inputs": augment_inputs or None,
-    }
-    for option, value in given.items():
-        if value is not None and option not in options:
-            known = ", ".join(options) or "none"
+    check_choice("network", name, _NETWORKS)
+    is_shape = len(shape) == 3 and all(int(side) == side >= 1 for side in shape)
+    require(is_shape, f"shape must be that of one image, (channels, height, width); got {tuple(shape)}.")
+    channels, height, width = map(int, shape)
+    chosen = default_options(name, (channels, height, width))
+    for option, value in options.items():
+        if option in chosen and value is not None:
+            chosen[option] = tuple(value) if isinstance(value, list) else value
+        elif value:
+            known = ", ".join(chosen) or "none"
             raise ConfigError(f"the network {name!r} has no option {option}; got {value}. Its options: {known}.")
-    options |= {option: value for option, value in given.items() if value is not None}
-    _check_options(name, options)
-    return _NETWORKS[name](image, **options)
+    _check_options(name, chosen)
+    return _NETWORKS[name]((channels, height, width), **chosen)
 
 
 def default_options(name: str, shape: tuple[int, int, int]) -> dict[str, Any]:
     """The options a network has, at their published values for images of this size."""
-    side = max(shape[1:])
-    options: dict[str, Any]
-    if name in ("ncsnpp", "ddpmpp"):
-        multipliers = (1, 2, 2, 2) if side > 32 else (2, 2, 2)
-        options = {"width": 128, "multipliers": multipliers, "blocks": 4, "attention": (16,)}
-    elif name == "adm":
-        options = {"width": 192, "multipliers": (1, 2, 3, 4), "blocks": 3, "attention": (32, 16, 8)}
-    elif name == "unet" and side <= 8:
-        options = {"width": 96, "multipliers": (), "blocks": 16}
-    elif name == "unet":
-        options = {"width": 24, "multipliers": (1, *(2 for size in (16, 32) if side > size)), "blocks": 1}
-    elif name == "dit":
-        options = {"width": 384, "blocks": 12}
-    elif name == "skipnet":
-        halvings = min(shape[1:]).bit_length() - 1
-        return {"width": 128, "multipliers": (1,) * min(max(halvings - 1, 1), 5)}
-    else:
-        return {}
-    return {**options, "dropout": 0.0, "classes": 0, "augment_inputs": 0}
+    side, halvings = max(shape[1:]), min(shape[1:]).bit_length() - 1
+    song = {"width": 128, "multipliers": (1, 2, 2, 2) if side > 32 else (2, 2, 2), "blocks": 4, "attention": (16,)}
+    dense = {"width": 96, "multipliers": (), "blocks": 16}
+    small = {"width": 24, "multipliers": (1, *(2 for size in (16, 32) if side > size)), "blocks": 1}
+    options: dict[str, dict[str, Any]] = {
+        "ncsnpp": song,
+        "ddpmpp": song,
+        "adm": {"width": 192, "multipliers": (1, 2, 3, 4), "blocks": 3, "attention": (32, 16, 8)},
+        "unet": dense if side <= 8 else small,
+        "linear": {},
+        "skipnet": {"width": 128, "multipliers": (1,) * min(max(halvings, 1), 5)},
+        "dit": {"width": 384, "blocks": 12},
+    }
+    is_plain = name in ("linear", "skipnet")
+    return options[name] | ({} if is_plain else {"dropout": 0.0, "classes": 0, "augment_inputs": 0})
 
 
 def _check_options(name: str, options: dict[str, Any]) -> None:
     for option, least in (("width", 1), ("blocks", 1), ("classes", 0), ("augment_inputs", 0)):
-        if options.get(option, least) < least:
-            raise ConfigError(f"{option} must be at least {least}; got {options[option]}.")
-    multipliers = options.get("multipliers", (1,))
-    if min(multipliers, default=1) < 1 or (not multipliers and name != "unet"):
-        raise ConfigError(f"multipliers must be at least one number, each at least 1; got {multipliers}.")
-    if not 0 <= options.get("dropout", 0) < 1:
-        raise ConfigError(f"dropout must be in [0, 1); got {options['dropout']}.")
+        value = options.get(option, least)
+        require(value >= least, f"{option} must be at least {least}; got {value}.")
+    multipliers, dropout = options.get("multipliers", (1,)), options.get("dropout", 0)
+    are_fine = min(multipliers, default=1) >= 1 and (multipliers or name == "unet")
+    require(are_fine, f"multipliers must be at least one number, each at least 1; got {multipliers}.")
+    require(0 <= dropout < 1, f"dropout must be in [0, 1); got {dropout}.")

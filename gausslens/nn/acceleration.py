@@ -10,12 +10,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from .._kernels.cuda_graphs import Replay, try_capture
+from .._kernels.cuda_graphs import Recorder
 from .._typing import Sigma
 from ..denoisers.preconditioned import Preconditioned
 from ..denoisers.protocol import expand_sigma
-from .blocks import ResidualBlock
-from .unet import HalvedConv, Output
+from .unet import HalvedConv, Output, ResidualBlock
 
 # What is compiled on its own.
 _REGIONS = (ResidualBlock, HalvedConv, Output)
@@ -95,26 +94,17 @@ class FastDenoiser(nn.Module):
         self.denoiser = denoiser.eval()
         self.device, self.precision = device, resolve_precision(precision, device)
         prepare_network(denoiser, device, compile=compile)
-        self._replay: Replay | None = None
-        self._seen: list[list[torch.Size]] = []
+        self.recorder = Recorder(self._call, warm_up=_SEEN_BEFORE_RECORDING, enabled=device.type == "cuda")
 
     @torch.no_grad()
     def forward(self, x: Tensor, sigma: Sigma, labels: Tensor | None = None) -> Tensor:
         """Estimate x0, as `Preconditioned` does."""
-        inputs = [x, expand_sigma(sigma, x), *([] if labels is None else [labels])]
-        if self.device.type != "cuda":
-            return self._call(*inputs)[0]
-        shapes = [part.shape for part in inputs]
-        if self._replay is None or self._replay.shapes != shapes:
-            self._seen = [*self._seen, shapes][-_SEEN_BEFORE_RECORDING - 1 :]
-            if self._seen != [shapes] * (_SEEN_BEFORE_RECORDING + 1):
-                return self._call(*inputs)[0]
-            self._replay, self._seen = try_capture(self._call, *inputs), []
-        return self._call(*inputs)[0] if self._replay is None else self._replay(*inputs)[0].clone()
+        return self.recorder(x, expand_sigma(sigma, x), labels)
 
-    def _call(self, *inputs: Tensor) -> tuple[Tensor]:
+    def _call(self, x: Tensor, sigma: Tensor, labels: Tensor | None) -> Tensor:
         with arithmetic(self.precision, self.device):
-            return (self.denoiser(*inputs),)
+            denoised: Tensor = self.denoiser(x, sigma, labels)
+        return denoised
 
 
 def for_inference(denoiser: nn.Module, device: torch.device) -> nn.Module:

@@ -1,9 +1,8 @@
-"""A dense network for images of few pixels.
+"""Networks of matrices: a dense one for images of few pixels, and the linear autoencoder F(x) = Wx + b.
 
-    pixels → a vector → blocks x + W₂ silu(W₁ norm(x)) → pixels
-
-It is not told the noise level, which it reads off the image; so it has nothing to extrapolate at levels that training
-rarely draws. Reference: Sun, Jiang, Zhao, He (2025), arXiv:2502.13129.
+The dense network maps pixels → a vector → blocks x + W₂ silu(W₁ norm(x)) → pixels. It is not told the noise level, which
+it reads off the image; so it has nothing to extrapolate at levels that training rarely draws. Reference: Sun, Jiang,
+Zhao, He (2025), arXiv:2502.13129.
 """
 
 import math
@@ -12,7 +11,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .embedding import NoiseEmbedding, refuse_conditions
+from .embedding import NoiseEmbedding, check_conditions
+
+
+def zero_linear(channels_in: int, channels_out: int) -> nn.Linear:
+    """A linear layer that begins as zero."""
+    layer = nn.Linear(channels_in, channels_out)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
 
 
 class DenseBlock(nn.Module):
@@ -63,10 +70,27 @@ class DenseNetwork(nn.Module):
         """F(x)."""
         vector = self.input(x.flatten(1))
         if self.conditions is None:
-            refuse_conditions(labels, augment)
+            check_conditions(labels, augment)
         else:
             embedding, into_vector = self.conditions
             vector = vector + into_vector(embedding(torch.zeros_like(noise), labels, augment))
         for block in self.blocks:
             vector = block(vector)
         return self.output(vector).reshape(x.shape).to(x.dtype)
+
+
+class LinearNetwork(nn.Module):
+    """F(x) = Wx + b on flattened images, whatever the noise level; W = 0 and b = 0 to begin with.
+
+    Trained without preconditioning at one noise level, its optimum is the Gaussian denoiser of the training images.
+    """
+
+    def __init__(self, shape: tuple[int, int, int]) -> None:
+        super().__init__()
+        self.shape, self.classes = shape, 0
+        self.map = zero_linear(math.prod(shape), math.prod(shape))
+
+    def forward(self, x: Tensor, noise: Tensor, labels: Tensor | None = None, augment: Tensor | None = None) -> Tensor:
+        """F(x) = Wx + b."""
+        check_conditions(labels, augment)
+        return self.map(x.flatten(1)).to(x.dtype).reshape(x.shape)

@@ -15,11 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import ConfigError
-from .blocks import attend
+from ..errors import require
+from .dense import zero_linear
 from .embedding import NoiseEmbedding
-from .linear import zero_linear
 from .resampling import from_patches, to_patches
+from .unet import attend
 
 _HEAD_CHANNELS = 64
 _LARGEST_RMS = 2.0
@@ -68,13 +68,13 @@ class DiT(nn.Module):
         super().__init__()
         self.shape, self.classes = shape, classes
         self.patch = 2 if max(shape[1:]) <= 32 else 4
-        if shape[1] % self.patch or shape[2] % self.patch:
-            raise ConfigError(
-                f"a DiT cuts images of this size into patches of {self.patch}×{self.patch}, so their sides must be "
-                f"multiples of {self.patch}; got {shape[1]}×{shape[2]}. Resize them, or use another network."
-            )
-        if width % 4 or width % max(width // _HEAD_CHANNELS, 1):
-            raise ConfigError(f"the width of a DiT must be a multiple of 4, of 64 from 128 on; got {width}.")
+        require(
+            shape[1] % self.patch == shape[2] % self.patch == 0,
+            f"a DiT cuts images of this size into patches of {self.patch}×{self.patch}, so their sides must be "
+            f"multiples of {self.patch}; got {shape[1]}×{shape[2]}. Resize them, or use another network.",
+        )
+        is_multiple = width % 4 == width % max(width // _HEAD_CHANNELS, 1) == 0
+        require(is_multiple, f"the width of a DiT must be a multiple of 4, of 64 from 128 on; got {width}.")
         self.embedding = NoiseEmbedding(width, "cos_sin", classes, augment_inputs, late_labels=True)
         self.stem = nn.Linear(shape[0] * self.patch**2, width)
         grid = (shape[1] // self.patch, shape[2] // self.patch)

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import ConfigError
+from ..errors import require
 
 Features: TypeAlias = Literal["fourier", "sin_cos", "cos_sin"]
 
@@ -34,8 +34,8 @@ class NoiseEmbedding(nn.Module):
         self, width: int, features: Features, classes: int = 0, augment_inputs: int = 0, *, late_labels: bool = False
     ) -> None:
         super().__init__()
-        if width < 2 or width % 2:
-            raise ConfigError(f"width must be even and at least 2, for pairs of sines and cosines; got {width}.")
+        is_even = width >= 2 and width % 2 == 0
+        require(is_even, f"width must be even and at least 2, for pairs of sines and cosines; got {width}.")
         self.width, self.features, self.classes, self.late_labels = width, features, classes, late_labels
         self.channels = 4 * width
         n_features = 2 * width if features == "fourier" else width
@@ -52,18 +52,16 @@ class NoiseEmbedding(nn.Module):
 
     def forward(self, noise: Tensor, labels: Tensor | None = None, augment: Tensor | None = None) -> Tensor:
         """Embed."""
-        hidden = self._features(noise)
-        if augment is not None:
-            if self.augment is None:
-                raise ConfigError("this network takes no augmentation inputs; build it with augment_inputs.")
+        check_conditions(labels, augment, self.classes, takes_augment=self.augment is not None)
+        hidden, late = self._features(noise), None
+        if augment is not None and self.augment is not None:
             hidden = hidden + self.augment(augment.to(hidden.dtype))
-        label = self._label(labels, hidden.dtype)
-        if label is not None and not self.late_labels:
-            hidden = hidden + label
+        if labels is not None and self.label is not None:
+            one_hot = (labels[:, None] == torch.arange(self.classes, device=labels.device)).to(hidden.dtype)
+            late = self.label(one_hot) if self.late_labels else None
+            hidden = hidden if self.late_labels else hidden + self.label(one_hot * math.sqrt(self.classes))
         hidden = self.second(F.silu(self.first(hidden)))
-        if label is not None and self.late_labels:
-            hidden = hidden + label
-        return F.silu(hidden)
+        return F.silu(hidden if late is None else hidden + late)
 
     def _features(self, noise: Tensor) -> Tensor:
         if self.features == "fourier":
@@ -75,18 +73,15 @@ class NoiseEmbedding(nn.Module):
         halves = [angles.cos(), angles.sin()]
         return torch.cat(halves[::-1] if sines_first else halves, 1)
 
-    def _label(self, labels: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-        if self.label is None:
-            if labels is not None:
-                raise ConfigError("this network takes no labels; leave them out, or build it with classes.")
-            return None
-        if labels is None:
-            raise ConfigError(f"this network has {self.classes} classes; pass integer labels, one per image.")
-        one_hot = (labels[:, None] == torch.arange(self.classes, device=labels.device)).to(dtype)
-        return self.label(one_hot if self.late_labels else one_hot * math.sqrt(self.classes))
 
-
-def refuse_conditions(labels: Tensor | None, augment: Tensor | None) -> None:
-    """Raise if labels or augmentation inputs arrive at a network that has no use for them."""
-    if labels is not None or augment is not None:
-        raise ConfigError("this network takes neither labels nor augmentation inputs; leave them out.")
+def check_conditions(
+    labels: Tensor | None, augment: Tensor | None, classes: int = 0, *, takes_augment: bool = False
+) -> None:
+    """Raise unless labels and augmentation inputs arrive at the networks that take them, and nowhere else."""
+    require(labels is None or classes, "this network takes no labels; leave them out, or build it with classes.")
+    require(
+        labels is not None or not classes, f"this network has {classes} classes; pass integer labels, one per image."
+    )
+    require(
+        augment is None or takes_augment, "this network takes no augmentation inputs; build it with augment_inputs."
+    )

@@ -5,7 +5,7 @@ References: Song et al. (2021), arXiv:2011.13456, App. H; Dhariwal, Nichol (2021
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
@@ -19,22 +19,26 @@ Layer = TypeVar("Layer", nn.Conv2d, nn.Linear)
 
 @dataclass(frozen=True)
 class Architecture:
-    """What differs between the published networks."""
+    """What differs between the published networks; the defaults are those of NCSN++."""
 
-    features: Features  # of the noise level
-    late_labels: bool  # classes join the embedding, or the features
-    residual_encoder: bool  # the image joins the encoder at every level
-    attention_everywhere: bool  # all decoder blocks at an attention resolution attend, or the last one alone
-    widened_stem: bool  # the first convolution is as wide as the first resolution's blocks, or has `width` channels
-    adaptive: bool  # the noise scales and shifts a block's second normalisation, or is added before it
-    smooth: bool  # resampling uses the filter [1, 3, 3, 1], or [1, 1]
-    residual_scale: float  # factor on the sum of a block's input and output
-    epsilon: float  # of the normalisations
-    head_channels: int | None  # channels of one attention head; None is a single head
-    project_resampled: bool  # a block that resamples has a 1×1 convolution on its skip even if channels stay
-    xavier: bool  # weights start as Xavier-uniform with zero biases, or as torch makes them
-    last_gain: float  # factor on the initial weights of the last layer of every branch, so that blocks begin as skips
-    attention_gain: float  # factor on the initial weights that make queries, keys and values
+    features: Features = "fourier"  # of the noise level
+    late_labels: bool = False  # classes join the embedding, or the features
+    residual_encoder: bool = True  # the image joins the encoder at every level
+    attention_everywhere: bool = False  # all decoder blocks at an attention resolution attend, or the last one alone
+    widened_stem: bool = (
+        False  # the first convolution is as wide as the first resolution's blocks, or has `width` channels
+    )
+    adaptive: bool = False  # the noise scales and shifts a block's second normalisation, or is added before it
+    smooth: bool = True  # resampling uses the filter [1, 3, 3, 1], or [1, 1]
+    residual_scale: float = math.sqrt(0.5)  # factor on the sum of a block's input and output
+    epsilon: float = 1e-6  # of the normalisations
+    head_channels: int | None = None  # channels of one attention head; None is a single head
+    project_resampled: bool = True  # a block that resamples has a 1×1 convolution on its skip even if channels stay
+    xavier: bool = True  # weights start as Xavier-uniform with zero biases, or as torch makes them
+    last_gain: float = (
+        1e-5  # factor on the initial weights of the last layer of every branch, so that blocks begin as skips
+    )
+    attention_gain: float = math.sqrt(0.2)  # factor on the initial weights that make queries, keys and values
 
     def initialize(self, layer: Layer, gain: float = 1.0) -> Layer:
         """The layer with this network's initial weights, times `gain`."""
@@ -57,23 +61,8 @@ def largest_divisor(number: int, most: int) -> int:
     return next((n for n in range(most, 1, -1) if number % n == 0), 1)
 
 
-NCSNPP = Architecture(
-    features="fourier",
-    late_labels=False,
-    residual_encoder=True,
-    attention_everywhere=False,
-    widened_stem=False,
-    adaptive=False,
-    smooth=True,
-    residual_scale=math.sqrt(0.5),
-    epsilon=1e-6,
-    head_channels=None,
-    project_resampled=True,
-    xavier=True,
-    last_gain=1e-5,
-    attention_gain=math.sqrt(0.2),
-)
-DDPMPP = replace(NCSNPP, features="sin_cos", residual_encoder=False, smooth=False)
+NCSNPP = Architecture()
+DDPMPP = Architecture(features="sin_cos", residual_encoder=False, smooth=False)
 ADM = Architecture(
     features="cos_sin",
     late_labels=True,

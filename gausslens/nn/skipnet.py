@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .embedding import refuse_conditions
+from .embedding import check_conditions
 
 _SKIP_CHANNELS = 4
 
@@ -50,7 +50,7 @@ class SkipNet(nn.Module):
 
     def forward(self, x: Tensor, noise: Tensor, labels: Tensor | None = None, augment: Tensor | None = None) -> Tensor:
         """F(x)."""
-        refuse_conditions(labels, augment)
+        check_conditions(labels, augment)
         hidden, skips = x, []
         for skip, down in zip(self.skip, self.down, strict=True):
             skips.append(skip(hidden))

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import repeat
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -37,15 +37,14 @@ _DRAWN_AHEAD = 4
 class TrainingData:
     """The images of a run."""
 
-    images: Tensor  # uint8, (n, c, h, w)
+    images: Tensor  # uint8, (n, c, h, w); a memory map stays one if it is large
     labels: Tensor | None  # integers (n,), or None for a network without labels
     train: Tensor  # which images to train on
     held_out: Tensor  # which images no training set touches
     groups: Tensor | None = None  # which images belong together, (n,)
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """What one step of one process sees."""
 
     x0: Tensor  # clean images, (b, c, h, w), float32
@@ -56,31 +55,20 @@ class Batch:
 
 
 class BatchStream:
-    """The batches of one process, which has an equal part of each, for any range of steps of a resolved config.
-
-    Images (n, c, h, w) are uint8; a memory map stays one if it is large.
-    """
+    """The batches of one process, which has an equal part of each, for any range of steps of a resolved config."""
 
     def __init__(
-        self,
-        images: Tensor,
-        labels: Tensor | None,
-        train: Int[Tensor, "m"],
-        config: TrainConfig,
-        device: torch.device,
-        process: int = 0,
-        processes: int = 1,
+        self, data: TrainingData, config: TrainConfig, device: torch.device, process: int = 0, processes: int = 1
     ) -> None:
         self.config, self.device = config, device
         self.batch = config.recipe.batch
         self.n_local = self.batch // processes
         self.offset = process * self.n_local
-        self.shape = tuple(images.shape[1:])
-        self.n_train = len(train)
-        self.resident = self.n_train * images[0].numel() <= _RESIDENT_BYTES
-        self.images = images[train].to(device) if self.resident else images
-        self.labels = None if labels is None else labels[train].to(device)
-        self.train = train
+        self.shape = tuple(data.images.shape[1:])
+        self.train, self.n_train = data.train, len(data.train)
+        self.resident = self.n_train * data.images[0].numel() <= _RESIDENT_BYTES
+        self.images = data.images[data.train].to(device) if self.resident else data.images
+        self.labels = None if data.labels is None else data.labels[data.train].to(device)
 
     def batches(self, first: int, last: int) -> Generator[Batch, None, None]:
         """The batches of steps first … last − 1, in order."""

@@ -46,7 +46,8 @@ class TrainingMonitor:
             groups=groups,
             **one_level,
         )
-        self.kept: dict[float, dict[str, Tensor]] = {}
+        self.kept: dict[str, Tensor] = {}
+        """The weights that are held, by name after "kept.KIMG/"."""
 
     def update(
         self,
@@ -67,9 +68,11 @@ class TrainingMonitor:
         kimg = found["step"]
         with self.monitor.guarded("Recording the numbers", kimg), self.monitor.at_its_cost():
             if found["keep"]:
-                # A copy, even where the weights are on the CPU already.
-                self.kept[kimg] = {name: tensor.detach().to("cpu", copy=True) for name, tensor in weights().items()}
-            self.kept = {when: held for when, held in self.kept.items() if when in found["wanted"]}
+                # Copies, even where the weights are on the CPU already.
+                copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in weights().items()}
+                self.kept |= named(_kept_at(kimg), copies)
+            wanted = tuple(map(_kept_at, found["wanted"]))
+            self.kept = {name: tensor for name, tensor in self.kept.items() if name.startswith(wanted)}
             self.run.append(_records(found, {"kimg": kimg, "step": step}))
 
     @property
@@ -77,22 +80,11 @@ class TrainingMonitor:
         """Whether the network memorises."""
         return self.monitor.should_stop
 
-    @property
-    def tensors(self) -> dict[str, Tensor]:
-        """The weights that are held, by kimg and name."""
-        return {
-            name: tensor
-            for kimg, held in self.kept.items()
-            for name, tensor in named(f"{_KEPT}{kimg!r}/", held).items()
-        }
-
     def restore(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """Go on from the monitor's state and the tensors that were saved."""
         with self.monitor.guarded("Restoring the monitor"):
             self.monitor.load_state_dict(state)
-            for name, tensor in under(_KEPT, tensors).items():
-                kimg, name = name.split("/", 1)
-                self.kept.setdefault(float(kimg), {})[name] = tensor
+            self.kept = {name: tensor for name, tensor in tensors.items() if name.startswith(_KEPT)}
 
     def finish(self, denoiser: Mapping[str, Any]) -> None:
         """Keep the recommended weights as a snapshot, and write down what was found."""
@@ -103,8 +95,8 @@ class TrainingMonitor:
 
     def _keep_recommended(self, denoiser: Mapping[str, Any]) -> None:
         best = self.monitor.recommended
-        if best in self.kept and best not in self.run.snapshots:
-            held = self.kept[float(best)]
+        held = {} if best is None else under(_kept_at(best), self.kept)
+        if best is not None and held and best not in self.run.snapshots:
             self.run.save_snapshot(best, under("raw.", held), under("ema.", held), denoiser)
 
     def _report(self) -> None:
@@ -113,6 +105,10 @@ class TrainingMonitor:
         found = {name: None if event is None else asdict(event) for name, event in events.items()}
         summary = {"recommended": monitor.recommended, "cost": monitor.cost, "summary": monitor.summary("kimg")}
         self.run.save_json(REPORT, {**found, **summary})
+
+
+def _kept_at(kimg: float | int) -> str:
+    return f"{_KEPT}{float(kimg)!r}/"
 
 
 def _records(found: Mapping[str, Any], when: Record) -> list[Record]:

@@ -28,10 +28,10 @@ from ..store.weights import build_denoiser, describe_denoiser
 from .averaging import WeightAverage
 from .batches import Batch, BatchStream, TrainingData
 from .interruption import Interruption
-from .monitored import REPORT, TrainingMonitor
+from .monitored import TrainingMonitor
 from .objective import denoising_losses
 from .state import Checkpoints, load_state, named, under
-from .update import WeightUpdate, make_adam
+from .update import WeightUpdate
 
 _INTERVAL = 50  # steps between records
 _AGREEMENT = 10  # steps after which several processes ask each other whether to stop
@@ -56,10 +56,8 @@ class Session:
         compile = pays_to_compile(self.device, 3000 * self.length) if config.compile is None else config.compile
         compiled = prepare_network(self.denoiser, self.device, compile=compile)
         self.average = WeightAverage(self.denoiser, 1000 * self.recipe.ema_kimg)
-        self.adam = make_adam(self.denoiser, self.device)
-        self.stream = BatchStream(
-            *(data.images, data.labels, data.train, config, self.device, accelerator.process_index, processes)
-        )
+        self.update = WeightUpdate(config, self.denoiser, accelerator, self.arithmetic)
+        self.stream = BatchStream(data, config, self.device, accelerator.process_index, processes)
         self.wanted: dict[int, list[float]] = {}  # several may fall into one step of a large batch
         for kimg in sorted({*config.snapshots, self.length}):
             self.wanted.setdefault(config.step_at(kimg), []).append(kimg)
@@ -69,17 +67,6 @@ class Session:
         self.losses: list[Tensor] = []  # since the last record
         self._restore()
         self.checkpoints = Checkpoints(run, config.steps, saved_step=self.step)
-        self.update = WeightUpdate(
-            *(
-                config,
-                self.denoiser,
-                accelerator.prepare(self.denoiser),
-                self.adam,
-                accelerator.backward,
-                self.arithmetic,
-            ),
-            recordable=self.device.type == "cuda" and processes == 1,
-        )
         self.first_step, self.started = self.step, time.perf_counter()
         here = {"processes": processes, "precision": self.precision, "compiled": compiled}
         self.provenance = run.provenance
@@ -102,16 +89,12 @@ class Session:
         return self.recipe.learning_rate * min(1.0, ramp)
 
     def advance(self, *, progress: bool, report: Callable[[float], None] | None = None) -> None:
-        """Train to the end."""
-        total = self.config.steps
+        """Train to the end, unless it was stopped before because the network memorises."""
+        total = self.step if self._agree([self._memorizes], at_once=True)[0] else self.config.steps
         if self.writes:
             self._configure()
             if self.step in self.wanted:
                 self._snapshot()
-        if self._agree([self._memorizes], at_once=True)[0]:
-            if self.monitor is not None and not (self.run.path / REPORT).exists():  # stopped before it was written
-                self.monitor.finish(self.description)
-            return
         with (
             closing(self.checkpoints),
             closing(self.stream.batches(self.step, total)) as batches,
@@ -191,9 +174,11 @@ class Session:
                 "images_per_second": rate,
                 "seconds": self.seconds,
             }
-            records = [{"quantity": name, "value": value, **self._when} for name, value in values.items()]
-            records[0]["count"] = len(losses) * self.batch
-            self.run.append(records)
+            counts = {"loss": {"count": len(losses) * self.batch}}
+            self.run.append(
+                {"quantity": name, "value": value, **self._when, **counts.get(name, {})}
+                for name, value in values.items()
+            )
             self.accelerator.log(values, step=self.step)
         return f"{rate:.0f} img/s, loss {loss:.4f}"
 
@@ -248,13 +233,11 @@ class Session:
     def _save(self) -> None:
         self._check_weights()
         self.provenance["sessions"][-1] |= {"last_step": self.step, "seconds": self.seconds - self.seconds_before}
-        tensors = self._weights()
-        for name, parameter in self.denoiser.named_parameters():
-            tensors |= {f"adam.{key}.{name}": value for key, value in self.adam.state[parameter].items()}
+        tensors = self._weights() | self.update.state
         metadata: dict[str, Any] = {"seconds": self.seconds, "losses": self._finite_losses()}
         if self.monitor is not None:
             metadata["monitor"] = self.monitor.monitor.state_dict()
-            tensors |= self.monitor.tensors
+            tensors |= self.monitor.kept
         self.checkpoints.save(self.step, tensors, self.provenance, **metadata)
 
     def _weights(self) -> dict[str, Tensor]:
@@ -272,9 +255,8 @@ class Session:
                 f"the state in {self.run.path} does not fit the network: {error}. Use the version of gausslens that wrote "
                 "it, or train again in another folder."
             ) from None
-        for name, parameter in self.denoiser.named_parameters():
-            for key, value in self.adam.state[parameter].items():
-                value.copy_(tensors[f"adam.{key}.{name}"])
+        for name, kept in self.update.state.items():
+            kept.copy_(tensors[name])
         self.step, self.seconds_before = metadata["step"], metadata["seconds"]
         self.losses = [torch.tensor(loss, device=self.device) for loss in metadata["losses"]]
         if self.monitor is not None and "monitor" in metadata:

@@ -22,7 +22,15 @@ from ..data.groups import with_groups
 from ..data.loading import ImageSet, load_images
 from ..data.manifests import manifest
 from ..data.splits import Splits
-from ..errors import ConfigError, DataError, MissingExtraError, OutOfMemoryError, is_short_of_memory
+from ..errors import (
+    ConfigError,
+    DataError,
+    MissingExtraError,
+    OutOfMemoryError,
+    check_choice,
+    is_short_of_memory,
+    require,
+)
 from ..generation import best_device
 from ..images import as_tensor
 from ..nn import build_network, default_options
@@ -67,21 +75,12 @@ def train(
         OutOfMemoryError: if memory does not suffice.
         KeyboardInterrupt: after Ctrl-C, with the state saved; after SIGTERM the program exits with code 143.
     """
-    if not isinstance(config, TrainConfig):
-        raise ConfigError(f"expected a TrainConfig, such as TrainConfig('digits'); got {type(config).__name__}.")
+    is_config = isinstance(config, TrainConfig)
+    require(is_config, f"expected a TrainConfig, such as TrainConfig('digits'); got {type(config).__name__}.")
     accelerator = _accelerator(config)
     writes = accelerator.is_main_process
-    with accelerator.main_process_first():
-        images = load_images(
-            config.data,
-            size=config.size,
-            value_range=config.value_range,
-            skip_broken=config.skip_broken,
-            progress=progress and writes,
-        )
-    images = with_groups(images, config.groups)
-    config = resolve(config, images)
-    check(config, images, processes=accelerator.num_processes)  # what it refuses leaves no folder behind
+    with accelerator.main_process_first():  # what is refused here leaves no folder behind
+        config, images = prepare(config, processes=accelerator.num_processes, progress=progress and writes)
     splits = _splits(config, images)
     data = TrainingData(
         as_tensor(images.images),
@@ -100,9 +99,7 @@ def train(
             torch.random.fork_rng(gpus),
             limit_threads(accelerator.device, numbers),
         ):
-            finished = {config.recipe.kimg, *config.snapshots} <= set(run.snapshots)
-            if config.monitor or config.stop_when_memorizing:
-                finished = finished and not _lacks_report(run)
+            finished = {config.recipe.kimg, *config.snapshots} <= set(run.snapshots) and not _lacks_report(config, run)
             if writes:
                 also: dict[str, Any] = {"duplicates": _duplicates(run, data, accelerator.device)}
                 if data.labels is not None:
@@ -126,6 +123,15 @@ def train(
     return run
 
 
+def prepare(config: TrainConfig, *, processes: int = 1, progress: bool = False) -> tuple[TrainConfig, ImageSet]:
+    """The resolved config and its images, if training can begin; makes no network in memory and no folder on disk."""
+    how: dict[str, Any] = {"size": config.size, "value_range": config.value_range, "skip_broken": config.skip_broken}
+    images = with_groups(load_images(config.data, **how, progress=progress), config.groups)
+    config = resolve(config, images)
+    _check(config, images, processes)
+    return config, images
+
+
 def resolve(config: TrainConfig, images: ImageSet) -> TrainConfig:
     """The config with every choice left open made, for these images: training, network and held-out images."""
     options = default_options(config.network, images.shape)
@@ -133,23 +139,21 @@ def resolve(config: TrainConfig, images: ImageSet) -> TrainConfig:
     return replace(config.resolve(images.shape), held_out=len(_splits(config, images).held_out), **network)
 
 
-def check(config: TrainConfig, images: ImageSet, *, processes: int = 1) -> None:
-    """See that training can begin, without a network in memory or a folder on disk."""
-    batch = config.recipe.batch
-    if batch % processes:
-        raise ConfigError(f"the batch must divide evenly among {processes} processes; got {batch} images.")
-    if batch > 1000 * config.recipe.kimg:
-        raise ConfigError(
-            f"a batch of {batch} images is more than the whole run of {config.recipe.kimg:g} kimg; use a smaller batch, or "
-            "train for longer."
-        )
-    if config.split == "held-out":
-        raise ConfigError("the held-out images are what a network is tested on; train on another split, such as all.")
-    if config.labels and images.labels is None:
-        raise DataError(
-            f"labels=True needs labelled images, and {config.data} has none. In a folder, each subfolder is a class; "
-            "an .npz has them under `labels`."
-        )
+def _check(config: TrainConfig, images: ImageSet, processes: int) -> None:
+    batch, kimg = config.recipe.batch, config.recipe.kimg
+    require(batch % processes == 0, f"the batch must divide evenly among {processes} processes; got {batch} images.")
+    require(
+        batch <= 1000 * kimg,
+        f"a batch of {batch} images is more than the whole run of {kimg:g} kimg; use a smaller batch, or train for longer.",
+    )
+    is_tested = config.split == "held-out"
+    require(not is_tested, "networks are tested on the held-out images; train on another split, such as all.")
+    require(
+        not config.labels or images.labels is not None,
+        f"labels=True needs labelled images, and {config.data} has none. In a folder, each subfolder is a class; "
+        "an .npz has them under `labels`.",
+        DataError,
+    )
     _splits(config, images).named(config.split)
     with torch.device("meta"):  # raises what building the network would raise
         build_network(config.network, images.shape, **{name: getattr(config, name) for name in _LAYOUT})
@@ -162,11 +166,10 @@ def check_tracker(config: TrainConfig) -> None:
     from accelerate.tracking import get_available_trackers
     from accelerate.utils import LoggerType
 
-    names = sorted(str(name) for name in LoggerType.list() if name != "all")
-    if config.tracker not in names:
-        raise ConfigError(f"tracker must be one of {', '.join(names)}; got {config.tracker!r}.")
-    if config.tracker not in {str(name) for name in get_available_trackers()}:
-        raise MissingExtraError(f"the tracker {config.tracker!r} is not installed: pip install {config.tracker}.")
+    check_choice("tracker", config.tracker, sorted(str(name) for name in LoggerType.list() if name != "all"))
+    is_there = config.tracker in {str(name) for name in get_available_trackers()}
+    advice = f"the tracker {config.tracker!r} is not installed: pip install {config.tracker}."
+    require(is_there, advice, MissingExtraError)
 
 
 def run_folder(config: TrainConfig, images: ImageSet) -> Path:
@@ -182,9 +185,11 @@ def _splits(config: TrainConfig, images: ImageSet) -> Splits:
     return Splits(len(images), held_out=config.held_out, seed=config.split_seed, groups=images.groups)
 
 
-def _lacks_report(run: Run) -> bool:
-    """Whether a run was monitored, and stopped before it wrote down what was found."""
-    found = None if (run.path / REPORT).exists() else load_state(run)
+def _lacks_report(config: TrainConfig, run: Run) -> bool:
+    """Whether a run was and shall be monitored, and stopped before it wrote down what was found."""
+    if not (config.monitor or config.stop_when_memorizing) or (run.path / REPORT).exists():
+        return False
+    found = load_state(run)
     return found is not None and "monitor" in found[1]
 
 

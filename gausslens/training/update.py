@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._kernels.cuda_graphs import Replay, try_capture
+from .._kernels.cuda_graphs import Recorder
 from ..config import TrainConfig
 from ..denoisers.preconditioned import Preconditioned
 from .batches import Batch
@@ -39,49 +39,43 @@ def make_adam(denoiser: Preconditioned, device: torch.device) -> torch.optim.Ada
 class WeightUpdate:
     """Callable that takes one step of Adam on the weights of a denoiser.
 
-    The model is the denoiser as it is called, which may be wrapped for several processes, with which steps cannot be
-    recorded. `arithmetic` is the context to call it in.
+    `accelerator` wraps the denoiser for several processes, with which steps cannot be recorded. `arithmetic` is the context
+    to call it in.
     """
 
     def __init__(
         self,
         config: TrainConfig,
         denoiser: Preconditioned,
-        model: Any,
-        adam: torch.optim.Adam,
-        backward: Callable[[Tensor], None],
+        accelerator: Any,
         arithmetic: Callable[[], AbstractContextManager[object]],
-        *,
-        recordable: bool,
     ) -> None:
-        self._config, self._denoiser, self._model, self._adam = config, denoiser, model, adam
-        self._backward, self._arithmetic = backward, arithmetic
-        self._to_record = _WARM_UP if recordable else None  # steps until recording, None for never
-        self._replay: Replay | None = None
+        self.config, self.denoiser, self.arithmetic = config, denoiser, arithmetic
+        self.adam = make_adam(denoiser, accelerator.device)
+        self.model, self.backward = accelerator.prepare(denoiser), accelerator.backward
+        recordable = accelerator.device.type == "cuda" and accelerator.num_processes == 1
+        self.recorder = Recorder(self._step, warm_up=_WARM_UP, enabled=recordable)
 
     def __call__(self, batch: Batch, learning_rate: float) -> Tensor:
         """Take a step; returns the loss."""
-        for group in self._adam.param_groups:
+        for group in self.adam.param_groups:
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(learning_rate)
             else:
                 group["lr"] = learning_rate
-        parts = (batch.x0, batch.sigma, batch.eps, batch.labels, batch.augment)
-        inputs = [part for part in parts if part is not None]
-        if self._to_record == 0:
-            self._replay, self._to_record = try_capture(self._step, *inputs), None
-        elif self._to_record is not None:
-            self._to_record -= 1
-        return self._step(*inputs)[0] if self._replay is None else self._replay(*inputs)[0].clone()
+        return self.recorder(*batch)
 
-    def _step(self, x0: Tensor, sigma: Tensor, eps: Tensor, *conditions: Tensor) -> tuple[Tensor]:
-        remaining = list(conditions)
-        labels = remaining.pop(0) if self._config.labels else None
-        augment = remaining.pop(0) if self._config.augment else None
-        with self._arithmetic():
-            denoised = self._model(x0 + sigma[:, None, None, None] * eps, sigma, labels, augment)
-        loss = weighted_errors(self._config, self._denoiser, denoised, x0, sigma).mean()
-        self._backward(loss)
-        self._adam.step()
-        self._adam.zero_grad()
-        return (loss.detach(),)
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """What Adam remembers of every weight: the tensors themselves, by the names they are saved under."""
+        weights = self.denoiser.named_parameters()
+        return {f"adam.{key}.{name}": kept for name, weight in weights for key, kept in self.adam.state[weight].items()}
+
+    def _step(self, x0: Tensor, sigma: Tensor, eps: Tensor, labels: Tensor | None, augment: Tensor | None) -> Tensor:
+        with self.arithmetic():
+            denoised = self.model(x0 + sigma[:, None, None, None] * eps, sigma, labels, augment)
+        loss = weighted_errors(self.config, self.denoiser, denoised, x0, sigma).mean()
+        self.backward(loss)
+        self.adam.step()
+        self.adam.zero_grad()
+        return loss.detach()

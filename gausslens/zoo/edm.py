@@ -8,7 +8,7 @@ Reference: Karras, Aittala, Aila, Laine (2022), arXiv:2206.00364.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -19,11 +19,11 @@ from ..errors import CheckpointError
 from ..safe_pickle import Instance, kind_of
 from ..store.weights import build_denoiser
 from .edm_weights import translate_weights
-from .model import Model, fingerprint
+from .model import Model, expect, fingerprint
 from .pickles import read_pickle
 
-# Arguments of their constructors in order. An argument has the type of its default; None stands for a whole number without
-# one, and dots for what is not needed here. A preconditioning passes others on to its network.
+# Arguments of their constructors in order, with their defaults, whose types they must have. None stands for a whole number
+# without a default, and dots for what is not needed here. A preconditioning passes others on to its network.
 _IMAGE = {"img_resolution": ..., "img_channels": ..., "label_dim": ..., "use_fp16": ...}
 _PRECONDITIONINGS: dict[str, dict[str, Any]] = {
     "EDMPrecond": {**_IMAGE, "sigma_min": ..., "sigma_max": ..., "sigma_data": 0.5, "model_type": ...},
@@ -33,31 +33,28 @@ _PRECONDITIONINGS: dict[str, dict[str, Any]] = {
 _KINDS = {"EDMPrecond": "edm", "VPPrecond": "vp", "VEPrecond": "ve"}
 _DHARIWAL = {
     **{"img_resolution": None, "in_channels": None, "out_channels": None, "label_dim": 0, "augment_dim": 0},
-    "model_channels": 192,
-    "channel_mult": (1, 2, 3, 4),
-    "channel_mult_emb": 4,
-    "num_blocks": 3,
-    "attn_resolutions": (32, 16, 8),
-    "dropout": 0.1,
-    "label_dropout": ...,
+    **{"model_channels": 192, "channel_mult": (1, 2, 3, 4), "channel_mult_emb": 4, "num_blocks": 3},
+    **{"attn_resolutions": (32, 16, 8), "dropout": 0.1, "label_dropout": ...},
+}
+_SONG_STYLE = {
+    **{"embedding_type": "positional", "channel_mult_noise": 1},
+    **{"encoder_type": "standard", "decoder_type": "standard", "resample_filter": (1, 1)},
 }
 _SONG = {
     **_DHARIWAL,
-    "model_channels": 128,
-    "channel_mult": (1, 2, 2, 2),
-    "num_blocks": 4,
-    "attn_resolutions": (16,),
-    "embedding_type": "positional",
-    "channel_mult_noise": 1,
-    "encoder_type": "standard",
-    "decoder_type": "standard",
-    "resample_filter": (1, 1),
+    **{"model_channels": 128, "channel_mult": (1, 2, 2, 2), "num_blocks": 4, "attn_resolutions": (16,)},
+    **_SONG_STYLE,
 }
 _NETWORKS: dict[str, dict[str, Any]] = {"SongUNet": _SONG, "DhariwalUNet": _DHARIWAL}
-_SONG_OPTIONS = ("embedding_type", "channel_mult_noise", "encoder_type", "decoder_type", "resample_filter")
-_SONGS = {
+_STYLES = {
     "ncsnpp": ["fourier", 2, "residual", "standard", [1, 3, 3, 1]],
     "ddpmpp": ["positional", 1, "standard", "standard", [1, 1]],
+}
+# What our networks and processes have no choice of.
+_FIXED = {"channel_mult_emb": 4, "beta_d": 19.9, "beta_min": 0.1, "M": 1000}
+_OPTIONS = {
+    **{"width": "model_channels", "multipliers": "channel_mult", "blocks": "num_blocks"},
+    **{"attention": "attn_resolutions", "dropout": "dropout", "classes": "label_dim", "augment_inputs": "augment_dim"},
 }
 _MOST_MODULES = 3000  # published networks have up to a quarter of it
 _LARGEST = 2**16
@@ -84,17 +81,15 @@ def read_edm(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Precondition
     content = read_pickle(path)
     try:
         outer = _ema(content)
-        inner = dict(_members(outer, "_modules")).get("model")
-        if type(inner) is not Instance or inner.class_name not in _NETWORKS:
-            raise ValueError(
-                f"expected a network of class {' or '.join(_NETWORKS)} inside {outer.class_name}; got {_called(inner)}"
-            )
+        inner: Any = dict(_members(outer, "_modules")).get("model")
+        _check_class(inner, _NETWORKS, f" inside {outer.class_name}")
         description, theirs = _description(outer, inner), _tensors(inner)
-        if sum(tensor.nbytes for tensor in theirs.values()) > os.path.getsize(path):
-            raise ValueError("its tensors take more memory than the file has, so they share it")
+        n_bytes = sum(tensor.nbytes for tensor in theirs.values())
+        expect(n_bytes <= os.path.getsize(path), "its tensors take more memory than the file has, so they share it")
         blocks = (2 * description["network"]["blocks"] + 1) * len(description["network"]["multipliers"])
-        if blocks > len(theirs):
-            raise ValueError(f"its arguments call for {blocks} blocks, and it has {len(theirs)} tensors to fill them")
+        expect(
+            blocks <= len(theirs), f"its arguments call for {blocks} blocks; it has {len(theirs)} tensors to fill them"
+        )
         with torch.device("meta"):  # shapes without memory, which the file's own tensors then bring
             denoiser = build_denoiser(description)
         wanted = denoiser.network.state_dict()
@@ -109,80 +104,66 @@ def read_edm(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Precondition
 
 def _ema(content: Any) -> Instance:
     """The preconditioned network in what a file holds."""
-    if type(content) is not dict or "ema" not in content:
-        held = f"the entries {', '.join(map(repr, sorted(content)[:9]))}" if type(content) is dict else kind_of(content)
-        raise ValueError(f"expected a network under the name ema; the file holds {held[:200]}")
-    network = content["ema"]
-    if type(network) is not Instance or network.class_name not in _PRECONDITIONINGS:
-        raise ValueError(f"expected a network of class {' or '.join(_PRECONDITIONINGS)}; got {_called(network)}")
+    is_dict = type(content) is dict
+    held = f"the entries {', '.join(map(repr, sorted(content)[:9]))}" if is_dict else kind_of(content)
+    expect(is_dict and "ema" in content, f"expected a network under the name ema; the file holds {held[:200]}")
+    network: Instance = content["ema"]
+    _check_class(network, _PRECONDITIONINGS)
     return network
+
+
+def _check_class(value: Any, known: Collection[str], where: str = "") -> None:
+    is_known = type(value) is Instance and value.class_name in known
+    expect(is_known, f"expected a network of class {' or '.join(known)}{where}; got {_called(value)}")
 
 
 def _description(outer: Instance, inner: Instance) -> dict[str, Any]:
     """What `build_denoiser` needs, as JSON can hold it."""
     around = _arguments(outer, _PRECONDITIONINGS[outer.class_name], passes_on=True)
     within = _arguments(inner, _NETWORKS[inner.class_name])
-    if outer.class_name == "VPPrecond":
-        process = [around[name] for name in ("beta_d", "beta_min", "M")]
-        if process != [19.9, 0.1, 1000]:
-            got = ", ".join(f"{number:.9g}" for number in process)
-            raise ValueError(f"expected the VP process with (beta_d, beta_min, M) = (19.9, 0.1, 1000); got ({got})")
-    if within["out_channels"] != within["in_channels"]:
-        raise ValueError(f"it has {within['in_channels']} channels going in and {within['out_channels']} coming out")
-    if within["channel_mult_emb"] != 4:
-        raise ValueError(f"expected channel_mult_emb = 4; got {within['channel_mult_emb']}")
+    for name, value in (around | within).items():
+        expect(_FIXED.get(name, value) == value, f"expected {name} = {_FIXED.get(name)}; got {value!s:.80}")
+    channels, side = within["in_channels"], within["img_resolution"]
+    expect(
+        within["out_channels"] == channels,
+        f"it has {channels} channels going in and {within['out_channels']} coming out",
+    )
     widest = within["model_channels"] * max(within["channel_mult"], default=1)
-    if widest > _LARGEST:
-        raise ValueError(f"its arguments call for {widest:,} channels")
-    network = {
-        "name": "adm" if inner.class_name == "DhariwalUNet" else _song_name(within),
-        "shape": [within["in_channels"], within["img_resolution"], within["img_resolution"]],
-        "width": within["model_channels"],
-        "multipliers": within["channel_mult"],
-        "blocks": within["num_blocks"],
-        "attention": within["attn_resolutions"],
-        "dropout": within["dropout"],
-        "classes": within["label_dim"],
-        "augment_inputs": within["augment_dim"],
-    }
+    expect(widest <= _LARGEST, f"its arguments call for {widest:,} channels")
+    style = [within.get(name) for name in _SONG_STYLE]
+    names = ["adm"] if inner.class_name == "DhariwalUNet" else [key for key, known in _STYLES.items() if known == style]
+    expect(names, f"its embedding, encoder, decoder and filter are {style}, neither NCSN++'s nor DDPM++'s")
+    network = {"name": names[0], "shape": [channels, side, side]}
+    network |= {ours: within[theirs] for ours, theirs in _OPTIONS.items()}
     return {"network": network, "kind": _KINDS[outer.class_name], "sigma_data": around.get("sigma_data", 0.5)}
-
-
-def _song_name(arguments: Mapping[str, Any]) -> str:
-    options = [arguments[name] for name in _SONG_OPTIONS]
-    for name, known in _SONGS.items():
-        if options == known:
-            return name
-    raise ValueError(f"its embedding, encoder, decoder and filter are {options}, neither NCSN++'s nor DDPM++'s")
 
 
 def _arguments(instance: Instance, defaults: Mapping[str, Any], *, passes_on: bool = False) -> dict[str, Any]:
     """What a constructor was called with; `passes_on` if it takes arguments that are not its own."""
     positional, keywords = instance.state.get("_init_args"), instance.state.get("_init_kwargs")
-    if type(positional) is not tuple or type(keywords) is not dict or len(positional) > len(defaults):
-        raise ValueError(f"{instance.class_name} has no record of the arguments it was made with")
+    recorded = type(positional) is tuple and type(keywords) is dict and len(positional) <= len(defaults)
+    expect(recorded, f"{instance.class_name} has no record of the arguments it was made with")
     unknown = sorted(keywords.keys() - defaults.keys())
-    if unknown and not passes_on:
-        raise ValueError(f"{instance.class_name} has an argument {unknown[0][:80]!r}, which is not known here")
+    first = "".join(unknown[:1])[:80]
+    expect(passes_on or not unknown, f"{instance.class_name} has an argument {first!r}, which is not known here")
     given = {**defaults, **dict(zip(defaults, positional, strict=False)), **keywords}
     return {name: _checked(name, given[name], default) for name, default in defaults.items() if default is not ...}
 
 
 def _checked(name: str, value: Any, default: Any) -> Any:
     """An argument, if it has the type of its default and is neither too long nor too large."""
+    got = kind_of(value)
     if isinstance(default, tuple):
-        if type(value) not in (list, tuple) or len(value) > 64:
-            raise ValueError(f"expected a short list for {name}; got {kind_of(value)}")
+        expect(type(value) in (list, tuple) and len(value) <= 64, f"expected a short list for {name}; got {got}")
         return [_checked(name, item, 0) for item in value]
     if isinstance(default, str):
-        if type(value) is not str or len(value) > 80:
-            raise ValueError(f"expected a short text for {name}; got {kind_of(value)}")
+        expect(type(value) is str and len(value) <= 80, f"expected a short text for {name}; got {got}")
     elif isinstance(default, float):
-        if not isinstance(value, int | float) or not abs(value) < 1e12:
-            raise ValueError(f"expected a number for {name}; got {kind_of(value)}")
-    elif type(value) is not int or not 0 <= value <= _LARGEST:
-        found = f"{value:.0f}" if type(value) is int and abs(value) < 2**63 else kind_of(value)
-        raise ValueError(f"expected whole numbers from 0 to {_LARGEST:,} for {name}; got {found}")
+        expect(isinstance(value, int | float) and abs(value) < 1e12, f"expected a number for {name}; got {got}")
+    else:
+        got = f"{value:.0f}" if type(value) is int and abs(value) < 2**63 else got
+        is_whole = type(value) is int and 0 <= value <= _LARGEST
+        expect(is_whole, f"expected whole numbers from 0 to {_LARGEST:,} for {name}; got {got}")
     return value
 
 
@@ -194,30 +175,28 @@ def _tensors(module: Instance) -> dict[str, Tensor]:
     while waiting:
         prefix, current = waiting.pop()
         for name, tensor in (*_members(current, "_parameters"), *_members(current, "_buffers")):
-            path = _join(prefix, name)
-            if not isinstance(tensor, Tensor):
-                raise ValueError(f"{path[:80]!r} is {kind_of(tensor)}, where a tensor was expected")
-            found[path] = tensor
+            expect(isinstance(tensor, Tensor), f"{name[:80]!r} is {kind_of(tensor)}, where a tensor was expected")
+            found[_join(prefix, name)] = tensor
         inside = [(_join(prefix, name, "."), child) for name, child in _members(current, "_modules")]
         visited += len(inside)
-        if visited > _MOST_MODULES or len(found) > _MOST_MODULES:
-            raise ValueError(f"it has more than {_MOST_MODULES:,} modules or tensors")
+        expect(max(visited, len(found)) <= _MOST_MODULES, f"it has more than {_MOST_MODULES:,} modules or tensors")
         waiting += inside
     return found
 
 
 def _join(*parts: str) -> str:
     """The name of a tensor or module; a module inside itself could make one without end."""
-    if sum(map(len, parts)) > _LONGEST_NAME:
-        raise ValueError(f"it has a module or tensor with a name of more than {_LONGEST_NAME:,} letters")
+    is_short = sum(map(len, parts)) <= _LONGEST_NAME
+    expect(is_short, f"it has a module or tensor with a name of more than {_LONGEST_NAME:,} letters")
     return "".join(parts)
 
 
 def _members(module: Any, group: str) -> list[tuple[str, Any]]:
     """The parameters, buffers or modules of a module by name, without those that are None."""
-    if type(module) is not Instance or type(module.state) is not dict or type(module.state.get(group)) is not dict:
-        raise ValueError(f"expected a module with {group}; got {_called(module)}")
-    return [(name, member) for name, member in module.state[group].items() if member is not None]
+    state = module.state if type(module) is Instance else None
+    members: Any = state.get(group) if type(state) is dict else None
+    expect(type(members) is dict, f"expected a module with {group}; got {_called(module)}")
+    return [(name, member) for name, member in members.items() if member is not None]
 
 
 def _called(value: Any) -> str:

@@ -20,6 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .model import expect
+
 _EMBEDDING = {
     "frequencies": "map_noise.freqs",
     "first": "map_layer0",
@@ -49,35 +51,30 @@ def translate_weights(
     for ours, like in wanted.items():
         name = _their_name(ours, modules)
         if name not in theirs:
-            if network["name"] != "adm" or ".attention." not in ours or _channels(wanted, ours) >= _HEAD:
-                raise ValueError(f"it has no weights {name}")
+            may_lack = network["name"] == "adm" and ".attention." in ours and _channels(wanted, ours) < _HEAD
+            expect(may_lack, f"it has no weights {name}")
             weights[ours] = torch.zeros(like.shape)
             continue
-        if theirs[name].shape != like.shape or not theirs[name].is_floating_point():
-            raise ValueError(
-                f"it has {name} of shape {tuple(theirs[name].shape)} and {theirs[name].dtype}, where a network of its "
-                f"arguments has floating {tuple(like.shape)}"
-            )
-        if not theirs[name].isfinite().all():
-            raise ValueError(f"the weights {name} have values that are not finite")
+        tensor = theirs[name]
+        expect(
+            tensor.shape == like.shape and tensor.is_floating_point(),
+            f"it has {name} of shape {tuple(tensor.shape)} and {tensor.dtype}, where a network of its "
+            f"arguments has floating {tuple(like.shape)}",
+        )
+        expect(tensor.isfinite().all(), f"the weights {name} have values that are not finite")
         unused.remove(name)
-        weights[ours] = _our_layout(theirs[name].float(), ours, network["name"]).contiguous()
+        weights[ours] = _our_layout(tensor.float(), ours, network["name"]).contiguous()
     unused = {name for name in unused if not name.endswith(".resample_filter")}
-    if unused:
-        raise ValueError(f"it has {len(unused)} tensors too many, such as {min(unused)[:80]!r}")
+    expect(not unused, f"it has {len(unused)} tensors too many, such as {min(unused, default='')[:80]!r}")
     return weights
 
 
 def _module_names(network: Mapping[str, Any]) -> dict[str, str]:
     """The modules of our network, each with the name it has in an EDM file."""
-    blocks = range(network["blocks"])
-    sides = [
-        f"{side}x{side}" for side in (network["shape"][1] >> level for level in range(len(network["multipliers"])))
-    ]
-    encoder = [f"{side}_{name}" for side in sides for name in ("down", *(f"block{index}" for index in blocks))]
-    decoder = [
-        f"{side}_{name}" for side in sides[::-1] for name in ("up", *(f"block{i}" for i in (*blocks, len(blocks))))
-    ]
+    sides = ["{0}x{0}".format(network["shape"][1] >> level) for level in range(len(network["multipliers"]))]
+    names = [f"block{index}" for index in range(network["blocks"] + 1)]
+    encoder = [f"{side}_{name}" for side in sides for name in ("down", *names[:-1])]
+    decoder = [f"{side}_{name}" for side in sides[::-1] for name in ("up", *names)]
     last = "out_" if network["name"] == "adm" else f"dec.{sides[0]}_aux_"
     return {
         **{f"embedding.{ours}": theirs for ours, theirs in _EMBEDDING.items()},

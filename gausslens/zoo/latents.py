@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from ..denoisers.protocol import in_batches
-from ..errors import CheckpointError, DataError
+from ..errors import DataError, require
 from ..images import dequantize, gather, quantize
+from .model import expect
 
 _BATCH = 16  # encoders run at the resolution of the pixels, where images are large
 
@@ -27,24 +28,25 @@ class LatentSpace:
         self.shift = _per_channel(settings.get("shift_factor") or 0.0 if shift is None else shift)
         self.scale: Tensor = settings.get("scaling_factor", 1.0) / _per_channel(1.0 if spread is None else spread)
         channels = settings.get("vq_embed_dim") or settings.latent_channels
-        if shape is not None and shape[0] != channels:
-            raise CheckpointError(f"the network denoises {shape[0]} channels, and its {name} has {channels}.")
+        expected = channels if shape is None else shape[0]
+        expect(channels == expected, f"the network denoises {expected} channels, and its {name} has {channels}.")
         for values in (self.shift, self.scale):
-            if len(values) not in (1, channels) or not values.isfinite().all() or not self.scale.all():
-                raise CheckpointError(
-                    f"expected a finite shift and scale for all latents of {name} or for each of their {channels} channels; "
-                    f"got {values.flatten().tolist()!s:.80}."
-                )
+            expect(
+                len(values) in (1, channels) and values.isfinite().all() and self.scale.all(),
+                f"expected a finite shift and scale for all latents of {name} or for each of their {channels} channels; "
+                f"got {values.flatten().tolist()!s:.80}.",
+            )
 
     def encode(self, images: Any) -> Tensor:
         """The latents of images."""
         pixels = gather(images)
         channels = self.autoencoder.config.in_channels
-        if pixels.shape[1] != channels:
-            raise DataError(
-                f"expected images with {channels} channels for this autoencoder; got shape {tuple(pixels.shape)}. "
-                "Convert them, as grey images to RGB with images.expand(-1, 3, -1, -1)."
-            )
+        require(
+            pixels.shape[1] == channels,
+            f"expected images with {channels} channels for this autoencoder; got shape {tuple(pixels.shape)}. "
+            "Convert them, as grey images to RGB with images.expand(-1, 3, -1, -1).",
+            DataError,
+        )
         raw = self._in_batches(pixels, lambda batch: _raw_latents(self.autoencoder.encode(dequantize(batch))))
         latents = (raw - self.shift) * self.scale
         if self.shape is not None and tuple(latents.shape[1:]) != self.shape:

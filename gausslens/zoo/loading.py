@@ -5,7 +5,7 @@
 | a run of `gausslens train`, its folder, or a snapshot or converted file (.safetensors) | `gausslens.store.run` |
 | an EDM network pickle (.pkl), without running anything in it | `zoo.edm` |
 | a folder of diffusers | `zoo.diffusers_folder` |
-| `package.module:object`; in Python also a module, a function or a `Model` | `zoo.objects` |
+| `package.module:object`; in Python also a module, a function or a `Model` | `zoo.python_objects` |
 """
 
 import os
@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..errors import CheckpointError, ConfigError
+from ..errors import CheckpointError, ConfigError, require
 from ..store.artifact import runs_in
 from ..store.run import Run, load_trained
 from . import edm
 from .diffusers_folder import is_diffusers, load_diffusers
-from .model import Model
-from .objects import as_model, is_object_name, load_object
+from .model import Model, expect
+from .python_objects import as_model, is_object_name, load_object
 
 _WRAP = (
     "is a pickle of PyTorch, which may run anything when it is read. Load it in a Python file of your own, and name the "
@@ -48,9 +48,8 @@ def load_model(
 
     `corrections` are the `shape`, `classes`, `bounds` or `encode` of the model, where the source does not say or is wrong.
     """
-    unknown = corrections.keys() - set(_CORRECTIONS)
-    if unknown:
-        raise ConfigError(f"expected corrections among {', '.join(_CORRECTIONS)}; got {', '.join(sorted(unknown))}.")
+    unknown = ", ".join(sorted(corrections.keys() - set(_CORRECTIONS)))
+    require(not unknown, f"expected corrections among {', '.join(_CORRECTIONS)}; got {unknown}.")
     path = Path(source) if isinstance(source, str | os.PathLike) else None
     if isinstance(source, Run) or (path is not None and _is_ours(path)):
         denoiser = load_trained(path or source, kimg=kimg, ema=ema, device=device)
@@ -103,22 +102,21 @@ def load_denoiser(
 
 def _is_ours(path: Path) -> bool:
     """Whether `gausslens.store.run` reads what is there; raises if nobody can."""
-    if path.suffix in _ADVICE:
-        raise CheckpointError(f"{path} {_ADVICE[path.suffix].format(path.stem)}")
+    expect(path.suffix not in _ADVICE, f"{path} {_ADVICE.get(path.suffix, '').format(path.stem)}")
     try:
         is_file, is_run = path.is_file(), path.is_dir() and not is_diffusers(path)
     except OSError as error:  # a name that is too long, a folder that may not be entered
         raise CheckpointError(
             f"expected a model at {path!s:.200}, which cannot be opened: {error.strerror}. Name another."
         ) from None
-    if is_run and not (path / "config.json").exists():
-        raise CheckpointError(
-            f"expected a model at {path}: the directory of a run has a config.json, a folder of diffusers a "
-            f"model_index.json; this one has neither.{runs_in(path)}"
-        )
+    expect(
+        not is_run or (path / "config.json").exists(),
+        f"expected a model at {path}: the directory of a run has a config.json, a folder of diffusers a "
+        f"model_index.json; this one has neither.{runs_in(path)}",
+    )
     is_snapshot = is_file and not _is_pickle(path)
-    if is_snapshot and not _is_safetensors(path):
-        raise CheckpointError(f"expected a model at {path}: {_ACCEPTED}. This file is none of these.")
+    is_known = not is_snapshot or _is_safetensors(path)
+    expect(is_known, f"expected a model at {path}: {_ACCEPTED}. This file is none of these.")
     return is_run or is_snapshot
 
 

@@ -6,12 +6,16 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import CheckpointError, one_line
+from ..errors import CheckpointError, one_line, require
+
+expect = partial(require, error=CheckpointError)
+"""Raise a CheckpointError with a message unless a condition holds."""
 
 
 @dataclass(frozen=True, eq=False)

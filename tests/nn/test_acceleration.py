@@ -68,7 +68,7 @@ def test_replayed_calls_on_a_gpu_are_the_same_calls():
         x, sigma = torch.randn(5, 3, 16, 16, device=device), torch.rand(5, device=device) + 0.1
         expected = fast.denoiser(x, sigma)
         torch.testing.assert_close(fast(x, sigma), expected, rtol=1e-3, atol=1e-3)
-    assert fast._replay is not None
+    assert fast.recorder.replay is not None
     assert fast(x[:2], 0.5).shape == (2, 3, 16, 16)
 
 

@@ -136,7 +136,7 @@ def test_networks_of_one_level_ignore_it_and_refuse_labels(name):
     x, noise = inputs()
     network = small(name)
     assert torch.equal(network(x, noise), network(x, noise + 1))
-    with pytest.raises(ConfigError, match="neither labels"):
+    with pytest.raises(ConfigError, match="takes no labels"):
         network(x, noise, torch.tensor([0, 1, 2]))
     with pytest.raises(ConfigError, match=f"{name}.* has no option classes"):
         build_network(name, (1, 8, 8), classes=3)
@@ -249,7 +249,7 @@ def test_up_to_8_pixels_the_small_network_is_dense_and_ignores_the_noise():
     assert torch.equal(output, network(x, noise + 1))
     assert (output.shape, output.dtype) == (x.shape, torch.float64)
     assert any(isinstance(module, nn.Conv2d) for module in build_network("unet", (1, 9, 8)).modules())
-    with pytest.raises(ConfigError, match="neither labels"):
+    with pytest.raises(ConfigError, match="takes no labels"):
         network(x, noise, torch.tensor([0, 1, 2]))
 
 

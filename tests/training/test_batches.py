@@ -7,17 +7,18 @@ from gausslens import TrainConfig
 from gausslens.images import dequantize
 from gausslens.noise import draw_noise, draw_order
 from gausslens.training import batches
-from gausslens.training.batches import BatchStream
+from gausslens.training.batches import BatchStream, TrainingData
 
 IMAGES = torch.randint(0, 256, (30, 2, 4, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(30) % 7
 TRAIN = torch.tensor([4, 9, 1, 28, 17, 3, 12, 22, 0, 7, 15])
+DATA = TrainingData(IMAGES, LABELS, TRAIN, held_out=torch.tensor([2, 5]))
 CPU = torch.device("cpu")
 
 
 def stream(process=0, processes=1, **options):
     config = TrainConfig("digits", batch=6, seed=3, **options).resolve((2, 4, 6))
-    return BatchStream(IMAGES, LABELS, TRAIN, config, CPU, process=process, processes=processes)
+    return BatchStream(DATA, config, CPU, process=process, processes=processes)
 
 
 def everything(made):

@@ -1,5 +1,7 @@
 """One update of the weights: Adam on Eq. (52), and the same whether or not it is recorded."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -16,10 +18,13 @@ def _losses(device, *, recordable, labels=False, steps=12):
     torch.manual_seed(0)
     config = TrainConfig("digits", labels=labels)
     denoiser = Preconditioned(build_network("unet", SHAPE, classes=3 if labels else 0)).to(device).train()
-    adam = make_adam(denoiser, torch.device(device))
-    update = WeightUpdate(
-        *(config, denoiser, denoiser, adam, torch.Tensor.backward, torch.enable_grad), recordable=recordable
+    accelerator = SimpleNamespace(
+        device=torch.device(device),
+        num_processes=1 if recordable else 2,
+        prepare=lambda module: module,
+        backward=torch.Tensor.backward,
     )
+    update = WeightUpdate(config, denoiser, accelerator, torch.enable_grad)
     losses = []
     for step in range(steps):
         rng = torch.Generator().manual_seed(step)
@@ -57,7 +62,7 @@ def test_an_update_is_adam_on_the_weighted_error(device):
 def test_recorded_updates_on_a_gpu_learn_the_same(labels):
     plain, _, _ = _losses("cuda", recordable=False, labels=labels)
     replayed, update, denoiser = _losses("cuda", recordable=True, labels=labels)
-    assert update._replay is not None
+    assert update.recorder.replay is not None
     torch.testing.assert_close(replayed, plain, rtol=1e-3, atol=1e-4)
     assert all(parameter.isfinite().all() for parameter in denoiser.parameters())
 

@@ -133,7 +133,7 @@ def renamed(outer="EDMPrecond", inner="SongUNet", **own):
         (lambda: {"weight": 1}, "EDMPrecond or VPPrecond or VEPrecond; got a value of type dict"),
         (lambda: renamed("iDDPMPrecond"), "got 'iDDPMPrecond'"),
         (lambda: renamed(inner="StyleUNet"), "SongUNet or DhariwalUNet inside EDMPrecond; got 'StyleUNet'"),
-        (lambda: renamed("VPPrecond", beta_d=10.0), r"\(19.9, 0.1, 1000\); got \(10, 0.1, 1000\)"),
+        (lambda: renamed("VPPrecond", beta_d=10.0), r"expected beta_d = 19\.9; got 10\.0"),
         (lambda: renamed(sigma_data="half"), "a number for sigma_data; got a value of type str"),
         (lambda: renamed(sigma_data=0.0), "sigma_data must be positive"),
         (lambda: renamed(sigma_data=float("nan")), "a number for sigma_data"),

@@ -14,7 +14,7 @@ from gausslens.store.weights import build_denoiser
 from gausslens.zoo import edm
 from gausslens.zoo.loading import load_denoiser, load_model
 from gausslens.zoo.model import Model, fingerprint
-from gausslens.zoo.predictions import from_eps
+from gausslens.zoo.parametrizations import from_eps
 
 MODULE = """
 import warnings
@@ -191,7 +191,7 @@ def test_a_factory_may_say_all_about_its_model(here):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("my_models:nothing", "expected nothing in the module my_models"),
+        ("my_models:nothing", "could not get nothing of the module my_models: AttributeError: .*no attribute"),
         ("my_models:number", "expected a denoiser .* got int"),
         ("my_models:fail", "RuntimeError: no weights here"),
         ("my_models:fail_at_length", "RuntimeError: missing keys: first second"),

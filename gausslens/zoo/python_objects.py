@@ -11,8 +11,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import reduce
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from ..denoisers.protocol import range_of
 from ..errors import CheckpointError, ConfigError
-from .model import Model, as_checkpoint_errors, declared_shape, fingerprint
+from .model import Model, as_checkpoint_errors, declared_shape, expect, fingerprint
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -54,10 +54,7 @@ def load_object(name: str, *, device: torch.device | str | None = None) -> Model
         ):
             module = import_module(module_name)
         with as_checkpoint_errors(f"could not get {path} of the module {module_name}"):
-            try:
-                found = reduce(getattr, path.split("."), module)
-            except AttributeError:
-                raise CheckpointError(f"expected {path} in the module {module_name}; it has no such name.") from None
+            found = attrgetter(path)(module)
         file = getattr(module, "__file__", None)
         code = hashlib.sha256(Path(file).read_bytes()).hexdigest() if file and Path(file).is_file() else ""
         model = as_model(found, source=name, device=device, code=code)
@@ -99,32 +96,27 @@ def as_model(found: Any, *, source: str = "", device: torch.device | str | None 
 
 def takes_labels(model: Model) -> bool:
     """Whether a model is conditional: it has classes, or its function cannot do without a third argument."""
-    if model.classes:
-        return True
     parts = [model.denoiser, getattr(model.denoiser, "network", None)]  # of `from_eps` and its kin
     functions = [
         part.function if isinstance(part, FunctionDenoiser) else getattr(part, "forward", part) for part in parts
     ]
-    return any(sum(kind in _POSITIONAL for kind in _required_kinds(function) or []) > 2 for function in functions)
+    required = [sum(kind in _POSITIONAL for kind in _required_kinds(function) or []) for function in functions]
+    return model.classes > 0 or max(required) > 2
 
 
 def _as_module(found: Any, name: str) -> nn.Module:
-    if isinstance(found, nn.Module):
-        return found
-    if not callable(found):
-        raise CheckpointError(
-            f"expected a denoiser D(x, sigma), a module, a function or a factory of one, at {name}; "
-            f"got {type(found).__name__}."
-        )
-    return FunctionDenoiser(found)
+    expect(
+        callable(found),
+        f"expected a denoiser D(x, sigma), a module, a function or a factory of one, at {name}; "
+        f"got {type(found).__name__}.",
+    )
+    return found if isinstance(found, nn.Module) else FunctionDenoiser(found)
 
 
 def _is_factory(found: Any) -> bool:
     """Whether something is called without arguments, rather than with x and σ."""
-    if isinstance(found, type):
-        return True
-    if isinstance(found, nn.Module | Model) or not callable(found):
-        return False
+    if isinstance(found, type | nn.Module | Model) or not callable(found):
+        return isinstance(found, type)
     kinds = _required_kinds(found)
     return kinds is not None and all(kind is inspect.Parameter.VAR_KEYWORD for kind in kinds)
 
@@ -142,11 +134,8 @@ def _required_kinds(function: Any) -> list[Any] | None:
 def _current_directory_importable() -> Iterator[None]:
     """As `python -m` has it, and a command does not."""
     here = str(Path.cwd())
-    added = here not in sys.path and "" not in sys.path
-    if added:
-        sys.path.insert(0, here)
+    sys.path.insert(0, here)
     try:
         yield
     finally:
-        if added and here in sys.path:
-            sys.path.remove(here)
+        sys.path.remove(here)

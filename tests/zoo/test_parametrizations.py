@@ -8,7 +8,7 @@ from torch import nn
 
 from gausslens import ConfigError, DataError, GaussianDenoiser, Moments, karras_sigmas, sample
 from gausslens.denoisers.schedules import VE, VP, Discrete, LinearFlow
-from gausslens.zoo.predictions import from_eps, from_flow, from_v, from_x0
+from gausslens.zoo.parametrizations import from_eps, from_flow, from_v, from_x0
 
 ALPHAS = torch.cumprod(1 - torch.linspace(1e-4, 0.02, 1000, dtype=torch.float64), 0)
 CONVERT = {"x0": from_x0, "eps": from_eps, "v": from_v, "flow": from_flow}

@@ -119,44 +119,22 @@ def from_eps(network: Any, schedule: Any = "vp") -> Converted:
 def from_v(network: Any, schedule: Any = "vp") -> Converted:
     """The denoiser of a network that predicts v = a·eps − s·x0: D(x, σ) = (x − σ·F(a·x, t)/a)/(1 + σ²).
 
-    Args:
-        network: F(x_t, t) or F(x_t, t, labels), a function or module.
-        schedule: what it was trained with, see `from_eps`.
-
-    Returns:
-        The denoiser.
-
-    Reference: Salimans, Ho (2022), arXiv:2202.00512, App. D.
+    Arguments are those of `from_eps`. Reference: Salimans, Ho (2022), arXiv:2202.00512, App. D.
     """
     return Converted(network, "v", as_schedule(schedule))
 
 
 def from_x0(network: Any, schedule: Any = "vp") -> Converted:
-    """The denoiser of a network that predicts the clean image: D(x, σ) = F(a·x, t).
-
-    Args:
-        network: F(x_t, t) or F(x_t, t, labels), a function or module.
-        schedule: what it was trained with, see `from_eps`.
-
-    Returns:
-        The denoiser.
-    """
+    """The denoiser of a network that predicts the clean image: D(x, σ) = F(a·x, t); arguments are those of `from_eps`."""
     return Converted(network, "x0", as_schedule(schedule))
 
 
 def from_flow(network: Any, schedule: Any = "flow") -> Converted:
     """The denoiser of a network that predicts the velocity u = dx_t/dt: on the linear flow D(x, σ) = x_t − t·F(x_t, t).
 
-    Args:
-        network: F(x_t, t) or F(x_t, t, labels), a function or module.
-        schedule: what it was trained with, see `from_eps`; `LinearFlow(data_at=1)` where images are at time 1. The
-            velocity is the derivative by t in [0, 1], whatever scale the network is told the time in.
-
-    Returns:
-        The denoiser.
-
-    Raises:
-        ConfigError: on a discrete vp or ve schedule, whose time has no speed.
+    Arguments are those of `from_eps`; the schedule is `LinearFlow(data_at=1)` where images are at time 1. The velocity is
+    the derivative by t in [0, 1], whatever scale the network is told the time in. Discrete vp and ve schedules, whose
+    time has no speed, raise a ConfigError.
     """
     return Converted(network, "flow", as_schedule(schedule))
 
