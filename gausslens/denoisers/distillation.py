@@ -11,7 +11,7 @@ enough calls (ten a dimension).
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import torch
 from numpy.typing import ArrayLike
@@ -30,47 +30,30 @@ from .moments import Moments
 from .protocol import Denoiser, eval_mode, placement
 
 
+class _Options(TypedDict, total=False):
+    train: Any
+    held_out: Any
+    method: str
+    calls: int | None
+    seed: int
+    full: bool | None
+    learning_rate: float | None
+    bounds: Bounds
+    device: torch.device | str | None
+    dtype: torch.dtype | None
+    batch_size: int | None
+    progress: bool
+
+
 @overload
 def distill(
-    denoiser: Denoiser,
-    images: Images,
-    sigmas: Sigmas,
-    *,
-    train: Images | Moments | None = None,
-    held_out: Images | None = None,
-    method: str = "closed_form",
-    calls: int | None = None,
-    seed: int = 0,
-    labels: None = None,
-    full: bool | None = None,
-    learning_rate: float | None = None,
-    bounds: Bounds = (-1.0, 1.0),
-    device: torch.device | str | None = None,
-    dtype: torch.dtype | None = None,
-    batch_size: int | None = None,
-    progress: bool = False,
+    denoiser: Denoiser, images: Images, sigmas: Sigmas, *, labels: None = None, **options: Unpack[_Options]
 ) -> LinearDenoiser: ...
 
 
 @overload
 def distill(
-    denoiser: Denoiser,
-    images: Images,
-    sigmas: Sigmas,
-    *,
-    train: Mapping[int, Images | Moments] | None = None,
-    held_out: Mapping[int, Images] | None = None,
-    method: str = "closed_form",
-    calls: int | None = None,
-    seed: int = 0,
-    labels: Tensor | ArrayLike,
-    full: bool | None = None,
-    learning_rate: float | None = None,
-    bounds: Bounds = (-1.0, 1.0),
-    device: torch.device | str | None = None,
-    dtype: torch.dtype | None = None,
-    batch_size: int | None = None,
-    progress: bool = False,
+    denoiser: Denoiser, images: Images, sigmas: Sigmas, *, labels: Tensor | ArrayLike, **options: Unpack[_Options]
 ) -> PerClassDenoiser: ...
 
 

@@ -16,7 +16,7 @@ from .._typing import Float, Int
 from ..images import dequantize
 from ..noise import draw_noise, draw_order
 from .protocol import Denoiser, call, check_finite, in_batches
-from .regression import Affine, Regression, Sums, agree_by_block, choose_strength, mean_square_difference
+from .regression import Affine, BlockShrinkage, Regression, Sums, choose_strength, mean_square_difference
 
 _EVALUATION_CALLS = 4096
 
@@ -109,7 +109,7 @@ def fit_in_closed_form(
         base = both.ridge(toward, strength)
         from_first, from_second = first.ridge(toward, strength), second.ridge(toward, strength)
         weight_floor = math.nan
-    shrink = agree_by_block(from_first, from_second, base, toward, basis, both)
+    shrink = BlockShrinkage(from_first, from_second, base, toward, basis, both)
     from_first, from_second = shrink(from_first, first), shrink(from_second, second)
     floor = mean_square_difference(from_first, from_second, both) / 4
     # A half's fit, judged on the other half, carries twice the floor, and the fit to both only once.
