@@ -98,7 +98,7 @@ def sample(
     check_choice("solver", solver, _SOLVERS)
     advance = _SOLVERS[solver]
     require(sigmas is not None or steps >= 1, f"steps must be at least 1; got {steps}.")
-    levels = [*(karras_sigmas(steps) if sigmas is None else as_sigmas(sigmas)).tolist(), 0.0]
+    levels: list[float] = [*(karras_sigmas(steps) if sigmas is None else as_sigmas(sigmas)).tolist(), 0.0]
     for sigma, sigma_next in pairwise(levels):
         require(
             sigma_next < sigma,
