@@ -5,7 +5,7 @@
     ├── DataError          images or labels that cannot be used (also a ValueError)
     ├── CheckpointError    a file that cannot be read back, or does not belong here (also a ValueError)
     ├── MissingExtraError  an optional package is not installed (also an ImportError)
-    ├── MemoryShortError   memory does not suffice (also a MemoryError)
+    ├── OutOfMemoryError   memory does not suffice (also a MemoryError)
     └── DivergedError      a training whose numbers are no longer finite (also an ArithmeticError)
 
 Each message says what was expected, what arrived and what to do.

@@ -119,16 +119,12 @@ def iterate(
 
 def gather(images: Images, *, bounds: Bounds = (-1.0, 1.0), name: str = "images") -> Tensor:
     """All images of a source as one indexable tensor in its stored dtype; tensors and arrays are not copied."""
+    checked = iterate(images, bounds=bounds, name=name)
     if isinstance(images, Tensor | np.ndarray):
-        pixels = as_tensor(images, name)
-        check_layout(pixels, bounds, name)
-        require(
-            len(pixels), f"{name} is empty; expected at least one image, got shape {tuple(pixels.shape)}.", DataError
-        )
-        for batch in pixels.split(1024):
-            check_values(batch, bounds, name)
-        return pixels
-    batches = list(iterate(images, bounds=bounds, name=name))
+        for _ in checked:
+            pass
+        return as_tensor(images, name)
+    batches = list(checked)
     if len({batch.dtype for batch in batches}) > 1:
         batches = [dequantize(batch) for batch in batches]
     return torch.cat(batches)

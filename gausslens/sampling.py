@@ -97,7 +97,14 @@ def sample(
     """
     check_choice("solver", solver, _SOLVERS)
     advance = _SOLVERS[solver]
-    levels = _grid_to_zero(steps, sigmas)
+    require(sigmas is not None or steps >= 1, f"steps must be at least 1; got {steps}.")
+    levels: list[float] = [*(karras_sigmas(steps) if sigmas is None else as_sigmas(sigmas)).tolist(), 0.0]
+    for sigma, sigma_next in pairwise(levels):
+        require(
+            sigma_next < sigma,
+            f"sigmas must be strictly descending; got {sigma_next:g} after {sigma:g}. Sort them and drop repeats, "
+            "or use karras_sigmas(steps).",
+        )
     noise = gather(latents, bounds=None, name="latents")
     require(
         noise.is_floating_point(),
@@ -127,20 +134,6 @@ def sample(
             x = advance(denoise, sigma_next, now, before) if sigma_next > 0 else now.denoised
             before = now
     return x.to(dtype)
-
-
-def _grid_to_zero(steps: int, sigmas: Sigmas | None) -> list[float]:
-    """The checked noise levels with the final 0."""
-    require(sigmas is not None or steps >= 1, f"steps must be at least 1; got {steps}.")
-    grid = karras_sigmas(steps) if sigmas is None else as_sigmas(sigmas)
-    levels: list[float] = grid.tolist()
-    for sigma, sigma_next in pairwise(levels):
-        require(
-            sigma_next < sigma,
-            f"sigmas must be strictly descending; got {sigma_next:g} after {sigma:g}. Sort them and drop repeats, "
-            "or use karras_sigmas(steps).",
-        )
-    return [*levels, 0.0]
 
 
 def _euler(denoise: Field, sigma_next: float, now: Step, before: Step | None) -> Tensor:

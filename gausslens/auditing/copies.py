@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .._typing import Bool, Float, Images, Int
 from ..images import Bounds, gather
-from ..measures.copy_test import NEIGHBORS, CopyTest, judge_neighborhood, pool_neighborhood
+from ..measures.copy_test import NEIGHBORS, CopyTest, judge_neighbors
 from ..measures.intervals import Estimate, proportion_estimate
 from ..measures.memorization import estimate_ratio, gather_sets, gl_score
 from ..measures.neighbors import nearest, resident
@@ -375,5 +375,4 @@ def _two_set(
         numbers = torch.cumsum(alone, 0) - 1
         found.append((distances, numbers[pool.of_image[pool.kept[rows[indices]]]]))
         counts.append(int(alone.sum()))
-    neighborhood = pool_neighborhood(found[0], found[1], *counts)
-    return judge_neighborhood(neighborhood, false_discovery=_FALSE_DISCOVERY, seed=seed)
+    return judge_neighbors(found[0], found[1], (counts[0], counts[1]), false_discovery=_FALSE_DISCOVERY, seed=seed)

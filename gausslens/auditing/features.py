@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from .._typing import Bool, Float, Images
 from ..images import Bounds
-from ..measures.frechet import feature_distances
+from ..measures.frechet import frechet_distances
 from ..measures.intervals import Estimate, jackknife_estimate, mean_estimate
 from ..measures.memorization import Memorization, memorization
 from .embedding import BATCH, FeatureNetwork
@@ -104,7 +104,7 @@ def mifid(frechet: float, nearest_cosine: float) -> float:
 def _frechet(features: Float[Tensor, "m d"], known: Float[Tensor, "n d"]) -> tuple[Estimate, list[float]]:
     """FD with its interval over features, and FD without each group of them."""
     parts = [features[left] for left in _without_groups(len(features))]
-    whole, *without = feature_distances([features, *parts], known)
+    whole, *without = frechet_distances([features, *parts], known)
     return jackknife_estimate(whole, without, len(features)), without
 
 

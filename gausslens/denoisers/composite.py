@@ -48,7 +48,7 @@ class PerClassDenoiser(nn.Module):
         if unknown:
             known = ", ".join(self.denoisers)
             raise DataError(f"expected labels among those this denoiser was made for, {known}; got {unknown[0]}.")
-        return _denoise_by(classes, x, expand_sigma(sigma, x), self.__getitem__)
+        return denoise_by(classes, x, expand_sigma(sigma, x), self.__getitem__)
 
 
 class LevelwiseDenoiser(nn.Module):
@@ -73,7 +73,7 @@ class LevelwiseDenoiser(nn.Module):
     def forward(self, x: Tensor, sigma: Sigma) -> Tensor:
         """The estimates of the denoisers whose levels these are."""
         levels = expand_sigma(sigma, x)
-        return _denoise_by(
+        return denoise_by(
             levels, x, levels, lambda level: self.denoisers[level_index(level, self.sigmas, "there are denoisers for")]
         )
 
@@ -88,12 +88,11 @@ def level_index(sigma: float, sigmas: Sequence[float], offer: str) -> int:
     return nearest
 
 
-def _denoise_by(keys: Tensor, x: Tensor, levels: Tensor, at: Callable[[Any], nn.Module]) -> Tensor:
+def denoise_by(keys: Tensor, x: Tensor, levels: Tensor, at: Callable[[Any], Callable[..., Tensor]]) -> Tensor:
     """Denoise each image with the denoiser of its key; keys and levels are (b,)."""
     distinct = keys.unique().tolist()
     if len(distinct) == 1:  # the usual case, which Jacobians can follow
-        only: Tensor = at(distinct[0])(x, levels)
-        return only
+        return at(distinct[0])(x, levels)
     denoised = torch.empty_like(x)
     for key in distinct:
         here = keys == key

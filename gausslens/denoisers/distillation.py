@@ -11,7 +11,7 @@ enough calls (ten a dimension).
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import torch
 from numpy.typing import ArrayLike
@@ -23,54 +23,37 @@ from ..images import Bounds, check_labels, gather
 from ..noise import as_sigmas
 from ..progress import track
 from .composite import PerClassDenoiser
-from .fitting import EPOCHS, Teacher, fit_by_adam, fit_in_closed_form, unexplained_variance
+from .fitting import EPOCHS, Teacher, fit_by_adam, fit_in_closed_form, ratio, unexplained_variance
 from .gaussian import GaussianDenoiser
 from .linear import LinearDenoiser, level_maps, stack_maps
 from .moments import Moments
 from .protocol import Denoiser, eval_mode, placement
 
 
+class _Options(TypedDict, total=False):
+    train: Any
+    held_out: Any
+    method: str
+    calls: int | None
+    seed: int
+    full: bool | None
+    learning_rate: float | None
+    bounds: Bounds
+    device: torch.device | str | None
+    dtype: torch.dtype | None
+    batch_size: int | None
+    progress: bool
+
+
 @overload
 def distill(
-    denoiser: Denoiser,
-    images: Images,
-    sigmas: Sigmas,
-    *,
-    train: Images | Moments | None = None,
-    held_out: Images | None = None,
-    method: str = "closed_form",
-    calls: int | None = None,
-    seed: int = 0,
-    labels: None = None,
-    full: bool | None = None,
-    learning_rate: float | None = None,
-    bounds: Bounds = (-1.0, 1.0),
-    device: torch.device | str | None = None,
-    dtype: torch.dtype | None = None,
-    batch_size: int | None = None,
-    progress: bool = False,
+    denoiser: Denoiser, images: Images, sigmas: Sigmas, *, labels: None = None, **options: Unpack[_Options]
 ) -> LinearDenoiser: ...
 
 
 @overload
 def distill(
-    denoiser: Denoiser,
-    images: Images,
-    sigmas: Sigmas,
-    *,
-    train: Mapping[int, Images | Moments] | None = None,
-    held_out: Mapping[int, Images] | None = None,
-    method: str = "closed_form",
-    calls: int | None = None,
-    seed: int = 0,
-    labels: Tensor | ArrayLike,
-    full: bool | None = None,
-    learning_rate: float | None = None,
-    bounds: Bounds = (-1.0, 1.0),
-    device: torch.device | str | None = None,
-    dtype: torch.dtype | None = None,
-    batch_size: int | None = None,
-    progress: bool = False,
+    denoiser: Denoiser, images: Images, sigmas: Sigmas, *, labels: Tensor | ArrayLike, **options: Unpack[_Options]
 ) -> PerClassDenoiser: ...
 
 
@@ -151,12 +134,17 @@ def distill(
             **{"method": method, "calls": calls, "seed": seed, "full": full, "learning_rate": learning_rate},
             **{"bounds": bounds, "device": device, "dtype": dtype, "batch_size": batch_size, "progress": progress},
         }
-        fits = {}
+
+        def of_class(label: int, x: Tensor, sigma: Tensor) -> Tensor:
+            return denoiser(x, sigma, torch.full((len(x),), label, device=x.device))
+
         with eval_mode(denoiser):
-            for label, sources in own.items():
-                of_class = partial(_with_label, denoiser, label)
-                fits[label] = distill(of_class, pixels[classes == label], levels, **sources, **options)
-        return PerClassDenoiser(fits)
+            return PerClassDenoiser(
+                {
+                    label: distill(partial(of_class, label), pixels[classes == label], levels, **sources, **options)
+                    for label, sources in own.items()
+                }
+            )
 
     unseen = None if held_out is None else gather(held_out, bounds=bounds, name="held_out")
     gaussians = {
@@ -180,12 +168,11 @@ def distill(
                 history.append(fit.history)
             else:
                 fit = fit_in_closed_form(teacher, pixels, sigma, calls, toward, basis)
-            record = {"fvu": fit.fvu, "fvu_floor": fit.fvu_floor, "shrinkage": fit.shrinkage}
-            record["weight_error_floor"] = _ratio(fit.weight_floor, toward.norm())
+            record = {name: getattr(fit, name) for name in ("fvu", "fvu_floor", "shrinkage", "weight_error_floor")}
             for name, other in gaussians.items():
                 W = other.weight(sigma)
                 error = math.nan if fit.unshrunk is None else (fit.unshrunk.weight - W).norm()
-                record[f"weight_error.{name}"] = _ratio(error, W.norm())
+                record[f"weight_error.{name}"] = ratio(error, W.norm())
             if unseen is not None:
                 record["fvu_held_out"] = unexplained_variance(teacher, unseen, sigma, fit.prediction, stream="held out")
             kept, record["truncation"] = level_maps(gaussian, sigma, fit.prediction, fit.unshrunk, full, stored_dtype)
@@ -219,11 +206,6 @@ def _gaussian(
     return GaussianDenoiser(moments).to(device)
 
 
-def _ratio(part: float | Tensor, whole: float | Tensor) -> float:
-    """part/whole, NaN for a whole of 0: images that are all the same have W_G = 0."""
-    return float(part) / float(whole) if whole > 0 else math.nan
-
-
 def _of_class(source: Any, label: int, name: str) -> Any:
     if source is None:
         return None
@@ -234,7 +216,3 @@ def _of_class(source: Any, label: int, name: str) -> Any:
             "among the images."
         )
     return source[label]
-
-
-def _with_label(denoiser: Denoiser, label: int, x: Tensor, sigma: Tensor) -> Tensor:
-    return denoiser(x, sigma, torch.full((len(x),), label, device=x.device))

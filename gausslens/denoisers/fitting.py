@@ -16,7 +16,7 @@ from .._typing import Float, Int
 from ..images import dequantize
 from ..noise import draw_noise, draw_order
 from .protocol import Denoiser, call, check_finite, in_batches
-from .regression import Affine, Regression, Sums, agree_by_block, choose_strength, mean_square_difference
+from .regression import Affine, BlockShrinkage, Regression, Sums, choose_strength, mean_square_difference
 
 _EVALUATION_CALLS = 4096
 
@@ -35,7 +35,7 @@ class LevelFit:
     prediction: Affine  # the fit that predicts best
     fvu: float  # of `prediction`, out of sample
     fvu_floor: float = math.nan
-    weight_floor: float = math.nan  # ‖W − E W‖_F of `unshrunk`, estimated
+    weight_error_floor: float = math.nan
     shrinkage: float = 0.0
     history: list[dict[str, float]] = field(default_factory=list)
 
@@ -103,13 +103,13 @@ def fit_in_closed_form(
     if unshrunk is not None and min(first.count, second.count) >= enough:
         strength, base = 0.0, unshrunk
         from_first, from_second = first.least_squares(), second.least_squares()
-        weight_floor = float((from_first.weight - from_second.weight).norm()) / 2
+        weight_floor = ratio((from_first.weight - from_second.weight).norm() / 2, toward.norm())
     else:
         strength = choose_strength(first, second, toward)
         base = both.ridge(toward, strength)
         from_first, from_second = first.ridge(toward, strength), second.ridge(toward, strength)
         weight_floor = math.nan
-    shrink = agree_by_block(from_first, from_second, base, toward, basis, both)
+    shrink = BlockShrinkage(from_first, from_second, base, toward, basis, both)
     from_first, from_second = shrink(from_first, first), shrink(from_second, second)
     floor = mean_square_difference(from_first, from_second, both) / 4
     # A half's fit, judged on the other half, carries twice the floor, and the fit to both only once.
@@ -118,9 +118,9 @@ def fit_in_closed_form(
     return LevelFit(
         unshrunk=unshrunk,
         prediction=shrink(base, both),
-        fvu=_fraction(max(error, 0.0), both.variance),
-        fvu_floor=_fraction(floor, both.variance),
-        weight_floor=weight_floor,
+        fvu=ratio(max(error, 0.0), both.variance, 0.0),
+        fvu_floor=ratio(floor, both.variance, 0.0),
+        weight_error_floor=weight_floor,
         shrinkage=1 - ridge_factor * float(shrink.factors.mean()),
     )
 
@@ -195,7 +195,7 @@ def unexplained_variance(teacher: Teacher, pixels: Tensor, sigma: float, fit: Af
         outputs.append(denoised.double())
     rows = torch.cat(outputs)
     rows = rows - rows[0]  # a constant D has no variance to the last bit
-    return _fraction(residual, float((rows - rows.mean(0)).square().sum()))
+    return ratio(residual, (rows - rows.mean(0)).square().sum(), 0.0)
 
 
 def _half_sums(teacher: Teacher, pixels: Tensor, sigma: float, calls: int) -> tuple[Sums, Sums]:
@@ -215,5 +215,6 @@ def _half_sums(teacher: Teacher, pixels: Tensor, sigma: float, calls: int) -> tu
     return halves[0], halves[1]
 
 
-def _fraction(part: float, whole: float) -> float:
-    return part / whole if whole > 0 else 0.0
+def ratio(part: float | Tensor, whole: float | Tensor, of_nothing: float = math.nan) -> float:
+    """part/whole, or `of_nothing` for a whole of 0: a constant D has no variance, and W_G is 0 for images all the same."""
+    return float(part) / float(whole) if whole > 0 else of_nothing

@@ -8,6 +8,7 @@ what the comparison would test, so the two are never mixed.
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -18,7 +19,7 @@ from ..atomic_files import load_tensors, save_tensors
 from ..errors import CheckpointError, require
 from ..noise import generator
 from ..precision import float32_products
-from .composite import level_index
+from .composite import denoise_by, level_index
 from .gaussian import GaussianDenoiser
 from .protocol import check_input, expand_sigma
 from .regression import Affine
@@ -167,13 +168,14 @@ class LinearDenoiser(nn.Module):
     def _apply_fit(self, fit: Fit, x: Tensor, sigma: float | Tensor) -> Tensor:
         check_input(x, self.shape)
         levels = expand_sigma(sigma, x)
-        rows = x.flatten(1).to(self.maps.dtype)
-        denoised = torch.empty_like(rows)
         with float32_products(x.device):
-            for level in levels.unique().tolist():
-                here = levels == level
-                denoised[here] = self.maps(rows[here], fit, self._index(level))
-        return denoised.to(x.dtype).reshape(x.shape)
+            rows = denoise_by(
+                levels,
+                x.flatten(1).to(self.maps.dtype),
+                levels,
+                lambda level: partial(self.maps, fit, self._index(level)),
+            )
+        return rows.to(x.dtype).reshape(x.shape)
 
     def _unshrunk(self) -> "AffineMaps":
         require(
@@ -221,7 +223,7 @@ class AffineMaps(nn.Module):
         """The vector b of a fit at noise level number `level`."""
         return self.get_buffer(f"{fit}_biases")[level]
 
-    def forward(self, x: Float[Tensor, "b d"], fit: Fit, level: int) -> Float[Tensor, "b d"]:
+    def forward(self, fit: Fit, level: int, x: Float[Tensor, "b d"], _: Tensor) -> Float[Tensor, "b d"]:
         """W x + b of a fit at noise level number `level`."""
         if self._full:
             return torch.addmm(self.bias(fit, level), x, self.weight(fit, level).T)

@@ -5,7 +5,7 @@ For inputs x and targets D, both in R^d, with centred sums S_xx = Σ(x−x̄)(x�
     least squares      W = S_Dx S_xx⁻¹                        b = D̄ − W x̄
     ridge toward W_G   W = (S_Dx + κ W_G)(S_xx + κ I)⁻¹       minimises Σ‖D − Wx − b‖² + κ‖W − W_G‖²_F
 
-Everything that fits, their validation and `agree_by_block` need is in the sums of two halves of the calls.
+Everything that fits, their validation and `BlockShrinkage` need is in the sums of two halves of the calls.
 """
 
 from dataclasses import dataclass, replace
@@ -145,8 +145,7 @@ def mean_square_difference(a: Affine, b: Affine, sums: Sums) -> float:
 def choose_strength(first: Sums, second: Sums, toward: Float[Tensor, "d d"]) -> float:
     """The ridge strength κ that predicts best across two halves: fit on one, judged on the other, both ways.
 
-    In the eigenbasis S_xx = V diag(s) Vᵀ of the half that is fitted, every κ costs O(d²). κ is on the scale of sums, so
-    that the same κ is right for both halves together.
+    κ is on the scale of sums, so that the same κ is right for both halves together.
     """
     strengths = strength_grid(first, second)
     errors = _validation_path(first, second, toward, strengths) + _validation_path(second, first, toward, strengths)
@@ -163,7 +162,7 @@ def strength_grid(first: Sums, second: Sums) -> Float[Tensor, "k"]:
 def _validation_path(
     fitted: Sums, judged: Sums, toward: Float[Tensor, "d d"], strengths: Float[Tensor, "k"]
 ) -> Float[Tensor, "k"]:
-    """Error on `judged` of the ridge fits on `fitted` for each strength, up to a constant."""
+    """Error on `judged` of the ridge fits on `fitted` for each strength, up to a constant, at a cost of O(d²) each."""
     fitted, judged = fitted.minus(toward), judged.minus(toward)
     eigvals, eigvecs = torch.linalg.eigh((fitted.xx + fitted.xx.T) / 2)
     loadings = fitted.target_x @ eigvecs  # W(κ) − toward = loadings · diag(gains) · eigvecsᵀ
@@ -177,24 +176,7 @@ def _validation_path(
     return errors
 
 
-@dataclass(frozen=True, eq=False)
 class BlockShrinkage:
-    """Factors on the departure of a matrix from `toward`, in principal coordinates; see `agree_by_block`."""
-
-    toward: Float[Tensor, "d d"]  # W_G
-    basis: Float[Tensor, "d d"]  # its eigenvectors U, by descending eigenvalue
-    scales: Float[Tensor, "d"]  # s, standard deviations of the inputs' principal coordinates
-    factors: Float[Tensor, "d d"]  # c of every entry
-
-    def __call__(self, fit: Affine, sums: Sums) -> Affine:
-        """The shrunk fit, with the intercept that suits the inputs of `sums`."""
-        departure = _departure(fit, self.toward, self.basis, self.scales) * self.factors / self.scales
-        return sums.with_intercept(self.toward + self.basis @ departure @ self.basis.T)
-
-
-def agree_by_block(
-    first: Affine, second: Affine, both: Affine, toward: Float[Tensor, "d d"], basis: Float[Tensor, "d d"], sums: Sums
-) -> BlockShrinkage:
     """Shrinkage of a fitted matrix toward a Gaussian's, block by block, by as much as two halves of the calls disagree.
 
     Let W_G = U diag(g) Uᵀ with g descending, and write the departure from it in principal coordinates, with inputs of unit
@@ -207,20 +189,32 @@ def agree_by_block(
     with A₁, A₂ from two halves and A from all calls. The noises of the halves are independent, so the numerator estimates
     the signal's energy and the denominator that of signal and noise: c_B is the factor that minimises the block's error.
     """
-    variances = ((sums.xx @ basis) * basis).sum(0) / sums.count
-    scales = variances.clamp_min(torch.finfo(torch.float64).tiny).sqrt()
-    departures = [_departure(fit, toward, basis, scales) for fit in (first, second, both)]
-    blocks = _membership(len(toward), basis)
-    shared = blocks.T @ (departures[0] * departures[1]) @ blocks
-    energy = blocks.T @ departures[2].square() @ blocks
-    factors = torch.where(energy > 0, shared / energy, 0.0).clamp(0, 1)
-    return BlockShrinkage(toward, basis, scales, blocks @ factors @ blocks.T)
 
+    def __init__(
+        self,
+        first: Affine,
+        second: Affine,
+        both: Affine,
+        toward: Float[Tensor, "d d"],
+        basis: Float[Tensor, "d d"],
+        sums: Sums,
+    ) -> None:
+        self._toward, self._basis = toward, basis
+        variances = ((sums.xx @ basis) * basis).sum(0) / sums.count
+        self._scales = variances.clamp_min(torch.finfo(torch.float64).tiny).sqrt()
+        blocks = _membership(len(toward), basis)
+        shared = blocks.T @ (self._departure(first) * self._departure(second)) @ blocks
+        energy = blocks.T @ self._departure(both).square() @ blocks
+        factors = torch.where(energy > 0, shared / energy, 0.0).clamp(0, 1)
+        self.factors = blocks @ factors @ blocks.T  # c of every entry
 
-def _departure(
-    fit: Affine, toward: Float[Tensor, "d d"], basis: Float[Tensor, "d d"], scales: Float[Tensor, "d"]
-) -> Float[Tensor, "d d"]:
-    return basis.T @ (fit.weight - toward) @ basis * scales
+    def __call__(self, fit: Affine, sums: Sums) -> Affine:
+        """The shrunk fit, with the intercept that suits the inputs of `sums`."""
+        departure = self._departure(fit) * self.factors / self._scales
+        return sums.with_intercept(self._toward + self._basis @ departure @ self._basis.T)
+
+    def _departure(self, fit: Affine) -> Float[Tensor, "d d"]:
+        return self._basis.T @ (fit.weight - self._toward) @ self._basis * self._scales
 
 
 def _membership(dim: int, like: Tensor) -> Float[Tensor, "d m"]:

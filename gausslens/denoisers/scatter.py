@@ -7,6 +7,7 @@ Moving the centre from m to m' adds n δδᵀ with δ = m − m', which is all i
 are in float64 and rows are centred before they are squared, so a large common offset costs no digits.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -54,13 +55,23 @@ class Scatter:
         self._copied_bytes = 0
         self._sketch_rows = 0 if rank is None else max(2 * rank, min(4 * rank, _SKETCH_BYTES // (8 * self.dim)))
         self._most_rows = max(_GRAM_ROWS, 2 * self._sketch_rows)
+        self._may_be_dense = rank is None or self.dim <= self._most_rows
 
     def update(self, batch: Tensor) -> None:
         """Add a batch (b, *shape), uint8 or float."""
         rows = batch.reshape(len(batch), -1)
         is_view = rows.untyped_storage().data_ptr() == batch.untyped_storage().data_ptr()
         for part in rows.split(_ROWS_AT_ONCE):
-            self._add(part.clone() if is_view and self.copy else part, is_copy=self.copy or not is_view)
+            self._waiting.append(part.clone() if is_view and self.copy else part)
+            self._copied_bytes += part.nbytes if self.copy or not is_view else 0
+            n_rows = len(self.factor) + self._n_waiting
+            is_full = n_rows > 2 * self._sketch_rows and self._copied_bytes + self.factor.nbytes > _HELD_BYTES
+            if self._may_be_dense:
+                if n_rows > max(self.dim, _ROWS_AT_ONCE):
+                    self.to_dense()
+            elif n_rows > self._most_rows or is_full:
+                self.to_factor(keep=self._sketch_rows)
+                self.sketched = self.dropped > 0
 
     def merge(self, other: "Scatter") -> None:
         """Add what another accumulator, of other images of the same shape, has seen; the other one is used up."""
@@ -109,9 +120,9 @@ class Scatter:
             self.dense = torch.zeros(self.dim, self.dim, dtype=torch.float64, device=self.device)
             _add_gram(self.dense, self.factor)
             self.factor = self.factor[:0]
-        for rows in self._waiting_tiles():
-            _add_gram(self.dense, self._to_float64(rows) - self.mean)
-        self._forget_waiting()
+        for rows in self._waiting_tiles(self.mean):
+            _add_gram(self.dense, rows)
+        self._waiting, self._copied_bytes = [], 0
         return self.dense
 
     def to_factor(self, keep: int | None = None) -> Float[Tensor, "k d"]:
@@ -142,30 +153,12 @@ class Scatter:
         for tile in tiles:
             factor[:, tile] = vectors[:, :n_kept].T @ rows_of(tile)
         self.factor = factor
-        self._forget_waiting()
+        self._waiting, self._copied_bytes = [], 0
         return factor
 
     @property
     def _n_waiting(self) -> int:
         return sum(len(rows) for rows in self._waiting)
-
-    @property
-    def _may_be_dense(self) -> bool:
-        return self.rank is None or self.dim <= self._most_rows
-
-    def _is_full(self, n_rows: int) -> bool:
-        return n_rows > 2 * self._sketch_rows and self._copied_bytes + self.factor.nbytes > _HELD_BYTES
-
-    def _add(self, rows: Tensor, *, is_copy: bool) -> None:
-        self._waiting.append(rows)
-        self._copied_bytes += rows.nbytes if is_copy else 0
-        n_rows = len(self.factor) + self._n_waiting
-        if self._may_be_dense:
-            if n_rows > max(self.dim, _ROWS_AT_ONCE):
-                self.to_dense()
-        elif n_rows > self._most_rows or self._is_full(n_rows):
-            self.to_factor(keep=self._sketch_rows)
-            self.sketched = self.dropped > 0
 
     def _take_in_waiting(self) -> None:
         """Count the waiting images and move the centre to the joint mean."""
@@ -175,8 +168,8 @@ class Scatter:
         # Summed relative to a first guess, so that a large common offset costs no digits.
         guess = self.mean if self.count else self._to_float64(self._waiting[0][:1])[0]
         offset = torch.zeros_like(self.mean)
-        for rows in self._waiting_tiles():
-            offset += (self._to_float64(rows) - guess).sum(0)
+        for rows in self._waiting_tiles(guess):
+            offset += rows.sum(0)
         total = self.count + n_waiting
         self._recentre(guess + offset / total)
         self.count = total
@@ -190,12 +183,11 @@ class Scatter:
             self.factor = torch.cat([self.factor, self.count**0.5 * delta[None]])
         self.mean = mean
 
-    def _waiting_tiles(self) -> list[Tensor]:
-        rows_per_tile = max(1, _TILE_NUMBERS // self.dim)
-        return [tile for rows in self._waiting for tile in rows.split(rows_per_tile)]
-
-    def _forget_waiting(self) -> None:
-        self._waiting, self._copied_bytes = [], 0
+    def _waiting_tiles(self, centre: Float[Tensor, "d"]) -> Iterator[Float[Tensor, "k d"]]:
+        """The waiting images as centred rows, some at a time."""
+        for rows in self._waiting:
+            for tile in rows.split(max(1, _TILE_NUMBERS // self.dim)):
+                yield self._to_float64(tile) - centre
 
     def _to_float64(self, rows: Tensor) -> Float[Tensor, "k t"]:
         return dequantize(rows.to(self.device), torch.float64)
@@ -261,7 +253,6 @@ def share_between_ranks(scatter: Scatter | None, failure: DataError | None, *, a
         f"all ranks must hold images of one shape; got {[shape for _, shape, _ in reports]}.",
         DataError,
     )
-
     total = sum(count for _, _, count in reports)
     if scatter._may_be_dense and total > scatter.dim:
         scatter.to_dense()
@@ -273,7 +264,7 @@ def share_between_ranks(scatter: Scatter | None, failure: DataError | None, *, a
     if scatter.dense is not None:
         sum_over_ranks(scatter.dense)
     else:
-        factors: list[Any] = [None] * world_size()
+        factors: list[Any] = [None] * len(reports)
         dist.all_gather_object(factors, scatter.factor.cpu())
         scatter.factor = torch.cat(factors).to(scatter.device)
         dropped = torch.tensor(scatter.dropped, dtype=torch.float64, device=scatter.device)

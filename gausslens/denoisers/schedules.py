@@ -4,12 +4,13 @@ Dividing by a(t) gives x_t/a = x0 + σ·eps, so a schedule is two things. Its sc
 
     variance preserving  a = 1/√(1 + σ²)           variance exploding  a = 1           linear flow  a = 1/(1 + σ)
 
-Its clock is the time t(σ) that the network is told. A schedule knows the range of σ that it reaches.
+Its clock is the time t(σ) that the network is told, and `rate` its speed dσ/dt, in the time that a flow field is the
+derivative by; levels and times are float64, (b,). `sigma_range` has the smallest and the largest σ that it reaches.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,27 +18,6 @@ from torch import Tensor
 from .._typing import Float
 from ..errors import ConfigError, check_choice, require
 from ..images import content_hash
-
-SCALINGS = ("vp", "ve", "flow")
-
-
-@runtime_checkable
-class Schedule(Protocol):
-    """What `from_eps` and its kin need to know. Levels and times are float64, (b,)."""
-
-    @property
-    def scaling(self) -> str:
-        """One of "vp", "ve" and "flow"."""
-
-    @property
-    def sigma_range(self) -> tuple[float, float]:
-        """The smallest and the largest σ that the network was trained at."""
-
-    def time(self, sigma: Float[Tensor, "b"]) -> Tensor:
-        """What the network is told at σ, (b,)."""
-
-    def rate(self, sigma: Float[Tensor, "b"]) -> Tensor:
-        """dσ/dt at σ, (b,), in the time that a flow field is the derivative by."""
 
 
 @dataclass(frozen=True)
@@ -116,15 +96,16 @@ class VE:
 
     def time(self, sigma: Float[Tensor, "b"]) -> Tensor:
         """σ, or t of the geometric clock, (b,)."""
-        if self.sigma_min is None or self.sigma_max is None:
-            return sigma
-        return (sigma / self.sigma_min).log() / math.log(self.sigma_max / self.sigma_min)
+        return sigma if self.sigma_min is None else (sigma / self.sigma_min).log() / self._log_ratio
 
     def rate(self, sigma: Float[Tensor, "b"]) -> Tensor:
         """1, or σ·ln(σ_max/σ_min) of the geometric clock, (b,)."""
-        if self.sigma_min is None or self.sigma_max is None:
-            return torch.ones_like(sigma)
-        return sigma * math.log(self.sigma_max / self.sigma_min)
+        return torch.ones_like(sigma) if self.sigma_min is None else sigma * self._log_ratio
+
+    @property
+    def _log_ratio(self) -> float:
+        low, high = self.sigma_range
+        return math.log(high / low)
 
 
 @dataclass(frozen=True)
@@ -178,7 +159,7 @@ class Discrete:
 
     def __init__(self, sigmas: Any, scaling: str = "vp", *, rounded: bool = False) -> None:
         levels = torch.as_tensor(sigmas, dtype=torch.float64).detach().cpu()
-        check_choice("scaling", scaling, SCALINGS)
+        check_choice("scaling", scaling, ("vp", "ve", "flow"))
         is_vector = levels.ndim == 1 and len(levels) >= 2
         require(
             is_vector and bool((levels > 0).all() & levels.isfinite().all() & (levels.diff() > 0).all()),
@@ -235,9 +216,12 @@ class Discrete:
         return (1 + sigma) ** 2
 
 
+Schedule: TypeAlias = VP | VE | LinearFlow | Discrete
+
+
 def as_schedule(schedule: Any) -> Schedule:
     """A schedule by name ("vp", "ve", "flow": with default settings, in continuous time) or as it is."""
-    named: dict[str, Schedule] = {"vp": VP(), "ve": VE(), "flow": LinearFlow()}
+    named: dict[Any, Schedule] = {"vp": VP(), "ve": VE(), "flow": LinearFlow()}
     if isinstance(schedule, str):
         require(schedule in named, f"schedule must be one of {', '.join(named)}, or a schedule; got {schedule!r}.")
         return named[schedule]

@@ -67,13 +67,8 @@ class Agreement:
     excess: Similarity | None
 
     def __str__(self) -> str:
-        rows = {
-            "same noise": self.same_noise,
-            "shuffled": self.shuffled,
-            "multi-delta": self.multi_delta,
-            "excess": self.excess,
-        }
-        return "\n".join(f"{name}: {similarity}" for name, similarity in rows.items() if similarity is not None)
+        rows = zip(("same noise", "shuffled", "multi-delta", "excess"), vars(self).values(), strict=True)
+        return "\n".join(f"{name}: {similarity}" for name, similarity in rows if similarity is not None)
 
 
 def agreement(
@@ -107,7 +102,7 @@ def agreement(
     """
     require(0 < data_range < math.inf, f"data_range must be positive and finite; got {data_range}.")
     a = _samples(samples_a, "samples_a")
-    b = _aligned(a, samples_b, "samples_b")
+    b = _samples(samples_b, "samples_b", a)
     n = len(a)
     order = draw_order(seed, n, stream="shuffled")
     partner = torch.empty(n, dtype=torch.long)
@@ -116,7 +111,7 @@ def agreement(
     same = _per_pair(a, b, data_range)
     control = None
     if multi_delta is not None:
-        first, second = (_aligned(a, part, f"multi_delta[{index}]") for index, part in enumerate(multi_delta))
+        first, second = (_samples(part, f"multi_delta[{index}]", a) for index, part in enumerate(multi_delta))
         control = _per_pair(first, second, data_range)
     return Agreement(
         same_noise=_similarity(same),
@@ -157,12 +152,9 @@ def ssim(a: Float[Tensor, "n c h w"], b: Float[Tensor, "n c h w"], data_range: f
 def _window_matrix(side: int, smallest_side: int) -> Float[Tensor, "positions side"]:
     """The matrix that takes weighted means of a line of pixels at every position of the window inside it."""
     width = min(_WINDOW, smallest_side - (smallest_side + 1) % 2)
-    offsets = torch.arange(width, dtype=torch.float64) - width // 2
-    window = (-(offsets**2) / (2 * _WINDOW_SIGMA**2)).exp()
-    matrix = torch.zeros(side - width + 1, side, dtype=torch.float64)
-    for position in range(len(matrix)):
-        matrix[position, position : position + width] = window / window.sum()
-    return matrix
+    offsets = torch.arange(side, dtype=torch.float64) - torch.arange(side - width + 1)[:, None] - width // 2
+    window = (-(offsets**2) / (2 * _WINDOW_SIGMA**2)).exp() * (offsets.abs() <= width // 2)
+    return window / window.sum(1, keepdim=True)
 
 
 def _per_pair(a: Tensor, b: Tensor, data_range: float) -> dict[str, Tensor]:
@@ -193,7 +185,8 @@ def _similarity(per_pair: dict[str, Tensor]) -> Similarity:
     return Similarity(**{name: mean_estimate(values) for name, values in per_pair.items()}, per_pair=per_pair)
 
 
-def _samples(samples: Images, name: str) -> Tensor:
+def _samples(samples: Images, name: str, reference: Tensor | None = None) -> Tensor:
+    """At least two images, aligned with those of the reference."""
     pixels = gather(samples, bounds=None, name=name)
     require(
         pixels.ndim == 4 and len(pixels) >= 2,
@@ -201,15 +194,9 @@ def _samples(samples: Images, name: str) -> Tensor:
         "A shuffled control needs two, and grey images are samples[:, None].",
         DataError,
     )
-    return pixels
-
-
-def _aligned(reference: Tensor, samples: Images, name: str) -> Tensor:
-    pixels = _samples(samples, name)
-    require(
-        pixels.shape == reference.shape,
-        f"{name} must match samples_a, image by image, in shape {tuple(reference.shape)}; got "
-        f"{tuple(pixels.shape)}. Sample every model from the same noise.",
-        DataError,
-    )
+    if reference is not None and pixels.shape != reference.shape:
+        raise DataError(
+            f"{name} must match samples_a, image by image, in shape {tuple(reference.shape)}; got "
+            f"{tuple(pixels.shape)}. Sample every model from the same noise."
+        )
     return pixels

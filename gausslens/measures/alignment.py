@@ -7,7 +7,7 @@ to a rotation among themselves; subspaces cut where values are well separated ar
 """
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,15 +23,6 @@ from ..errors import DataError, require
 _WHOLE, _SPARE, _ITERATIONS = 4096, 50, 12
 # Two neighbouring singular values closer than this, relatively, do not separate a subspace.
 _GAP = 0.01
-
-
-@runtime_checkable
-class HasWeight(Protocol):
-    """A linear or Gaussian denoiser: anything with `weight(sigma)`."""
-
-    def weight(self, sigma: float) -> Tensor:
-        """The matrix W at a noise level, (d, d)."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,12 +57,13 @@ class Alignment:
 
 
 def alignment(
-    linear: HasWeight, moments: Moments, sigma: float, k: int = 100, *, halves: tuple[Moments, Moments] | None = None
+    linear: Any, moments: Moments, sigma: float, k: int = 100, *, halves: tuple[Moments, Moments] | None = None
 ) -> Alignment:
     """Compare a linear denoiser's matrix at one noise level with the Gaussian of given moments.
 
     Args:
-        linear: the distilled map; its unshrunk `weight(sigma)` is used. A `GaussianDenoiser` serves as control.
+        linear: the distilled map, of which the unshrunk `weight(sigma)`, (d, d), is used. A `GaussianDenoiser` serves as
+            control, and so does anything else with such a method.
         moments: mean and spectrum of the images to compare with.
         sigma: a noise level of `linear`.
         k: how many leading singular vectors, at most the rank of `moments`, to which it is lowered.

@@ -31,18 +31,6 @@ _SHARED_LABELS = 64  # images by which the labellings that are kept grow
 
 
 @dataclass(frozen=True)
-class Neighborhood:
-    """The images of a pool nearest to each sample, all that the test needs to know."""
-
-    distances: Tensor = field(repr=False)  # ascending, (m, k)
-    members: Tensor = field(
-        repr=False
-    )  # which images, (m, k): training images are 0 … n_train − 1, held-out images follow
-    n_train: int
-    n_held_out: int
-
-
-@dataclass(frozen=True)
 class CopyTest:
     """What the two-set copy test found.
 
@@ -117,55 +105,52 @@ def copy_test(
     halves = [gather(train, bounds=bounds, name="train"), gather(held_out, bounds=bounds, name="held_out")]
     size = min(len(half) for half in halves)
     kept = [draw_order(seed, len(half), stream="copy test")[:size].sort().values for half in halves]
+    where: dict[str, Any] = {"device": device, "progress": progress}
     found = [
-        nearest(
-            queries, half if len(half) == size else half[own], min(NEIGHBORS, size), device=device, progress=progress
-        )
+        nearest(queries, half if len(half) == size else half[own], min(NEIGHBORS, size), **where)
         for half, own in zip(halves, kept, strict=True)
     ]
-    result = judge_neighborhood(
-        pool_neighborhood(found[0], found[1], size, size),
-        threshold=threshold,
-        false_discovery=false_discovery,
-        permutations=permutations,
-        seed=seed,
-    )
+    options: dict[str, Any] = {"false_discovery": false_discovery, "permutations": permutations, "seed": seed}
+    result = judge_neighbors(found[0], found[1], (size, size), threshold=threshold, **options)
     return replace(result, copied=kept[0][result.copied])
 
 
-def pool_neighborhood(
-    to_train: tuple[Tensor, Tensor], to_held_out: tuple[Tensor, Tensor], n_train: int, n_held_out: int
-) -> Neighborhood:
-    """The 16 pool images nearest to each sample, out of those nearest in either half."""
-    distances, order = torch.cat([to_train[0], to_held_out[0]], 1).sort(dim=1, stable=True)
-    members = torch.cat([to_train[1], to_held_out[1] + n_train], 1).gather(1, order)
-    return Neighborhood(distances[:, :NEIGHBORS], members[:, :NEIGHBORS], n_train, n_held_out)
-
-
-def judge_neighborhood(
-    neighborhood: Neighborhood,
+def judge_neighbors(
+    to_train: tuple[Float[Tensor, "m j"], Int[Tensor, "m j"]],
+    to_held_out: tuple[Float[Tensor, "m k"], Int[Tensor, "m k"]],
+    sizes: tuple[int, int],
     *,
     threshold: float = COPY_RATIO,
     false_discovery: float = FALSE_DISCOVERY,
     permutations: int = 9999,
     seed: int = 0,
 ) -> CopyTest:
-    """The two-set copy test, given the neighbours of each sample; see `copy_test`.
+    """The two-set copy test, given the `NEIGHBORS` nearest to each sample in either half: distances, ascending, and indices.
 
     Only the 16 pool images nearest to a sample are kept. A half without any of them is taken to be as far as the 16th,
     which can only bring r nearer to 1. So a sample counts just when all pool images within d₁/t of it, d₁ its smallest
     distance, carry one label, and never when d₁₆ ≤ d₁/t. Distances 0 and 0 have r = 1: no evidence either way.
+
+    Where the halves differ in size, r and 1/r do not come from one law by chance, but the label of one nearest image is
+    still drawn: then copies are named by the score u = d₁/d₂ of the two nearest pool images, blind to labels, and a decoy
+    weighs κ.
     """
     for name, value in (("threshold", threshold), ("false_discovery", false_discovery)):
         require(0 < value < 1, f"{name} must lie above 0 and below 1; got {value}.")
     require(permutations >= 1, f"permutations must be at least 1; got {permutations}. 9999 resolve p-values to 0.0001.")
-    distances, members = neighborhood.distances, neighborhood.members
-    sizes = neighborhood.n_train, neighborhood.n_held_out
-    in_train, last = members < sizes[0], distances[:, -1:]
-    to_train, to_held_out = (distances.where(own, last).amin(1) for own in (in_train, ~in_train))
-    targets, decoys = to_train < threshold * to_held_out, to_held_out < threshold * to_train
-    ratios = torch.where(to_train == to_held_out, 1.0, to_train / to_held_out)
-    copies = _name_copies(distances, ratios, targets, decoys, sizes, threshold, false_discovery)
+    distances, order = torch.cat([to_train[0], to_held_out[0]], 1).sort(dim=1, stable=True)
+    members = torch.cat([to_train[1], to_held_out[1] + sizes[0]], 1).gather(1, order)[:, :NEIGHBORS]
+    distances = distances[:, :NEIGHBORS]
+    in_train, first, last = members < sizes[0], distances[:, 0], distances[:, -1:]
+    d_train, d_held_out = (distances.where(own, last).amin(1) for own in (in_train, ~in_train))
+    targets, decoys = d_train < threshold * d_held_out, d_held_out < threshold * d_train
+    ratios = torch.where(d_train == d_held_out, 1.0, d_train / d_held_out)
+    if sizes[0] == sizes[1]:
+        copies = _target_decoy(torch.where(decoys, 1 / ratios, ratios), targets, decoys, false_discovery)
+    else:
+        second = distances[:, min(1, distances.shape[1] - 1)]
+        alone = first < threshold * second
+        copies = _target_decoy(first / second, targets & alone, decoys & alone, false_discovery, sizes[0] / sizes[1])
     nearer_train, nearer_held_out = int(targets.sum()), int(decoys.sum())
     null = _permutation_null(*_close_sets(distances, members, threshold), sizes, permutations, seed)
     return CopyTest(
@@ -181,27 +166,6 @@ def judge_neighborhood(
         false_discovery=false_discovery,
         permutations=permutations,
     )
-
-
-def _name_copies(
-    distances: Float[Tensor, "m k"],
-    ratios: Float[Tensor, "m"],
-    targets: Bool[Tensor, "m"],
-    decoys: Bool[Tensor, "m"],
-    sizes: tuple[int, int],
-    threshold: float,
-    false_discovery: float,
-) -> Int[Tensor, "c"]:
-    """The samples named as copies.
-
-    Where the halves differ in size, r and 1/r do not come from one law by chance, but the label of one nearest image is
-    still drawn: then the score is u = d₁/d₂ of the two nearest pool images, blind to labels, and a decoy weighs κ.
-    """
-    if sizes[0] == sizes[1]:
-        return _target_decoy(torch.where(decoys, 1 / ratios, ratios), targets, decoys, false_discovery)
-    first, second = distances[:, 0], distances[:, min(1, distances.shape[1] - 1)]
-    alone = first < threshold * second
-    return _target_decoy(first / second, targets & alone, decoys & alone, false_discovery, sizes[0] / sizes[1])
 
 
 def _target_decoy(

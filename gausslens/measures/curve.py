@@ -7,7 +7,7 @@ every resample of the units.
 """
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -103,7 +103,13 @@ class Curve:
         return self._extremum(-1)
 
     def __sub__(self, other: "Curve") -> "Curve":
-        self._check_paired(other)
+        ours, theirs = (vars(curve.conditions) | {"sigmas": curve.sigmas.tolist()} for curve in (self, other))
+        differing = [f"{name} ({ours[name]} and {theirs[name]})" for name in ours if ours[name] != theirs[name]]
+        require(
+            not differing,
+            "a - b pairs curves unit by unit, so both must have the same metric, images, noise and noise levels; "
+            f"these differ in {', '.join(differing)}. Measure both with the same images, sigmas, count and seed.",
+        )
         metric = self.conditions.metric.removesuffix(_DIFFERENCE) + _DIFFERENCE
         return Curve.of_means(self.sigmas, self.per_image - other.per_image, replace(self.conditions, metric=metric))
 
@@ -124,14 +130,3 @@ class Curve:
         low, high = (bottom if low < bottom else low), (top if high > top else high)
         value, low, high = sign * value + 0.0, low + 0.0, high + 0.0  # turning signs makes -0 of 0
         return Extremum(value, low, high, self.count, float(self.sigmas[row]))
-
-    def _check_paired(self, other: "Curve") -> None:
-        ours, theirs = self.conditions, other.conditions
-        pairs = {field.name: (getattr(ours, field.name), getattr(theirs, field.name)) for field in fields(Conditions)}
-        pairs["sigmas"] = self.sigmas.tolist(), other.sigmas.tolist()
-        differing = [f"{name} ({first} and {second})" for name, (first, second) in pairs.items() if first != second]
-        require(
-            not differing,
-            "a - b pairs curves unit by unit, so both must have the same metric, images, noise and noise levels; "
-            f"these differ in {', '.join(differing)}. Measure both with the same images, sigmas, count and seed.",
-        )

@@ -7,7 +7,8 @@ fitted to few images can agree with another on those and on no others, so headli
 
 import math
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,16 +18,14 @@ from ..denoisers.protocol import Denoiser, eval_mode, placement
 from ..errors import check_choice
 from ..images import Bounds, check_labels, gather
 from ..noise import as_sigmas, draw_order
-from .curve import Curve
+from .curve import Conditions, Curve
 from .intervals import ratio_interval
 from .sweep import (
     DEFAULT_COUNT,
     NoisyInputs,
-    Outputs,
     PlacedDenoiser,
     check_count,
     cosine,
-    mean_curve,
     norm_ratio,
     root_mean_square,
     sweep,
@@ -34,11 +33,13 @@ from .sweep import (
 
 # The surplus of `_explained_variance` is of order 1/n, and its matrix n × n.
 _SURPLUS_UNITS = 2000
-_METRICS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[float, float]]] = {
+_METRICS = {
     "rmse": (root_mean_square, (0.0, math.inf)),
     "nmse": (norm_ratio, (0.0, math.inf)),
     "cosine": (cosine, (-1.0, 1.0)),
 }
+Outputs: TypeAlias = Callable[[float, int, int], tuple[Tensor, Tensor]]
+"""(σ, start, stop) -> the outputs of two denoisers at these inputs, each (b, d)."""
 
 
 def gap(
@@ -101,17 +102,7 @@ def gap(
     pixels = gather(images, bounds=bounds)
     first = PlacedDenoiser(a, *placement(a, pixels, device, dtype), "the first denoiser")
     second = PlacedDenoiser(b, *placement(b, pixels, device, dtype), "the second denoiser")
-    coarser = max(first.dtype, second.dtype, key=lambda rounding: torch.finfo(rounding).eps)
-
-    def outputs(x: Tensor, sigma: float, y: Tensor | None) -> tuple[Tensor, Tensor]:
-        rounded = x.to(coarser)
-        return first(rounded, sigma, y), second(rounded, sigma, y)
-
-    inputs = _pick(pixels, labels, count, seed)
-    with eval_mode(a, b):
-        if metric == "ev":
-            return _explained_variance(outputs, inputs, as_sigmas(sigmas), batch_size, progress)
-        return _mean_comparison(outputs, inputs, sigmas, metric, metric, batch_size, progress)
+    return _compare(first, second, _pick(pixels, labels, count, seed), sigmas, metric, metric, batch_size, progress)
 
 
 def identity_gap(  # noqa: D417
@@ -153,14 +144,9 @@ def identity_gap(  # noqa: D417
     check_choice("metric", metric, ("nmse", "cosine"))
     pixels = gather(images, bounds=bounds)
     placed = PlacedDenoiser(denoiser, *placement(denoiser, pixels, device, dtype))
-
-    def outputs(x: Tensor, sigma: float, y: Tensor | None) -> tuple[Tensor, Tensor]:
-        rounded = x.to(placed.dtype)
-        return placed(rounded, sigma, y), rounded.flatten(1)
-
+    identity = replace(placed, denoiser=lambda x, sigma, *labels: x)
     inputs = _pick(pixels, labels, count, seed)
-    with eval_mode(denoiser):
-        return _mean_comparison(outputs, inputs, sigmas, metric, f"identity {metric}", batch_size, progress)
+    return _compare(placed, identity, inputs, sigmas, metric, f"identity {metric}", batch_size, progress)
 
 
 def _pick(pixels: Tensor, labels: Any, count: int | None, seed: int) -> NoisyInputs:
@@ -171,8 +157,9 @@ def _pick(pixels: Tensor, labels: Any, count: int | None, seed: int) -> NoisyInp
     return NoisyInputs(pixels[order.to(pixels.device)], None if classes is None else classes[order], count, seed)
 
 
-def _mean_comparison(
-    outputs: Outputs,
+def _compare(
+    first: PlacedDenoiser,
+    second: PlacedDenoiser,
     inputs: NoisyInputs,
     sigmas: Sigmas,
     metric: str,
@@ -180,18 +167,30 @@ def _mean_comparison(
     batch_size: int | None,
     progress: bool,
 ) -> Curve:
-    compare, span = _METRICS[metric]
+    levels = as_sigmas(sigmas)
+    conditions = Conditions(name, "images", inputs.seed, inputs.count, inputs.digest())
+    coarser = max(first.dtype, second.dtype, key=lambda rounding: torch.finfo(rounding).eps)
 
-    def score(sigma: float, start: int, stop: int) -> Tensor:
-        a, b = outputs(inputs.at(sigma, start, stop), sigma, inputs.labels(start, stop))
-        return compare(a.double(), b.double())
+    def outputs(sigma: float, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        x, y = inputs.at(sigma, start, stop).to(coarser), inputs.labels(start, stop)
+        return first(x, sigma, y), second(x, sigma, y)
 
-    return mean_curve(score, inputs, as_sigmas(sigmas), inputs.conditions(name), span, batch_size, progress)
+    def score(sigma: float, start: int, stop: int) -> tuple[Tensor]:
+        a, b = outputs(sigma, start, stop)
+        return (compare(a.double(), b.double()),)
+
+    with eval_mode(first.denoiser, second.denoiser):
+        if metric == "ev":
+            ratio_and_interval = _explained_variance(outputs, inputs, levels, batch_size, progress)
+            return Curve(levels, *ratio_and_interval, conditions, (-math.inf, 1.0))
+        compare, span = _METRICS[metric]
+        rows = [inputs.averages(values) for (values,) in sweep(score, levels, inputs.count, batch_size, progress)]
+    return Curve.of_means(levels, torch.stack(rows), conditions, span)
 
 
 def _explained_variance(
     outputs: Outputs, inputs: NoisyInputs, sigmas: Float[Tensor, "s"], batch_size: int | None, progress: bool
-) -> Curve:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """1 − Σ‖a − b‖²/Σ‖a − ā‖² at every noise level, a ratio of sums over images, with its interval.
 
     With u_i = a_i − E a and ē their mean over n images, the denominator is Σ‖u_i‖² − n‖ē‖². That ā is fitted to the same
@@ -208,13 +207,13 @@ def _explained_variance(
     """
 
     def score(sigma: float, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        a, b = outputs(inputs.at(sigma, start, stop), sigma, inputs.labels(start, stop))
+        a, b = outputs(sigma, start, stop)
         return a, (a.double() - b.double()).square().sum(1)
 
-    levels = []
-    for parts in sweep(score, sigmas, inputs.count, batch_size, progress):
-        errors = inputs.totals(torch.cat([error for _, error in parts]))
-        levels.append((errors, *_spread(torch.cat([a for a, _ in parts]), inputs)))
+    levels = [
+        (inputs.totals(errors), *_spread(a, inputs))
+        for a, errors in sweep(score, sigmas, inputs.count, batch_size, progress)
+    ]
     errors, squares, shortfall, surplus = (torch.stack(column) for column in zip(*levels, strict=True))
     # A constant a leaves nothing to explain: 0/0 is 0, and anything else is divided by itself.
     undefined = squares.sum(1, keepdim=True) == 0
@@ -225,7 +224,7 @@ def _explained_variance(
     low, high = ((1 - shortfall) * (ratio + narrower * (end - ratio)) for end in (low, high))
     per_image = ratio[:, None] + narrower[:, None] * (per_image - ratio[:, None])
     low, high = low.minimum(ratio).clamp_min(0), high.maximum(ratio)
-    return Curve(sigmas, 1 - ratio, 1 - high, 1 - low, 1 - per_image, inputs.conditions("ev"), (-math.inf, 1.0))
+    return 1 - ratio, 1 - high, 1 - low, 1 - per_image
 
 
 def _spread(a: Float[Tensor, "count d"], inputs: NoisyInputs) -> tuple[Tensor, Tensor, Tensor]:

@@ -79,10 +79,8 @@ def mean_interval(
     """
     mean, error = _mean_and_error(per_unit.double())
     n = per_unit.shape[-1]
-    if n not in _BOOTSTRAP_UNITS:
-        return mean, *_interval(mean, error, n)
-    shift, spread = _resample(per_unit.double() - mean[..., None])
-    return mean, *_interval(mean, error, n, shift / spread)
+    t = torch.div(*_resample(per_unit.double() - mean[..., None])) if n in _BOOTSTRAP_UNITS else None
+    return mean, *_interval(mean, error, n, t)
 
 
 def ratio_interval(

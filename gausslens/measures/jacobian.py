@@ -132,25 +132,26 @@ def jacobian_spectrum(
     return JacobianSpectrum(singular_values=values, left=left, right=right, residual=residual)
 
 
+@dataclass
 class _Jacobian:
     """J = ∇D(x; σ) at one image as a linear map of flattened images."""
 
-    def __init__(
-        self, denoiser: Denoiser, x: Tensor, sigma: Tensor, label: Tensor | None, batch_size: int | None
-    ) -> None:
-        self._denoiser, self._x, self._sigma, self._label = denoiser, x, sigma, label
-        self._batch_size = batch_size
-        self._forward_mode = True
+    denoiser: Denoiser
+    x: Tensor
+    sigma: Tensor
+    label: Tensor | None
+    batch_size: int | None
+    forward_mode: bool = True  # whether all operations of the denoiser have one
 
     def times(self, tangents: Float[Tensor, "d m"]) -> Float[Tensor, "d m"]:
-        """J V, by forward mode where all operations of the denoiser have one, else by two backward passes."""
-        if self._forward_mode:
+        """J V, by forward mode if possible, else by two backward passes."""
+        if self.forward_mode:
             try:
                 return self._columnwise(_push_forward, tangents)
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError:  # a denoiser that is itself at fault fails again below
-                self._forward_mode = False
+                self.forward_mode = False
         return self._columnwise(_push_by_double_backward, tangents)
 
     def transposed_times(self, cotangents: Float[Tensor, "d m"]) -> Float[Tensor, "d m"]:
@@ -158,22 +159,21 @@ class _Jacobian:
         return self._columnwise(_pull_back, cotangents)
 
     def _denoise(self, copies: Tensor) -> Tensor:
-        return call(
-            self._denoiser, copies, self._sigma, None if self._label is None else self._label.expand(len(copies))
-        )
+        labels = None if self.label is None else self.label.expand(len(copies))
+        return call(self.denoiser, copies, self.sigma, labels)
 
     def _columnwise(self, product: "Product", vectors: Tensor) -> Tensor:
-        rows = vectors.T.to(self._x.dtype).reshape(-1, *self._x.shape)
-        copies = self._x.expand_as(rows)
+        rows = vectors.T.to(self.x.dtype).reshape(-1, *self.x.shape)
+        copies = self.x.expand_as(rows)
         blocks = in_batches(
             lambda start, stop: product(self._denoise, copies[start:stop].clone(), rows[start:stop]),
             len(rows),
-            self._batch_size,
+            self.batch_size,
         )
         products = torch.cat(list(blocks)).detach().flatten(1).T.to(torch.float64)
         if not bool(products.isfinite().all()):
             raise DataError(
-                f"the denoiser's derivative at sigma = {float(self._sigma):g} must be finite; it has NaN or infinite "
+                f"the denoiser's derivative at sigma = {float(self.sigma):g} must be finite; it has NaN or infinite "
                 "entries. Check D(x, sigma) at that image, or call it in a wider dtype."
             )
         return products

@@ -7,20 +7,19 @@ origin and output to the mean image m, and is passed by affine maps exactly. Uni
 """
 
 import math
-from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .._typing import Float, Images, Sigmas
+from .._typing import Images, Sigmas
 from ..denoisers.protocol import Denoiser, eval_mode, in_batches, placement
 from ..errors import DataError, check_choice, require
 from ..images import Bounds, check_labels, dequantize, gather
 from ..noise import as_sigmas, draw_order
 from .curve import Conditions, Curve
-from .sweep import DEFAULT_COUNT, NoisyInputs, PlacedDenoiser, check_count, cosine, mean_curve, norm_ratio
+from .sweep import DEFAULT_COUNT, NoisyInputs, PlacedDenoiser, check_count, cosine, norm_ratio, sweep
 
 
 def linearity(  # noqa: D417
@@ -93,80 +92,67 @@ def linearity(  # noqa: D417
     levels = as_sigmas(sigmas)
     pixels = gather(images, bounds=bounds)
     classes = None if labels is None else check_labels(labels, len(pixels)).cpu()
-    pair_up = _image_pairs if inputs == "images" else _noise_pairs
-    first, second = pair_up(pixels, classes, count, seed)
+    first, second = _pair_up(pixels, classes, inputs == "noise", count, seed)
     placed = PlacedDenoiser(denoiser, *placement(denoiser, pixels, device, dtype))
     beta = math.sqrt(1 - alpha**2)
-    mean = _mean_image(pixels) if affine else torch.zeros(pixels.shape[1:], dtype=torch.float64)
-    at_mean = _outputs_at(placed, mean, first.labels(0, first.count), batch_size)
+    parts = pixels.split(1024) if affine else ()
+    total = torch.zeros(pixels.shape[1:], dtype=torch.float64)
+    mean = sum((dequantize(part, torch.float64).sum(0).cpu() for part in parts), total) / len(pixels)
 
-    def score(sigma: float, start: int, stop: int) -> Tensor:
+    labelled = first.labels(0, first.count)
+    alike = torch.zeros(first.count) if labelled is None else labelled
+    kinds, kind = alike.unique(return_inverse=True)
+
+    @lru_cache(maxsize=1)
+    def at_mean(sigma: float) -> Tensor:
+        """D(m; σ), called once for each label."""
+
+        def denoise(start: int, stop: int) -> Tensor:
+            own = None if labelled is None else kinds[start:stop]
+            return placed(mean.expand(stop - start, *mean.shape), sigma, own).double()
+
+        return torch.cat(list(in_batches(denoise, len(kinds), batch_size)))
+
+    def score(sigma: float, start: int, stop: int) -> tuple[Tensor]:
         x1, x2, y = first.at(sigma, start, stop), second.at(sigma, start, stop), first.labels(start, stop)
         mixture = alpha * x1 + beta * x2 + (1 - alpha - beta) * mean
-        origin = at_mean(sigma, y) if affine else 0.0
+        origin = at_mean(sigma)[kind[start:stop]] if affine else 0.0
         d1, d2, mixed = (placed(x, sigma, y).double() - origin for x in (x1, x2, mixture))
         superposed = alpha * d1 + beta * d2
-        return norm_ratio(mixed, superposed) if metric == "nmse" else cosine(mixed, superposed).abs()
+        return (norm_ratio(mixed, superposed) if metric == "nmse" else cosine(mixed, superposed).abs(),)
 
     content = f"{first.digest()}/{second.digest()}"
     conditions = Conditions(f"linearity {metric}", f"pairs of {inputs}", seed, first.count, content)
     span = 0.0, 1.0 if metric == "cosine" else math.inf
     with eval_mode(denoiser):
-        return mean_curve(score, first, levels, conditions, span, batch_size, progress)
+        rows = [first.averages(values) for (values,) in sweep(score, levels, first.count, batch_size, progress)]
+    return Curve.of_means(levels, torch.stack(rows), conditions, span)
 
 
-def _image_pairs(
-    pixels: Tensor, classes: Tensor | None, count: int | None, seed: int
-) -> tuple[NoisyInputs, NoisyInputs]:
+def _pair_up(
+    pixels: Tensor, classes: Tensor | None, noise_only: bool, count: int | None, seed: int
+) -> list[NoisyInputs]:
+    """The first and the second inputs of pairs: of one class if there are classes, and of black images for pure noise."""
     order = draw_order(seed, len(pixels))
-    groups = [order] if classes is None else [order[classes[order] == label] for label in classes.unique()]
-    first, second = torch.cat([group[: len(group) // 2 * 2].reshape(2, -1) for group in groups], 1)
-    if len(first) == 0:
-        labelled = "" if classes is None else f" with {len(groups)} different labels"
-        raise DataError(
-            f"linearity needs at least two images, with one label if there are labels, to mix; got {len(pixels)} "
-            f"images{labelled}. Pass more images, or inputs='noise'."
-        )
-    draws = check_count(count, min(len(first), DEFAULT_COUNT))
-    # Pairs were made class by class; a few of them must not be those of the first classes only.
-    chosen = draw_order(seed, len(first), stream="pairs")[:draws]
-
-    def inputs(members: Tensor, stream: str) -> NoisyInputs:
-        labels = None if classes is None else classes[members]
-        return NoisyInputs(pixels[members.to(pixels.device)], labels, draws, seed, stream)
-
-    return inputs(first[chosen], "noise"), inputs(second[chosen], "partner noise")
-
-
-def _noise_pairs(
-    pixels: Tensor, classes: Tensor | None, count: int | None, seed: int
-) -> tuple[NoisyInputs, NoisyInputs]:
-    draws = check_count(count, DEFAULT_COUNT)
-    nothing = torch.zeros(()).expand(draws, *pixels.shape[1:])
-    labels = None if classes is None else classes[draw_order(seed, len(pixels))[torch.arange(draws) % len(pixels)]]
-    return NoisyInputs(nothing, labels, draws, seed), NoisyInputs(nothing, labels, draws, seed, "partner noise")
-
-
-def _mean_image(pixels: Tensor) -> Float[Tensor, "*shape"]:
-    total = sum(dequantize(batch, torch.float64).sum(0) for batch in pixels.split(1024))
-    return torch.as_tensor(total).cpu() / len(pixels)
-
-
-def _outputs_at(
-    placed: PlacedDenoiser, image: Tensor, labels: Tensor | None, batch_size: int | None
-) -> Callable[[float, Tensor | None], Tensor]:
-    """D(image; σ) for any of the labels, called once for each noise level and label."""
-    kinds = None if labels is None else labels.unique()
-
-    def denoise(sigma: float, start: int, stop: int) -> Tensor:
-        x = image.expand(stop - start, *image.shape)
-        return placed(x, sigma, None if kinds is None else kinds[start:stop]).double()
-
-    @lru_cache(maxsize=1)
-    def at(sigma: float) -> Tensor:
-        return torch.cat(list(in_batches(partial(denoise, sigma), 1 if kinds is None else len(kinds), batch_size)))
-
-    def labelled(sigma: float, labels: Tensor | None) -> Tensor:
-        return at(sigma) if kinds is None or labels is None else at(sigma)[torch.searchsorted(kinds, labels)]
-
-    return labelled
+    if noise_only:
+        draws = check_count(count, DEFAULT_COUNT)
+        members = order[torch.arange(draws) % len(order)].expand(2, -1)
+        pixels = torch.zeros(()).expand(pixels.shape)
+    else:
+        groups = [order] if classes is None else [order[classes[order] == label] for label in classes.unique()]
+        members = torch.cat([group[: len(group) // 2 * 2].reshape(2, -1) for group in groups], 1)
+        n_pairs = members.shape[1]
+        if n_pairs == 0:
+            labelled = "" if classes is None else f" with {len(groups)} different labels"
+            raise DataError(
+                f"linearity needs at least two images, with one label if there are labels, to mix; got {len(pixels)} "
+                f"images{labelled}. Pass more images, or inputs='noise'."
+            )
+        draws = check_count(count, min(n_pairs, DEFAULT_COUNT))
+        # Pairs were made class by class; a few of them must not be those of the first classes only.
+        members = members[:, draw_order(seed, n_pairs, stream="pairs")[:draws]]
+    labels = None if classes is None else classes[members[0]]
+    return [
+        NoisyInputs(pixels[own.to(pixels.device)], labels, draws, seed, stream)
+        for own, stream in zip(members, ("noise", "partner noise"), strict=True)
+    ]

@@ -2,7 +2,7 @@
 
 Distances are pixel Euclidean and neighbours exact. Three descriptions and one test, beside what real new images give:
 the GL score (how far samples lie from the training set, relative to their norm), the share of samples much nearer to
-one training image than to any other, the duplicates among the images, and the two-set copy test of `twoset`. Only the
+one training image than to any other, the duplicates among the images, and the two-set copy test of `copy_test`. Only the
 last is a test: how near real new images lie depends on how smooth or noisy they are, so "nearer than held-out images"
 is no evidence of copying. The paper's rule, that a GL score above 0.6 means generalising, is not applied: real new
 images of some sets score 0.3.

@@ -164,17 +164,11 @@ def near_duplicates(
 
 def _components(pairs: Int[Tensor, "p 2"], count: int) -> Int[Tensor, "count"]:
     """The connected component of each of `count` units that pairs join, numbered by their first unit."""
-    root = list(range(count))
-
-    def find(unit: int) -> int:
-        while root[unit] != unit:
-            root[unit] = root[root[unit]]
-            unit = root[unit]
-        return unit
-
-    for a, b in pairs.tolist():
-        first, second = sorted((find(a), find(b)))
-        root[second] = first
-    roots = torch.tensor([find(unit) for unit in range(count)])
-    numbers: Tensor = torch.unique(roots, return_inverse=True)[1]
-    return numbers
+    lowest = torch.arange(count)
+    while True:
+        before = lowest
+        lowest = lowest.scatter_reduce(0, pairs.flatten(), lowest[pairs.flip(1)].flatten(), "amin")
+        lowest = lowest[lowest]  # what is lowest for one's lowest: long chains take few rounds
+        if torch.equal(lowest, before):
+            numbers: Tensor = torch.unique(lowest, return_inverse=True)[1]
+            return numbers

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,14 +20,8 @@ from ..errors import require
 from ..images import content_hash, dequantize
 from ..noise import draw_noise
 from ..progress import track
-from .curve import Conditions, Curve
-
-T = TypeVar("T")
 
 DEFAULT_COUNT = 100
-
-Outputs: TypeAlias = Callable[[Tensor, float, Tensor | None], tuple[Tensor, Tensor]]
-"""Two outputs to compare, each (b, d), at inputs x, noise level σ and labels."""
 
 
 class NoisyInputs:
@@ -38,6 +31,7 @@ class NoisyInputs:
         self.count, self.seed = count, seed
         self._images = images[:count]
         self._labels = None if labels is None else labels[:count].cpu()
+        self._unit = torch.arange(count) % len(self._images)  # which image each input is made of
         shape = tuple(images.shape[1:])
 
         def draw(start: int, stop: int) -> Tensor:
@@ -48,25 +42,21 @@ class NoisyInputs:
 
     def at(self, sigma: float, start: int, stop: int) -> Float[Tensor, "b *shape"]:
         """Inputs `start` … `stop` − 1 at one noise level, in float64 on the CPU."""
-        clean = self._images[self._units(start, stop).to(self._images.device)]
+        clean = self._images[self._unit[start:stop].to(self._images.device)]
         return dequantize(clean, torch.float64).cpu() + sigma * self._draw(start, stop)
 
     def labels(self, start: int, stop: int) -> Int[Tensor, "b"] | None:
         """Labels of inputs `start` … `stop` − 1."""
-        return None if self._labels is None else self._labels[self._units(start, stop)]
+        return None if self._labels is None else self._labels[self._unit[start:stop]]
 
     def totals(self, values: Float[Tensor, "count *d"]) -> Float[Tensor, "u *d"]:
         """Sums within images of a value, or vector, of each input."""
         totals = torch.zeros(len(self._images), *values.shape[1:], dtype=values.dtype)
-        return totals.index_add_(0, self._units(0, self.count), values)
+        return totals.index_add_(0, self._unit, values)
 
     def averages(self, values: Float[Tensor, "count"]) -> Float[Tensor, "u"]:
         """Means within images of a value of each input."""
         return self.totals(values) / self.totals(torch.ones_like(values))
-
-    def conditions(self, metric: str) -> Conditions:
-        """What to pair curves by."""
-        return Conditions(metric, "images", self.seed, self.count, self.digest())
 
     def digest(self) -> str:
         """Names the images and labels; uint8 images and the same images in float32 have one digest."""
@@ -75,9 +65,6 @@ class NoisyInputs:
             digest.update(content_hash(dequantize(chunk)).encode())
         digest.update(repr(None if self._labels is None else self._labels.tolist()).encode())
         return digest.hexdigest()[:16]
-
-    def _units(self, start: int, stop: int) -> Int[Tensor, "b"]:
-        return torch.arange(start, stop) % len(self._images)
 
 
 @dataclass(frozen=True)
@@ -97,25 +84,16 @@ class PlacedDenoiser:
 
 
 def sweep(
-    work: Callable[[float, int, int], T], sigmas: Float[Tensor, "s"], count: int, batch_size: int | None, progress: bool
-) -> Iterator[list[T]]:
-    """`work(sigma, start, stop)` over batches that cover 0 … count, at every noise level."""
-    for sigma in track(sigmas.tolist(), total=len(sigmas), label="noise levels", enabled=progress):
-        yield list(in_batches(partial(work, sigma), count, batch_size))
-
-
-def mean_curve(
-    score: Callable[[float, int, int], Tensor],
-    inputs: NoisyInputs,
+    work: Callable[[float, int, int], tuple[Tensor, ...]],
     sigmas: Float[Tensor, "s"],
-    conditions: Conditions,
-    span: tuple[float, float],
+    count: int,
     batch_size: int | None,
     progress: bool,
-) -> Curve:
-    """The curve of a number that `score(sigma, start, stop)` gives for each input, averaged over units."""
-    rows = [inputs.averages(torch.cat(parts)) for parts in sweep(score, sigmas, inputs.count, batch_size, progress)]
-    return Curve.of_means(sigmas, torch.stack(rows), conditions, span)
+) -> Iterator[tuple[Tensor, ...]]:
+    """`work(sigma, start, stop)` for all of 0 … count, made in batches, at every noise level."""
+    for sigma in track(sigmas.tolist(), total=len(sigmas), label="noise levels", enabled=progress):
+        parts = in_batches(partial(work, sigma), count, batch_size)
+        yield tuple(map(torch.cat, zip(*parts, strict=True)))
 
 
 # Comparisons take batches of vectors in float64 and return one number per row. Where a denominator vanishes the limit

@@ -88,9 +88,14 @@ def fit_transition(counts: Sequence[Count], threshold: float = MEMORIZED) -> Tra
     needed = found.size_at(threshold)
     sizes = torch.linspace(first, last, 60, dtype=torch.float64)
     shares = [_quantiles(found.share_at(x), found.weights) for x in sizes.tolist()]
+
+    def bound(logs: Tensor) -> Bound:
+        ends = (math.exp(value) for value in _quantiles(logs, found.weights))
+        return Bound(*(end if tried[0] <= end <= tried[-1] else None for end in ends))
+
     return Transition(
-        needed=_bound(needed, found.weights, tried),
-        midpoint=_bound(found.centers, found.weights, tried),
+        needed=bound(needed),
+        midpoint=bound(found.centers),
         sizes=tuple(sizes.exp().tolist()),
         curve=torch.tensor(shares, dtype=torch.float64).T.contiguous(),
         always=float(found.weights[needed > last].sum()),
@@ -104,12 +109,6 @@ def _quantiles(values: Tensor, weights: Tensor) -> list[float]:
     places = torch.searchsorted(heaped, torch.tensor(_QUANTILES, dtype=torch.float64) * heaped[-1])
     found: list[float] = ordered[places.clamp_max(len(ordered) - 1)].tolist()
     return found
-
-
-def _bound(logs: Tensor, weights: Tensor, tried: Sequence[int]) -> Bound:
-    ends = [math.exp(value) for value in _quantiles(logs, weights)]
-    value, low, high = (end if tried[0] <= end <= tried[-1] else None for end in ends)
-    return Bound(value, low, high)
 
 
 class Posterior(NamedTuple):
@@ -141,8 +140,7 @@ def posterior_of(counts: Sequence[Count]) -> Posterior:
     """
     sizes = [math.log(count.n) for count in counts]
     ends = (min(sizes) - _BEYOND, max(sizes) + _BEYOND), (math.log(_STEEPEST), math.log(_FLATTEST)), (0.0, 1.0)
-    centers, log_widths, roots = (_linspace(*pair, points) for pair, points in zip(ends, _POINTS, strict=True))
-    grid = whole = _Grid(centers, log_widths, roots, _SHIFTS)
+    grid = whole = _Grid([_linspace(*pair, points) for pair, points in zip(ends, _POINTS, strict=True)], _SHIFTS)
     for _ in range(_ZOOMS):
         grid = grid.zoom(_weights(counts, grid), whole)
     weights = _weights(counts, grid).sum((0, 1))
@@ -161,42 +159,36 @@ def _share(distance: Tensor, width: Tensor, top: Tensor) -> Tensor:
 class _Grid(NamedTuple):
     """Equally spaced values of μ, of log s and of u, where a = 1 − u²/2, and spreads of the shifts."""
 
-    centers: Float[Tensor, "g"]
-    log_widths: Float[Tensor, "w"]
-    roots: Float[Tensor, "a"]
+    axes: list[Tensor]  # (g,), (w,) and (a,)
     shifts: tuple[float, ...]
 
     @property
+    def centers(self) -> Float[Tensor, "g"]:
+        return self.axes[0]
+
+    @property
     def widths(self) -> Float[Tensor, "w"]:
-        return self.log_widths.exp()
+        return self.axes[1].exp()
 
     @property
     def tops(self) -> Float[Tensor, "a"]:
-        return 1 - self.roots.square() / 2
+        return 1 - self.axes[2].square() / 2
 
     def zoom(self, weights: Float[Tensor, "m s g w a l"], whole: "_Grid") -> "_Grid":
-        """A grid of as many values where the weights are, with μ as far around as networks are shifted.
+        """A grid of as many values where the weights are, and a step further, with μ as far around as networks are shifted.
 
         Great shifts without weight are left out; small ones may get theirs on a finer grid only, which fits better.
         """
         likely = torch.maximum(weights.sum((0, 2, 3, 4, 5)), weights.sum((1, 2, 3, 4, 5))) > _NEGLIGIBLE
         shifts = self.shifts[: int(likely.nonzero().max()) + 1]
-        return _Grid(
-            _narrow(self.centers, whole.centers, weights.sum((0, 1, 3, 4, 5)), _REACH * shifts[-1]),
-            _narrow(self.log_widths, whole.log_widths, weights.sum((0, 1, 2, 4, 5))),
-            _narrow(self.roots, whole.roots, weights.sum((0, 1, 2, 3, 5))),
-            shifts,
-        )
-
-
-def _narrow(
-    values: Float[Tensor, "n"], whole: Float[Tensor, "n"], density: Float[Tensor, "n"], reach: float = 0.0
-) -> Tensor:
-    """As many values where the density is not negligible, and a step and `reach` further, within the whole."""
-    kept = values[density > _NEGLIGIBLE * density.max()]
-    margin = float(values[1] - values[0]) + reach
-    low, high = max(float(kept[0]) - margin, float(whole[0])), min(float(kept[-1]) + margin, float(whole[-1]))
-    return _linspace(low, high, len(values))
+        axes = []
+        for axis, (values, limits) in enumerate(zip(self.axes, whole.axes, strict=True)):
+            density = weights.sum([dim for dim in range(weights.ndim) if dim != axis + 2])
+            kept = values[density > _NEGLIGIBLE * density.max()]
+            margin = float(values[1] - values[0]) + (_REACH * shifts[-1] if axis == 0 else 0.0)
+            low, high = max(float(kept[0]) - margin, float(limits[0])), min(float(kept[-1]) + margin, float(limits[-1]))
+            axes.append(_linspace(low, high, len(values)))
+        return _Grid(axes, shifts)
 
 
 def _linspace(low: float, high: float, points: int) -> Float[Tensor, "n"]:

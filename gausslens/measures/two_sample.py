@@ -70,7 +70,8 @@ def auc_estimate(members: Float[Tensor, "n"], others: Float[Tensor, "m"]) -> Est
     0.875
     """
     n, m = len(members), len(others)
-    per_member, per_other = _placements(members.double(), others.double())
+    per_member = 1 - _count_below(members.double(), others.double()) / m
+    per_other = _count_below(others.double(), members.double()) / n
     value = float(per_member.mean())
     variance, freedom = _welch(per_member, -per_other)
     if not variance > 0 or not 0 < value < 1:
@@ -106,7 +107,7 @@ def permutation_p_values(
     One-sided: small where members have smaller values. Exact if membership is a fair label; rows share the shuffles.
     """
     n, total = members.shape[1], members.shape[1] + others.shape[1]
-    ranks = torch.stack([_midranks(row) for row in torch.cat([members, others], 1).double()])
+    ranks = torch.stack([_count_below(row, row) + 0.5 for row in torch.cat([members, others], 1).double()])
     observed = ranks[:, :n].sum(1)
     exceeding = torch.zeros(len(ranks), dtype=torch.long)
     chunk = max(1, _CHUNK_LABELS // total)
@@ -135,18 +136,7 @@ def _welch(members: Float[Tensor, "n"], others: Float[Tensor, "m"]) -> tuple[flo
     return total, max(1, int(total**2 / spread)) if spread > 0 else len(members) + len(others) - 2
 
 
-def _placements(members: Float[Tensor, "n"], others: Float[Tensor, "m"]) -> tuple[Tensor, Tensor]:
-    """For each member the share of others above it, for each other the share of members below; half for ties."""
-
-    def share_above(values: Tensor, reference: Tensor) -> Tensor:
-        ordered = reference.sort().values
-        right = torch.searchsorted(ordered, values, right=True)
-        left = torch.searchsorted(ordered, values)
-        return 1 - (left + right).double() / (2 * len(reference))
-
-    return share_above(members, others), 1 - share_above(others, members)
-
-
-def _midranks(values: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
-    ordered = values.sort().values
-    return (torch.searchsorted(ordered, values) + torch.searchsorted(ordered, values, right=True) + 1).double() / 2
+def _count_below(values: Float[Tensor, "n"], reference: Float[Tensor, "m"]) -> Float[Tensor, "n"]:
+    """How many of the reference lie below each value; half for ties."""
+    ordered = reference.sort().values
+    return (torch.searchsorted(ordered, values) + torch.searchsorted(ordered, values, right=True)).double() / 2

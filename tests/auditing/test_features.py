@@ -12,7 +12,7 @@ from gausslens.auditing.embedding import FeatureNetwork, load_features
 from gausslens.auditing.features import compare_features, mifid
 from gausslens.errors import CheckpointError, ConfigError, DataError, MissingExtraError
 from gausslens.images import dequantize
-from gausslens.measures.frechet import feature_distances
+from gausslens.measures.frechet import frechet_distances
 
 
 def pixels(n, seed, channels=1, side=6):
@@ -154,8 +154,8 @@ def test_distances_follow_their_formulas():
     assert found.frechet.count == 50
     cosines = [max(abs(float(torch.cosine_similarity(x, y, 0))) for y in known) for x in made]
     assert found.nearest_cosine.value == pytest.approx(1 - sum(cosines) / 50, rel=1e-6)
-    assert found.frechet.value == pytest.approx(feature_distances([made], known)[0], rel=1e-6)
-    assert found.frechet_held_out.value == pytest.approx(feature_distances([unseen[:50]], known)[0], rel=1e-6)
+    assert found.frechet.value == pytest.approx(frechet_distances([made], known)[0], rel=1e-6)
+    assert found.frechet_held_out.value == pytest.approx(frechet_distances([unseen[:50]], known)[0], rel=1e-6)
     assert found.mifid.value == mifid(found.frechet.value, found.nearest_cosine.value)
     for estimate in (found.frechet, found.frechet_held_out, found.mifid, found.nearest_cosine):
         assert estimate.low < estimate.value < estimate.high
@@ -170,7 +170,7 @@ def test_feature_distance_is_that_of_its_formula():
     cov_a, cov_b = a.T.cov(correction=0), b.T.cov(correction=0)
     eigvals = torch.linalg.eigvals(cov_a @ cov_b).real.clamp_min(0)
     expected = (a.mean(0) - b.mean(0)).square().sum() + cov_a.trace() + cov_b.trace() - 2 * eigvals.sqrt().sum()
-    assert feature_distances([a], b)[0] == pytest.approx(float(expected), rel=1e-10)
+    assert frechet_distances([a], b)[0] == pytest.approx(float(expected), rel=1e-10)
 
 
 def test_copies_have_a_far_larger_mifid():

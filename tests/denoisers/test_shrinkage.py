@@ -2,7 +2,7 @@
 
 import torch
 
-from gausslens.denoisers.regression import Affine, Regression, _membership, agree_by_block
+from gausslens.denoisers.regression import Affine, BlockShrinkage, Regression, _membership
 
 DIM = 24
 
@@ -38,7 +38,7 @@ def test_agreeing_halves_are_left_alone():
     weight = toward + 0.1 * torch.randn(DIM, DIM, dtype=torch.float64)
     ones = torch.ones(DIM, dtype=torch.float64)
     a, b, both, sums = _fits(_sums(200, weight, 0.0, 1, ones), _sums(200, weight, 0.0, 2, ones))
-    shrunk = agree_by_block(a, b, both, toward, basis_of(toward), sums)(both, sums)
+    shrunk = BlockShrinkage(a, b, both, toward, basis_of(toward), sums)(both, sums)
     torch.testing.assert_close(shrunk.weight, weight, atol=1e-9, rtol=0)
     torch.testing.assert_close(shrunk.bias, torch.full_like(shrunk.bias, 0.3), atol=1e-9, rtol=0)
 
@@ -47,7 +47,7 @@ def test_noise_alone_is_shrunk_to_the_gaussian():
     toward, _ = _gaussian()
     ones = torch.ones(DIM, dtype=torch.float64)
     a, b, both, sums = _fits(_sums(100, toward, 1.0, 1, ones), _sums(100, toward, 1.0, 2, ones))
-    shrink = agree_by_block(a, b, both, toward, basis_of(toward), sums)
+    shrink = BlockShrinkage(a, b, both, toward, basis_of(toward), sums)
     before, after = (both.weight - toward).norm(), (shrink(both, sums).weight - toward).norm()
     assert after < 0.5 * before
 
@@ -56,7 +56,7 @@ def test_factors_are_the_agreement_of_blocks_in_principal_coordinates():
     toward, basis = _gaussian()
     scales = torch.linspace(2.0, 0.5, DIM, dtype=torch.float64)
     a, b, both, sums = _fits(_sums(90, toward * 1.1, 0.5, 1, scales), _sums(90, toward * 1.1, 0.5, 2, scales))
-    shrink = agree_by_block(a, b, both, toward, basis_of(toward), sums)
+    shrink = BlockShrinkage(a, b, both, toward, basis_of(toward), sums)
     deviations = torch.stack([basis[:, k] @ sums.xx @ basis[:, k] for k in range(DIM)]).div(sums.count).sqrt()
     entries = [basis.T @ (fit.weight - toward) @ basis * deviations for fit in (a, b, both)]
     rows, columns = slice(4, 6), slice(8, 12)  # one block: edges are 0, 2, 4, 6, 8, 12, …
@@ -74,7 +74,7 @@ def test_a_departure_in_few_coordinates_is_found_better_than_by_least_squares():
     for seed in range(5):
         halves = _sums(150, weight, 1.0, 2 * seed, ones), _sums(150, weight, 1.0, 2 * seed + 1, ones)
         a, b, both, sums = _fits(*halves)
-        shrunk = agree_by_block(a, b, both, toward, basis_of(toward), sums)(both, sums)
+        shrunk = BlockShrinkage(a, b, both, toward, basis_of(toward), sums)(both, sums)
         errors.append(((shrunk.weight - weight).norm() / (both.weight - weight).norm()).item())
     assert max(errors) < 0.75
 
@@ -83,7 +83,7 @@ def test_a_fit_equal_to_the_gaussian_stays_so():
     toward, _ = _gaussian()
     fit = Affine(toward, torch.zeros(DIM, dtype=torch.float64))
     sums = _sums(100, toward, 0.0, 1, torch.ones(DIM, dtype=torch.float64))
-    shrink = agree_by_block(fit, fit, fit, toward, basis_of(toward), sums)
+    shrink = BlockShrinkage(fit, fit, fit, toward, basis_of(toward), sums)
     torch.testing.assert_close(shrink(fit, sums).weight, toward)
     assert shrink.factors.isfinite().all()
 

@@ -10,7 +10,7 @@ import torch
 
 from gausslens.errors import ConfigError, DataError
 from gausslens.measures import copy_test as twoset
-from gausslens.measures.copy_test import NEIGHBORS, copy_test, judge_neighborhood, pool_neighborhood
+from gausslens.measures.copy_test import NEIGHBORS, copy_test, judge_neighbors
 from gausslens.measures.neighbors import nearest
 
 
@@ -179,7 +179,7 @@ def test_the_larger_set_is_cut_at_random_and_indices_refer_to_the_whole():
 def unequal(samples, pool, n_train, **options):
     n_held_out = len(pool) - n_train
     found = [nearest(samples, half, min(NEIGHBORS, len(half))) for half in (pool[:n_train], pool[n_train:])]
-    return judge_neighborhood(pool_neighborhood(*found, n_train, n_held_out), **options)
+    return judge_neighbors(*found, (n_train, n_held_out), **options)
 
 
 def test_unequal_halves_have_the_p_value_of_all_labellings():
