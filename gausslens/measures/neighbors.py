@@ -116,7 +116,9 @@ def duplicates(
         equal = first_equal(images)
         distinct = equal.unique()
         if len(distinct) < len(images):
-            pairs = duplicates(images[distinct.to(images.device)], tolerance=tolerance, device=device, progress=progress)
+            pairs = duplicates(
+                images[distinct.to(images.device)], tolerance=tolerance, device=device, progress=progress
+            )
             first = torch.arange(len(images))
             first[distinct[pairs[:, 1]]] = distinct[pairs[:, 0]]
             first = first[equal]
