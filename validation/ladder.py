@@ -37,12 +37,16 @@ from gausslens.auditing.copies import find_copies
 from gausslens.auditing.evidence import Evidence
 from gausslens.auditing.losses import measure_losses
 from gausslens.auditing.preprocessing_check import check_foreignness
+from gausslens.auditing.steps import foreignness_record, loss_records
 from gausslens.auditing.verdict import judge
 from gausslens.data import Splits
 from gausslens.evaluation.cached_denoiser import CachedDenoiser
+from gausslens.evaluation.records import of_estimate, record_of
 from gausslens.images import as_tensor
+from gausslens.measures.intervals import Estimate
 from gausslens.noise import draw_noise, karras_sigmas
 from gausslens.sampling import sample
+from gausslens.store.records import Record
 
 TRUTH = json.loads(Path(__file__).with_name("ladder_truth.json").read_text())
 SIGMAS = karras_sigmas(10)
@@ -57,8 +61,8 @@ def judged(
     losses = measure_losses(denoisers, train, held_out, SIGMAS, bounds=None)
     for kind, denoiser in models.items():
         foreignness = check_foreignness(denoiser, train, held_out, SIGMAS, bounds=None)
-        copied = copies_of(denoiser, train, held_out, samples) if samples else {}
-        evidence = Evidence.of_losses(losses, kind, foreignness=foreignness, **copied)
+        copied = copies_of(denoiser, train, held_out, samples) if samples else []
+        evidence = Evidence([*loss_records(losses, kind), foreignness_record(foreignness), *copied])
         verdict = judge(evidence)
         truth = truth_of(kind, with_samples=samples > 0)
         yield {
@@ -71,29 +75,36 @@ def judged(
             "sigma": verdict.sigma,
             "foreign": foreignness.expected,
             "gain": None if foreignness.gain is None else foreignness.gain.high,
-            "copied_share": None if evidence.copied_share is None else evidence.copied_share.value,
+            "copied_share": evidence.value("copied_share"),
             "reason": verdict.reasons[0],
             "evidence": {
-                "window": evidence.window,
-                "intermediate": evidence.intermediate,
+                **{name: [record["value"] for record in evidence.find(name)] for name in ("window", "intermediate")},
                 **{
-                    name: [None if value is None else round(value.value, 4) for value in getattr(evidence, name)]
+                    name: [None if value is None else round(value.value, 4) for value in at_all_levels(evidence, name)]
                     for name in ("rho", "position", "retrieval", "train_loss", "held_out_loss")
                 },
             },
         }
 
 
-def copies_of(denoiser: Any, train: Tensor, held_out: Tensor, samples: int) -> dict[str, Any]:
+def at_all_levels(evidence: Evidence, quantity: str) -> list[Estimate | None]:
+    """A quantity at each noise level, None where it is not known."""
+    known = evidence.by_level(quantity)
+    return [known.get(sigma) for sigma in SIGMAS.tolist()]
+
+
+def copies_of(denoiser: Any, train: Tensor, held_out: Tensor, samples: int) -> list[Record]:
     """What samples of a model show, as the audit has it."""
     latents = draw_noise(0, torch.arange(samples), tuple(train.shape[1:]), stream="latents")
     gaussian = references(train)[0]
     made, control = (sample(each, latents, dtype=torch.float32) for each in (denoiser, gaussian))
     found = find_copies(made, train, held_out, control, bounds=None)
-    return {
-        **{"copies_exist": found.exist, "copied_share": found.share, "parts": tuple(found.parts)},
-        "overlap_decides": found.overlap_decides,
-    }
+    return [
+        record_of("copies_exist", found.exist),
+        of_estimate("copied_share", found.share),
+        record_of("overlap_decides", found.overlap_decides),
+        *({"quantity": "copied_part", "window": part} for part in found.parts),
+    ]
 
 
 def truth_of(kind: str, *, with_samples: bool = False) -> list[str]:

@@ -17,8 +17,9 @@ from scipy.stats import binom, gamma
 from torch import Tensor
 
 import gausslens
+from gausslens.auditing.evidence import Evidence
 from gausslens.auditing.losses import BASELINE, GAUSSIAN, MULTIDELTA, LossGap, measure_losses
-from gausslens.auditing.membership import measure_membership, true_positive_rate
+from gausslens.auditing.membership import membership_records, true_positive_rate
 from gausslens.measures.intervals import Estimate, proportion_estimate
 from gausslens.measures.two_sample import auc_estimate, permutation_p_values
 from gausslens.noise import generator
@@ -105,7 +106,7 @@ def loss_rows(
         }
         sides.append(rows)
     return LossGap(
-        sigmas=torch.ones(levels, dtype=torch.float64),
+        sigmas=torch.arange(levels, 0, -1, dtype=torch.float64),
         train=sides[0],
         held_out=sides[1],
         pull=sides[1],
@@ -158,7 +159,8 @@ def leaking(trials: float, seed: int) -> Iterator[str]:
                 ours = torch.arange(n) < share * n
                 gap = loss_rows(law, {"network": (1, 1)}, (n, m), random, levels=10)
                 gap.train["network"][:, ours] *= 0.01
-                named = measure_membership(gap).leaking
+                named = torch.zeros(n, dtype=torch.bool)
+                named[[record["value"] for record in Evidence(membership_records(gap)).find("leaking_image")]] = True
                 shares.append(float((named & ~ours).sum()) / max(int(named.sum()), 1))
                 count += int(named.sum())
             yield line_of_false_names(title, shares, count / len(shares))
@@ -223,9 +225,10 @@ def together(trials: float, seed: int) -> Iterator[str]:
                     empty = loss_rows(law, {}, (n, m), random, levels=10)
                     known, new = (dict.fromkeys(("network", GAUSSIAN, MULTIDELTA), rows) for rows in (train, unseen))
                     gap = LossGap(**{**vars(empty), "train": known, "held_out": new})
-                    found = measure_membership(gap)
+                    found = Evidence(membership_records(gap))
                     held[0] += all(low <= auc for low in found.auc_low)
-                    held[1] += all(holds(one, truth) for one in found.tpr[0.01])
+                    rates = found.by_level("tpr", false_positive_rate=0.01)
+                    held[1] += all(holds(one, truth) for one in rates.values())
                 yield line_of_coverage(f"{title}: AUC", held[0], n_trials)
                 yield line_of_coverage(f"{title}: rate", held[1], n_trials)
 
@@ -243,7 +246,7 @@ def gaps(trials: float, seed: int) -> Iterator[str]:
             hits, title = {"μ": 0, "ρ": 0, "position": 0}, f"{law}, {n}:{m}"
             for random in sources(f"gaps {title}", n_trials, seed):
                 gap = loss_rows(law, factors, (n, m), random)
-                hits["μ"] += holds(measure_membership(gap).memory_share[0], 0.4)
+                hits["μ"] += holds(Evidence(membership_records(gap)).estimate("memory_share"), 0.4)
                 hits["ρ"] += holds(gap.position("network")[0], rho)
                 hits["position"] += holds(gap.position("network", BASELINE)[0], position)
             for name, number in hits.items():
@@ -263,7 +266,7 @@ def gaps(trials: float, seed: int) -> Iterator[str]:
                 gap = LossGap(
                     **{**vars(gap), "train": {**gap.train, **rows[0]}, "held_out": {**gap.held_out, **rows[1]}}
                 )
-                hits["μ"] += holds(measure_membership(gap).memory_share[0], 0.4)
+                hits["μ"] += holds(Evidence(membership_records(gap)).estimate("memory_share"), 0.4)
             for name, number in hits.items():
                 yield line_of_coverage(f"{title}, {name}", number, n_trials)
 

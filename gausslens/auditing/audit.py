@@ -12,7 +12,7 @@ options are another audit. A stage that was interrupted leaves nothing that coun
 """
 
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -35,7 +35,7 @@ from ..zoo.loading import load_model
 from .config import AuditConfig
 from .context import AuditContext
 from .copies_step import generate_samples, take_copies
-from .evidence import evidence_of
+from .evidence import Evidence
 from .inputs import check_levels, load_context, training_run, validate_inputs
 from .steps import NOT_EXCHANGEABLE, STAGES, take_features
 from .verdict import Verdict, judge
@@ -87,14 +87,18 @@ class Audit:
     samples: Tensor | None = field(default=None, repr=False)
     is_run: bool = False
 
+    @cached_property
+    def evidence(self) -> Evidence:
+        """The records, found by quantity."""
+        return Evidence(self.records)
+
     def find(self, quantity: str, **tags: Any) -> list[Record]:
         """The records of a quantity, and of these tags."""
-        chosen = [record for record in self.records if record["quantity"] == quantity]
-        return [record for record in chosen if all(record.get(name) == value for name, value in tags.items())]
+        return self.evidence.find(quantity, **tags)
 
     def first(self, quantity: str) -> Record | None:
         """The first record of a quantity, or None."""
-        return next((record for record in self.records if record["quantity"] == quantity), None)
+        return self.evidence.first(quantity)
 
     def __str__(self) -> str:
         from .summary import format_text
@@ -239,7 +243,7 @@ def _samples(context: AuditContext, artifact: Artifact | None, *, progress: bool
 
 def _conclude(context: AuditContext, records: list[Record], samples: Tensor | None) -> Audit:
     return Audit(
-        verdict=judge(evidence_of(records)),
+        verdict=judge(Evidence(records)),
         records=records,
         model=context.config.model,
         data=context.images.name,

@@ -12,7 +12,8 @@ from ..data.groups import with_shared_groups
 from ..data.loading import ImageSet, load_images
 from ..errors import CheckpointError, ConfigError, DataError
 from ..evaluation.references import RunImages, load_run_images
-from ..images import as_bytes, as_tensor, content_hash, keep_known_classes
+from ..images import as_tensor, content_hash, keep_known_classes
+from ..measures.neighbors import first_equal
 from ..store.run import Run
 from ..zoo.loading import load_model
 from ..zoo.model import Model
@@ -117,12 +118,11 @@ def training_run(source: Any) -> Run | None:
 
 def _check_sets(images: RunImages) -> None:
     """See that there are enough images to compare, and that the held-out ones are held out."""
-    # Equal images alone, which hashes find in a fraction of a second where the search for near ones takes many.
-    seen = {_fingerprint(image) for image in as_tensor(images.train).cpu()}
-    if len(seen) < _FEWEST_TRAIN:
-        same = "" if len(seen) == len(images.train) else f" different ones, the rest of {len(images.train)} are repeats"
+    different = len(first_equal(as_tensor(images.train)).unique())
+    if different < _FEWEST_TRAIN:
+        same = "" if different == len(images.train) else f" different ones, the rest of {len(images.train)} are repeats"
         raise DataError(
-            f"an audit needs at least {_FEWEST_TRAIN} training images; {images.name} has {len(seen)}{same}."
+            f"an audit needs at least {_FEWEST_TRAIN} training images; {images.name} has {different}{same}."
         )
     if 0 < len(images.held_out) < FEWEST_HELD_OUT:
         raise DataError(f"an audit needs at least {FEWEST_HELD_OUT} held-out images, or none; got 1.")
@@ -185,8 +185,3 @@ def _tensors(images: ImageSet, conditional: bool) -> tuple[Tensor, Tensor | None
 
 def _part(tags: Tensor | None, rows: slice) -> Tensor | None:
     return None if tags is None else tags[rows]
-
-
-def _fingerprint(image: Tensor) -> int:
-    """A hash of an image's numbers, of any dtype."""
-    return hash(as_bytes(image).numpy().tobytes())

@@ -34,6 +34,7 @@ from ..measures.two_sample import auc_estimate, difference_estimate, permutation
 from ..noise import as_sigmas, draw_noise, draw_order
 from ..progress import track
 from .baseline import Baseline, images_used
+from .thresholds import THRESHOLDS
 
 GAUSSIAN, MULTIDELTA, BASELINE = "gaussian", "multidelta", "baseline"
 DEFAULT_NOISES, DEFAULT_IMAGES = 16, 200
@@ -117,6 +118,22 @@ class LossGap:
         self._check_calibrated()
         own, reference = (self.apart[each].mean(1) for each in (name, MULTIDELTA))
         return tuple((own < reference / 4).tolist())
+
+    def window(self) -> tuple[bool, ...]:
+        """At which levels a memoriser would be seen: where its gap is visible, and the Gaussian's well below it."""
+        gaps = {
+            name: self.held_out[name].mean(1) - self.train[name].mean(1) for name in (GAUSSIAN, MULTIDELTA, BASELINE)
+        }
+        reach = gaps[MULTIDELTA] - gaps[BASELINE]
+        visible = reach >= THRESHOLDS["visible"].value * self.held_out[BASELINE].mean(1)
+        apart = gaps[GAUSSIAN] - gaps[BASELINE] <= THRESHOLDS["gaussian"].value * reach
+        return tuple((visible & apart).tolist())
+
+    def intermediate(self) -> tuple[bool, ...]:
+        """At which levels the baseline is better than the noisy image, and than the mean image (its loss at the top)."""
+        plain = (self.held_out if self.calibrated else self.train)[BASELINE].mean(1)
+        share = THRESHOLDS["noisy"].value
+        return tuple(((plain <= share * self.sigmas.square()) & (plain <= share * plain.max())).tolist())
 
     def relative(self, name: str, to: str, on: str = "held_out") -> list[Estimate]:
         """Mean loss of one denoiser in units of another's at each level, with intervals over the same images."""

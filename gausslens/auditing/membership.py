@@ -18,16 +18,18 @@ References: Carlini et al. (2022), arXiv:2112.03570, for TPR at low FPR; Bates, 
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import torch
 from scipy.stats import beta, binom, norm
 from torch import Tensor
 
-from .._typing import Bool, Float, Int
+from .._typing import Bool, Float
+from ..evaluation.records import of_estimate, record_of
 from ..measures.intervals import Estimate, mean_estimate
 from ..measures.memorization import estimate_ratio
 from ..measures.two_sample import auc_estimate
+from ..store.records import Record
 from .losses import GAUSSIAN, LossGap
 from .thresholds import THRESHOLDS
 
@@ -39,59 +41,44 @@ _LEAST_OF_CLASS = 20
 _ROC_POINTS = 60
 
 
-@dataclass(frozen=True, eq=False)
-class Membership:
-    """What the losses of a model say of membership.
+def membership_records(losses: LossGap, name: str = "network") -> Iterator[Record]:
+    """What the losses of a denoiser say of membership.
 
-    Attributes:
-        memory_share: μ at each noise level.
-        auc: at each noise level.
-        auc_low: lower limits of these that hold at all levels together, at 95 %.
-        tpr: by false-positive rate, at each level, with limits that hold at all levels together; none where held-out images
-            are too few.
-        level: the level of the greatest AUC.
-        filter_auc: the AUC there of the Gaussian denoiser of the training images, which only knows mean and covariance.
-        roc: false-positive and true-positive rates at that level, ascending.
-        filter_roc: the same of the Gaussian denoiser.
-        leaking: which of the training images examined leak, (n,).
-        by_class: for a conditional model AUC and μ there of each class with at least 20 images of either set.
+    Yields:
+        Records of each noise level: `auc`, its lower limit `auc_low`, `memory_share`, and `tpr` if there are enough held-out
+        images. At the level of the greatest AUC also `roc`, `filter_auc` (of the Gaussian denoiser of the training images),
+        the images that leak, and for a conditional model AUC and μ of each class with at least 20 images of either set.
     """
-
-    memory_share: list[Estimate]
-    auc: list[Estimate]
-    auc_low: list[float]
-    tpr: dict[float, list[Estimate]]
-    level: int
-    filter_auc: Estimate
-    roc: list[tuple[float, float]]
-    filter_roc: list[tuple[float, float]]
-    leaking: Bool[Tensor, "n"]
-    by_class: dict[int, tuple[Estimate, Estimate]]
-
-
-def measure_membership(losses: LossGap, name: str = "network") -> Membership:
-    """What the losses of a denoiser say of membership."""
     known, new = losses.train[name], losses.held_out[name]
-    count = len(known)
-    auc = losses.auc(name)
-    level = max(range(count), key=lambda index: auc[index].value)
-    rates = [rate for rate in FALSE_POSITIVE_RATES if new.shape[1] * rate >= _IMAGES_BEYOND]
-    filters = losses.train[GAUSSIAN][level], losses.held_out[GAUSSIAN][level]
-    return Membership(
-        memory_share=[_memory_share(*rows) for rows in zip(known, new, strict=True)],
-        auc=auc,
-        auc_low=[lower_limit(one, min(known.shape[1], new.shape[1]), count) for one in auc],
-        tpr={
-            rate: [true_positive_rate(*rows, rate, looks=count) for rows in zip(known, new, strict=True)]
-            for rate in rates
-        },
-        level=level,
-        filter_auc=auc_estimate(*filters),
-        roc=_roc(known[level], new[level]),
-        filter_roc=_roc(*filters),
-        leaking=_leaking(known[level], new[level], count),
-        by_class=_by_class(losses, name, level),
-    )
+    levels, units = losses.sigmas.tolist(), min(known.shape[1], new.shape[1])
+    aucs = losses.auc(name)
+    for sigma, auc, members, others in zip(levels, aucs, known, new, strict=True):
+        yield of_estimate("auc", auc, sigma=sigma)
+        yield record_of("auc_low", lower_limit(auc, units, len(levels)), sigma=sigma)
+        yield of_estimate("memory_share", _memory_share(members, others), sigma=sigma)
+        for rate in FALSE_POSITIVE_RATES:
+            if new.shape[1] * rate >= _IMAGES_BEYOND:
+                found = true_positive_rate(members, others, rate, looks=len(levels))
+                yield of_estimate("tpr", found, sigma=sigma, false_positive_rate=rate)
+    level = max(range(len(levels)), key=lambda index: aucs[index].value)
+    sigma = levels[level]
+    of_level = {each: (losses.train[each][level], losses.held_out[each][level]) for each in (name, GAUSSIAN)}
+    yield of_estimate("filter_auc", auc_estimate(*of_level[GAUSSIAN]), sigma=sigma)
+    for denoiser, rows in (("network", of_level[name]), (GAUSSIAN, of_level[GAUSSIAN])):
+        for false, true in _roc(*rows):
+            yield record_of("roc", true, false_positive_rate=false, sigma=sigma, denoiser=denoiser)
+    leaking = losses.images[_leaking(*of_level[name], len(levels))].tolist()
+    yield record_of("leaking", len(leaking), count=len(losses.images), sigma=sigma)
+    for image in leaking:
+        yield record_of("leaking_image", image, sigma=sigma)
+    if losses.labels is None or losses.held_out_labels is None:
+        return
+    members, others = of_level[name]
+    for label in losses.labels.unique().tolist():
+        own = members[losses.labels == label], others[losses.held_out_labels == label]
+        if min(map(len, own)) >= _LEAST_OF_CLASS:
+            yield of_estimate("class_auc", auc_estimate(*own), label=label, sigma=sigma)
+            yield of_estimate("class_memory_share", _memory_share(*own), label=label, sigma=sigma)
 
 
 def true_positive_rate(
@@ -155,16 +142,3 @@ def _leaking(members: Float[Tensor, "n"], others: Float[Tensor, "m"], looks: int
     if not bool(admissible.any()):
         return torch.zeros(len(members), dtype=torch.bool)
     return p_values <= ordered[int(admissible.nonzero().max())]
-
-
-def _by_class(losses: LossGap, name: str, level: int) -> dict[int, tuple[Estimate, Estimate]]:
-    """AUC and μ of each class, at one level."""
-    if losses.labels is None or losses.held_out_labels is None:
-        return {}
-    found = {}
-    for label in losses.labels.unique().tolist():
-        members: Int[Tensor, n] = losses.train[name][level][losses.labels == label]
-        others = losses.held_out[name][level][losses.held_out_labels == label]
-        if min(len(members), len(others)) >= _LEAST_OF_CLASS:
-            found[label] = auc_estimate(members, others), _memory_share(members, others)
-    return found

@@ -144,10 +144,10 @@ def _roc(name: str, records: list[Record], *, dashed: bool) -> Series:
 def _distances(audit: Audit, command: str) -> Iterator[Figure]:
     """Distances and linearity."""
     found = [
-        ("to the Gaussian", DISTANCES["distance_gaussian"], False),
-        ("to multi-delta", DISTANCES["distance_multidelta"], False),
+        ("to the Gaussian", DISTANCES["gaussian"], False),
+        ("to multi-delta", DISTANCES["multidelta"], False),
         ("to its linear denoiser", {"denoiser": "network", "reference": "linear"}, False),
-        ("control: multi-delta to the Gaussian", DISTANCES["distance_references"], True),
+        ("control: multi-delta to the Gaussian", DISTANCES["references"], True),
     ]
     yield CurveFigure(
         title="Distances of the model",

@@ -4,24 +4,26 @@ A record is one number: `quantity`, `value`, `low`, `high`, `count`, and what it
 field of `Evidence` are what the verdict rests on.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..denoisers.distillation import distill
-from ..evaluation.records import of_curve, of_estimate
+from ..evaluation.records import of_curve, of_estimate, record_of
 from ..measures.gap import gap
+from ..measures.intervals import Estimate
 from ..measures.linearity import linearity
 from ..store.records import Record
 from .context import AuditContext
-from .evidence import BY_LEVEL, DISTANCES, FLAGS, Evidence
+from .evidence import DISTANCES
 from .exchangeability import check_exchangeability
 from .features import compare_features
-from .losses import BASELINE, GAUSSIAN, LossGap, measure_losses
-from .membership import measure_membership
-from .preprocessing_check import check_foreignness
+from .losses import BASELINE, LossGap, measure_losses
+from .membership import membership_records
+from .preprocessing_check import Foreignness, check_foreignness
 
 # Calls of the network that its linear denoiser may cost, ten for each dimension and level.
 _LINEAR_CALLS = {"cpu": 20_000, "cuda": 100_000}
@@ -82,47 +84,45 @@ def take_losses(context: AuditContext, *, progress: bool = False) -> Iterator[Re
         **context.labels,
         **context.groups,
     )
-    levels = losses.sigmas.tolist()
     for name in (*context.denoisers, BASELINE):
-        for on in ("train", *(["held_out"] if losses.calibrated else [])):
-            for sigma, estimate in zip(levels, losses.loss(name, on), strict=True):
+        for on in ("train", "held_out") if losses.calibrated else ("train",):
+            for sigma, estimate in zip(losses.sigmas.tolist(), losses.loss(name, on), strict=True):
                 yield of_estimate("loss", estimate, sigma=sigma, denoiser=name, on=on)
-    found = Evidence.of_losses(losses)
-    for quantity in BY_LEVEL:
-        for sigma, known in zip(levels, getattr(found, quantity) or (), strict=False):
-            if known is not None:
-                yield of_estimate(quantity, known, sigma=sigma)
-    for quantity in (*FLAGS, "auc_low"):
-        for sigma, value in zip(levels, getattr(found, quantity) or (), strict=False):
-            yield {"quantity": quantity, "value": value, "sigma": sigma}
+    yield from loss_records(losses)
     if losses.calibrated:
-        yield from _take_membership(losses, levels)
+        for sigma, p_value in zip(losses.sigmas.tolist(), losses.p_values("network").tolist(), strict=True):
+            yield record_of("auc_p", p_value, sigma=sigma)
 
 
-def _take_membership(losses: LossGap, levels: list[float]) -> Iterator[Record]:
-    """TPR, the curve that it is a point of, images that leak, and what is known of each class.
+def loss_records(losses: LossGap, name: str = "network") -> Iterator[Record]:
+    """What the losses of a denoiser say, and at which noise levels.
 
     Yields:
-        The records.
+        Records of each level: where the gap lies between the references' (`rho`, `position`), `retrieval`, losses in units
+        of the baseline's, whether it is in the `window` and `intermediate`, and what is known of membership.
     """
-    found = measure_membership(losses)
-    told = levels[found.level]
-    for rate, rows in found.tpr.items():
-        for sigma, estimate in zip(levels, rows, strict=True):
-            yield of_estimate("tpr", estimate, sigma=sigma, false_positive_rate=rate)
-    yield of_estimate("filter_auc", found.filter_auc, sigma=told)
-    for sigma, p_value in zip(levels, losses.p_values("network").tolist(), strict=True):
-        yield {"quantity": "auc_p", "value": p_value, "sigma": sigma}
-    for denoiser, curve in (("network", found.roc), (GAUSSIAN, found.filter_roc)):
-        for false, true in curve:
-            yield {"quantity": "roc", "value": true, "false_positive_rate": false, "sigma": told, "denoiser": denoiser}
-    images = losses.images[found.leaking]
-    yield {"quantity": "leaking", "value": len(images), "count": len(losses.images), "sigma": told}
-    for image in images.tolist():
-        yield {"quantity": "leaking_image", "value": image, "sigma": told}
-    for label, (auc, share) in found.by_class.items():
-        yield of_estimate("class_auc", auc, label=label, sigma=told)
-        yield of_estimate("class_memory_share", share, label=label, sigma=told)
+    levels = losses.sigmas.tolist()
+    known: dict[str, Sequence[Any]] = {
+        "train_loss": losses.relative(name, BASELINE, "train"),
+        "intermediate": losses.intermediate(),
+    }
+    if losses.calibrated:
+        known |= {
+            "rho": losses.position(name),
+            "position": losses.position(name, BASELINE),
+            "retrieval": losses.retrieval(name),
+            "held_out_loss": losses.relative(name, BASELINE),
+            "window": losses.window(),
+            "near_gaussian": losses.near_gaussian(name),
+        }
+    for quantity, values in known.items():
+        for sigma, value in zip(levels, values, strict=True):
+            if isinstance(value, Estimate):
+                yield of_estimate(quantity, value, sigma=sigma)
+            elif value is not None:
+                yield record_of(quantity, value, sigma=sigma)
+    if losses.calibrated:
+        yield from membership_records(losses, name)
 
 
 def _noises(context: AuditContext) -> int:
@@ -147,11 +147,13 @@ def take_foreignness(context: AuditContext, *, progress: bool = False) -> Iterat
         sigma_range=context.model.sigma_range,
         **context.labels,
     )
-    tags = {"expected": found.expected, "sigma": found.sigma}
-    if found.gain is None:
-        yield {"quantity": "foreignness", "value": None, **tags}
-    else:
-        yield of_estimate("foreignness", found.gain, **tags)
+    yield foreignness_record(found)
+
+
+def foreignness_record(found: Foreignness) -> Record:
+    """What a model makes of its images prepared otherwise, as a record."""
+    interval = {"value": None} if found.gain is None else asdict(found.gain)
+    return {"quantity": "foreignness", **interval, "expected": found.expected, "sigma": found.sigma}
 
 
 def take_distances(context: AuditContext, *, progress: bool = False) -> Iterator[Record]:

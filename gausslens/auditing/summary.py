@@ -9,9 +9,8 @@ import gausslens
 
 from ..store.records import Record
 from .evidence import DISTANCES
-from .families import PLAIN
 from .thresholds import THRESHOLDS
-from .verdict import GENERALIZING, MEMORIZING, PARTLY, SUSPECT
+from .verdict import GENERALIZING, MEMORIZING, PARTLY, SUSPECT, least_copy_p
 
 if TYPE_CHECKING:
     from .audit import Audit
@@ -57,8 +56,7 @@ def _suspicion(audit: "Audit") -> str:
         return "copies cannot be told from images that recur"
     if audit.first("undecided_copies") is not None:
         return "copies of repeated images cannot be told from commonplace images"
-    p_values = [record["value"] for record in audit.find("copy_p", family=PLAIN)]
-    if min(p_values, default=1.0) <= SUSPECT:
+    if least_copy_p(audit.evidence) <= SUSPECT:
         return "copies are suspected, but not certain,"
     return "no copies were found"
 
@@ -266,7 +264,7 @@ def _membership_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
 def _model_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
     """Distances at the level of the lean, or where both references are furthest apart of the levels that decide."""
     decisive = {record["sigma"] for record in audit.find("window") if record["value"]}
-    apart = audit.find("rmse", **DISTANCES["distance_references"])
+    apart = audit.find("rmse", **DISTANCES["references"])
     apart = [record for record in apart if record["sigma"] in decisive] or apart
     if apart:
         widest = max(apart, key=lambda record: record["value"])["sigma"]
@@ -274,7 +272,7 @@ def _model_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
         sigma = audit.verdict.sigma if leaning else widest
         between = next((record for record in apart if record["sigma"] == sigma), None)
         note = f"RMSE at σ = {sigma:.3g}" + ("" if between is None else f"; between the two {_number(between)}")
-        for name, which in (("the Gaussian", "distance_gaussian"), ("multi-delta", "distance_multidelta")):
+        for name, which in (("the Gaussian", "gaussian"), ("multi-delta", "multidelta")):
             for record in audit.find("rmse", **DISTANCES[which], sigma=sigma):
                 yield f"distance to {name}", _number(record), note
     linear = audit.find("linearity", denoiser="network")

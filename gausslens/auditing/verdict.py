@@ -29,13 +29,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..measures.intervals import Estimate
-from .evidence import Evidence
-from .preprocessing_check import Foreignness
+from .evidence import DISTANCES, FEWEST_ORIGINALS, Evidence, estimate_of
+from .families import PLAIN
 from .thresholds import THRESHOLDS
 
 MEMORIZING, PARTLY, GENERALIZING = "memorizing", "partly memorizing", "generalizing"
 CANNOT_TELL = "cannot tell"
 VERDICTS = (MEMORIZING, PARTLY, GENERALIZING, CANNOT_TELL)
+SUSPECT = 0.01
+"""p-value at which copies are told as a suspicion; no verdict rests on it."""
 
 _POSITION = (
     "on a scale from 0 (a linear filter to which training and new images are alike) to 1 (a copier), the gap between the "
@@ -43,6 +45,10 @@ _POSITION = (
 )
 _RETRIEVAL = (
     "on a scale from 0 (none) to 1 (a copier), the retrieval of training images in the model's answers to new ones"
+)
+_OVERLAP = (
+    "samples match training images more often than held-out images do only if held-out images that repeat training images "
+    "are left out. Either such images recur by nature, and the samples copy nothing, or the two sets were not kept apart."
 )
 
 
@@ -68,9 +74,10 @@ class Verdict:
 def judge(evidence: Evidence) -> Verdict:
     """The verdict that the rules of this module give.
 
-    >>> judge(Evidence(copies_exist=True, copied_share=Estimate(0.93, 0.91, 0.95, 500))).verdict
+    >>> share = {"quantity": "copied_share", "value": 0.93, "low": 0.91, "high": 0.95, "count": 500}
+    >>> judge(Evidence([share, {"quantity": "copies_exist", "value": True}])).verdict
     'memorizing'
-    >>> judge(Evidence()).verdict
+    >>> judge(Evidence([])).verdict
     'cannot tell'
     """
     leans = [] if evidence.refused else _leans(evidence)  # of sets that differ the losses say nothing
@@ -79,11 +86,11 @@ def judge(evidence: Evidence) -> Verdict:
 
     def conclude(verdict: str, reason: str, lean: _Lean | None = top) -> Verdict:
         value, sigma = (None, None) if lean is None else (lean.value, lean.sigma)
-        return Verdict(verdict, (reason, *_context(evidence, reason)), leaks, value, sigma)
+        return Verdict(verdict, (reason, *_context(evidence, leaks, reason)), leaks, value, sigma)
 
     memorizing, generalizing = THRESHOLDS["memorizing"].value, THRESHOLDS["generalizing"].value
-    copies, share = _copies(evidence), evidence.copied_share
-    most = bool(evidence.copies_exist) and share is not None and share.low > THRESHOLDS["copies"].value
+    copies, share = _copies(evidence), evidence.estimate("copied_share")
+    most = evidence.value("copies_exist") and share is not None and share.low > THRESHOLDS["copies"].value
     if not most and (reason := _foreign(evidence) or _exchanged(evidence) or _behind(evidence)):
         return conclude(CANNOT_TELL, reason)
     if most:
@@ -95,16 +102,16 @@ def judge(evidence: Evidence) -> Verdict:
         return conclude(MEMORIZING, f"{lean}; from {memorizing} on it is memorizing.", lean)
     if copies:
         return conclude(PARTLY, copies)
-    if evidence.too_few_originals:
+    if _too_few_originals(evidence):
         return conclude(
             CANNOT_TELL, "there are fewer than three different training images, so no copy can be told from a likeness."
         )
     if evidence.refused:
         return conclude(CANNOT_TELL, evidence.refused)
-    if evidence.overlap_decides:
+    if evidence.value("overlap_decides"):
         return conclude(CANNOT_TELL, _OVERLAP)
-    if evidence.undecided_copies:
-        return conclude(CANNOT_TELL, evidence.undecided_copies)
+    if undecided := _undecided_copies(evidence):
+        return conclude(CANNOT_TELL, undecided)
     if top is None:
         return conclude(CANNOT_TELL, _uncalibrated(evidence))
     if top.value.low < generalizing and top.value.high > memorizing:
@@ -120,39 +127,46 @@ def judge(evidence: Evidence) -> Verdict:
     return conclude(GENERALIZING, f"{top}; it is not above {generalizing} for certain.")
 
 
-SUSPECT = 0.01  # p-value at which copies are told as a suspicion; no verdict rests on it
-_OVERLAP = (
-    "samples match training images more often than held-out images do only if held-out images that repeat training images "
-    "are left out. Either such images recur by nature, and the samples copy nothing, or the two sets were not kept apart."
-)
-
-
 def leaks_membership(evidence: Evidence) -> bool | None:
     """Whether the loss tells training images from new ones by more than a little; None if that cannot be told."""
-    if evidence.refused or evidence.auc_low is None or _foreign(evidence) or _exchanged(evidence) or _behind(evidence):
+    limits = evidence.auc_low
+    if evidence.refused or not limits or _foreign(evidence) or _exchanged(evidence) or _behind(evidence):
         return None
-    by_auc = max(evidence.auc_low) > THRESHOLDS["auc"].value
-    by_tpr = evidence.tpr is not None and max(one.low for one in evidence.tpr) > THRESHOLDS["tpr"].value
-    return by_auc or by_tpr
+    rates = [rate.low for rate in evidence.by_level("tpr", false_positive_rate=0.01).values()]
+    return max(limits) > THRESHOLDS["auc"].value or max(rates, default=0.0) > THRESHOLDS["tpr"].value
 
 
 def _copies(evidence: Evidence) -> str:
     """What the samples copy, in a sentence; empty if no copies exist."""
     said = []
-    if evidence.copies_exist and evidence.copied_share is not None:
-        share, originals = evidence.copied_share, evidence.copied_originals
-        of = "" if originals is None else f", of {originals:,} different training image{'s' * (originals != 1)}"
-        beside = (
-            "" if evidence.real_share is None else f"; of real images {percent(evidence.real_share)} would pass as such"
-        )
+    share, real = evidence.estimate("copied_share"), evidence.estimate("real_share")
+    if evidence.value("copies_exist") and share is not None:
+        originals = len(evidence.find("copied_original"))
+        of = f", of {originals:,} different training image{'s' * (originals != 1)}" * bool(originals)
+        beside = "" if real is None else f"; of real images {percent(real)} would pass as such"
         said.append(f"{percent(share)} of {share.count:,} samples are copies of training images{of}{beside}")
-        said += [f"most of them are of class {', '.join(map(str, evidence.copied_classes))}"] * bool(
-            evidence.copied_classes
-        )
-    if evidence.parts:
+        if classes := [str(record["label"]) for record in evidence.find("copied_class")]:
+            said.append(f"most of them are of class {', '.join(classes)}")
+    if parts := [record["window"] for record in evidence.find("copied_part")]:
         subject = "other samples" if said else "samples"
-        said.append(f"{subject} copy parts of training images: {', '.join(evidence.parts)}")
+        said.append(f"{subject} copy parts of training images: {', '.join(parts)}")
     return "; ".join(said) + "." * bool(said)
+
+
+def _undecided_copies(evidence: Evidence) -> str | None:
+    """Why copies of images that stand repeatedly in the training set cannot be judged, if so."""
+    found = evidence.first("undecided_copies")
+    if found is None:
+        return None
+    return (
+        f"{found['value']:,} of {found['count']:,} samples match images that stand repeatedly in the training set, and "
+        f"{found['real_count']:,} held-out images are too few to say whether these were memorised or are commonplace."
+    )
+
+
+def _too_few_originals(evidence: Evidence) -> bool:
+    originals = evidence.value("originals")
+    return originals is not None and originals < FEWEST_ORIGINALS
 
 
 def percent(share: Estimate) -> str:
@@ -185,28 +199,22 @@ def _leans(evidence: Evidence) -> list[_Lean]:
 
 
 def _all_leans(evidence: Evidence) -> list[_Lean]:
-    if evidence.window is None or evidence.sigmas is None:
-        return []
     limit = THRESHOLDS["beyond gaussian"].value
-    rhos = evidence.rho or [None] * len(evidence.sigmas)
-    nears = evidence.near_gaussian or [False] * len(evidence.sigmas)
+    window, near = evidence.where("window"), evidence.where("near_gaussian")
+    beyond = [sigma for sigma, rho in evidence.by_level("rho").items() if rho.value >= limit]
     return [
-        _Lean(value, sigma, name, rho is not None and rho.value >= limit, near)
-        for values, name in (
-            (evidence.position, _POSITION),
-            (evidence.retrieval, _RETRIEVAL),
-        )
-        if values is not None
-        for value, rho, near, inside, sigma in zip(values, rhos, nears, evidence.window, evidence.sigmas, strict=True)
-        if inside and value is not None
+        _Lean(value, sigma, name, sigma in beyond, sigma in near)
+        for quantity, name in (("position", _POSITION), ("retrieval", _RETRIEVAL))
+        for sigma, value in evidence.by_level(quantity).items()
+        if sigma in window
     ]
 
 
 def _lost(evidence: Evidence, leans: list[_Lean]) -> str | None:
     """At which level of the window a memoriser could hide: none of `leans` is of it, and others reach memorizing."""
     known, memorizing = {lean.sigma for lean in leans}, THRESHOLDS["memorizing"].value
-    for sigma, inside in zip(evidence.sigmas or (), evidence.window or (), strict=True):
-        if inside and sigma not in known:
+    for sigma in evidence.where("window"):
+        if sigma not in known:
             uncertain = [lean for lean in _all_leans(evidence) if lean.sigma == sigma]
             top = max(uncertain, key=lambda lean: lean.value.high, default=None)
             if top is None:
@@ -217,19 +225,15 @@ def _lost(evidence: Evidence, leans: list[_Lean]) -> str | None:
 
 
 def _foreign(evidence: Evidence) -> str | None:
-    """What the model seems to expect instead of these images, if anything."""
-    foreign = evidence.foreignness
-    if foreign is None or foreign.expected is None or (_hardly(foreign) and _behind(evidence)):
-        return None
-    return f"the images look foreign to the model: {foreign}."
-
-
-def _hardly(foreign: Foreignness) -> bool:
-    """Whether the model is hardly better at what it seems to expect.
+    """What the model seems to expect instead of these images, if anything.
 
     What a network that is hardly trained answers follows no rule, and some preparation may always suit it a little better.
     """
-    return foreign.gain is not None and foreign.gain.value > THRESHOLDS["far better"].value
+    foreign = evidence.foreignness
+    if foreign is None or foreign.expected is None:
+        return None
+    hardly = foreign.gain is not None and foreign.gain.value > THRESHOLDS["far better"].value
+    return None if hardly and _behind(evidence) else f"the images look foreign to the model: {foreign}."
 
 
 def _behind(evidence: Evidence) -> str | None:
@@ -238,17 +242,15 @@ def _behind(evidence: Evidence) -> str | None:
     Below the intermediate levels a filter can do no better than the noisy image itself, and a fair model does about as well.
     One that is far worse has not learned how little noise there is, unless its loss gap shows that it retrieves some images.
     """
-    if evidence.train_loss is None or evidence.intermediate is None:
-        return None
-    positions = evidence.position or [None] * len(evidence.train_loss)
-    known = [
-        (loss.value, position is None or not position.low > THRESHOLDS["generalizing"].value, inside)
-        for loss, position, inside in zip(evidence.train_loss, positions, evidence.intermediate, strict=True)
-        if loss is not None
+    losses, inside = evidence.by_level("train_loss"), evidence.where("intermediate")
+    positions, generalizing = evidence.by_level("position"), THRESHOLDS["generalizing"].value
+    retrieving = [sigma for sigma, position in positions.items() if position.low > generalizing]
+    middle = [loss.value > THRESHOLDS["behind"].value for sigma, loss in losses.items() if sigma in inside]
+    lower = [
+        loss.value > THRESHOLDS["far behind"].value and sigma not in retrieving
+        for sigma, loss in losses.items()
+        if inside and sigma < min(inside)
     ]
-    lowest = max((index for index, (*_, inside) in enumerate(known) if inside), default=len(known))
-    middle = [loss > THRESHOLDS["behind"].value for loss, _, inside in known if inside]
-    lower = [loss > THRESHOLDS["far behind"].value and alike for loss, alike, _ in known[lowest + 1 :]]
     for levels, name in ((middle, "intermediate"), (middle + lower, "intermediate and lower")):
         if 2 * sum(levels) > len(levels):
             where = f"at {sum(levels)} of {len(levels)} {name} noise levels"
@@ -270,12 +272,8 @@ def _exchanged(evidence: Evidence) -> str | None:
     """Where it is held-out images that the model has memorised: its loss gap has the other sign, at most levels."""
     if evidence.refused:
         return None
-    limit = THRESHOLDS["exchanged"].value
-    levels = [
-        position.high < limit
-        for position, inside in zip(evidence.position or (), evidence.window or (), strict=False)
-        if inside and position is not None
-    ]
+    limit, window = THRESHOLDS["exchanged"].value, evidence.where("window")
+    levels = [position.high < limit for sigma, position in evidence.by_level("position").items() if sigma in window]
     if not levels or 2 * sum(levels) <= len(levels):
         return None
     return (
@@ -286,87 +284,96 @@ def _exchanged(evidence: Evidence) -> str | None:
 
 def _behind_here_alone(evidence: Evidence) -> bool:
     """Whether the model does well on held-out images where it falls behind on training images, at most such levels."""
-    limit = THRESHOLDS["behind"].value
-    held_out = [
-        unseen.value <= limit
-        for known, unseen in zip(evidence.train_loss or (), evidence.held_out_loss or (), strict=False)
-        if known is not None and unseen is not None and known.value > limit
-    ]
+    limit, unseen = THRESHOLDS["behind"].value, evidence.by_level("held_out_loss")
+    behind = [sigma for sigma, known in evidence.by_level("train_loss").items() if known.value > limit]
+    held_out = [unseen[sigma].value <= limit for sigma in behind if sigma in unseen]
     return 2 * sum(held_out) > len(held_out)
 
 
 def _uncalibrated(evidence: Evidence) -> str:
-    if evidence.train_loss is not None and evidence.held_out_loss is None:
+    if _without_held_out(evidence):
         return "nothing calibrates the losses: there are no held-out images."
-    if evidence.window is not None and not any(evidence.window):
+    if not evidence.find("window"):
+        return "nothing was measured that could tell."
+    if not evidence.where("window"):
         return (
             "at none of the noise levels can memorizing be told from generalizing: a memoriser would show no gap there."
         )
-    if evidence.window is not None:
-        return "too few images to tell: even a memoriser's loss gap is within its error at every noise level."
-    return "nothing was measured that could tell."
+    return "too few images to tell: even a memoriser's loss gap is within its error at every noise level."
 
 
-def _context(evidence: Evidence, decisive: str) -> list[str]:
+def _without_held_out(evidence: Evidence) -> bool:
+    return bool(evidence.find("train_loss")) and not evidence.find("held_out_loss")
+
+
+def _context(evidence: Evidence, leaks: bool | None, decisive: str) -> list[str]:
     """What else was measured, in sentences; none of it decides."""
-    said = [_copies(evidence), evidence.refused or "", _foreign(evidence) or "", evidence.undecided_copies or ""]
-    if evidence.overlap_decides:
+    undecided = _undecided_copies(evidence)
+    said = [_copies(evidence), evidence.refused, _foreign(evidence), undecided]
+    if evidence.value("overlap_decides"):
         said.append(_OVERLAP)
-    if evidence.copied_share is not None and not evidence.copies_exist:
-        share = evidence.copied_share
-        beside = "" if evidence.real_share is None else f", of real images {percent(evidence.real_share)}"
-        doubt = "not decided" if evidence.undecided_copies else "no more than by chance"
-        if evidence.copy_p is not None and evidence.copy_p <= SUSPECT:
-            doubt = f"more than by chance, but not for certain (p = {evidence.copy_p:.2g})"
+    exist, share, real = (
+        evidence.value("copies_exist"),
+        evidence.estimate("copied_share"),
+        evidence.estimate("real_share"),
+    )
+    if share is not None and not exist:
+        beside = "" if real is None else f", of real images {percent(real)}"
+        p_value = least_copy_p(evidence)
+        doubt = "not decided" if undecided else "no more than by chance"
+        if p_value <= SUSPECT:
+            doubt = f"more than by chance, but not for certain (p = {p_value:.2g})"
         said.append(f"by the rule for copies {percent(share)} of {share.count:,} samples are copies{beside}: {doubt}.")
-    if evidence.copied_share is None and evidence.train_loss is not None and not evidence.too_few_originals:
+    if share is None and evidence.find("train_loss") and not _too_few_originals(evidence):
         said.append("samples were not examined.")
-    if evidence.two_set_p is not None and evidence.two_set_p <= THRESHOLDS["p"].value:
+    two_set_p = evidence.value("two_set_p")
+    if two_set_p is not None and two_set_p <= THRESHOLDS["p"].value:
+        but = "" if exist else ", but are not nearer to one of them than to the others, as copies would be"
         said.append(
             f"samples lie nearer to training images than to held-out ones more often than chance explains (p = "
-            f"{evidence.two_set_p:.2g})"
-            + (
-                "."
-                if evidence.copies_exist
-                else ", but are not nearer to one of them than to the others, as copies would be."
-            )
+            f"{two_set_p:.2g}){but}."
         )
-    if evidence.train_loss is not None and evidence.held_out_loss is None:
+    if _without_held_out(evidence):
         said.append("without held-out images the losses cannot be calibrated, and membership cannot be told.")
-    if evidence.auc is not None and evidence.auc_low is not None and not evidence.refused:
-        aucs, sigmas = evidence.auc, evidence.sigmas or ()
-        level = max(range(len(aucs)), key=lambda index: aucs[index].value)
-        auc = aucs[level]
-        at = f" at σ = {sigmas[level]:.3g}" if sigmas else ""
-        lower = beside = ""
-        if (shares := evidence.memory_share) is not None:
-            lower = f"; it is {100 * shares[level].value:.0f} % lower on average"
-        if evidence.filter_auc is not None:
-            beside = f" For the Gaussian denoiser of these images it is {100 * evidence.filter_auc.value:.0f} %."
-        leaks = {
-            None: "whether the model leaks membership cannot be told",
-            True: "the model leaks membership",
-            False: "the model does not leak membership by our limits",
-        }[leaks_membership(evidence)]
-        said.append(
-            f"{leaks}: a training image has a lower loss than a new one in {100 * auc.value:.0f} % "
-            f"[{100 * auc.low:.0f}, {100 * auc.high:.0f}] of pairs{at}{lower}.{beside}"
-        )
-    if (between := _neither(evidence)) is not None:
-        said.append(between)
+    if evidence.find("auc") and not evidence.refused:
+        said.append(_recognition(evidence, leaks))
+    said.append(_neither(evidence))
     return [sentence for sentence in dict.fromkeys(said) if sentence and sentence != decisive]
+
+
+def least_copy_p(evidence: Evidence) -> float:
+    """The least p-value of the comparisons of whole, unchanged copies with their controls; 1 if there are none."""
+    return min((record["value"] for record in evidence.find("copy_p", family=PLAIN)), default=1.0)
+
+
+def _recognition(evidence: Evidence, leaks: bool | None) -> str:
+    """How well the loss tells training images from new ones, at the noise level where it does best."""
+    record = max(evidence.find("auc"), key=lambda one: one["value"])
+    auc, sigma = estimate_of(record), record["sigma"]
+    share, filters = evidence.by_level("memory_share").get(sigma), evidence.estimate("filter_auc")
+    lower = "" if share is None else f"; it is {100 * share.value:.0f} % lower on average"
+    beside = "" if filters is None else f" For the Gaussian denoiser of these images it is {100 * filters.value:.0f} %."
+    told = {
+        None: "whether the model leaks membership cannot be told",
+        True: "the model leaks membership",
+        False: "the model does not leak membership by our limits",
+    }[leaks]
+    return (
+        f"{told}: a training image has a lower loss than a new one in {100 * auc.value:.0f} % "
+        f"[{100 * auc.low:.0f}, {100 * auc.high:.0f}] of pairs at σ = {sigma:.3g}{lower}.{beside}"
+    )
 
 
 def _neither(evidence: Evidence) -> str | None:
     """Whether the model's answers to new images are far from both references where these are far apart."""
-    own, memory, apart = evidence.distance_gaussian, evidence.distance_multidelta, evidence.distance_references
-    if own is None or memory is None or apart is None or evidence.window is None:
-        return None
-    rows = [row for *row, inside in zip(own, memory, apart, evidence.window, strict=True) if inside]
-    far = [row for row in rows if min(row[0].low, row[1].low) > row[2].value / 3]
-    if not far or 2 * len(far) < len(rows):
+    own, memory, apart = (
+        evidence.by_level("rmse", **DISTANCES[name]) for name in ("gaussian", "multidelta", "references")
+    )
+    window = [sigma for sigma in evidence.where("window") if sigma in apart]
+    far = [sigma for sigma in window if min(own[sigma].low, memory[sigma].low) > apart[sigma].value / 3]
+    if not far or 2 * len(far) < len(window):
         return None
     return (
-        f"its answers to new images are neither a copier's nor the Gaussian denoiser's: at {len(far)} of {len(rows)} noise "
-        "levels they are further from both than a third of the distance between these."
+        f"its answers to new images are neither a copier's nor the Gaussian denoiser's: at {len(far)} of {len(window)} "
+        "noise levels they are further from both than a third of the distance between these."
     )

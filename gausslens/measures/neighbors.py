@@ -8,6 +8,7 @@ memory-mapped or not, and become float (uint8 by `dequantize`, in float32) one t
 ever formed.
 """
 
+import hashlib
 import math
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
@@ -18,7 +19,7 @@ from torch import Tensor
 from .._typing import Float, Int
 from ..denoisers.protocol import in_batches
 from ..errors import DataError, require
-from ..images import dequantize
+from ..images import as_bytes, dequantize
 from ..precision import float32_products
 from ..progress import track
 
@@ -102,7 +103,8 @@ def duplicates(
     one it repeats; with tolerance 0, dropping the j's leaves each image once.
 
     |u·x − u·y| ≤ ‖x − y‖ for a unit vector u, so images are sorted along one direction of large spread and compared
-    only within `tolerance` of one another along it: far fewer than all pairs.
+    only within `tolerance` of one another along it: far fewer than all pairs. Inside one set, equal images are found by
+    their bytes, and only the first of them is compared.
 
     >>> duplicates(torch.tensor([[1.0, 2.0], [0.0, 0.0], [1.0, 2.0], [1.0, 2.001]]), tolerance=0.01).tolist()
     [[0, 2], [0, 3]]
@@ -110,6 +112,18 @@ def duplicates(
     later = images if others is None else others
     _check_shapes(later, images)
     require(0 <= tolerance < math.inf, f"tolerance must be a distance, finite and at least 0; got {tolerance}.")
+    if others is None:
+        equal = first_equal(images)
+        distinct = equal.unique()
+        if len(distinct) < len(images):
+            pairs = duplicates(
+                images[distinct.to(images.device)], tolerance=tolerance, device=device, progress=progress
+            )
+            first = torch.arange(len(images))
+            first[distinct[pairs[:, 1]]] = distinct[pairs[:, 0]]
+            first = first[equal]
+            repeats = (first != torch.arange(len(images))).nonzero()[:, 0]
+            return torch.stack([first[repeats], repeats], 1)
     place = torch.device(device) if device is not None else images.device
     center = _center(images, place)
     direction = _widest_direction(images, center)
@@ -136,6 +150,14 @@ def duplicates(
     pairs = torch.cat(_in_blocks(search, later, center, "duplicates", progress))
     pairs = pairs[pairs[:, 0] >= 0]
     return pairs[pairs[:, 1].argsort()]
+
+
+def first_equal(images: Tensor) -> Int[Tensor, "n"]:
+    """The index of the first image that has the same bytes as each image."""
+    first: dict[bytes, int] = {}
+    rows = (row for part in images.split(_TILE_ROWS) for row in as_bytes(part).reshape(len(part), -1).numpy())
+    digests = (hashlib.blake2b(row.data, digest_size=16).digest() for row in rows)
+    return torch.tensor([first.setdefault(digest, index) for index, digest in enumerate(digests)])
 
 
 def norms(images: Tensor) -> Float[Tensor, "n"]:

@@ -13,7 +13,7 @@ from known_models import smooth_images
 import gausslens
 from gausslens import ConfigError, DataError, GaussianDenoiser, Moments, MultiDeltaDenoiser
 from gausslens.auditing.config import AuditConfig
-from gausslens.auditing.evidence import evidence_of
+from gausslens.auditing.evidence import Evidence
 from gausslens.auditing.inputs import resolve, validate_inputs
 from gausslens.auditing.page import make_page
 from gausslens.auditing.summary import SCHEMA, advice, as_json, headline
@@ -81,7 +81,7 @@ def test_an_audit_without_samples_says_so_and_one_with_them_what_it_may_have_mis
 
 def test_the_verdict_follows_from_the_records(copier):
     stored = json.loads(json.dumps(copier.records))
-    again = judge(evidence_of(stored))
+    again = judge(Evidence(stored))
     assert again.verdict == copier.verdict.verdict
     assert again.reasons == copier.verdict.reasons
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gausslens.auditing.evidence import evidence_of
+from gausslens.auditing.evidence import Evidence
 from gausslens.auditing.verdict import judge
 
 AUDITS = Path(__file__).parents[2] / "results" / "audits" / "cifar10-ncsnpp-64.jsonl.xz"
@@ -30,13 +30,13 @@ def records_of(n):
 def test_without_a_sample_networks_are_told_apart_as_by_their_copies(n):
     records = records_of(n)
     assert not any(record["stage"] == "copies" for record in records)
-    assert judge(evidence_of(records)).verdict == VERDICTS[n]
+    assert judge(Evidence(records)).verdict == VERDICTS[n]
 
 
 @pytest.mark.parametrize("n", VERDICTS)
 def test_a_network_may_leak_membership_and_not_lean(n):
     """That of 782 images has a lower loss on 98 of 100 of them than on a new one, and the others of its verdict on 50."""
-    assert judge(evidence_of(records_of(n))).leaks == (n <= 782)
+    assert judge(Evidence(records_of(n))).leaks == (n <= 782)
 
 
 def test_quantities_that_no_rule_knows_are_ignored():
@@ -45,4 +45,4 @@ def test_quantities_that_no_rule_knows_are_ignored():
     assert {"p_values", "shared_duplicates"} < known  # of version 0.1
     strange = {"stage": "later", "quantity": "unheard of", "value": None, "sigma": 1.0}
     fewer = [record for record in records if record["quantity"] not in ("p_values", "shared_duplicates")]
-    assert judge(evidence_of([*records, strange])) == judge(evidence_of(fewer))
+    assert judge(Evidence([*records, strange])) == judge(Evidence(fewer))
