@@ -51,6 +51,11 @@ class Inputs:
     images: Tensor
     options: Mapping[str, Any]
 
+    def labels_of(self, indices: Tensor) -> Tensor | None:
+        """The labels of some of the images, if they have any."""
+        labels = self.options["labels"]
+        return None if labels is None else labels[indices]
+
 
 class EvaluationContext:
     """A network with its images and its reference denoisers. Everything is made when it is first used.

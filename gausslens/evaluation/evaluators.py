@@ -6,8 +6,9 @@ independent units), and what it is the number of: `sigma`, `on` (train, held_out
 could have been trained on), and others.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
 
 from torch import Tensor
 
@@ -15,6 +16,7 @@ from ..data.duplicates import find_duplicates
 from ..denoisers.linear import LinearDenoiser
 from ..denoisers.moments import Moments
 from ..denoisers.preconditioned import Preconditioned
+from ..denoisers.protocol import Denoiser
 from ..errors import ConfigError
 from ..images import dequantize
 from ..measures.agreement import agreement
@@ -30,9 +32,6 @@ from ..training.objective import denoising_losses
 from .context import Inputs, MeasureContext
 from .records import of_curve, of_estimate, of_similarity, record_of
 
-Pair: TypeAlias = tuple[str, Any, str, Any]
-"""Two denoisers that are compared, each after its name."""
-
 _OVERLAPS = (1, 2, 5, 10, 20, 50, 100)
 _MOST_DIRECTIONS = 1024  # singular vectors compared
 _JACOBIANS = 4  # images
@@ -44,11 +43,7 @@ _CONTROL_COST = {"cpu": 2e10, "cuda": 2e13}
 
 
 def take_duplicates(evaluation: MeasureContext) -> Iterator[Record]:
-    """How many held-out images repeat a training image.
-
-    Yields:
-        The records.
-    """
+    """How many held-out images repeat a training image."""
     images = evaluation.images
     if len(images.held_out):
         report = find_duplicates(images.train, images.held_out, device=evaluation.device)
@@ -57,136 +52,85 @@ def take_duplicates(evaluation: MeasureContext) -> Iterator[Record]:
 
 
 def take_denoising_loss(evaluation: MeasureContext) -> Iterator[Record]:
-    """The training objective on images of either kind.
-
-    Yields:
-        The records.
-    """
+    """The training objective on training and on held-out images."""
     network = evaluation.network
     if not isinstance(network, Preconditioned):
         raise ConfigError("the training objective is that of one trained network; other denoisers have none.")
-    for inputs in evaluation.inputs:
-        if inputs.name != "surrogate":
-            labels = inputs.options["labels"]
-            chosen = draw_order(evaluation.config.seed, len(inputs.images))[: 10 * evaluation.config.count]
-            losses = denoising_losses(
-                *(network, inputs.images[chosen], evaluation.training),
-                labels=None if labels is None else labels[chosen],
-            )
-            yield of_estimate("denoising_loss", mean_estimate(losses.double()), on=inputs.name, denoiser="network")
+    for inputs in _real(evaluation):
+        chosen = draw_order(evaluation.config.seed, len(inputs.images))[: 10 * evaluation.config.count]
+        labels = inputs.labels_of(chosen)
+        losses = denoising_losses(network, inputs.images[chosen], evaluation.training, labels=labels)
+        yield of_estimate("denoising_loss", mean_estimate(losses.double()), on=inputs.name, denoiser="network")
 
 
 def take_linearity(evaluation: MeasureContext) -> Iterator[Record]:
-    """How linear each denoiser is.
-
-    Yields:
-        The records.
-    """
-    for inputs in evaluation.inputs:
-        for name, denoiser in evaluation.cached_denoisers.items():
-            for metric in ("cosine", "nmse"):
-                for affine in (False, True):
-                    curve = linearity(
-                        denoiser,
-                        inputs.images,
-                        evaluation.sigmas,
-                        metric=metric,
-                        affine=affine,
-                        **_how(evaluation, inputs),
-                    )
-                    yield from of_curve(f"linearity_{metric}", curve, on=inputs.name, denoiser=name, affine=affine)
+    """How linear each denoiser is."""
+    for inputs, (name, denoiser) in product(evaluation.inputs, evaluation.cached_denoisers.items()):
+        for metric, affine in product(("cosine", "nmse"), (False, True)):
+            how = {"metric": metric, "affine": affine, **_how(evaluation, inputs)}
+            curve = linearity(denoiser, inputs.images, evaluation.sigmas, **how)
+            yield from of_curve(f"linearity_{metric}", curve, on=inputs.name, denoiser=name, affine=affine)
 
 
 def take_gap(evaluation: MeasureContext) -> Iterator[Record]:
-    """How far the network is from each closed form, and, as a control, the multi-delta denoiser from the Gaussian.
-
-    Yields:
-        The records.
-    """
-    network, gaussian, memory = evaluation.cached_denoisers.values()
-    pairs: list[Pair] = [
-        ("network", network, "gaussian", gaussian),
-        ("network", network, "multidelta", memory),
-        ("multidelta", memory, "gaussian", gaussian),
-    ]
+    """How far the network is from each closed form, and, as a control, the multi-delta denoiser from the Gaussian."""
+    denoisers = {**evaluation.cached_denoisers}
+    pairs = [("network", "gaussian"), ("network", "multidelta"), ("multidelta", "gaussian")]
     if evaluation.full_gaussian is not None:
-        pairs.append(("network", network, "gaussian_full", evaluation.full_gaussian))
-    yield from _gaps(evaluation, pairs)
+        denoisers["gaussian_full"] = evaluation.full_gaussian
+        pairs.append(("network", "gaussian_full"))
+    yield from _gaps(evaluation, denoisers, pairs)
 
 
 def take_linear_gap(evaluation: MeasureContext) -> Iterator[Record]:
     """How far the network's linear denoiser, distilled on training images, is from the network and from the Gaussian.
 
-    Yields:
-        The records, of plain least squares (`shrunk` False): a fit shrunk toward the Gaussian would be near it. None where
-        nothing is distilled, or with too few calls.
+    Records are of plain least squares (`shrunk` False): a fit shrunk toward the Gaussian would be near it. There are none
+    where nothing is distilled, or with too few calls.
     """
     if evaluation.calls is None:
         return
-    network, gaussian, _ = evaluation.cached_denoisers.values()
     fit = evaluation.linear("network", evaluation.inputs[0])
     if fit.has_unshrunk:
-        linear = fit.unshrunk
-        pairs: list[Pair] = [("network", network, "linear", linear), ("linear", linear, "gaussian", gaussian)]
-        yield from ({**record, "shrunk": False} for record in _gaps(evaluation, pairs))
+        denoisers: dict[str, Denoiser] = {**evaluation.cached_denoisers, "linear": fit.unshrunk}
+        yield from _gaps(evaluation, denoisers, [("network", "linear"), ("linear", "gaussian")], shrunk=False)
 
 
 def take_identity_gap(evaluation: MeasureContext) -> Iterator[Record]:
-    """How far each denoiser is from doing nothing.
-
-    Yields:
-        The records.
-    """
-    for inputs in evaluation.inputs:
-        for name, denoiser in evaluation.cached_denoisers.items():
-            for metric in ("nmse", "cosine"):
-                curve = identity_gap(
-                    denoiser, inputs.images, evaluation.sigmas, metric=metric, **_how(evaluation, inputs)
-                )
-                yield from of_curve(f"identity_{metric}", curve, on=inputs.name, denoiser=name)
+    """How far each denoiser is from doing nothing."""
+    for inputs, (name, denoiser) in product(evaluation.inputs, evaluation.cached_denoisers.items()):
+        for metric in ("nmse", "cosine"):
+            how = {"metric": metric, **_how(evaluation, inputs)}
+            curve = identity_gap(denoiser, inputs.images, evaluation.sigmas, **how)
+            yield from of_curve(f"identity_{metric}", curve, on=inputs.name, denoiser=name)
 
 
 def take_distillation(evaluation: MeasureContext) -> Iterator[Record]:
-    """What an affine map leaves unexplained of each denoiser, and how far its matrix is from a Gaussian's.
-
-    Yields:
-        The records.
-    """
-    for name in distilled(evaluation):
-        for inputs in _real(evaluation):
-            yield from of_distillation(evaluation, name, inputs)
+    """What an affine map leaves unexplained of each denoiser, and how far its matrix is from a Gaussian's."""
+    for name, inputs in product(distilled(evaluation), _real(evaluation)):
+        yield from of_distillation(evaluation, name, inputs)
 
 
 def take_alignment(evaluation: MeasureContext) -> Iterator[Record]:
     """How the distilled matrices line up with the principal components of the training images.
 
-    Yields:
-        The records; none with too few calls for a fit without shrinkage.
+    There are no records with too few calls for a fit without shrinkage.
     """
     halves = half_moments(evaluation)
-    for name in distilled(evaluation):
-        for inputs in _real(evaluation):
-            fit = evaluation.linear(name, inputs)
-            if fit.has_unshrunk:
-                yield from of_alignment(name, inputs, fit.calls, aligned(evaluation, fit, halves))
+    for name, inputs in product(distilled(evaluation), _real(evaluation)):
+        fit = evaluation.linear(name, inputs)
+        if fit.has_unshrunk:
+            yield from of_alignment(name, inputs, fit.calls, aligned(evaluation, fit, halves))
 
 
 def take_memorization(evaluation: MeasureContext) -> Iterator[Record]:
-    """Whether samples of each denoiser are copies of training images.
-
-    Yields:
-        The records.
-    """
+    """Whether samples of each denoiser are copies of training images."""
     for name, samples in evaluation.samples.items():
         yield from of_samples(evaluation, name, samples)
 
 
 def take_agreement(evaluation: MeasureContext) -> Iterator[Record]:
-    """How alike the network's samples and each control's are from the same noise, and from different noises.
-
-    Yields:
-        The records.
-    """
+    """How alike the network's samples and each control's are from the same noise, and from different noises."""
     samples = dict(evaluation.samples)
     generated = samples.pop("network", None)
     for reference, others in samples.items():
@@ -196,28 +140,21 @@ def take_agreement(evaluation: MeasureContext) -> Iterator[Record]:
 
 
 def take_jacobian(evaluation: MeasureContext) -> Iterator[Record]:
-    """The largest singular values of the network's and the Gaussian's Jacobian at a few noisy images.
-
-    Yields:
-        The records.
-    """
+    """The largest singular values of the network's and the Gaussian's Jacobian at a few noisy images."""
     k, seed = min(_SINGULAR_VALUES, evaluation.dim), evaluation.config.seed
     for inputs in _real(evaluation):
         chosen = draw_order(seed, len(inputs.images), stream="jacobian")[:_JACOBIANS]
         x0, eps = dequantize(inputs.images[chosen]), draw_noise(seed, chosen, evaluation.images.shape)
-        labels = inputs.options["labels"]
-        for name in ("network", "gaussian"):
-            for sigma in evaluation.sigmas.tolist():
-                spectrum = jacobian_spectrum(
-                    *(evaluation.denoisers[name], x0 + sigma * eps, sigma, k),
-                    full=evaluation.dim <= _DENSE_DIM,
-                    iterations=_ITERATIONS,
-                    labels=None if labels is None else labels[chosen],
-                )
-                for index in range(k):
-                    estimate = mean_estimate(spectrum.singular_values[:, index].cpu())
-                    tags = {"sigma": sigma, "on": inputs.name, "denoiser": name, "k": index + 1}
-                    yield of_estimate("singular_value", estimate, **tags)
+        for name, sigma in product(("network", "gaussian"), evaluation.sigmas.tolist()):
+            spectrum = jacobian_spectrum(
+                *(evaluation.denoisers[name], x0 + sigma * eps, sigma, k),
+                full=evaluation.dim <= _DENSE_DIM,
+                iterations=_ITERATIONS,
+                labels=inputs.labels_of(chosen),
+            )
+            tags = {"sigma": sigma, "on": inputs.name, "denoiser": name}
+            for index, values in enumerate(spectrum.singular_values.T.cpu()):
+                yield of_estimate("singular_value", mean_estimate(values), **tags, k=index + 1)
 
 
 TAKE: dict[str, Callable[[MeasureContext], Iterator[Record]]] = {
@@ -235,22 +172,21 @@ TAKE: dict[str, Callable[[MeasureContext], Iterator[Record]]] = {
 }
 
 
-def _gaps(evaluation: MeasureContext, pairs: Sequence[Pair]) -> Iterator[Record]:
-    for inputs in evaluation.inputs:
-        for name, denoiser, against, reference in pairs:
-            for metric in ("rmse", "nmse", "ev"):
-                curve = gap(
-                    denoiser, reference, inputs.images, evaluation.sigmas, metric=metric, **_how(evaluation, inputs)
-                )
-                yield from of_curve(metric, curve, on=inputs.name, denoiser=name, reference=against)
+def _gaps(
+    evaluation: MeasureContext, denoisers: Mapping[str, Denoiser], pairs: Sequence[tuple[str, str]], **tags: Any
+) -> Iterator[Record]:
+    """The distances between pairs of denoisers, by name."""
+    for inputs, (name, reference), metric in product(evaluation.inputs, pairs, ("rmse", "nmse", "ev")):
+        how = {"metric": metric, **_how(evaluation, inputs)}
+        curve = gap(denoisers[name], denoisers[reference], inputs.images, evaluation.sigmas, **how)
+        yield from of_curve(metric, curve, on=inputs.name, denoiser=name, reference=reference, **tags)
 
 
 def of_samples(evaluation: MeasureContext, name: str, samples: Tensor) -> Iterator[Record]:
     """The records of whether samples are copies of the training images.
 
-    Yields:
-        The records; without those of the copy test for a network that was trained on mirror images too: these and their
-        originals are not independent, and held-out images with or without theirs are no match. An audit allows for it.
+    Those of the copy test are left out for a network that was trained on mirror images too: these and their originals are
+    not independent, and held-out images with or without theirs are no match. An audit allows for it.
     """
     images = evaluation.images
     found = memorization(
@@ -259,10 +195,13 @@ def of_samples(evaluation: MeasureContext, name: str, samples: Tensor) -> Iterat
         seed=evaluation.config.seed,
         device=evaluation.device,
     )
-    estimates = {"gl": found.gl, "gl_held_out": found.gl_held_out, "relative_gl": found.relative_gl}
-    estimates |= {"memorized_fraction": found.ratio_fraction}
-    estimates |= {"memorized_fraction_held_out": found.ratio_fraction_held_out}
-    for quantity, estimate in estimates.items():
+    for quantity, estimate in (
+        ("gl", found.gl),
+        ("gl_held_out", found.gl_held_out),
+        ("relative_gl", found.relative_gl),
+        ("memorized_fraction", found.ratio_fraction),
+        ("memorized_fraction_held_out", found.ratio_fraction_held_out),
+    ):
         if estimate is not None:
             yield of_estimate(quantity, estimate, denoiser=name)
     if found.copy_test is not None and not evaluation.training.flip:
@@ -274,11 +213,7 @@ def of_samples(evaluation: MeasureContext, name: str, samples: Tensor) -> Iterat
 
 
 def of_distillation(evaluation: MeasureContext, name: str, inputs: Inputs) -> Iterator[Record]:
-    """The records of one denoiser distilled on one set of images.
-
-    Yields:
-        The records.
-    """
+    """The records of one denoiser distilled on one set of images."""
     fit = evaluation.linear(name, inputs)
     columns = {"fvu": fit.fvu, "fvu_floor": fit.fvu_floor, "fvu_held_out": fit.fvu_held_out}
     columns |= {"weight_error_floor": fit.weight_error_floor, "shrinkage": fit.shrinkage}
@@ -304,9 +239,8 @@ def aligned(evaluation: MeasureContext, fit: LinearDenoiser, halves: tuple[Momen
 def of_alignment(name: str, inputs: Inputs, calls: int, levels: Sequence[Alignment]) -> Iterator[Record]:
     """The records of how one distilled denoiser lines up with principal components.
 
-    Yields:
-        The records; `separated` says whether the Gaussian's gains part the first `k` components from the others, and
-        `passed` marks the cut after those with a gain above ½.
+    `separated` says whether the Gaussian's gains part the first `k` components from the others, and `passed` marks the cut
+    after those with a gain above ½.
     """
     for found in levels:
         tags = {"sigma": found.sigma, "on": inputs.name, "denoiser": name, "count": calls}
@@ -315,12 +249,11 @@ def of_alignment(name: str, inputs: Inputs, calls: int, levels: Sequence[Alignme
         cuts: dict[int, dict[str, bool]] = {k: {} for k in _OVERLAPS if k <= len(found.overlap)}
         if 0 < passed < len(found.overlap):  # where gains fall most steeply, whatever the eigenvalues do there
             cuts[passed] = {"passed": True}
-        for k, marked in cuts.items():
-            cut = {**tags, "k": k, "separated": bool(found.separated[k - 1]), **marked}
-            yield record_of("overlap", float(found.overlap[k - 1]), **cut)
-            yield record_of("overlap_chance", float(found.chance[k - 1]), **cut)
-            if found.ceiling is not None:
-                yield record_of("overlap_ceiling", float(found.ceiling[k - 1]), **cut)
+        columns = {"overlap": found.overlap, "overlap_chance": found.chance, "overlap_ceiling": found.ceiling}
+        for (k, marked), (quantity, values) in product(cuts.items(), columns.items()):
+            if values is not None:
+                cut = {**tags, "k": k, "separated": bool(found.separated[k - 1]), **marked}
+                yield record_of(quantity, float(values[k - 1]), **cut)
 
 
 def distilled(evaluation: MeasureContext) -> list[str]:
@@ -349,13 +282,10 @@ def _per_level(evaluation: MeasureContext, quantity: str, values: Tensor | None,
 
 def _how(evaluation: MeasureContext, inputs: Inputs) -> dict[str, Any]:
     """What all curves are taken with."""
-    return {
-        "count": evaluation.config.count,
-        "seed": evaluation.config.seed,
-        "device": evaluation.device,
-        **inputs.options,
-    }
+    config = evaluation.config
+    return {"count": config.count, "seed": config.seed, "device": evaluation.device, **inputs.options}
 
 
 def _real(evaluation: MeasureContext) -> list[Inputs]:
+    """The sets of images that are no surrogates."""
     return [inputs for inputs in evaluation.inputs if inputs.name != "surrogate"]

@@ -1,16 +1,13 @@
 """What tasks do with models: train, measure, sample beside controls. Every record says which model it is of."""
 
-import hashlib
-import json
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 from ..config import TrainConfig
 from ..errors import DivergedError, GausslensError
 from ..experiments.task import Result, TaskContext, task
 from ..generation import best_device
+from ..identity import identity_of
 from ..measures.neighbors import nearest
 from ..store.records import Record
 from ..store.run import Run, load_trained
@@ -55,8 +52,7 @@ def train_model(context: TaskContext) -> list[Record] | None:
 def measure_model(context: TaskContext) -> Iterator[Record]:
     """Measure the model of the first input. Options: `measures`, their names; and those that `evaluation_of` reads.
 
-    Yields:
-        The records of `gausslens measure`.
+    The records are those of `gausslens measure`.
     """
     evaluation, tags = evaluation_of(context)
     for done, name in enumerate(context.options["measures"]):
@@ -72,8 +68,7 @@ def sample_model(context: TaskContext) -> Iterator[Record]:
     Options are those that `evaluation_of` reads. Its arrays hold, uint8 (samples, c, h, w), `network`, `gaussian`,
     `multidelta` and `nearest`, the training image nearest to each of the network's samples.
 
-    Yields:
-        The records of the measure `memorization`.
+    The records are those of the measure `memorization`.
     """
     evaluation, tags = evaluation_of(context)
     samples = evaluation.samples
@@ -86,20 +81,19 @@ def sample_model(context: TaskContext) -> Iterator[Record]:
 def evaluation_of(context: TaskContext) -> tuple[MeasureContext, Record]:
     """The model that a task works on, with its images and references, and the tags of its records."""
     run = run_of(context.inputs[0])
-    given = {name: _tupled(context.options[name]) for name in _MEASURED_WITH if name in context.options}
+    given = {name: context.options[name] for name in _MEASURED_WITH if name in context.options}
     config = MeasureConfig(run=str(run.path), **given)
     network = load_trained(run, kimg=config.kimg, device=best_device(cpu=context.options.get("cpu", False)))
     images = load_run_images(run, data=context.options.get("data"))
     # What is distilled lies beside the model, for all tasks that measure it in the same way.
-    way = json.dumps([given.get(name) for name in _DISTILLED_WITH])
-    maps = context.inputs[0].folder / f"maps-{hashlib.sha256(way.encode()).hexdigest()[:8]}"
+    maps = context.inputs[0].folder / f"maps-{identity_of([given.get(name) for name in _DISTILLED_WITH])}"
     return MeasureContext(network, run.config, images, config, maps), tags_of(run, config.kimg)
 
 
 def run_of(result: Result) -> Run:
     """The training run in the folder of a finished `train_model`."""
     # Version 0.1 kept it in a folder within, beside which may lie one begun before the images were renamed.
-    runs = [Run.open(folder) for folder in Path(result.folder).glob("train-*")]
+    runs = [Run.open(folder) for folder in result.folder.glob("train-*")]
     return next((run for run in runs if run.is_finished), None) or Run.open(result.folder)
 
 
@@ -109,7 +103,3 @@ def tags_of(run: Run, kimg: float | int | None = None) -> Record:
     values = {name: getattr(config, name) for name in _SAID_BY_RECORDS}
     said = {name: value for name, value in values.items() if value is not None and value is not False}  # seed 0 is said
     return {**said, "n": run.manifest["splits"][config.split]["count"], "kimg": kimg or run.snapshots[-1]}
-
-
-def _tupled(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

@@ -17,22 +17,14 @@ def of_estimate(quantity: str, estimate: Estimate, **tags: Any) -> Record:
 
 
 def of_curve(quantity: str, curve: Curve, **tags: Any) -> Iterator[Record]:
-    """The records of a curve, one for each noise level.
-
-    Yields:
-        The records.
-    """
+    """The records of a curve, one for each noise level."""
     columns = (column.tolist() for column in (curve.sigmas, curve.values, curve.low, curve.high))
     for sigma, value, low, high in zip(*columns, strict=True):
         yield of_estimate(quantity, Estimate(value, low, high, curve.count), sigma=sigma, **tags)
 
 
 def of_similarity(likeness: Similarity, **tags: Any) -> Iterator[Record]:
-    """The records of how alike pairs of images are, one for each measure.
-
-    Yields:
-        The records.
-    """
+    """The records of how alike pairs of images are, one for each measure."""
     for name in ("rmse", "nmse", "correlation", "ssim"):
         yield of_estimate(f"agreement_{name}", getattr(likeness, name), **tags)
 

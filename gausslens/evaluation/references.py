@@ -8,6 +8,7 @@ import hashlib
 import os
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -92,28 +93,22 @@ def load_run_images(run: Run, *, data: str | os.PathLike[str] | None = None, pro
             "would hold out other images. Restore the earlier groups, or train again."
         )
     splits = Splits(len(images), held_out=config.held_out, seed=config.split_seed, groups=images.groups)
-    chosen, rest = as_tensor(splits.named(config.split)), as_tensor(splits.held_out)
+    chosen, everything, rest = (as_tensor(splits.named(name)) for name in (config.split, "all", "held-out"))
     pixels = as_tensor(images.images)
-    labels = None if not config.labels or images.labels is None else as_tensor(images.labels)
-    everything = as_tensor(splits.named("all"))
-    train, train_labels = pixels[chosen], None if labels is None else labels[chosen]
+    train = pixels[chosen]
     available = train if len(chosen) == len(everything) else pixels[everything]
     if config.flip:
         train, available = (torch.cat([part, part.flip(3)]) for part in (train, available))
-        train_labels = None if train_labels is None else train_labels.repeat(2)
-    held_out_labels = None
-    if labels is not None and train_labels is not None:
-        rest, held_out_labels = keep_known_classes(rest, labels[rest], train_labels)
+        chosen = chosen.repeat(2)
+    labels = as_tensor(images.labels) if config.labels and images.labels is not None else None
     groups = None if images.groups is None else as_tensor(images.groups)
+    if labels is not None:
+        rest, _ = keep_known_classes(rest, labels[rest], labels[chosen])
+    of_train, of_held_out = (
+        [None if tags is None else tags[indices] for tags in (labels, groups)] for indices in (chosen, rest)
+    )
     return RunImages(
-        train,
-        available,
-        pixels[rest],
-        train_labels,
-        held_out_labels,
-        images.name,
-        train_groups=None if groups is None else groups[chosen].repeat(2 if config.flip else 1),
-        held_out_groups=None if groups is None else groups[rest],
+        *(train, available, pixels[rest], of_train[0], of_held_out[0], images.name, of_train[1], of_held_out[1])
     )
 
 
@@ -161,22 +156,14 @@ def linear_denoiser(
     """The affine map closest to a run's network at each level of `karras_sigmas(steps)`, kept in the run."""
     if run.config.sigma is not None:
         raise ConfigError(f"{run.path} was trained for sigma = {run.config.sigma:g} alone, and cannot be sampled.")
-    device = next(denoiser.parameters()).device
     folder = run.path / "linear"
     folder.mkdir(exist_ok=True)
-    stem = f"kimg-{kimg:g}-{'ema' if ema else 'raw'}-{steps}"
-    sigmas = karras_sigmas(steps)
-    if images.train_labels is None:
-        path = folder / f"{stem}.safetensors"
-        if not path.exists():
-            distill(denoiser, images.train, sigmas, progress=progress).save(path)
-        return LinearDenoiser.load(path).to(device)
-    labels = images.train_labels.unique().tolist()
-    paths = {label: folder / f"{stem}-class-{label}.safetensors" for label in labels}
+    stem, labels = f"kimg-{kimg:g}-{'ema' if ema else 'raw'}-{steps}", images.train_labels
+    endings = {None: ""} if labels is None else {label: f"-class-{label}" for label in labels.unique().tolist()}
+    paths = {label: folder / f"{stem}{ending}.safetensors" for label, ending in endings.items()}
     if not all(path.exists() for path in paths.values()):
-        fits = distill(denoiser, images.train, sigmas, labels=images.train_labels, progress=progress)
+        found: Any = distill(denoiser, images.train, karras_sigmas(steps), labels=labels, progress=progress)
         for label, path in paths.items():
-            fit = fits[label]
-            assert isinstance(fit, LinearDenoiser)
-            fit.save(path)
-    return PerClassDenoiser({label: LinearDenoiser.load(path) for label, path in paths.items()}).to(device)
+            (found if label is None else found[label]).save(path)
+    fits: dict[Any, nn.Module] = {label: LinearDenoiser.load(path) for label, path in paths.items()}
+    return (fits[None] if labels is None else PerClassDenoiser(fits)).to(next(denoiser.parameters()).device)

@@ -19,7 +19,7 @@ def run_a_small_grid(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cells")
     model = Task(train_model, {"config": CONFIG, "content_hash": "any"}, runtime=WHERE)
     samples = [Task(sample_model, {"samples": 6, "steps": 4} | kimg, (model,)) for kimg in ({"kimg": 0.5}, {})]
-    options = {"measures": ["linearity"], "sigmas": [1.0], "count": 8}
+    options = {"measures": ["linearity"], "sigmas": (1.0,), "count": 8}
     measured = Task(measure_model, options, (model,))
     outcome = run_tasks([*samples, measured], folder, on="here")
     assert not outcome.failed, outcome.failed
