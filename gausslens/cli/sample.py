@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..config import check_fields, whole
 from ..errors import ConfigError
 from . import GlobalOptions, open_training_run
 
@@ -37,39 +38,39 @@ class Options:
     run: str
     """The folder of a training run."""
     count: int = 256
-    """How many images."""
+    """How many images to sample."""
     denoiser: Literal["network", "gaussian", "multidelta", "linear"] = "network"
-    """The network itself; or the Gaussian or multi-delta denoiser of its training images; or its linear distillation."""
+    """The network; the Gaussian or the multi-delta denoiser of its training images; or its linear distillation."""
     solver: Literal["heun", "euler", "dpmpp_2m"] = "heun"
-    """How the ODE is integrated."""
+    """The solver of the ODE."""
     steps: int = 18
     """Number of noise levels."""
     seed: int = 0
-    """Of the noise that sampling starts from."""
+    """Seed of the initial noise."""
     kimg: float | None = None
-    """Which snapshot of the network; by default the last."""
+    """The snapshot of the network, in thousands of images. Default: the last."""
     weights: Literal["ema", "raw"] = "ema"
     """The moving average of the weights, or the weights themselves."""
     labels: tuple[int, ...] = ()
-    """For a network with labels: these classes in turn; by default all in turn."""
+    """The classes to sample in turn, for a network with labels. Default: all classes."""
     format: tuple[str, ...] = _FORMATS
-    """What to write: png (a grid of the first 256), npz (`images`, uint8, n × h × w × c) and zip (a PNG per image)."""
+    """What to write: png (a grid of the first 256), npz (`images`, uint8, n × h × w × c) and zip (a PNG for each image)."""
     out: str | None = None
-    """The folder to write into; by default `samples` in the run."""
+    """The folder to write into. Default: `samples` in the run."""
     batch: int = 256
-    """Images at a time."""
+    """Images to sample at a time."""
     data: str | None = None
-    """Where the training images are now, if they have moved; only the closed forms need them."""
+    """Where the training images are now, if they have moved. The network does not need them. Default: where they were."""
     cpu: bool = False
-    """Sample on the CPU even if there is a GPU."""
+    """Use the CPU even if there is a GPU."""
 
     def __post_init__(self) -> None:
-        for name in ("count", "steps", "batch"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}.")
-        unknown = [name for name in self.format if name not in _FORMATS]
-        if unknown or not self.format:
-            raise ConfigError(f"format must be some of {', '.join(_FORMATS)}; got {', '.join(unknown) or 'none'}.")
+        known = f"some of {', '.join(_FORMATS)}"
+        check_fields(
+            self,
+            whole("count steps batch", 1),
+            ("format", known, lambda values: values and set(values) <= set(_FORMATS)),
+        )
 
 
 def run(options: Options, how: GlobalOptions) -> None:
