@@ -26,7 +26,7 @@ EXCUSED = {
     "data/decoding.py": {"PIL"},
     "data/pictures.py": {"PIL"},
     "report/pictures.py": {"PIL"},
-    "report/rendering.py": {"jinja2", "markupsafe", "plotly"},
+    "report/rendering.py": {"jinja2", "markupsafe"},
     "experiments/executors.py": {"ray"},
 }
 
@@ -59,7 +59,7 @@ class OnlyAllowed:
         return None
 
 sys.meta_path[sys.meta_path.index(PathFinder)] = OnlyAllowed
-for name in ("tqdm", "PIL", "scipy", "jaxtyping", "beartype", "plotly", "accelerate", "matplotlib", "datasets",
+for name in ("tqdm", "PIL", "scipy", "jaxtyping", "beartype", "accelerate", "matplotlib", "datasets",
              "diffusers", "torchvision", "hypothesis"):
     assert name not in ALLOWED and name not in sys.modules, name
 '''
