@@ -5,7 +5,7 @@
 `cifar10.npz` holds 60,000 images of 32×32 (`images`), of which 10,000 are held out. NCSN++ is trained on the others for a
 moment, since the time does not depend on what it has learned; then it is audited with the defaults: ten noise levels, 10,000
 samples by 18 Heun steps. Time on the network is that between two events in the GPU's queue, before and after each of its
-calls; all else, reading the images included, is the rest. The page is made where plotly is installed.
+calls; all else, reading the images included, is the rest. The page is part of it.
 
 Fifty times a second it is noted where the program is; `where_s` says how long it was inside each of the package's functions
 outside of the network. A GPU is waited for where its numbers are needed, which need not be where they are computed.
@@ -19,7 +19,6 @@ import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -65,8 +64,7 @@ def main() -> None:
         start = time.perf_counter()
         with timed_network() as spans, watched() as where:
             run, found, who = audit_model(AuditConfig(model=model, samples=args.samples, out=folder))
-            if find_spec("plotly"):
-                save_report(run.path / REPORT, make_page(found, who, run.provenance, "gausslens audit"))
+            save_report(run.path / REPORT, make_page(found, who, run.provenance, "gausslens audit"))
             total = time.perf_counter() - start
         by_stage = Counter()
         for stage, before, after in spans:
@@ -77,7 +75,7 @@ def main() -> None:
             "stages_s": {r["stage"]: round(r["value"], 1) for r in found.records if r["quantity"] == "seconds"},
             "network_by_stage_s": {stage: round(seconds, 1) for stage, seconds in by_stage.items()},
             "verdict": found.verdict.verdict, "n_train": found.n_train, "samples": who.sample_count,
-            "page": find_spec("plotly") is not None,
+            "page": True,
             "hardware": torch.cuda.get_device_name(), "torch": torch.__version__,
             "gib": torch.cuda.max_memory_reserved() / 2**30,
             "where_s": {name: round(count / RATE, 1) for name, count in where.most_common(60)},

@@ -33,7 +33,7 @@ from gausslens.paper.plan import Plan
 from gausslens.paper.run import open_study, plan_study, tasks_of
 
 _EVERY: dict[str, Any] = {
-    "model": "ncsnpp",
+    "network": "ncsnpp",
     "narrow": 4,
     "batch": 128,
     "learning_rate": 1e-3,

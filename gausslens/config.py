@@ -1,4 +1,4 @@
-"""What a training run is asked to do: one flat, frozen `TrainConfig`.
+"""What a training run is asked to do: one flat, frozen `TrainConfig`; and what it shares with the configs of other commands.
 
 `resolve` chooses the fields left at None from the network and the image size. The fields that change what is learned are
 the run's identity, together with the images and `VERSION`. The others, `_RUNTIME_OPTIONS`, may change from one call to the
@@ -6,7 +6,7 @@ next without starting another run. Precisions "float32" and "bf16" are two runs;
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
@@ -42,6 +42,78 @@ class Recipe(NamedTuple):
     level_spread: float = 1.2
 
 
+Rule: TypeAlias = tuple[str, str, Callable[[Any], bool]]
+"""Names of fields, what their values must be, and whether a value is. A field whose default is None may also be that."""
+
+
+def check_fields(config: Any, *rules: Rule) -> None:
+    """See that the fields of a config hold what they must."""
+    optional = {field.name for field in fields(config) if field.default is None}
+    for names, expected, holds in rules:
+        for name in names.split():
+            value = getattr(config, name)
+            if not (value is None and name in optional) and not holds(value):
+                given = ", ".join(map(str, value)) or "none" if isinstance(value, tuple) else repr(value)
+                raise ConfigError(f"{name} must be {expected}; got {given}.")
+
+
+def whole(names: str, least: int) -> Rule:
+    """Fields that hold integers."""
+    return names, f"an integer of at least {least}", lambda value: _is_whole(value) and value >= least
+
+
+def positive(names: str) -> Rule:
+    """Fields that hold numbers above 0."""
+    return names, "a finite number above 0", lambda value: _is_number(value) and value > 0
+
+
+def among(names: str, choices: Sequence[str]) -> Rule:
+    """Fields that hold some of a few words."""
+    return names, f"among {', '.join(choices)}", lambda values: set(values) <= set(choices)
+
+
+def levels(names: str) -> Rule:
+    """Fields that hold noise levels."""
+    return names, "above 0 and finite", lambda values: all(0 < value < math.inf for value in values)
+
+
+def different(names: str, least: int) -> Rule:
+    """Fields that hold numbers to compare."""
+    expected = f"two or more different integers, each at least {least}"
+    return names, expected, lambda values: not values or (len(set(values)) > 1 and min(values) >= least)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageOptions:
+    """How images are read."""
+
+    size: int | None = None
+    """Resize and centre-crop the images to this height and width. Default: they stay as they are."""
+    value_range: tuple[float, float] | None = None
+    """The values that become black and white. Images of 16 bits and of floats need it. Default: 0 255 for 8 bits."""
+    skip_broken: bool = False
+    """Skip files that cannot be decoded instead of stopping."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageOptions:
+    """What a page may show."""
+
+    no_images: bool = False
+    """Embed no images in the page, for private data."""
+    blur: bool = False
+    """Blur the images in the page beyond recovery."""
+
+    def __post_init__(self) -> None:
+        if self.no_images and self.blur:
+            raise ConfigError("images can be left out (--no-images) or blurred (--blur), not both.")
+
+    @property
+    def images(self) -> Literal["shown", "blurred", "none"]:
+        """How the page shows images."""
+        return "none" if self.no_images else "blurred" if self.blur else "shown"
+
+
 def _checks_itself(cls: type[T]) -> type[T]:
     """Leave the arguments to `__post_init__`, which answers in our words, where tests check types at every call."""
     cls.__init__.__annotations__.clear()
@@ -50,7 +122,7 @@ def _checks_itself(cls: type[T]) -> type[T]:
 
 @_checks_itself
 @dataclass(frozen=True)
-class TrainConfig:
+class TrainConfig(ImageOptions):
     """Everything that decides a training run.
 
     Attributes are documented below, one by one. Of `sigma`: with it, one network is trained for one noise level on the
@@ -58,82 +130,77 @@ class TrainConfig:
     noise levels on Eq. (52).
 
     Raises:
-        ConfigError: if a field cannot be meant.
+        ConfigError: on an invalid value.
 
     >>> TrainConfig("digits", split="1400").resolve((1, 8, 8)).preconditioning
     'edm'
     """
 
     data: str
-    """Where the images are: an embedded set ("digits", "fashion"), a folder, a file, or "hf:NAME"."""
-    size: int | None = None
-    """Resize and centre-crop the images to this height and width; by default they stay as they are."""
-    value_range: tuple[float, float] | None = None
-    """The values that become black and white, 0 and 255; needed for 16-bit and float images."""
-    skip_broken: bool = False
-    """Leave files that cannot be decoded out, instead of stopping."""
+    """The images: an embedded set ("digits", "fashion"), a folder, a file, or "hf:NAME"."""
     split: str = "all"
-    """Which images to train on: "all" but the held-out ones, "1400" of them, or "s1:700" or "s2:700", disjoint sets."""
+    """The images to train on: "all" but the held-out ones, "1400" of them, or "s1:700" or "s2:700", two disjoint sets."""
     held_out: int | None = None
-    """How many images no training set touches; by default a fifth."""
+    """How many images are held out from every training set. Default: a fifth."""
     split_seed: int = 0
-    """Which images fall in which split."""
+    """Seed of the random split into training and held-out images."""
     groups: str | None = None
     """Which images belong together, such as those of one patient: "FILE.csv:COLUMN", or a regular expression on file names.
-    No group is both trained on and held out."""
+    The images of a group are all held out, or none of them. Default: each image is its own group."""
     network: NetworkName = "unet"
     """The architecture."""
     width: int | None = None
-    """Channels at full resolution; by default the architecture's own, as for the next three."""
+    """Channels at full resolution. Default: the architecture's own."""
     multipliers: tuple[int, ...] | None = None
-    """Channels at each resolution, as multiples of `width`."""
+    """Channels at each resolution, as multiples of the width. Default: the architecture's own."""
     blocks: int | None = None
-    """Residual blocks per resolution."""
+    """Residual blocks per resolution. Default: the architecture's own."""
     attention: tuple[int, ...] | None = None
-    """Resolutions with self-attention."""
+    """Resolutions with self-attention. Default: the architecture's own."""
     dropout: float = 0.0
     """Probability of dropping an activation."""
     augment: float = 0.0
-    """Probability of each geometric transformation of a training image, told to the network."""
+    """Probability of each geometric transformation of a training image. The network is told which were applied."""
     flip: bool = False
     """Train on mirror images as well, which doubles the data."""
     labels: bool = False
-    """Tell the network each image's label."""
+    """Give the network each image's label."""
     preconditioning: Preconditioning | None = None
-    """How the network becomes a denoiser; by default "none" for one noise level and "edm" for all."""
+    """How the network becomes a denoiser. Default: "none" with --sigma, and "edm" without."""
     sigma: float | None = None
-    """Train for this noise level only; by default for all."""
+    """Train for this noise level only. Default: all noise levels."""
     level_mean: float | None = None
-    """Mean of ln σ over the noise levels trained on, for the preconditionings "edm" and "none"; by default, as for the next
-    six, it depends on network and image size."""
+    """Mean of ln σ over the noise levels of training, for the preconditionings "edm" and "none". Default: chosen for the
+    network and the image size."""
     level_spread: float | None = None
-    """Standard deviation of ln σ."""
+    """Standard deviation of ln σ over the noise levels of training. Default: chosen for the network and the image size."""
     batch: int | None = None
-    """Images per step, over all devices."""
+    """Images per training step, over all devices. Default: chosen for the network and the image size."""
     learning_rate: float | None = None
-    """Adam's step size after the ramp."""
+    """Adam's step size after the ramp. Default: chosen for the network and the image size."""
     ramp_kimg: float | None = None
-    """Thousands of images over which the learning rate rises from 0."""
+    """Thousands of images over which the learning rate rises from 0. Default: chosen for the network."""
     ema_kimg: float | None = None
-    """Half-life of the weights' moving average, in thousands of images; early on, 5 % of the images so far."""
+    """Half-life of the weights' moving average, in thousands of images; early in training 5 % of the images so far.
+    Default: chosen for the network."""
     kimg: float | None = None
-    """How long to train, in thousands of images. A larger value extends a finished run."""
+    """How long to train, in thousands of images. A larger value extends a finished run. Default: chosen for the network."""
     snapshots: tuple[float, ...] = ()
-    """When to keep the weights, in thousands of images; the end is always kept."""
+    """When to keep the weights, in thousands of images. Default: at the end, where they are always kept."""
     monitor: bool = False
-    """Watch whether the network begins to memorise, and keep the weights from before; changes nothing that is learned."""
+    """Watch whether the network begins to memorise, and keep the weights from before. This does not change the training."""
     stop_when_memorizing: bool = False
-    """Watch, and stop as soon as the network memorises."""
+    """Watch the network, and stop as soon as it memorises."""
     seed: int = 0
-    """Decides initial weights, data order and noise."""
+    """Seed of the initial weights, the order of the images and the noise."""
     precision: Precision = "auto"
-    """Arithmetic of the network: "auto" is bf16 on a GPU that has it and float32 elsewhere."""
+    """Arithmetic of the network. "auto" is bf16 on a GPU that has it, and float32 elsewhere."""
     compile: bool | None = None
-    """Compile the network's blocks; by default on a GPU, for runs that are long enough to gain from it."""
+    """Compile the network's blocks. Default: on a GPU, for training that is long enough to gain from it."""
     cpu: bool = False
-    """Train on the CPU even if there is a GPU."""
+    """Use the CPU even if there is a GPU."""
     tracker: str | None = None
-    """Also log to one of accelerate's trackers ("tensorboard", "wandb", …)."""
+    """Also log to one of accelerate's trackers, such as "tensorboard" or "wandb". Default: none."""
     out: str = "runs"
     """The folder that holds the run's folder."""
 
@@ -141,12 +208,7 @@ class TrainConfig:
         for field in fields(self):
             if isinstance(value := getattr(self, field.name), list):  # JSON and Python users bring lists
                 object.__setattr__(self, field.name, tuple(value))
-        optional = {field.name for field in fields(self) if field.default is None}
-        for names, expected, holds in _RULES:
-            for name in names.split():
-                value = getattr(self, name)
-                if not (value is None and name in optional) and not holds(value):
-                    raise ConfigError(f"{name} must be {expected}; got {value!r}.")
+        check_fields(self, *_RULES)
         kept = tuple(sorted({_ten_digits(value) for value in self.snapshots}))
         object.__setattr__(self, "snapshots", kept)
         for name in _NUMBERS.split():  # 1 and 1.0 are the same run
@@ -228,29 +290,19 @@ def _choice(choices: Any) -> tuple[str, Callable[[Any], bool]]:
 
 
 _NUMBERS = "sigma level_mean level_spread learning_rate kimg ramp_kimg ema_kimg dropout augment"
-# Names of fields, what their values must be, and whether a value is. A field whose default is None may also be that.
-_RULES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
+_RULES: tuple[Rule, ...] = (
     ("network", *_choice(NetworkName)),
     ("precision", *_choice(Precision)),
-    ("preconditioning", f"{_choice(Preconditioning)[0]}, or None", _choice(Preconditioning)[1]),
-    ("data split out", "a text that is not empty", lambda value: isinstance(value, str) and value != ""),
-    ("groups", "a text that is not empty, or None", lambda value: isinstance(value, str) and value != ""),
-    ("size width blocks batch", "an integer from 1 on", lambda value: _is_whole(value) and value >= 1),
-    ("held_out split_seed seed", "an integer from 0 on", lambda value: _is_whole(value) and value >= 0),
+    ("preconditioning", *_choice(Preconditioning)),
+    ("data split out groups", "a text that is not empty", lambda value: isinstance(value, str) and value != ""),
+    whole("size width blocks batch", 1),
+    whole("held_out split_seed seed", 0),
+    positive("sigma level_spread learning_rate kimg"),
     ("level_mean", "a finite number", _is_number),
-    ("sigma level_spread learning_rate kimg", "a finite number above 0", lambda value: _is_number(value) and value > 0),
     ("ramp_kimg ema_kimg", "a finite number, at least 0", lambda value: _is_number(value) and value >= 0),
     ("dropout augment", "a probability, at least 0 and below 1", lambda value: _is_number(value) and 0 <= value < 1),
-    (
-        "multipliers attention",
-        "integers above 0",
-        lambda values: all(_is_whole(value) and value > 0 for value in values),
-    ),
-    (
-        "snapshots",
-        "numbers of kimg, at least 0",
-        lambda values: all(_is_number(value) and value >= 0 for value in values),
-    ),
+    ("multipliers attention", "integers above 0", lambda values: all(_is_whole(n) and n > 0 for n in values)),
+    ("snapshots", "numbers of kimg, at least 0", lambda values: all(_is_number(n) and n >= 0 for n in values)),
     (
         "value_range",
         "two numbers, LOW below HIGH",

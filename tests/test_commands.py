@@ -94,7 +94,7 @@ def test_the_options_of_a_grid_are_those_of_a_study(grid, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["reproduce.py", grid, "--print"])
     _load("reproduce").main()
     told = capsys.readouterr().out
-    assert "--model ncsnpp" in told
+    assert "--network ncsnpp" in told
     assert "--full" in told
 
 

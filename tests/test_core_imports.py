@@ -14,15 +14,10 @@ CORE = {"torch", "numpy", "safetensors"}
 EXCUSED = {
     "_typing.py": {"jaxtyping"},
     "_kernels/triton_programs.py": {"triton"},
-    "cli/parsing.py": {"tyro"},
     "progress.py": {"tqdm"},
     "auditing/controls.py": {"scipy"},
     "auditing/membership.py": {"scipy"},
     "auditing/power.py": {"scipy"},
-    "cli/train.py": {"tyro"},
-    "cli/study.py": {"tyro"},
-    "cli/audit.py": {"tyro"},
-    "cli/how_many.py": {"tyro"},
     "paper/claims/inference.py": {"scipy"},
     "training/train.py": {"accelerate"},
     "store/artifact.py": {"filelock"},
@@ -31,7 +26,7 @@ EXCUSED = {
     "data/decoding.py": {"PIL"},
     "data/pictures.py": {"PIL"},
     "report/pictures.py": {"PIL"},
-    "report/rendering.py": {"jinja2", "markupsafe", "plotly"},
+    "report/rendering.py": {"jinja2", "markupsafe"},
     "experiments/executors.py": {"ray"},
 }
 
@@ -64,7 +59,7 @@ class OnlyAllowed:
         return None
 
 sys.meta_path[sys.meta_path.index(PathFinder)] = OnlyAllowed
-for name in ("tqdm", "PIL", "scipy", "jaxtyping", "beartype", "plotly", "accelerate", "tyro", "matplotlib", "datasets",
+for name in ("tqdm", "PIL", "scipy", "jaxtyping", "beartype", "accelerate", "matplotlib", "datasets",
              "diffusers", "torchvision", "hypothesis"):
     assert name not in ALLOWED and name not in sys.modules, name
 '''
@@ -77,8 +72,8 @@ import torch
 
 import gausslens as gl
 
-# The command line needs tyro. Audits, the paper's claims and sample sizes need scipy.
-applications = ("gausslens.cli.", "gausslens.auditing.", "gausslens.paper.", "gausslens.sample_size.")
+# Audits, the paper's claims and sample sizes need scipy.
+applications = ("gausslens.auditing.", "gausslens.paper.", "gausslens.sample_size.")
 for info in pkgutil.walk_packages(gl.__path__, "gausslens."):
     if info.name != "gausslens.__main__" and not info.name.startswith(applications):
         importlib.import_module(info.name)

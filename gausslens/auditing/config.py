@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from ..config import ImageOptions, PageOptions, among, check_fields, levels, whole
 from ..errors import ConfigError
 
 Augment: TypeAlias = Literal["flip"]
@@ -13,77 +14,71 @@ _ALIASES = {"memorising": "memorizing", "partly-memorising": "partly-memorizing"
 
 
 @dataclass(frozen=True)
-class AuditConfig:
+class AuditConfig(ImageOptions, PageOptions):
     """Which model to audit, against which images.
 
     Raises:
-        ConfigError: if a field cannot be meant.
+        ConfigError: on an invalid value.
     """
 
     model: str
     """The model: a run of `gausslens train` or one of its snapshots, an EDM network (.pkl), a folder of diffusers, or
     package.module:object."""
     train: str | None = None
-    """The images it was trained on: a folder, a file, an embedded set, or "hf:NAME"; a run of ours knows its own."""
+    """The images it was trained on: a folder, a file, an embedded set, or "hf:NAME". Default: those that a run of
+    `gausslens train` names."""
     held_out: str | None = None
-    """Images of the same source that it has not seen; without them most numbers have nothing to be compared with."""
+    """Images of the same source that the model has not seen. Without them most numbers have nothing to be compared with.
+    Default: none, or those of a run of `gausslens train`."""
     unseen: int | None = None
-    """How many of the last images of --train it has not seen: they are held out."""
-    size: int | None = None
-    """Resize and centre-crop the images to this height and width, as was done for training."""
-    value_range: tuple[float, float] | None = None
-    """The values that become black and white, 0 and 255; needed for 16-bit and float images."""
-    skip_broken: bool = False
-    """Leave files that cannot be decoded out, instead of stopping."""
+    """How many of the last images of --train the model has not seen. They are held out. Default: none."""
     kimg: float | None = None
-    """Which snapshot of a run of ours, in thousands of images; by default the last."""
+    """The snapshot of a run of `gausslens train`, in thousands of images. Default: the last."""
     augment: Augment | None = None
-    """"flip" for a model that was trained on mirror images, too."""
+    """"flip" for a model that was trained on mirror images as well. Default: none."""
     sigmas: tuple[float, ...] = ()
-    """The noise levels; by default ten from 80 down to 0.002, within the model's own range."""
+    """The noise levels. Default: ten from 80 down to 0.002, within the model's own range."""
     groups: str | None = None
     """Which images belong together, such as those of one patient: FILE.csv:COLUMN, or a regular expression on file names.
-    They are then one unit, and copies of any of them are copies of one original. A run of ours knows its own."""
+    A group is one unit, and copies of any of its images are copies of one original. Default: each image is its own group,
+    or the groups of a run of `gausslens train`."""
     count: int = 1000
     """Training images, and as many held-out ones, behind every number that needs no samples."""
     noises: int | None = None
-    """Noises for each of these images and noise levels; by default 16 for up to 200 images, fewer for more."""
+    """Noises for each of these images and noise levels. Default: 16 for up to 200 images, fewer for more."""
     samples: int | None = None
-    """Generated images, 0 for none; by default 10,000 with a GPU, without 2,000 of small images or 256 of larger ones."""
+    """Generated images, 0 for none. Default: 10,000 with a GPU; without one, 2,000 small images or 256 larger ones."""
     steps: int = 18
-    """Noise levels of the sampler, Heun's."""
+    """Noise levels of the Heun sampler."""
     features: str | None = None
-    """Compare samples in a feature space, too: "efficientnet-lite0", a TorchScript or ONNX file, or
-    package.module:object."""
+    """Compare samples in a feature space as well: "efficientnet-lite0", a TorchScript or ONNX file, or
+    package.module:object. Default: pixels alone."""
     seed: int = 0
-    """Decides images, noise and samples."""
+    """Seed of the choice of images, of the noise and of the samples."""
     fail_on: tuple[str, ...] = ()
-    """End with exit code 3 if one of these is found: memorizing; partly-memorizing, or worse; membership, if the model leaks
-    it; cannot-tell. Several are separated by spaces or commas."""
+    """End with exit code 3 if one of these is found: memorizing; partly-memorizing, or worse; membership, if the losses give
+    the training images away; cannot-tell. Default: none."""
     json: bool = False
     """Print the audit as JSON."""
-    no_images: bool = False
-    """Embed no images in the page, for private data."""
-    blur: bool = False
-    """Blur the images in the page beyond recovery."""
     out: str = "runs"
     """The folder that holds the audit's folder."""
     cpu: bool = False
     """Use the CPU even if there is a GPU."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         entries = (self.fail_on,) if isinstance(self.fail_on, str) else self.fail_on
         asked = [part for entry in entries for part in entry.replace("_", "-").split(",") if part]
         limits = tuple(dict.fromkeys(_ALIASES.get(part, part) for part in asked))
-        if unknown := [limit for limit in limits if limit not in FAIL_ON]:
-            raise ConfigError(f"fail_on must be among {', '.join(FAIL_ON)}; got {', '.join(unknown)}.")
         object.__setattr__(self, "fail_on", limits)
-        for name, least in (("count", 4), ("noises", 1), ("steps", 1), ("unseen", 1), ("samples", 0), ("size", 1)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ConfigError(f"{name} must be at least {least}; got {value}.")
-        if not all(0 < sigma < float("inf") for sigma in self.sigmas):
-            raise ConfigError(f"sigmas must be above 0 and finite; got {', '.join(map(str, self.sigmas))}.")
+        check_fields(
+            self,
+            among("fail_on", FAIL_ON),
+            whole("count", 4),
+            whole("noises steps unseen size", 1),
+            whole("samples", 0),
+            levels("sigmas"),
+        )
         if self.held_out is not None and self.unseen is not None:
             raise ConfigError("held-out images are given by --held-out or by --unseen, not by both.")
         if self.train is None and (self.held_out is not None or self.unseen is not None):
@@ -94,5 +89,3 @@ class AuditConfig:
             )
         if self.features is not None and self.samples == 0:
             raise ConfigError("features must be left out with --samples 0: they are of samples.")
-        if self.no_images and self.blur:
-            raise ConfigError("images can be left out (--no-images) or blurred (--blur), not both.")

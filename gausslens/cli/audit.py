@@ -3,19 +3,16 @@
 import json
 import os
 import sys
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
-import tyro
-
-from ..auditing.config import FAIL_ON, AuditConfig
+from ..auditing.config import AuditConfig as Options
 from ..errors import CheckpointError, ConfigError
 from ..store.invocation import typed_command, typed_options
 from . import GlobalOptions
 
 if TYPE_CHECKING:
     from ..auditing.verdict import Verdict
-    from ..report import Images
 
 DESCRIPTION = """\
 Say whether a model memorises its training images: memorizing, partly memorizing, generalizing, or cannot tell. Name the
@@ -33,17 +30,6 @@ examples:
 
 _CROSSED = 3
 _NO_NUMBERS = ("model", "fail_on", "json", "no_images", "blur", "out", "cpu")
-
-
-@dataclass(frozen=True)
-class Options(AuditConfig):
-    """Which model to audit, against which images."""
-
-    value_range: Annotated[tuple[float, float] | None, tyro.conf.arg(name="range", metavar="LOW HIGH")] = None
-    """The values that become black and white, 0 and 255; needed for 16-bit and float images."""
-    fail_on: Annotated[tuple[str, ...], tyro.conf.arg(metavar="{" + ",".join(FAIL_ON) + "} ...")] = ()
-    """End with exit code 3 if one of these is found: memorizing; partly-memorizing, or worse; membership, if the model leaks
-    it; cannot-tell. Several are separated by spaces or commas."""
 
 
 def run(options: Options, how: GlobalOptions) -> int:
@@ -66,10 +52,9 @@ def run(options: Options, how: GlobalOptions) -> int:
         print(f"There are {len(known):,} training and {len(unseen):,} held-out images.", file=sys.stderr)
         return 0
     run, audit = audit_in_folder(context, progress=progress)
-    images: Images = "none" if options.no_images else "blurred" if options.blur else "shown"
     command = typed_command("audit", options.model, typed_options(options, _NO_NUMBERS))
     page = run.path / REPORT
-    save_report(page, make_page(audit, context, run.provenance, command), images=images)
+    save_report(page, make_page(audit, context, run.provenance, command), images=options.images)
     if options.json:
         print(as_json(audit, page=os.path.relpath(page)))
     elif not how.quiet:

@@ -1,13 +1,10 @@
 """`gausslens how-many`: how many images a network needs before it stops memorising, and how long it may train."""
 
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
-
-import tyro
+from typing import TYPE_CHECKING
 
 from ..errors import GausslensError
-from ..sample_size.config import HowManyConfig
+from ..sample_size.config import HowManyConfig as Options
 from . import GlobalOptions
 from .study import bars, failures
 
@@ -22,16 +19,8 @@ goes on; more --seeds or a longer --budget make the answer sharper.
 examples:
   gausslens how-many digits
   gausslens how-many digits --width 32 --kimg 200 --budget 20
-  gausslens how-many scans/ --size 64 --model ncsnpp --width 64 --kimg 1000 --no-images
+  gausslens how-many scans/ --size 64 --network ncsnpp --width 64 --kimg 1000 --no-images
   gausslens how-many photos.zip --sizes 100,1000,10000 --dry-run"""
-
-
-@dataclass(frozen=True)
-class Options(HowManyConfig):
-    """Which network, on which images, and how carefully to look."""
-
-    value_range: Annotated[tuple[float, float] | None, tyro.conf.arg(name="range", metavar="LOW HIGH")] = None
-    """The values that become black and white, 0 and 255; needed for 16-bit and float images."""
 
 
 def run(options: Options, how: GlobalOptions) -> None:

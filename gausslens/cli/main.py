@@ -20,7 +20,8 @@ from typing import Any, NoReturn
 import gausslens
 
 from ..errors import ConfigError, DataError, GausslensError
-from .parsing import as_typed, parse, usage_error
+from .completion import SHELLS, completion
+from .parsing import as_typed, make_parser, parse, usage_error
 
 _VERBS = {  # its module, and what it does
     "train": ("train", "train a denoiser on a set of images"),
@@ -44,6 +45,8 @@ verbs:
 options:
   -h, --help    show this help; after a verb, that verb's
   --version     show the version
+  --print-completion {{bash,zsh,fish}}
+                show a script that completes verbs and options in a shell
 
 examples:
   gausslens train digits --split 1400
@@ -116,6 +119,8 @@ def _dispatch(words: list[str]) -> int:
         print(_HELP.format(verbs="\n".join(f"  {name:14}{summary}" for name, (_, summary) in _VERBS.items())), end="")
     elif verb == ["--version"]:
         print(f"gausslens {gausslens.__version__}")
+    elif verb == ["--print-completion"]:
+        print(_completion(*rest[:1]), end="")
     elif not verb or verb[0] not in _VERBS:
         usage_error("gausslens", f"expected a verb, one of {', '.join(_VERBS)}; got {verb[0] if verb else 'none'}")
     else:
@@ -124,6 +129,17 @@ def _dispatch(words: list[str]) -> int:
         options, how = parse(module.Options, [*rest, *early], program=program, description=module.DESCRIPTION)
         return module.run(options, how) or 0
     return 0
+
+
+def _completion(shell: str = "none") -> str:
+    """A script that completes verbs and options in a shell."""
+    if shell not in SHELLS:
+        usage_error("gausslens", f"--print-completion: expected one of {', '.join(SHELLS)}; got {shell}")
+    options = {}
+    for verb, (name, _) in _VERBS.items():
+        module = import_module(f".{name}", __package__)
+        options[verb] = make_parser(module.Options, program="gausslens", description="").options
+    return completion(shell, options)
 
 
 def _as_typed(message: str, words: list[str]) -> str:

@@ -1,74 +1,125 @@
-"""From the words of a command to a dataclass of options, by tyro; bad usage is one line and exit code 2.
+"""From the words of a command to a dataclass of options, by argparse; bad usage is one line and exit code 2.
 
-Fields without a default are given by position (a single one by its name, too), the others as `--name VALUE`. A tuple takes
-its values one by one or joined by commas: `--multipliers 1 2 2` or `--multipliers 1,2,2`. A field that may be None is None
-if it is not given, which nobody has to type or read: help calls it unset.
+Each field of the dataclass is an option, and the docstring below it is its help. Fields without a default are given by
+position or by name, the others as `--name VALUE`. A tuple takes its values one by one or joined by commas: `--sizes 9 48` or
+`--sizes 9,48`. Dashes in a name may be underscores, and `--no-flip` takes `--flip` back.
 """
 
-import io
+import argparse
+import ast
+import inspect
 import re
+import shutil
 import sys
+import textwrap
+import warnings
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields, is_dataclass
+from difflib import get_close_matches
+from itertools import pairwise
+from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Generic, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from ..errors import ConfigError
+from ..store.invocation import option_name
 from . import GlobalOptions
 
 T = TypeVar("T")
 
-_KINDS = {int: "a whole number", float: "a number", str: "a text"}
-_NOT_SET = "unset"
+GROUPS = {
+    "data": "size value_range skip_broken train held_out unseen split split_seed groups augment flip data",
+    "network and training": "network width multipliers blocks attention dropout labels preconditioning sigma level_mean "
+    "level_spread batch learning_rate ramp_kimg ema_kimg kimg weights snapshots monitor stop_when_memorizing",
+    "method": "only full sizes few subset widths narrow early seeds shown repetition denoiser solver sigmas count noises "
+    "samples steps calls features seed",
+    "execution": "on workers budget precision compile cpu dry_run quiet debug",
+    "output": "format fail_on json page svg no_images blur tracker out",
+}
+"""Where help shows the options of each field."""
+
+_RENAMED = {"--model": "--network"}
+_KINDS = {int: "a whole number", float: "a number"}
+_BOOLEANS = {"True": True, "False": False}
 
 
-@dataclass(frozen=True)
-class _Command(Generic[T]):
-    """All options of a verb."""
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, and what may have been meant."""
 
-    what: T
-    how: GlobalOptions
+    def error(self, message: str) -> NoReturn:
+        if unknown := re.match(r"unrecognized arguments: .*?--([\w-]+)", message):
+            near = get_close_matches(unknown[1], [option[2:] for option in self._option_string_actions], 1)
+            message = f"unrecognized option --{unknown[1]}" + (f"; did you mean --{near[0]}?" if near else "")
+        usage_error(self.prog, message.removeprefix("argument "))
+
+    @property
+    def options(self) -> list[str]:
+        """The options that help shows."""
+        found = self._option_string_actions.items()
+        return [name for name, action in found if name.startswith("--") and action.help != argparse.SUPPRESS]
+
+    def spelled(self, words: Sequence[str]) -> list[str]:
+        """The words with options under the names that help shows."""
+        found = []
+        for word in words:
+            name, equals, value = word.partition("=")
+            if name.startswith("--"):
+                name = name.replace("_", "-")
+                new = _RENAMED.get(name)
+                if new in self._option_string_actions and name not in self._option_string_actions:
+                    warnings.warn(f"{name} is now {new}.", FutureWarning, stacklevel=2)
+                    name = new
+            found.append(name + equals + value)
+        return found
 
 
 def parse(kind: type[T], words: Sequence[str], *, program: str, description: str) -> tuple[T, GlobalOptions]:
     """Read the options of a verb."""
-    import tyro
-
-    registry = tyro.constructors.ConstructorRegistry()
-    registry.primitive_rule(lambda info: _rule(info.type))
-    conf = tyro.conf
-    markers = (
-        *(conf.OmitArgPrefixes, conf.PositionalRequiredArgs),
-        *(conf.PositionalMetavarFromFieldName, conf.FlagCreatePairsOff, conf.HelptextFromCommentsOff),
-    )
-    complaint = io.StringIO()
+    parser = make_parser(kind, program=program, description=description)
+    given = vars(parser.parse_intermixed_args(parser.spelled(words)))
+    for name in _needed(kind):
+        if name not in given:
+            parser.error(f"missing {name.upper()}. {field_docs(kind)[name]}")
+    for name, value in given.items():
+        if isinstance(value, list):  # of tuples, one for each word
+            given[name] = sum(value, ())
+    how = {field.name: given.pop(field.name) for field in fields(GlobalOptions) if field.name in given}
     try:
-        with redirect_stderr(complaint):
-            command = tyro.cli(
-                _Command[kind],  # type: ignore[valid-type]
-                prog=program,
-                description=description,
-                args=_placed(words, kind),
-                config=markers,
-                registry=registry,
-            )
-    except SystemExit as end:
-        if end.code:
-            usage_error(program, as_typed(_sentence(complaint.getvalue(), program), kind))
-        raise
-    return command.what, command.how
+        return kind(**given), GlobalOptions(**how)
+    except ConfigError as error:
+        usage_error(program, as_typed(str(error), kind))
 
 
-def _placed(words: Sequence[str], kind: type[Any]) -> list[str]:
-    """The words with the one that must be there in its place, also if it was named: `audit --model M` is `audit M`."""
-    needed = [field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING]
-    option = f"--{needed[0].replace('_', '-')}" if len(needed) == 1 else None
-    for index, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if name == option and (equals or index + 1 < len(words)):
-            rest = words[index + 1 :] if equals else words[index + 2 :]
-            return [value if equals else words[index + 1], *words[:index], *rest]
-    return list(words)
+def make_parser(kind: type[Any], *, program: str, description: str) -> _Parser:
+    """The parser of a verb's options."""
+    intro, _, examples = description.partition("\n\n")
+    intro = textwrap.fill(intro, shutil.get_terminal_size().columns - 2)
+    parser = _Parser(
+        prog=program,
+        usage=" ".join([program, *map(str.upper, _needed(kind)), "[options]"]),
+        description=f"{intro}\n\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+    parser._negative_number_matcher = re.compile(r"-\.?\d")  # by itself argparse takes -1e-3 for an option
+    groups = {name: parser.add_argument_group(name) for name in GROUPS}
+    for of in (kind, GlobalOptions):
+        docs, hints = field_docs(of), get_type_hints(of)
+        for field in fields(of):
+            option, text, reading = option_name(field.name), docs[field.name], _reading(hints[field.name])
+            if field.name in _needed(of):
+                place = {"nargs": "?"} | reading | {"metavar": field.name.upper()}
+                parser.add_argument(field.name, help=text, **place)
+                parser.add_argument(f"--{option}", dest=field.name, help=argparse.SUPPRESS, **reading)
+                continue
+            if not isinstance(field.default, bool | None) and field.default != ():
+                text += f" Default: {_shown(field.default)}."
+            group = groups[next(name for name, members in GROUPS.items() if field.name in members.split())]
+            group.add_argument(f"--{option}", dest=field.name, help=text.replace("%", "%%"), **reading)
+            if isinstance(field.default, bool):
+                group.add_argument(f"--no-{option}", dest=field.name, help=argparse.SUPPRESS, action="store_false")
+    return parser
 
 
 def usage_error(program: str, message: str) -> NoReturn:
@@ -80,12 +131,8 @@ def usage_error(program: str, message: str) -> NoReturn:
 
 def as_typed(message: str, kind: type[Any]) -> str:
     """A message with the names of fields as the options that a user types."""
-    hints = get_type_hints(kind, include_extras=True)
     for field in fields(kind):
-        renamed = [part.name for part in getattr(hints[field.name], "__metadata__", ()) if getattr(part, "name", None)]
-        option = "--" + (renamed or [field.name])[0].replace("_", "-")
-        if field.default is MISSING:
-            option = field.name.upper()
+        option = field.name.upper() if field.name in _needed(kind) else f"--{option_name(field.name)}"
         message = re.sub(rf" \({field.name}=(?:[^()]|\([^()]*\))*\)", "", message)
         message = re.sub(rf"(?<![\w-]){field.name}(=True\b|(?= must | needs ))", option, message)
         if "_" in field.name:
@@ -93,56 +140,45 @@ def as_typed(message: str, kind: type[Any]) -> str:
     return message
 
 
-def _sentence(boxed: str, program: str) -> str:
-    """What tyro says in a box below its title, up to the next rule, as one line; with what it suggests."""
-    rows = re.sub(r"\x1b\[[0-9;]*m", "", boxed).strip().splitlines()[1:]
-    lines = [row.strip("│|╰╯ ") for row in rows]
-    sections = [" ".join(part.split()) for part in re.split(r"^[─-]+$", "\n".join(lines), flags=re.MULTILINE)]
-    text = next(section for section in sections if section)
-    text = text.replace(f"Missing from {program}:", "missing:").replace(" (required)", "")
-    text = re.sub(r"^Error parsing (what: )?", "", text)
-    text = re.sub(r"'what\.(\w+)'", lambda name: name[1].upper(), text)
-    suggested = re.search(r"Perhaps you meant: (--[\w-]+)", " ".join(sections))
-    return f"{text}; did you mean {suggested[1]}?" if suggested else text
+def field_docs(kind: type[Any]) -> dict[str, str]:
+    """The docstrings below the fields of a dataclass and of those that it inherits from, by field, on one line each."""
+    docs: dict[str, str] = {}
+    for base in filter(is_dataclass, kind.__mro__):
+        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0].body  # type: ignore[attr-defined]
+        for node, below in pairwise(body):
+            match node, below:
+                case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                    docs.setdefault(name, " ".join(text.split()))
+    return docs
 
 
-def _rule(kind: Any) -> Any:
-    """How values of a type are read, where tyro's own way is not the one described above."""
-    from tyro.constructors import PrimitiveConstructorSpec
+def _needed(kind: type[Any]) -> list[str]:
+    return [field.name for field in fields(kind) if field.default is MISSING]
 
-    options = [part for part in get_args(kind) if part is not NoneType]
-    optional = get_origin(kind) in (Union, UnionType) and len(options) == 1
-    plain = options[0] if optional else kind
-    members = get_args(plain) if get_origin(plain) is tuple else ()
-    if members and members[0] in _KINDS:
-        listed = members[1:] == (Ellipsis,)
-        one, name = _reader(members[0]), members[0].__name__.upper()
-        return PrimitiveConstructorSpec(
-            nargs="*" if listed else len(members),
-            metavar=f"{name},…" if listed else " ".join([name] * len(members)),
-            instance_from_str=lambda words: tuple(one(part) for word in words for part in word.split(",") if part),
-            is_instance=lambda value: value is None or isinstance(value, tuple),
-            str_from_instance=lambda value: [_NOT_SET] if value is None else [f"{part}" for part in value],
-        )
-    if optional and plain in _KINDS:
-        return PrimitiveConstructorSpec(
-            nargs=1,
-            metavar=plain.__name__.upper(),
-            instance_from_str=lambda words: _reader(plain)(words[0]),
-            is_instance=lambda value: value is None or isinstance(value, plain),
-            str_from_instance=lambda value: [_NOT_SET if value is None else str(value)],
-        )
-    if optional and (plain is bool or get_origin(plain) is Literal):
-        choices = {str(choice): choice for choice in (get_args(plain) or (True, False))}
-        return PrimitiveConstructorSpec(
-            nargs=1,
-            metavar=f"{{{','.join(choices)}}}",
-            instance_from_str=lambda words: choices[words[0]],
-            is_instance=lambda value: value is None or value in choices.values(),
-            str_from_instance=lambda value: [_NOT_SET if value is None else str(value)],
-            choices=tuple(choices),
-        )
-    return None
+
+def _shown(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _reading(hint: Any) -> dict[str, Any]:
+    """How argparse reads values of a type."""
+    optional = get_origin(hint) in (Union, UnionType)
+    plain = next(part for part in get_args(hint) if part is not NoneType) if optional else hint
+    members = get_args(plain)
+    if plain is bool and optional:
+        choices = {"type": lambda word: _BOOLEANS.get(word, word), "choices": list(_BOOLEANS.values())}
+        return {"nargs": "?", "const": True, **choices}
+    if plain is bool:
+        return {"action": "store_true"}
+    if get_origin(plain) is Literal:
+        return {"choices": members}
+    if get_origin(plain) is not tuple:
+        return {"type": _reader(plain), "metavar": plain.__name__.upper()}
+    one, name = _reader(members[0]), members[0].__name__.upper()
+    if members[0] is Path:  # whose name may hold a comma
+        return {"nargs": "*", "type": lambda word: (one(word),)}
+    shape = {"nargs": "*", "metavar": f"{name},"} if Ellipsis in members else {"nargs": 2, "metavar": ("LOW", "HIGH")}
+    return shape | {"type": lambda word: tuple(one(part) for part in word.split(",") if part)}
 
 
 def _reader(kind: type) -> Callable[[str], Any]:
@@ -150,6 +186,6 @@ def _reader(kind: type) -> Callable[[str], Any]:
         try:
             return kind(text)
         except ValueError:
-            raise ValueError(f"expected {_KINDS[kind]}, got {text!r}") from None
+            raise argparse.ArgumentTypeError(f"expected {_KINDS[kind]}, got {text!r}") from None
 
     return read

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..config import PageOptions
 from ..errors import CheckpointError, ConfigError, GausslensError
 from . import GlobalOptions
 
 if TYPE_CHECKING:
-    from ..report import Images
     from ..store.run import Run
 
 DESCRIPTION = """\
@@ -28,7 +28,7 @@ _NAMED = 5  # folders that could be meant, at most
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(PageOptions):
     """What to report on, and how."""
 
     runs: tuple[Path, ...]
@@ -36,19 +36,9 @@ class Options:
     json: bool = False
     """Print the verdicts as JSON, and write no page."""
     page: str | None = None
-    """The HTML file to write; by default report.html in the study's folder."""
+    """The HTML file to write. Default: report.html in the study's folder."""
     svg: bool = False
     """Also write every figure as an SVG file."""
-    no_images: bool = False
-    """Embed no images in the page, for private data."""
-    blur: bool = False
-    """Blur the images in the page beyond recovery."""
-
-    def __post_init__(self) -> None:
-        if not self.runs:
-            raise ConfigError("expected the folder of a study, or one that holds some, such as runs; got none.")
-        if self.no_images and self.blur:
-            raise ConfigError("images can be left out (--no-images) or blurred (--blur), not both.")
 
 
 def run(options: Options, how: GlobalOptions) -> None:
@@ -70,11 +60,10 @@ def run(options: Options, how: GlobalOptions) -> None:
         print(as_json(verdicts))
         return
     print(spoken(verdicts))
-    images: Images = "none" if options.no_images else "blurred" if options.blur else "shown"
     for run in runs:
         try:
             page, _ = write_report(
-                run, images=images, svg=options.svg, page=Path(options.page) if options.page else None
+                run, images=options.images, svg=options.svg, page=Path(options.page) if options.page else None
             )
         except GausslensError as error:  # the table stands without the page
             if options.page is not None:

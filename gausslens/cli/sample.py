@@ -3,17 +3,21 @@
 import hashlib
 import json
 import math
+import os
 import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..config import check_fields, whole
 from ..errors import ConfigError
 from . import GlobalOptions, open_training_run
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ..denoisers.preconditioned import Preconditioned
+    from ..evaluation.references import RunImages
     from ..store.run import Run
 
 DESCRIPTION = """\
@@ -37,39 +41,39 @@ class Options:
     run: str
     """The folder of a training run."""
     count: int = 256
-    """How many images."""
+    """How many images to sample."""
     denoiser: Literal["network", "gaussian", "multidelta", "linear"] = "network"
-    """The network itself; or the Gaussian or multi-delta denoiser of its training images; or its linear distillation."""
+    """The network; the Gaussian or the multi-delta denoiser of its training images; or its linear distillation."""
     solver: Literal["heun", "euler", "dpmpp_2m"] = "heun"
-    """How the ODE is integrated."""
+    """The solver of the ODE."""
     steps: int = 18
     """Number of noise levels."""
     seed: int = 0
-    """Of the noise that sampling starts from."""
+    """Seed of the initial noise."""
     kimg: float | None = None
-    """Which snapshot of the network; by default the last."""
+    """The snapshot of the network, in thousands of images. Default: the last."""
     weights: Literal["ema", "raw"] = "ema"
     """The moving average of the weights, or the weights themselves."""
     labels: tuple[int, ...] = ()
-    """For a network with labels: these classes in turn; by default all in turn."""
+    """The classes to sample in turn, for a network with labels. Default: all classes."""
     format: tuple[str, ...] = _FORMATS
-    """What to write: png (a grid of the first 256), npz (`images`, uint8, n × h × w × c) and zip (a PNG per image)."""
+    """What to write: png (a grid of the first 256), npz (`images`, uint8, n × h × w × c) and zip (a PNG for each image)."""
     out: str | None = None
-    """The folder to write into; by default `samples` in the run."""
+    """The folder to write into. Default: `samples` in the run."""
     batch: int = 256
-    """Images at a time."""
+    """Images to sample at a time."""
     data: str | None = None
-    """Where the training images are now, if they have moved; only the closed forms need them."""
+    """Where the training images are now, if they have moved. The network does not need them. Default: where they were."""
     cpu: bool = False
-    """Sample on the CPU even if there is a GPU."""
+    """Use the CPU even if there is a GPU."""
 
     def __post_init__(self) -> None:
-        for name in ("count", "steps", "batch"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}.")
-        unknown = [name for name in self.format if name not in _FORMATS]
-        if unknown or not self.format:
-            raise ConfigError(f"format must be some of {', '.join(_FORMATS)}; got {', '.join(unknown) or 'none'}.")
+        known = f"some of {', '.join(_FORMATS)}"
+        check_fields(
+            self,
+            whole("count steps batch", 1),
+            ("format", known, lambda values: values and set(values) <= set(_FORMATS)),
+        )
 
 
 def run(options: Options, how: GlobalOptions) -> None:
@@ -84,20 +88,21 @@ def run(options: Options, how: GlobalOptions) -> None:
     folder = Path(options.out or run.path / "samples")
     options = replace(options, kimg=kimg, out=str(folder))
     paths = {name: folder / f"{_stem(options)}.{name}" for name in _FORMATS if name in options.format}
+    missing = {name: path for name, path in paths.items() if not path.exists()}
+    progress = sys.stderr.isatty() and not how.quiet
+    if missing:
+        _check_folder(folder)
+        inputs = _load(run, options, progress=progress)
     if how.dry_run:
         print(json.dumps({**asdict(options), "files": [str(path) for path in paths.values()]}, indent=2))
         return
-    missing = {name: path for name, path in paths.items() if not path.exists()}
     for path in paths.values():
         if path not in missing.values():
             print(f"{path} is there already.")
     if not missing:
         return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"could not make the folder {folder}: {error}. Choose another with --out.") from None
-    images, labels = _sample(run, options, progress=sys.stderr.isatty() and not how.quiet)
+    images, labels = _sample(run, options, *inputs, progress=progress), inputs[1]
+    folder.mkdir(parents=True, exist_ok=True)
     for name, path in missing.items():
         if name == "png":
             save_grid(path, images)
@@ -118,41 +123,66 @@ def _stem(options: Options) -> str:
     return f"{options.denoiser}{trained}-{options.solver}{options.steps}-seed{options.seed}{labels}-{options.count}"
 
 
-def _sample(run: "Run", options: Options, *, progress: bool) -> tuple["Tensor", "Tensor | None"]:
-    """The images, and their labels if the network has any."""
+def _check_folder(folder: Path) -> None:
+    """See that files can be written into a folder, which need not be there yet."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        why = "cannot be written" if there.is_dir() else "is a file"
+        raise ConfigError(f"could not make the folder {folder}: {there} {why}. Choose another with --out.")
+
+
+def _load(run: "Run", options: Options, *, progress: bool) -> "tuple[Preconditioned, Tensor | None, RunImages | None]":
+    """The network, the labels to sample if it has any, and the training images if the denoiser needs them."""
     import torch
 
-    from ..evaluation.references import gaussian_denoiser, linear_denoiser, load_run_images, multidelta_denoiser
-    from ..generation import best_device, generate
-    from ..nn.acceleration import FastDenoiser, limit_threads, pays_to_compile
+    from ..evaluation.references import load_run_images
+    from ..generation import best_device
     from ..store.run import load_trained
 
-    device = best_device(cpu=options.cpu)
-    network = load_trained(run, kimg=options.kimg, ema=options.weights == "ema", device=device)
-    classes = int(getattr(network.network, "classes", 0))
-    labels = None
+    network = load_trained(run, kimg=options.kimg, ema=options.weights == "ema", device=best_device(cpu=options.cpu))
+    classes, labels = int(getattr(network.network, "classes", 0)), None
     if options.labels and not classes:
         raise ConfigError(f"labels are for networks trained with labels; {run.path} was not. Leave them out.")
+    if any(not 0 <= label < classes for label in options.labels):
+        given = ", ".join(map(str, options.labels))
+        raise ConfigError(f"labels must be from 0 to {classes - 1}, the classes of {run.path}; got {given}.")
     if classes:
         turns = torch.tensor(options.labels or run.manifest.get("classes") or tuple(range(classes)))
         labels = turns[torch.arange(options.count) % len(turns)]
+    images = None if options.denoiser == "network" else load_run_images(run, data=options.data, progress=progress)
+    return network, labels, images
+
+
+def _sample(
+    run: "Run",
+    options: Options,
+    network: "Preconditioned",
+    labels: "Tensor | None",
+    images: "RunImages | None",
+    *,
+    progress: bool,
+) -> "Tensor":
+    """The images, uint8."""
+    import torch
+
+    from ..evaluation.references import gaussian_denoiser, linear_denoiser, multidelta_denoiser
+    from ..generation import best_device, generate
+    from ..nn.acceleration import FastDenoiser, limit_threads, pays_to_compile
+
+    device, shape = best_device(cpu=options.cpu), tuple(run.manifest["shape"])
     denoiser: Any
-    if options.denoiser == "network":
-        calls = 2 * options.steps * options.count
-        compile = pays_to_compile(device, calls)
+    if images is None:
+        compile = pays_to_compile(device, 2 * options.steps * options.count)
         denoiser = FastDenoiser(network, device, run.config.precision, compile=compile)
+    elif options.denoiser == "linear":
+        kimg, ema = options.kimg or 0.0, options.weights == "ema"
+        denoiser = linear_denoiser(run, network, images, steps=options.steps, kimg=kimg, ema=ema, progress=progress)
+    elif options.denoiser == "gaussian":
+        denoiser = gaussian_denoiser(images, device=device).to(device, torch.float32)
     else:
-        images = load_run_images(run, data=options.data, progress=progress)
-        if options.denoiser == "linear":
-            kimg, ema = run.snapshots[-1] if options.kimg is None else options.kimg, options.weights == "ema"
-            denoiser = linear_denoiser(run, network, images, steps=options.steps, kimg=kimg, ema=ema, progress=progress)
-        else:
-            gaussian = options.denoiser == "gaussian"
-            made = gaussian_denoiser(images, device=device) if gaussian else multidelta_denoiser(images)
-            denoiser = made.to(device, torch.float32)
-    shape = tuple(run.manifest["shape"])
+        denoiser = multidelta_denoiser(images).to(device, torch.float32)
     with limit_threads(device, min(options.count, options.batch) * math.prod(shape)):
-        samples = generate(
+        return generate(
             denoiser,
             shape,
             options.count,
@@ -165,4 +195,3 @@ def _sample(run: "Run", options: Options, *, progress: bool) -> tuple["Tensor", 
             dtype=torch.float32,
             progress=progress,
         )
-    return samples, labels

@@ -3,13 +3,10 @@
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
-
-import tyro
+from typing import TYPE_CHECKING
 
 from ..errors import GausslensError
-from ..paper.config import StudyConfig
+from ..paper.config import StudyConfig as Options
 from ..progress import progress_bar
 from . import GlobalOptions
 
@@ -26,18 +23,10 @@ examples:
   gausslens study digits
   gausslens study digits --full
   gausslens study digits --only size,time --seeds 5
-  gausslens study scans/ --size 64 --model ncsnpp --width 64 --kimg 2000 --no-images
+  gausslens study scans/ --size 64 --network ncsnpp --width 64 --kimg 2000 --no-images
   gausslens study photos.zip --budget 60 --dry-run"""
 
 _LONG = 24 * 3600  # seconds of work after which it is said what would take less
-
-
-@dataclass(frozen=True)
-class Options(StudyConfig):
-    """What to study, on which images, and how."""
-
-    value_range: Annotated[tuple[float, float] | None, tyro.conf.arg(name="range", metavar="LOW HIGH")] = None
-    """The values that become black and white, 0 and 255; needed for 16-bit and float images."""
 
 
 def run(options: Options, how: GlobalOptions) -> None:

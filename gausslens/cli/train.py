@@ -3,12 +3,9 @@
 import json
 import os
 import sys
-from dataclasses import asdict, dataclass, fields
-from typing import Annotated
+from dataclasses import asdict
 
-import tyro
-
-from ..config import TrainConfig
+from ..config import TrainConfig as Options
 from . import GlobalOptions
 
 DESCRIPTION = """\
@@ -26,23 +23,14 @@ examples:
   torchrun --nproc-per-node 8 -m -- gausslens train images.zip --network ncsnpp"""
 
 
-@dataclass(frozen=True)
-class Options(TrainConfig):
-    """What to train, on what and for how long."""
-
-    value_range: Annotated[tuple[float, float] | None, tyro.conf.arg(name="range", metavar="LOW HIGH")] = None
-    """The values that become black and white, 0 and 255; needed for 16-bit and float images."""
-
-
 _NAMED = 10  # broken files, at most
 
 
-def run(options: Options, how: GlobalOptions) -> None:
+def run(config: Options, how: GlobalOptions) -> None:
     """Train."""
     from ..training.collapse import collapse_warning
     from ..training.train import check_tracker, prepare, run_folder, train
 
-    config = TrainConfig(**{field.name: getattr(options, field.name) for field in fields(TrainConfig)})
     is_main = int(os.environ.get("RANK", "0")) == 0
     if how.dry_run:
         check_tracker(config)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from ..errors import ConfigError
+from ..config import among, check_fields, levels, whole
 
 MEASURES = (
     *("duplicates", "denoising_loss", "linearity", "gap", "linear_gap", "identity_gap"),
@@ -17,45 +17,44 @@ class MeasureConfig:
     """What to measure, on which network.
 
     Raises:
-        ConfigError: if a field cannot be meant.
+        ConfigError: on an invalid value.
     """
 
     run: str
     """The folder of a training run."""
     only: tuple[str, ...] = ()
-    """Which measures to take, out of duplicates, denoising_loss, linearity, gap, linear_gap, identity_gap, distillation,
-    alignment, memorization, agreement, jacobian; by default all."""
+    """The measures to take, out of duplicates, denoising_loss, linearity, gap, linear_gap, identity_gap, distillation,
+    alignment, memorization, agreement, jacobian. Default: all."""
     sigmas: tuple[float, ...] = ()
-    """The noise levels; by default ten from 80 down to 0.002."""
+    """The noise levels. Default: ten from 80 down to 0.002."""
     count: int = 100
     """Images, or pairs of images, behind every number."""
     samples: int = 256
     """Generated images for memorization and agreement."""
     steps: int = 18
-    """Noise levels of the sampler, Heun's."""
+    """Noise levels of the Heun sampler."""
     calls: int | None = None
-    """Network calls for each distilled level; by default ten a dimension, up to 3072 dimensions (on a large GPU 12288), and
-    none above."""
+    """Network calls for each distilled noise level. Default: ten a dimension up to 3,072 dimensions (12,288 on a large GPU),
+    and none above."""
     seed: int = 0
-    """Decides images and noise."""
+    """Seed of the choice of images and of the noise."""
     kimg: float | None = None
-    """Which snapshot of the network; by default the last."""
+    """The snapshot of the network, in thousands of images. Default: the last."""
     weights: Literal["ema", "raw"] = "ema"
     """The moving average of the weights, or the weights themselves."""
     data: str | None = None
-    """Where the images are now, if they have moved."""
+    """Where the images are now, if they have moved. Default: where they were for training."""
     out: str | None = None
-    """The folder that holds the folder of results; by default the one that holds the run."""
+    """The folder that holds the folder of results. Default: the one that holds the run."""
     cpu: bool = False
-    """Measure on the CPU even if there is a GPU."""
+    """Use the CPU even if there is a GPU."""
 
     def __post_init__(self) -> None:
-        unknown = [name for name in self.only if name not in MEASURES]
-        if unknown:
-            raise ConfigError(f"only must name some of {', '.join(MEASURES)}; got {', '.join(unknown)}.")
-        for name, least in (("count", 2), ("samples", 2), ("steps", 1), ("calls", 4)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ConfigError(f"{name} must be at least {least}; got {value}.")
-        if not all(0 < sigma < float("inf") for sigma in self.sigmas):
-            raise ConfigError(f"sigmas must be above 0 and finite; got {', '.join(map(str, self.sigmas))}.")
+        check_fields(
+            self,
+            among("only", MEASURES),
+            whole("count samples", 2),
+            whole("steps", 1),
+            whole("calls", 4),
+            levels("sigmas"),
+        )

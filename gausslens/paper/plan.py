@@ -201,9 +201,9 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
             f"expected at least 64 images to train on and 20 held out; {images.name} has {available} and "
             f"{len(splits.held_out)}."
         )
-    quick = config.model == "unet" and side <= _QUICK_PIXELS
+    quick = config.network == "unet" and side <= _QUICK_PIXELS
     own: dict[str, Any] = {
-        **default_options(config.model, images.shape),
+        **default_options(config.network, images.shape),
         **_recipe(config, images),
         **(_QUICK if quick else {}),
     }
@@ -219,7 +219,7 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
         raise ConfigError(f"--few must be at most {half}, half of the training images; got {few}.")
     if sizes[-1] > available or sizes[0] > half:
         raise ConfigError(f"--sizes must be at most {available}, and the least at most {half}; got {sizes}.")
-    training: dict[str, Any] = {"network": config.model, "width": own["width"]}
+    training: dict[str, Any] = {"network": config.network, "width": own["width"]}
     if quick:
         training |= {"multipliers": own["multipliers"], "blocks": own["blocks"]}
     training |= {"batch": own["batch"], "learning_rate": own["learning_rate"], **(_QUICK_TRAINING if quick else {})}
@@ -259,7 +259,7 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
 
 
 def _recipe(config: StudyConfig, images: ImageSet) -> dict[str, Any]:
-    resolved = TrainConfig(data=config.data, network=config.model).resolve(images.shape)
+    resolved = TrainConfig(data=config.data, network=config.network).resolve(images.shape)
     return resolved.recipe._asdict()
 
 

@@ -92,14 +92,13 @@ def study(
     store = TaskStore(run.path.parent / "cells")
     tasks = {name: [part.task for part in find_study(name).parts(plan)] for name in plan.studies}
     missing = {name: {task.identity for task in wanted if not store.is_done(task)} for name, wanted in tasks.items()}
-    pictures: Images = "none" if config.no_images else "blurred" if config.blur else "shown"
 
     def on_finished(task: Task) -> None:
         finished = [name for name, wanted in missing.items() if wanted == {task.identity}]
         for wanted in missing.values():
             wanted.discard(task.identity)
         if finished:
-            page, _ = write_report(run, images=pictures, svg=config.svg)
+            page, _ = write_report(run, images=config.images, svg=config.svg)
             if tell is not None:
                 tell(f"finished {', '.join(finished)}; see {page}")
 
@@ -117,7 +116,7 @@ def study(
         failed=on_failed,
         progress=progress,
     )
-    return Studied(run, *write_report(run, images=pictures, svg=config.svg), outcome)
+    return Studied(run, *write_report(run, images=config.images, svg=config.svg), outcome)
 
 
 def write_report(

@@ -14,8 +14,7 @@ from .figures import (
 )
 from .pages import Images, Page, Section
 from .rendering import render
-from .saving import render_svgs, save_report
-from .standalone import save_svg
+from .saving import render_svgs, save_report, save_svg
 
 __all__ = [
     "Axis",

@@ -22,6 +22,7 @@ class Canvas:
     """Collects elements in the order in which they are painted."""
 
     def __init__(self) -> None:
+        self.width, self.height = 0.0, 0.0
         self._elements: list[str] = []
 
     def add(self, element: str, content: str | None = None, /, **attributes: float | str) -> None:
@@ -57,7 +58,7 @@ class Canvas:
         """Another drawing, the text of an SVG file, at this height."""
         self._elements.append(drawing.replace("<svg ", f'<svg y="{_written(y)}" ', 1).rstrip())
 
-    def mark(self, x: float, y: float, shape: str, colour: str) -> None:
+    def mark(self, x: float, y: float, shape: str, colour: str, **attributes: str) -> None:
         """A mark of one of the shapes of the palette, about 7 wide."""
         corners = {
             "square": ((-3, -3), (3, -3), (3, 3), (-3, 3)),
@@ -69,25 +70,26 @@ class Canvas:
             ),
         }
         if shape in corners:
-            self.polygon(((x + dx, y + dy) for dx, dy in corners[shape]), fill=colour)
+            self.polygon(((x + dx, y + dy) for dx, dy in corners[shape]), fill=colour, **attributes)
         else:
-            self.add("circle", cx=x, cy=y, r=3.4, fill=colour)
+            self.add("circle", cx=x, cy=y, r=3.4, fill=colour, **attributes)
 
-    def document(self, width: float, height: float, title: str, description: str) -> str:
-        """The whole file."""
+    def document(self, title: str = "", description: str = "") -> str:
+        """The whole file. On a page, which tells title and description beside it, it has neither."""
+        width, height = _written(self.width), _written(self.height)
         head = (
             '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
-            f'width="{_written(width)}" height="{_written(height)}" viewBox="0 0 {_written(width)} {_written(height)}" '
+            f'width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
             'font-family="Helvetica, Arial, sans-serif" role="img">'
         )
-        told = (_element("title", title, {}), _element("desc", description, {}))
+        told = [_element(name, text, {}) for name, text in (("title", title), ("desc", description)) if text]
         paper = _element("rect", None, {"width": width, "height": height, "fill": "#FFFFFF"})
         return "\n".join((head, *told, paper, *self._elements, "</svg>\n"))
 
 
 def _element(name: str, content: str | None, attributes: dict[str, float | str]) -> str:
     written = "".join(f" {key.replace('_', '-')}={quoteattr(_written(value))}" for key, value in attributes.items())
-    return f"<{name}{written}/>" if content is None else f"<{name}{written}>{_printable(content)}</{name}>"
+    return f"<{name}{written}/>" if content is None else f"<{name}{written}>{escape(_printable(content))}</{name}>"
 
 
 def _joined(points: Iterable[tuple[float, float]]) -> str:
@@ -95,9 +97,9 @@ def _joined(points: Iterable[tuple[float, float]]) -> str:
 
 
 def _written(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
+    return _printable(value) if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def _printable(text: str) -> str:
     # XML has no way to write most control characters.
-    return escape("".join(letter for letter in text if letter >= " " or letter in "\t\n"))
+    return "".join(letter for letter in text if letter >= " " or letter in "\t\n")

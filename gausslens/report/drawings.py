@@ -1,33 +1,44 @@
-"""Figures as SVG files for papers, drawn without a browser; they show the same numbers as the page, in the same colours."""
+"""Figures drawn in SVG, for the page and for papers alike.
+
+On the page a click on a name in a legend hides its line: elements know their line by `data-series` and `data-legend`. A
+point holds what it says in words, `data-value`.
+"""
 
 from collections.abc import Iterator
 from functools import singledispatch
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .axes import Scale, fit_scale, tick_text
 from .canvas import FAINT, FONT, GREY, INK, Canvas, text_width
-from .figures import CurveFigure, Figure, HeatMap, ImageGrid, NoiseSlider
+from .figures import CurveFigure, Figure, HeatMap, ImageGrid, NoiseSlider, Series
 from .palette import look, scale
 from .pictures import colorize, data_uri, png
-from .plots import bands, drawable
 
 _WIDTH, _HEIGHT = 640.0, 360.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 68.0, 16.0, 14.0, 52.0
 _LEGEND_LINE = 18.0
 _TILE, _GAP, _HEADING_LINE = 56.0, 4.0, 14.0
 _PANEL, _ACROSS = 180.0, 5
+_APART = 0.08  # between series, where the x axis has names; its places are 1 apart
+
+
+def draw_svg(figure: Figure) -> str | None:
+    """A figure as the text of an SVG file; None for a table, and where images are withheld."""
+    canvas = draw(figure)
+    return None if canvas is None else canvas.document(figure.title, figure.reading)
 
 
 @singledispatch
-def draw_svg(figure: Figure) -> str | None:
-    """A figure as the text of an SVG file."""
+def draw(figure: Figure) -> Canvas | None:
+    """A figure on a canvas."""
     return None
 
 
-@draw_svg.register
-def _(figure: CurveFigure) -> str:
+@draw.register
+def _(figure: CurveFigure) -> Canvas:
     canvas = Canvas()
     lines = [drawable(series, figure) for series in figure.series]
     x, y = curve_scales(figure, lines)
@@ -35,30 +46,32 @@ def _(figure: CurveFigure) -> str:
     for threshold in figure.thresholds:
         canvas.line(x.start, y(threshold.value), x.end, y(threshold.value), stroke=GREY, stroke_dasharray="2 3")
     for index, columns in enumerate(lines):
+        colour, _ = look(index)
         for at, low, high in bands(columns):
             if figure.x.names:
                 for place, bottom, top in zip(at, low, high, strict=True):
-                    canvas.line(x(place), y(bottom), x(place), y(top), stroke=look(index).colour, stroke_width=1.5)
+                    ends = (x(place), y(bottom), x(place), y(top))
+                    canvas.line(*ends, stroke=colour, stroke_width=1.5, data_series=str(index))
                 continue
             there, back = zip(at, low, strict=True), zip(at[::-1], high[::-1], strict=True)
             corners = [(x(value), y(end)) for part in (there, back) for value, end in part]
-            canvas.polygon(corners, fill=look(index).colour, fill_opacity=0.18)
+            canvas.polygon(corners, fill=colour, fill_opacity=0.18, data_series=str(index))
     for index, (series, columns) in enumerate(zip(figure.series, lines, strict=True)):
-        shown = look(index)
-        for stretch in _stretches(columns[:2]):
-            points = [(x(value), y(height)) for value, height in stretch.T]
-            if not figure.x.names:
-                canvas.polyline(
-                    points, stroke=shown.colour, stroke_width=1.8, stroke_dasharray="6 4" if series.dashed else "none"
-                )
-            for point in points if series.markers or figure.x.names else ():
-                canvas.mark(*point, shown.mark, shown.colour)
-    bottom = _legend(canvas, figure)
-    return canvas.document(_WIDTH, bottom, figure.title, figure.reading)
+        colour, mark = look(index)
+        for stretch in bands(columns[[0, 1, 1, 1]]) if not figure.x.names else ():
+            points = [(x(value), y(height)) for value, height in stretch[:2].T]
+            dashes = "6 4" if series.dashed else "none"
+            canvas.polyline(points, stroke=colour, stroke_width=1.8, stroke_dasharray=dashes, data_series=str(index))
+        for point, words in zip(columns[:2].T, _words(series, figure), strict=True):
+            if np.isfinite(point).all():
+                shape, fill = (mark, colour) if series.markers or figure.x.names else ("circle", "transparent")
+                canvas.mark(x(point[0]), y(point[1]), shape, fill, data_series=str(index), data_value=words)
+    canvas.width, canvas.height = _WIDTH, _legend(canvas, figure)
+    return canvas
 
 
-@draw_svg.register
-def _(figure: HeatMap) -> str:
+@draw.register
+def _(figure: HeatMap) -> Canvas:
     canvas = Canvas()
     colours = scale(figure.low, figure.high)
     across = min(len(figure.panels), _ACROSS)
@@ -86,11 +99,12 @@ def _(figure: HeatMap) -> str:
     canvas.text(54.0, bottom - 3, tick_text(figure.low), text_anchor="end")
     canvas.text(194.0, bottom - 3, f"{tick_text(figure.high)}  {figure.value_label}")
     needed = 220 + text_width(figure.value_label)
-    return canvas.document(max(24 + across * (width + 24), needed), bottom + 10, figure.title, figure.reading)
+    canvas.width, canvas.height = max(24 + across * (width + 24), needed), bottom + 10
+    return canvas
 
 
-@draw_svg.register
-def _(figure: ImageGrid) -> str | None:
+@draw.register
+def _(figure: ImageGrid) -> Canvas | None:
     if figure.images is None:
         return None
     canvas = Canvas()
@@ -110,19 +124,50 @@ def _(figure: ImageGrid) -> str | None:
         for column, heading in enumerate(figure.columns):
             uri = data_uri(png(figure.images[row, column]), "image/png")
             canvas.picture(left + column * (tile + _GAP), top, tile, height, uri, f"{label}, {heading}")
-    width = left + len(figure.columns) * (tile + _GAP) + 8
-    return canvas.document(width, head + len(figure.rows) * (height + _GAP) + 8, figure.title, figure.reading)
+    canvas.width = left + len(figure.columns) * (tile + _GAP) + 8
+    canvas.height = head + len(figure.rows) * (height + _GAP) + 8
+    return canvas
 
 
-@draw_svg.register
-def _(figure: NoiseSlider) -> str | None:
+@draw.register
+def _(figure: NoiseSlider) -> Canvas | None:
     if figure.images is None:
         return None
     rows = tuple(f"{row}, σ = {sigma:.3g}" for sigma in figure.sigmas for row in figure.rows)
     images = figure.images.reshape(len(rows), *figure.images.shape[2:])
-    return draw_svg(
-        ImageGrid(title=figure.title, caption=figure.caption, rows=rows, columns=figure.columns, images=images)
-    )
+    return draw(ImageGrid(title=figure.title, caption=figure.caption, rows=rows, columns=figure.columns, images=images))
+
+
+def drawable(series: Series, figure: CurveFigure) -> NDArray[np.float64]:
+    """x, y, low and high as (4, n), with NaN for what cannot be drawn, such as zero on a logarithmic axis.
+
+    Intervals end at the figure's `band_limits`. Where the x axis has names, series are moved apart, lest one hide another.
+    """
+    columns = series.columns.copy()
+    columns[2:] = columns[2:].clip(*figure.band_limits)
+    if figure.x.names:
+        columns[0] += _APART * (figure.series.index(series) - (len(figure.series) - 1) / 2)
+    for log, rows in ((figure.x.log, columns[:1]), (figure.y.log, columns[1:])):
+        rows[~np.isfinite(rows) | (log & (rows <= 0))] = np.nan
+    columns[2:, np.isnan(columns[1])] = np.nan
+    return columns
+
+
+def bands(columns: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
+    """The stretches in which x, low and high are all there."""
+    band = columns[[0, 2, 3]]
+    there: NDArray[np.bool_] = np.isfinite(band.sum(0))
+    for stretch in np.split(np.arange(len(there)), np.flatnonzero(np.diff(there)) + 1):
+        if len(stretch) and there[stretch[0]]:
+            yield band[:, stretch]
+
+
+def _words(series: Series, figure: CurveFigure) -> Iterator[str]:
+    """What each point of a series says."""
+    for place, value, low, high in series.columns.T:
+        where = figure.x.names[round(place) - 1] if figure.x.names else f"{figure.x.label} {place:.4g}"
+        interval = f" [{low:.4g}, {high:.4g}]" if np.isfinite([low, high]).all() else ""
+        yield f"{series.name}, {where}: {value:.4g}{interval}"
 
 
 def _wrapped(label: str, width: float) -> list[str]:
@@ -171,21 +216,16 @@ def _legend(canvas: Canvas, figure: CurveFigure) -> float:
         needed = 38 + text_width(name) + 12
         if left > _LEFT and left + needed > _WIDTH:
             left, top = _LEFT, top + _LEGEND_LINE
-        if index < len(figure.series):
-            series, shown = figure.series[index], look(index)
+        own: dict[str, Any] = {"data_legend": str(index)} if index < len(figure.series) else {}
+        if own:
+            series, (colour, mark) = figure.series[index], look(index)
             dashes = "6 4" if series.dashed else "none"
             if not figure.x.names:
-                canvas.line(left, top, left + 28, top, stroke=shown.colour, stroke_width=1.8, stroke_dasharray=dashes)
+                canvas.line(left, top, left + 28, top, stroke=colour, stroke_width=1.8, stroke_dasharray=dashes, **own)
             if series.markers or figure.x.names:
-                canvas.mark(left + 14, top, shown.mark, shown.colour)
+                canvas.mark(left + 14, top, mark, colour, **own)
         else:
             canvas.line(left, top, left + 28, top, stroke=GREY, stroke_dasharray="2 3")
-        canvas.text(left + 34, top + FONT / 3, name)
+        canvas.text(left + 34, top + FONT / 3, name, **own)
         left += needed
     return top + 16
-
-
-def _stretches(points: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
-    """The stretches of (2, n) points that are all there."""
-    for stretch in bands(points[[0, 0, 1, 1]]):
-        yield stretch[:2]

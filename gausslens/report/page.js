@@ -1,20 +1,28 @@
 "use strict";
 (() => {
-  const held = document.getElementById("plots");
-  const plots = held ? JSON.parse(held.textContent) : [];
-  const places = [...document.querySelectorAll("[data-plot]")];
-  const draw = (place) => {
-    const { data, layout } = plots[Number(place.dataset.plot)];
-    if (matchMedia("(pointer: coarse)").matches) layout.dragmode = false; // a finger scrolls the page
-    return Plotly.newPlot(place, data, layout, { responsive: true, displaylogo: false, displayModeBar: false });
-  };
-  // One at a time, so that a page of many plots can be read and scrolled while it draws.
-  const drawNext = () => {
-    const place = places.shift();
-    if (!place) { document.body.dataset.drawn = "true"; return; }
-    draw(place).then(() => setTimeout(drawNext));
-  };
-  drawNext();
+  // A click on a name in a legend hides its line, or shows it again.
+  document.addEventListener("click", (event) => {
+    const entry = event.target.closest("[data-legend]");
+    if (!entry) return;
+    const index = entry.dataset.legend;
+    const parts = entry.closest("svg").querySelectorAll(`[data-series="${index}"], [data-legend="${index}"]`);
+    parts.forEach((part) => part.classList.toggle("off"));
+  });
+
+  // What a point says appears beside it.
+  const value = document.getElementById("value");
+  document.addEventListener("mouseover", (event) => {
+    value.textContent = event.target.dataset?.value ?? "";
+    value.hidden = !value.textContent;
+    if (value.hidden) return;
+    const point = event.target.getBoundingClientRect();
+    value.style.left = Math.max(4, Math.min(point.left, innerWidth - value.offsetWidth - 4)) + "px";
+    value.style.top = point.bottom + 4 + "px";
+  });
+
+  for (const plot of document.querySelectorAll(".plot")) {
+    plot.addEventListener("dblclick", () => plot.classList.toggle("large"));
+  }
 
   for (const slider of document.querySelectorAll(".slider")) {
     const input = slider.querySelector("input");
@@ -41,9 +49,4 @@
       setTimeout(() => { button.textContent = "copy"; }, 1500);
     });
   }
-
-  // Plots have the width of the window, which paper cannot hold; by the time it is known, it is too late to draw.
-  const forAll = (change) => document.querySelectorAll(".js-plotly-plot").forEach((plot) => Plotly.relayout(plot, change(plot)));
-  addEventListener("beforeprint", () => forAll((plot) => ({ width: Math.min(plot.clientWidth, plot.matches(".heat") ? 330 : 660) })));
-  addEventListener("afterprint", () => forAll(() => ({ width: null, autosize: true })));
 })();

@@ -4,39 +4,18 @@ The colours are those of Okabe and Ito, which differ for every kind of colour bl
 since it cannot be read on white. A second cue, the mark, goes with each; dashes are free to carry a meaning.
 """
 
-from dataclasses import dataclass
-
 from .figures import Real
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
-MARKS = (
-    "circle",
-    "square",
-    "diamond",
-    "cross",
-    "triangle-up",
-)  # plotly's names; the number is prime to that of the colours
+MARKS = ("circle", "square", "diamond", "cross", "triangle-up")  # their number is prime to that of the colours
 
 SEQUENTIAL = ("#00204D", "#414D6B", "#7C7B78", "#BCAF6F", "#FFEA46")  # cividis
 DIVERGING = ("#0072B2", "#F7F7F7", "#D55E00")
 
 
-@dataclass(frozen=True)
-class LineStyle:
-    """How a line looks.
-
-    Attributes:
-        colour: of line, marks and band.
-        mark: the shape at each point.
-    """
-
-    colour: str
-    mark: str
-
-
-def look(index: int) -> LineStyle:
-    """How the line of that index looks; the first 35 all differ."""
-    return LineStyle(COLOURS[index % len(COLOURS)], MARKS[index % len(MARKS)])
+def look(index: int) -> tuple[str, str]:
+    """Colour and mark of the line of that index; the first 35 all differ."""
+    return COLOURS[index % len(COLOURS)], MARKS[index % len(MARKS)]
 
 
 def scale(low: Real, high: Real) -> tuple[str, ...]:

@@ -1,10 +1,9 @@
 """A page as one HTML file that holds all it needs: works from disk, without a network, and asks for nothing.
 
-Texts are escaped by the template; plotly's JavaScript is embedded once; images are PNG, except on a page that would pass
+Texts are escaped by the template. Plots are the drawings of the SVG files. Images are PNG, except on a page that would pass
 15 MB, where they become JPEG and their pixels are no longer offered as numbers.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
@@ -13,11 +12,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
+from .drawings import draw
 from .figures import CurveFigure, Figure, HeatMap, ImageGrid, NoiseSlider, Real
 from .pages import Images, Page, redact
-from .palette import scale
 from .pictures import data_uri, jpeg, png
-from .plots import curve_plot, heat_plots
 from .spreadsheets import as_csv
 
 LARGEST = 15_000_000  # bytes
@@ -64,7 +62,6 @@ def render(page: Page, *, images: Images = "shown") -> str:
 def _filled(page: Page, images: Images, encoding: _Encoding) -> str:
     from jinja2 import Environment, PackageLoader
     from markupsafe import Markup
-    from plotly.offline import get_plotlyjs
 
     environment = Environment(
         loader=PackageLoader("gausslens", "report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
@@ -74,7 +71,6 @@ def _filled(page: Page, images: Images, encoding: _Encoding) -> str:
     informed = {
         claim: [numbers[id(figure)] for figure in page.figures if claim in figure.claims] for claim in _claims(page)
     }
-    plots = [plot for figure in page.figures for plot in _plots(figure)]
     return environment.get_template("page.html").render(
         page=page,
         notice=notice(page, images),
@@ -84,9 +80,8 @@ def _filled(page: Page, images: Images, encoding: _Encoding) -> str:
         kind=lambda figure: type(figure).__name__,
         csv_uri=lambda figure: _csv_uri(figure, encoding),
         uri=encoding.uri,
-        colours=scale,
-        plots=Markup(_as_script(plots)) if plots else None,
-        plotly=Markup(get_plotlyjs()) if plots else None,
+        plot=lambda figure: Markup(_plot(figure)),
+        plots=any(isinstance(figure, CurveFigure) for figure in page.figures),
         style=Markup(files(__package__).joinpath("style.css").read_text(encoding="utf-8")),
         script=Markup(files(__package__).joinpath("page.js").read_text(encoding="utf-8")),
     )
@@ -121,21 +116,15 @@ def _claims(page: Page) -> list[str]:
     return [row.claim for row in page.claims.rows] if page.claims else []
 
 
-def _plots(figure: Figure) -> list[dict[str, Any]]:
-    if isinstance(figure, CurveFigure):
-        return [curve_plot(figure)]
-    return heat_plots(figure) if isinstance(figure, HeatMap) else []
+def _plot(figure: CurveFigure | HeatMap) -> str:
+    canvas = draw(figure)
+    return "" if canvas is None else canvas.document()
 
 
 def _csv_uri(figure: Figure, encoding: _Encoding) -> str | None:
     of_images = isinstance(figure, ImageGrid | NoiseSlider)
     text = None if of_images and not encoding.exact else as_csv(figure)
     return None if text is None else data_uri(text.encode(), "text/csv;charset=utf-8")
-
-
-def _as_script(plots: list[dict[str, Any]]) -> str:
-    text = json.dumps(plots, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def _number(value: Real | None) -> str:

@@ -1,12 +1,16 @@
-"""Reports on disk: the page, whole or not at all, and beside it the figures for papers."""
+"""Reports on disk: the page, its figures for papers beside it, and figures in one SVG file for a README or a talk."""
 
 import os
 from pathlib import Path
 
-from ..errors import CheckpointError
-from .drawings import draw_svg
+from ..errors import CheckpointError, DataError
+from .canvas import Canvas, text_width
+from .drawings import draw, draw_svg
+from .figures import Figure
 from .pages import Images, Page, redact
 from .rendering import anchor, render
+
+_TITLE, _MARGIN, _GAP = 15.0, 10.0, 18.0
 
 
 def render_svgs(page: Page, *, images: Images = "shown") -> dict[str, str]:
@@ -20,16 +24,51 @@ def render_svgs(page: Page, *, images: Images = "shown") -> dict[str, str]:
 
 def save_report(path: str | os.PathLike[str], page: Page, *, images: Images = "shown", svg: bool = False) -> list[Path]:
     """Write the page and, if asked, its figures as SVG into a folder of the same name beside it."""
-    from ..atomic_files import save_text  # brings torch, which drawing does without
-
     target = Path(path)
     files = {target: render(page, images=images)}
     if svg:
         files |= {target.with_suffix("") / name: text for name, text in render_svgs(page, images=images).items()}
     for file, text in files.items():
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CheckpointError(f"could not make the folder {file.parent}: {error}. Choose another.") from error
-        save_text(file, text)
+        _save(file, text)
     return list(files)
+
+
+def save_svg(path: str | os.PathLike[str], *figures: Figure) -> Path:
+    """Write figures into one SVG file, each under its title.
+
+    Args:
+        path: the file; replaced if it is there. Its folder is made.
+        *figures: curves, heat-maps or image grids, from top to bottom.
+
+    Returns:
+        The path.
+
+    Raises:
+        DataError: if there is no figure, or one that has no drawing: a table, or images that are withheld.
+        CheckpointError: if the file cannot be written.
+    """
+    canvas = Canvas()
+    for figure in figures:
+        drawing = draw(figure)
+        if drawing is None:
+            raise DataError(f"the figure {figure.title!r} has no drawing: it is a table, or its images are withheld.")
+        top = canvas.height + (_GAP if canvas.height else 0)
+        canvas.text(_MARGIN, top + _MARGIN + _TITLE, figure.title, size=_TITLE, font_weight="bold")
+        canvas.nest(drawing.document(figure.title, figure.reading), top + 2 * _MARGIN + _TITLE)
+        canvas.width = max(canvas.width, drawing.width, 2 * _MARGIN + text_width(figure.title, _TITLE))
+        canvas.height = top + 2 * _MARGIN + _TITLE + drawing.height
+    if not figures:
+        raise DataError("an SVG file needs at least one figure; got none.")
+    title, description = "; ".join(figure.title for figure in figures), " ".join(figure.reading for figure in figures)
+    return _save(Path(path), canvas.document(title, description))
+
+
+def _save(path: Path, text: str) -> Path:
+    from ..atomic_files import save_text  # brings torch, which drawing does without
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(f"could not make the folder {path.parent}: {error}. Choose another.") from error
+    save_text(path, text)
+    return path

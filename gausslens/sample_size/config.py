@@ -1,84 +1,32 @@
 """What `gausslens how-many` is asked to do: one frozen `HowManyConfig`, which imports nothing heavy."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 
-from ..config import NetworkName
-from ..errors import ConfigError
-from ..paper.config import StudyConfig, Where
-
-_LEAST = {"seeds": 1, "samples": 16, "workers": 1, "width": 1, "batch": 1}
-_POSITIVE = ("kimg", "learning_rate", "budget")
-_SHARED = (
-    *("data", "model", "width", "kimg", "batch", "learning_rate", "size", "value_range", "skip_broken", "held_out"),
-    *("on", "workers", "no_images", "blur", "out", "cpu"),
-)
+from ..config import check_fields, different, whole
+from ..paper.config import GridOptions, StudyConfig
 
 
 @dataclass(frozen=True)
-class HowManyConfig:
+class HowManyConfig(GridOptions):
     """Which network, on which images, and how carefully to look.
 
     Raises:
-        ConfigError: if a field cannot be meant.
+        ConfigError: on an invalid value.
     """
 
-    data: str
-    """Where the images are: an embedded set ("digits", "fashion"), a folder, a file, or "hf:NAME"."""
-    model: NetworkName = "unet"
-    """The architecture of the network."""
-    width: int | None = None
-    """Channels of the network; by default chosen by image size, as for the next three."""
-    kimg: float | None = None
-    """How long to train, in thousands of images: the answer is for networks that are trained so long."""
-    batch: int | None = None
-    """Images per training step."""
-    learning_rate: float | None = None
-    """Adam's step size."""
     sizes: tuple[int, ...] = ()
-    """Numbers of training images to try first; by default 16, 32, 64, … up to all."""
+    """Numbers of training images to try first. Default: 16, 32, 64, … up to all."""
     seeds: int = 4
-    """How many times to train around the number that is looked for, each time on other images."""
+    """How many networks to train near the transition, each on other images."""
     samples: int = 256
-    """Generated images of each network, among which copies are counted."""
-    size: int | None = None
-    """Resize and centre-crop the images to this height and width; by default they stay as they are."""
-    value_range: tuple[float, float] | None = None
-    """The values that become black and white, 0 and 255; needed for 16-bit and float images."""
-    skip_broken: bool = False
-    """Leave files that cannot be decoded out, instead of stopping."""
-    held_out: int | None = None
-    """How many images no network is trained on; by default a fifth."""
-    on: Where = "pool"
-    """Where to work: in a pool of processes, in this process ("here"), or on a Ray cluster ("ray")."""
-    workers: int | None = None
-    """How many networks to train at a time; by default one for each core, and one with a GPU."""
-    budget: float | None = None
-    """Minutes to spend; the answer is from whatever was finished by then."""
-    no_images: bool = False
-    """Embed no images in the page, for private data."""
-    blur: bool = False
-    """Blur the images in the page beyond recovery."""
-    out: str = "runs"
-    """The folder that holds the answer's folder, and the models."""
-    cpu: bool = False
-    """Use the CPU even if there is a GPU."""
+    """Generated images of each network. Copies are counted among them."""
 
     def __post_init__(self) -> None:
-        for name, least in _LEAST.items():
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ConfigError(f"{name} must be at least {least}; got {value}.")
-        for name in _POSITIVE:
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise ConfigError(f"{name} must be a finite number above 0; got {value}.")
-        if self.sizes and (len(set(self.sizes)) < 2 or min(self.sizes) < 2):
-            given = ", ".join(map(str, self.sizes))
-            raise ConfigError(f"sizes must be two or more different numbers, each at least 2; got {given}.")
-        if self.no_images and self.blur:
-            raise ConfigError("images can be left out (--no-images) or blurred (--blur), not both.")
+        super().__post_init__()
+        check_fields(self, whole("seeds", 1), whole("samples", 16), different("sizes", 2))
 
     @property
     def study(self) -> StudyConfig:
         """The study whose plan says how networks on these images are trained; its sizes are not used."""
-        return StudyConfig(**{name: getattr(self, name) for name in _SHARED}, few=2)
+        shared = asdict(self)
+        return StudyConfig(**{field.name: shared[field.name] for field in fields(GridOptions)}, few=2)

@@ -26,7 +26,7 @@ from ..measures.transition import Count, fit_transition
 from ..paper.plan import Plan
 from ..paper.run import identity, plan_study
 from ..paper.studies.onset import find_onset
-from ..report import Images, save_report
+from ..report import save_report
 from ..store.invocation import typed_command, typed_options
 from ..store.records import Record
 from ..store.run import Run
@@ -138,9 +138,8 @@ def how_many(
     if answer is None:
         return HowMany(run, None, None, second)
     run.save_json("answer.json", {"version": VERSION, **answer.as_json()})
-    pictures: Images = "none" if config.no_images else "blurred" if config.blur else "shown"
     page = run.path / "report.html"
-    save_report(page, make_page(answer, records, _samples(question), session), images=pictures)
+    save_report(page, make_page(answer, records, _samples(question), session), images=config.images)
     return HowMany(run, page, answer, second)
 
 

@@ -5,8 +5,10 @@ from collections.abc import Collection
 from dataclasses import MISSING, fields
 from typing import Any
 
-# How an option is called where that differs from its field.
-_TYPED = {"value_range": "range"}
+
+def option_name(field: str) -> str:
+    """How the option of a config's field is called."""
+    return "range" if field == "value_range" else field.replace("_", "-")
 
 
 def typed_options(config: Any, leave_out: Collection[str] = ()) -> str:
@@ -14,16 +16,16 @@ def typed_options(config: Any, leave_out: Collection[str] = ()) -> str:
 
     >>> from gausslens.paper.config import StudyConfig
     >>> typed_options(StudyConfig("digits", sizes=(10, 100), full=True, value_range=(0.0, 1.0)), ("data",))
-    '--full --sizes 10,100 --range 0.0 1.0'
+    '--range 0.0 1.0 --full --sizes 10,100'
     """
     typed = []
     for field in fields(config):
-        value, name = getattr(config, field.name), _TYPED.get(field.name, field.name.replace("_", "-"))
+        value, name = getattr(config, field.name), option_name(field.name)
         if field.name in leave_out or (field.default is not MISSING and value == field.default):
             continue
         if value is True:
             typed.append(f"--{name}")
-        elif field.name in _TYPED:
+        elif name == "range":
             typed.append(f"--{name} {' '.join(map(str, value))}")
         else:
             text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

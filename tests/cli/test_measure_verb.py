@@ -160,11 +160,11 @@ def test_a_network_of_one_noise_level_is_measured_there(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--only", "beauty"], "only must name some of duplicates, "),
+        (["--only", "beauty"], "only must be among duplicates, "),
         (["--sigmas", "1,-2"], "sigmas must be above 0 and finite"),
         (["--kimg", "7"], "has no snapshot at 7 kimg"),
         (["--data", "fashion"], "of other content"),
-        (["--samples", "1"], "samples must be at least 2; got 1."),
+        (["--samples", "1"], "samples must be an integer of at least 2; got 1."),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(words, message, trained, tmp_path, capsys):

@@ -152,6 +152,10 @@ def test_labels_in_turn(tmp_path, capsys):
     with np.load(path) as arrays:
         assert arrays["labels"].tolist() == labels.tolist()
     assert torch.equal(images_in(path), expected(load_denoiser(run), 5, steps=3, labels=labels))
+    for dry in (["--dry-run"], []):
+        code, _, err = command(capsys, "sample", run, "--cpu", "--labels", "3,10", *dry)
+        assert (code, err.count("\n")) == (2, 1)
+        assert "labels must be from 0 to 9" in err
     for denoiser in ("gaussian", "multidelta"):
         code, *_ = command(capsys, "sample", run, "--cpu", "--count", 12, "--steps", 3, "--denoiser", denoiser)
         assert code == 0
@@ -164,15 +168,17 @@ def test_labels_in_turn(tmp_path, capsys):
     ("words", "message"),
     [
         (["--kimg", "7"], "has no snapshot at 7 kimg; it has 1.6."),
-        (["--solver", "magic"], "Expected one of ('heun', 'euler', 'dpmpp_2m')"),
-        (["--count", "0"], "count must be at least 1; got 0."),
+        (["--solver", "magic"], "--solver: invalid choice: 'magic' (choose from 'heun', 'euler', 'dpmpp_2m')"),
+        (["--count", "0"], "count must be an integer of at least 1; got 0."),
         (["--format", "gif"], "format must be some of png, npz, zip; got gif."),
+        (["--out", "{run}/config.json"], "could not make the folder"),
         (["--labels", "3"], "labels are for networks trained with labels"),
         (["--denoiser", "gaussian", "--data", "fashion"], "of other content"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(words, message, run, capsys):
-    code, out, err = command(capsys, "sample", run, "--cpu", *words)
+@pytest.mark.parametrize("dry", [["--dry-run"], []])
+def test_bad_input_is_one_line_and_exit_code_2_also_in_a_dry_run(words, message, dry, run, capsys):
+    code, out, err = command(capsys, "sample", run, "--cpu", *(word.format(run=run) for word in words), *dry)
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1

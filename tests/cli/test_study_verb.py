@@ -212,9 +212,9 @@ def test_svg_files_stand_beside_the_page(folder, tmp_path):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["study", "digits", "--only", "sise"], "only must name some of"),
+        (["study", "digits", "--only", "sise"], "only must be among"),
         (["study", "nowhere"], "nowhere"),
-        (["report"], "folder of a study"),
+        (["report"], "olders of studies"),
         (["report", "nowhere"], "gausslens study"),
     ],
 )

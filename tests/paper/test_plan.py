@@ -107,12 +107,12 @@ def test_studies_asked_for_come_in_their_order():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"only": ("sise",)}, "only must name some of references"),
+        ({"only": ("sise",)}, "only must be among references"),
         ({"sizes": (16, 5000)}, "--sizes must be at most 1438"),
         ({"few": 1000}, "--few must be at most 719"),
         ({"early": 200.0}, "--early must be below --kimg"),
         ({"no_images": True, "blur": True}, "not both"),
-        ({"seeds": 0}, "seeds must be at least 1"),
+        ({"seeds": 0}, "seeds must be an integer of at least 1"),
         ({"held_out": 1790}, "at least 64 images to train on"),
         ({"widths": (4,)}, "two or more different"),
     ],
@@ -135,7 +135,7 @@ def test_what_any_network_takes_can_be_estimated(network):
 
 
 def test_figures_name_the_command_that_makes_them():
-    typed = ("--full --sizes 20,1000 --kimg 5.0 --seeds 1 --range 0.0 1.0", "")
+    typed = ("--range 0.0 1.0 --kimg 5.0 --full --sizes 20,1000 --seeds 1", "")
     config = StudyConfig("digits", full=True, sizes=(20, 1000), kimg=5.0, seeds=1, value_range=(0.0, 1.0), budget=3.0)
     assert (config.words, StudyConfig("digits", only=("size",), cpu=True).words) == typed
     assert plan(kimg=5.0).command == "gausslens study digits --kimg 5.0"

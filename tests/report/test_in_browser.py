@@ -15,9 +15,7 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-PLOT_WIDTHS = (
-    "[...document.querySelectorAll('.js-plotly-plot .main-svg')].map(svg => svg.getBoundingClientRect().width)"
-)
+PLOT_WIDTHS = "[...document.querySelectorAll('.plot svg')].map(svg => svg.getBoundingClientRect().width)"
 PHONE = {"width": 360, "height": 740}
 
 pytestmark = pytest.mark.skipif(
@@ -54,7 +52,6 @@ class Visit:
         self.page.on("pageerror", lambda error: self.wrongs.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(self.address)
-        self.page.wait_for_selector("body[data-drawn]")
 
     def check(self):
         assert self.wrongs == []
@@ -74,19 +71,34 @@ def desktop(on_desktop):
 
 
 def test_every_plot_is_drawn_and_a_click_on_the_legend_hides_a_line_with_its_band(desktop):
-    kinds = "[...document.querySelectorAll('.js-plotly-plot')].map(p => [p.closest('figure').id, p.data.at(-1).type])"
-    assert desktop.evaluate(kinds) == [
-        ["figure-1", "scatter"],
-        *[["figure-2", "heatmap"]] * 3,
-        ["figure-5", "scatter"],
-    ]
+    kinds = "[...document.querySelectorAll('.plot svg')].map(p => p.closest('figure').id)"
+    assert desktop.evaluate(kinds) == ["figure-1", "figure-2", "figure-5"]
     plot = desktop.locator("#figure-1")
-    marks, fills = plot.locator(".scatterlayer .points:has(path)"), plot.locator(".scatterlayer .js-fill")
-    expect(marks).to_have_count(4)
-    expect(fills).to_have_count(4)
-    plot.locator(".legendtoggle").first.click()
-    expect(marks).to_have_count(3)
-    expect(fills).to_have_count(3)
+    lines, bands = (plot.locator(f"{kind}[data-series]:visible") for kind in ("polyline", "polygon[fill-opacity]"))
+    expect(lines).to_have_count(4)
+    expect(bands).to_have_count(4)
+    for left in (3, 4):
+        plot.locator("text[data-legend]").first.click()
+        expect(lines).to_have_count(left)
+        expect(bands).to_have_count(left)
+
+
+def test_a_point_says_what_it_shows(desktop):
+    point = desktop.locator("#figure-1 [data-value]").first
+    point.hover(force=True)
+    expect(desktop.locator("#value")).to_have_text(point.get_attribute("data-value"))
+    assert re.fullmatch(r"N = 16, noise level σ 80: 0\.\d+ \[0\.\d+, \d(\.\d+)?\]", point.get_attribute("data-value"))
+    desktop.locator("h1").hover()
+    expect(desktop.locator("#value")).to_be_hidden()
+
+
+def test_a_double_click_enlarges_a_plot_and_another_goes_back(desktop):
+    plot, sizes = desktop.locator("#figure-1 .plot"), []
+    for _ in range(3):
+        sizes.append(plot.locator("svg").bounding_box()["width"])
+        plot.dblclick(position={"x": 300, "y": 100})
+    plot.dblclick(position={"x": 300, "y": 100})
+    assert sizes[0] == sizes[2] < sizes[1]
 
 
 def test_the_slider_changes_the_images_shown(desktop):
@@ -123,23 +135,19 @@ def test_print_leaves_out_what_paper_cannot_do_and_cuts_nothing_off(desktop):
     desktop.emulate_media(media="print")
     try:
         assert not any(element.is_visible() for element in desktop.locator("button, .csv, nav, input").all())
-        assert desktop.locator("#figure-1 .js-line").first.is_visible()
-        before = desktop.evaluate(PLOT_WIDTHS)
-        desktop.evaluate("dispatchEvent(new Event('beforeprint'))")
-        assert max(desktop.evaluate(PLOT_WIDTHS)) == 660 < max(before)  # A4 leaves 680 between its margins
-        desktop.emulate_media(media="screen")
-        desktop.evaluate("dispatchEvent(new Event('afterprint'))")
-        expect(desktop.locator("#figure-1 .main-svg").first).to_have_attribute("width", str(before[0]))
+        assert desktop.locator("#figure-1 polyline").first.is_visible()
+        assert max(desktop.evaluate(PLOT_WIDTHS)) <= desktop.evaluate("document.querySelector('main').clientWidth")
         assert desktop.pdf(format="A4")[:5] == b"%PDF-"
     finally:
         desktop.emulate_media(media="screen")
 
 
-def test_a_phone_has_nothing_to_scroll_sideways_and_can_be_read(browser, report):
+def test_a_phone_has_nothing_to_scroll_sideways_but_plots_and_can_be_read(browser, report):
     visit = Visit(browser, report, viewport=PHONE, is_mobile=True, has_touch=True)
     widths = "[document.documentElement.scrollWidth, document.body.scrollWidth, window.innerWidth]"
     assert visit.page.evaluate(widths) == [PHONE["width"]] * 3
     sizes = "[...document.querySelectorAll('p, td, figcaption')].map(e => parseFloat(getComputedStyle(e).fontSize))"
     assert min(visit.page.evaluate(sizes)) >= 13
-    assert visit.page.evaluate("document.querySelector('.js-plotly-plot').layout.dragmode") is False
+    letters = "[...document.querySelectorAll('.plot svg text')].map(e => e.getBoundingClientRect().height)"
+    assert min(visit.page.evaluate(letters)) >= 12
     visit.check()

@@ -25,7 +25,7 @@ from gausslens.report import (
     rendering,
     save_report,
 )
-from gausslens.report.plots import curve_plot, heat_plots
+from gausslens.report.drawings import bands, draw_svg, drawable
 from gausslens.report.spreadsheets import as_csv
 
 
@@ -63,10 +63,11 @@ def test_the_summary_and_its_claims_come_first_then_contents_then_studies(read):
     assert places == sorted(places)
 
 
-def test_plotly_is_embedded_once_and_only_where_it_is_needed(whole):
-    assert whole.count("plotly.js v") == 1
-    assert 4_000_000 < len(whole.encode()) < 15_000_000
-    assert len(render(page(sections=(Section("Pictures", "", (grid(),)),))).encode()) < 100_000
+def test_plots_are_the_drawings_of_the_svg_files(whole):
+    for figure in (curves(), heat()):
+        told = draw_svg(figure).splitlines()
+        assert "\n".join(told[3:]) in whole  # all but its head, its title and its description
+    assert len(whole.encode()) < 200_000
 
 
 def test_nothing_is_fetched(read):
@@ -111,10 +112,10 @@ def test_what_is_missing_is_empty_and_not_drawn():
         series=(Series("one", [0, 1, 2, 3], [1, None, 0.0, 4], [None, None, -1, 3], [None, None, 1, 5]),),
     )  # fmt: skip
     assert as_csv(figure).splitlines()[1:3] == ["one,0.0,1.0,,", "one,1.0,,,"]
-    band, line = curve_plot(figure)["data"]
-    assert (line["x"], line["y"]) == ([None, 1.0, 2.0, 3.0], [1.0, None, None, 4.0])
-    assert (band["x"], band["y"]) == ([3.0, 3.0], [3.0, 5.0])
-    assert line["text"] == ["", "", "", " [3, 5]"]
+    columns = drawable(figure.series[0], figure)
+    np.testing.assert_array_equal(columns[:2], [[np.nan, 1, 2, 3], [1, np.nan, np.nan, 4]])
+    assert [band.tolist() for band in bands(columns)] == [[[3.0], [3.0], [5.0]]]
+    assert re.findall('data-value="(.*?)"', draw_svg(figure)) == ["one, σ 3: 4 [3, 5]"]
 
 
 @pytest.mark.parametrize("log", [False, True])
@@ -127,16 +128,15 @@ def test_intervals_far_wider_than_what_is_drawn_end_at_the_edge(log):
     )
     assert (one.reading, both.reading) == ("c", "c Bands that end at the edge go on beyond it.")
     for figure in (one, both):
-        assert curve_plot(figure)["data"][0]["y"] == pytest.approx([0.05, 0.35, 0.5, 0.2])
-    band, line = curve_plot(both)["data"][2:]
-    low, _, _, high = band["y"]
-    assert (low, high) == pytest.approx(
+        np.testing.assert_allclose(drawable(narrow, figure)[2:], [[0.05, 0.35], [0.2, 0.5]])
+    (_, low, high), *_ = bands(drawable(wide, both))
+    assert (low[0], high[0]) == pytest.approx(
         (0.05, 0.8) if log else (-0.05, 0.55)
     )  # half as far again as the points lie apart
-    assert line["text"][0] == " [-20, 20]"
+    assert "wide, σ 1: 0.2 [-20, 20]" in draw_svg(both)
     assert "-20.0,20.0" in as_csv(both)  # what is written is not cut
     bounded = replace(both, y=replace(both.y, bounds=(0.0, 0.5)))
-    assert max(curve_plot(bounded)["data"][2]["y"]) == 0.5
+    assert drawable(wide, bounded)[3].max() == 0.5
 
 
 def test_things_are_written_and_drawn_with_their_names():
@@ -144,19 +144,19 @@ def test_things_are_written_and_drawn_with_their_names():
     series = (Series("a", [1, 2], [0.5, 0.25], [0.25, None], [1.0, None]), Series("b", [2], [0.5]))
     figure = CurveFigure(title="t", caption="c", x=axis, y=Axis("gap"), series=series)
     assert as_csv(figure).splitlines()[1:] == ["a,large,0.5,0.25,1.0", "a,<small>,0.25,,", "b,<small>,0.5,,"]
-    plot = curve_plot(figure)
-    first, second = plot["data"]
-    assert (first["mode"], first["customdata"]) == ("markers", ["large", "&lt;small&gt;"])
-    assert (first["error_y"]["array"], first["error_y"]["arrayminus"]) == ([0.5, None], [0.25, None])
-    assert first["x"][1] < 2 < second["x"][0]
-    assert plot["layout"]["xaxis"]["ticktext"] == ["large", "&lt;small&gt;"]
-    assert plot["layout"]["xaxis"]["tickvals"] == [1, 2]
+    told = re.findall('data-series="(.)" data-value="(.*?)"', draw_svg(figure))
+    assert told == [
+        ("0", "a, large: 0.5 [0.25, 1]"),
+        ("0", "a, &lt;small&gt;: 0.25"),
+        ("1", "b, &lt;small&gt;: 0.5"),
+    ]
+    first, second = (drawable(one, figure) for one in series)
+    assert first[0, 1] < 2 < second[0, 0]
 
 
-def test_heat_maps_draw_the_numbers_they_write():
+def test_heat_maps_write_the_numbers_they_draw():
     lines = list(csv.reader(io.StringIO(as_csv(heat()))))[1:]
     written = np.array([line[2:] for line in lines], float).reshape(heat().values.shape)
-    assert np.array_equal([plot["data"][0]["z"] for plot in heat_plots(heat())], written)
     np.testing.assert_allclose(written, heat().values, atol=5e-4)
 
 
@@ -178,10 +178,10 @@ def test_texts_are_never_read_as_marks():
     series = Series(evil, [1, 2], [1, 2])
     figure = CurveFigure(title=evil, caption=evil, command=evil, x=Axis(evil), y=Axis(evil), series=(series,))
     told = Reader(render(Page(evil, evil, sections=(Section(evil, evil, (figure,)),))))
-    assert len(told.all("script")) == 3
-    # In the tab and the heading, the summary, the contents, the section and its text, the figure's title, caption, command.
-    assert told.text.count(evil) == 9
-    assert "<" not in curve_plot(figure)["data"][-1]["name"]
+    assert len(told.all("script")) == 1
+    # In the tab and the heading, the summary, the contents, the section and its text, the figure's title, caption, command,
+    # both axes and the legend.
+    assert told.text.count(evil) == 12
 
 
 def test_the_page_grows_as_studies_finish():

@@ -33,4 +33,4 @@ def test_a_typed_command_gives_back_what_it_was_typed_from():
 
 def test_names_that_are_typed_otherwise_are():
     config = HowManyConfig("x.npz", value_range=(0.0, 1.0), learning_rate=1e-3, skip_broken=True)
-    assert typed_options(config, ("data",)) == "--learning-rate 0.001 --range 0.0 1.0 --skip-broken"
+    assert typed_options(config, ("data",)) == "--range 0.0 1.0 --skip-broken --learning-rate 0.001"

@@ -1,0 +1,33 @@
+"""`gausslens --print-completion SHELL`: a script that lets a shell complete verbs and options."""
+
+from collections.abc import Mapping, Sequence
+
+SHELLS = ("bash", "zsh", "fish")
+
+_BASH = """\
+_gausslens() {{
+  local words='{verbs}'
+  if ((COMP_CWORD > 1)); then
+    case ${{COMP_WORDS[1]}} in
+{cases}
+    esac
+  fi
+  COMPREPLY=($(compgen -W "$words" -- "${{COMP_WORDS[COMP_CWORD]}}"))
+}}
+complete -o default -F _gausslens gausslens
+"""
+
+
+def completion(shell: str, options: Mapping[str, Sequence[str]]) -> str:
+    """The script for a shell, from the options of each verb; where none fits, the shell completes names of files."""
+    if shell == "fish":
+        verbs = f"complete -c gausslens -n __fish_use_subcommand -f -a '{' '.join(options)}'\n"
+        given = (
+            f"complete -c gausslens -n '__fish_seen_subcommand_from {verb}' -l {option.removeprefix('--')}\n"
+            for verb, names in options.items()
+            for option in names
+        )
+        return verbs + "".join(given)
+    cases = "\n".join(f"      {verb}) words='{' '.join(names)}' ;;" for verb, names in options.items())
+    script = _BASH.format(verbs=" ".join(options), cases=cases)
+    return script if shell == "bash" else f"autoload -U +X bashcompinit && bashcompinit\n{script}"
