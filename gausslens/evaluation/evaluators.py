@@ -28,7 +28,7 @@ from ..noise import draw_noise, draw_order
 from ..store.records import Record
 from ..training.objective import denoising_losses
 from .context import Inputs, MeasureContext
-from .records import of_curve, of_estimate, of_similarity, record_of
+from .records import of_agreement, of_curve, of_estimate, record_of
 
 Pair: TypeAlias = tuple[str, Any, str, Any]
 """Two denoisers that are compared, each after its name."""
@@ -92,7 +92,7 @@ def take_linearity(evaluation: MeasureContext) -> Iterator[Record]:
                         evaluation.sigmas,
                         metric=metric,
                         affine=affine,
-                        **_how(evaluation, inputs),
+                        **evaluation.curve_options(inputs),
                     )
                     yield from of_curve(f"linearity_{metric}", curve, on=inputs.name, denoiser=name, affine=affine)
 
@@ -141,7 +141,7 @@ def take_identity_gap(evaluation: MeasureContext) -> Iterator[Record]:
         for name, denoiser in evaluation.cached_denoisers.items():
             for metric in ("nmse", "cosine"):
                 curve = identity_gap(
-                    denoiser, inputs.images, evaluation.sigmas, metric=metric, **_how(evaluation, inputs)
+                    denoiser, inputs.images, evaluation.sigmas, metric=metric, **evaluation.curve_options(inputs)
                 )
                 yield from of_curve(f"identity_{metric}", curve, on=inputs.name, denoiser=name)
 
@@ -191,8 +191,7 @@ def take_agreement(evaluation: MeasureContext) -> Iterator[Record]:
     generated = samples.pop("network", None)
     for reference, others in samples.items():
         found = agreement(generated, others, seed=evaluation.config.seed)
-        for noise, likeness in (("same", found.same_noise), ("shuffled", found.shuffled)):
-            yield from of_similarity(likeness, denoiser="network", reference=reference, noise=noise)
+        yield from of_agreement(found, denoiser="network", reference=reference)
 
 
 def take_jacobian(evaluation: MeasureContext) -> Iterator[Record]:
@@ -240,7 +239,12 @@ def _gaps(evaluation: MeasureContext, pairs: Sequence[Pair]) -> Iterator[Record]
         for name, denoiser, against, reference in pairs:
             for metric in ("rmse", "nmse", "ev"):
                 curve = gap(
-                    denoiser, reference, inputs.images, evaluation.sigmas, metric=metric, **_how(evaluation, inputs)
+                    denoiser,
+                    reference,
+                    inputs.images,
+                    evaluation.sigmas,
+                    metric=metric,
+                    **evaluation.curve_options(inputs),
                 )
                 yield from of_curve(metric, curve, on=inputs.name, denoiser=name, reference=against)
 
@@ -345,16 +349,6 @@ def _per_level(evaluation: MeasureContext, quantity: str, values: Tensor | None,
     if values is not None:
         for sigma, value in zip(evaluation.sigmas.tolist(), values.tolist(), strict=True):
             yield record_of(quantity, value, sigma=sigma, **tags)
-
-
-def _how(evaluation: MeasureContext, inputs: Inputs) -> dict[str, Any]:
-    """What all curves are taken with."""
-    return {
-        "count": evaluation.config.count,
-        "seed": evaluation.config.seed,
-        "device": evaluation.device,
-        **inputs.options,
-    }
 
 
 def _real(evaluation: MeasureContext) -> list[Inputs]:

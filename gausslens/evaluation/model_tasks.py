@@ -5,12 +5,10 @@ import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ..config import TrainConfig
 from ..errors import DivergedError, GausslensError
 from ..experiments.task import Result, TaskContext, task
-from ..generation import best_device
 from ..measures.neighbors import nearest
 from ..store.records import Record
 from ..store.run import Run, load_trained
@@ -41,7 +39,7 @@ def train_model(context: TaskContext) -> list[Record] | None:
     try:
         run = begin()
     except DivergedError:
-        if best_device(cpu=config.cpu).type == "cpu":
+        if context.device.type == "cpu":
             raise
     if run is None:  # not in the handler, where the error would keep the memory of what diverged
         run = begin()
@@ -58,11 +56,10 @@ def measure_model(context: TaskContext) -> Iterator[Record]:
     Yields:
         The records of `gausslens measure`.
     """
-    evaluation, tags = evaluation_of(context)
+    evaluation = evaluation_of(context)
     for done, name in enumerate(context.options["measures"]):
         context.report(done / len(context.options["measures"]))
-        for record in TAKE[name](evaluation):
-            yield {**tags, **record}
+        yield from TAKE[name](evaluation)
 
 
 @task("sample_model", version=1)
@@ -75,25 +72,25 @@ def sample_model(context: TaskContext) -> Iterator[Record]:
     Yields:
         The records of the measure `memorization`.
     """
-    evaluation, tags = evaluation_of(context)
+    evaluation = evaluation_of(context)
     samples = evaluation.samples
     _, indices = nearest(samples["network"], evaluation.images.train, device=evaluation.device)
     context.save_arrays(**samples, nearest=evaluation.images.train[indices[:, 0]])
-    for record in take_memorization(evaluation):
-        yield {**tags, **record}
+    yield from take_memorization(evaluation)
 
 
-def evaluation_of(context: TaskContext) -> tuple[MeasureContext, Record]:
-    """The model that a task works on, with its images and references, and the tags of its records."""
+def evaluation_of(context: TaskContext) -> MeasureContext:
+    """The model that a task works on, with its images and references; the task's records get the tags of the model."""
     run = run_of(context.inputs[0])
-    given = {name: _tupled(context.options[name]) for name in _MEASURED_WITH if name in context.options}
+    given = {name: context.options[name] for name in _MEASURED_WITH if name in context.options}
     config = MeasureConfig(run=str(run.path), **given)
-    network = load_trained(run, kimg=config.kimg, device=best_device(cpu=context.options.get("cpu", False)))
+    context.tags.update(tags_of(run, config.kimg))
+    network = load_trained(run, kimg=config.kimg, device=context.device)
     images = load_run_images(run, data=context.options.get("data"))
     # What is distilled lies beside the model, for all tasks that measure it in the same way.
     way = json.dumps([given.get(name) for name in _DISTILLED_WITH])
     maps = context.inputs[0].folder / f"maps-{hashlib.sha256(way.encode()).hexdigest()[:8]}"
-    return MeasureContext(network, run.config, images, config, maps), tags_of(run, config.kimg)
+    return MeasureContext(network, run.config, images, config, maps)
 
 
 def run_of(result: Result) -> Run:
@@ -109,7 +106,3 @@ def tags_of(run: Run, kimg: float | int | None = None) -> Record:
     values = {name: getattr(config, name) for name in _SAID_BY_RECORDS}
     said = {name: value for name, value in values.items() if value is not None and value is not False}  # seed 0 is said
     return {**said, "n": run.manifest["splits"][config.split]["count"], "kimg": kimg or run.snapshots[-1]}
-
-
-def _tupled(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

@@ -19,7 +19,7 @@ def run_a_small_grid(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cells")
     model = Task(train_model, {"config": CONFIG, "content_hash": "any"}, runtime=WHERE)
     samples = [Task(sample_model, {"samples": 6, "steps": 4} | kimg, (model,)) for kimg in ({"kimg": 0.5}, {})]
-    options = {"measures": ["linearity"], "sigmas": [1.0], "count": 8}
+    options = {"measures": ["linearity"], "sigmas": (1.0,), "count": 8}
     measured = Task(measure_model, options, (model,))
     outcome = run_tasks([*samples, measured], folder, on="here")
     assert not outcome.failed, outcome.failed
@@ -94,7 +94,7 @@ def test_a_training_that_diverges_on_a_gpu_goes_on_once(device, attempts, tmp_pa
         raise DivergedError("training diverged: the loss is nan.")
 
     monkeypatch.setattr("gausslens.evaluation.model_tasks.train", train_and_diverge)
-    monkeypatch.setattr("gausslens.evaluation.model_tasks.best_device", lambda *, cpu: torch.device(device))
+    monkeypatch.setattr("gausslens.experiments.task.best_device", lambda *, cpu: torch.device(device))
     monkeypatch.setattr("gausslens.experiments.task.describe_machine", lambda device: {})  # there may be none such
     task = Task(train_model, {"config": CONFIG, "content_hash": "any"}, runtime=WHERE)
     outcome = run_tasks([task], tmp_path, on="here")
