@@ -154,6 +154,15 @@ class MeasureContext(EvaluationContext):
             sets.append(Inputs("surrogate", self._surrogates(), {"labels": None, "bounds": None}))
         return sets
 
+    def on(self, name: str) -> Inputs:
+        """The set of images of this name."""
+        return next(inputs for inputs in self.inputs if inputs.name == name)
+
+    def curve_options(self, inputs: Inputs) -> dict[str, Any]:
+        """What all curves on a set of images are taken with."""
+        how = {"count": self.config.count, "seed": self.config.seed, "device": self.device}
+        return {**how, **inputs.options}
+
     @cached_property
     def full_gaussian(self) -> GaussianDenoiser | None:
         """The Gaussian denoiser of all images that could have been trained on; None where all were, or with labels."""

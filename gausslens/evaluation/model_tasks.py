@@ -6,7 +6,6 @@ from functools import partial
 from ..config import TrainConfig
 from ..errors import DivergedError, GausslensError
 from ..experiments.task import Result, TaskContext, task
-from ..generation import best_device
 from ..identity import identity_of
 from ..measures.neighbors import nearest
 from ..store.records import Record
@@ -38,7 +37,7 @@ def train_model(context: TaskContext) -> list[Record] | None:
     try:
         run = begin()
     except DivergedError:
-        if best_device(cpu=config.cpu).type == "cpu":
+        if context.device.type == "cpu":
             raise
     if run is None:  # not in the handler, where the error would keep the memory of what diverged
         run = begin()
@@ -54,11 +53,10 @@ def measure_model(context: TaskContext) -> Iterator[Record]:
 
     The records are those of `gausslens measure`.
     """
-    evaluation, tags = evaluation_of(context)
+    evaluation = evaluation_of(context)
     for done, name in enumerate(context.options["measures"]):
         context.report(done / len(context.options["measures"]))
-        for record in TAKE[name](evaluation):
-            yield {**tags, **record}
+        yield from TAKE[name](evaluation)
 
 
 @task("sample_model", version=1)
@@ -70,20 +68,20 @@ def sample_model(context: TaskContext) -> Iterator[Record]:
 
     The records are those of the measure `memorization`.
     """
-    evaluation, tags = evaluation_of(context)
+    evaluation = evaluation_of(context)
     samples = evaluation.samples
     _, indices = nearest(samples["network"], evaluation.images.train, device=evaluation.device)
     context.save_arrays(**samples, nearest=evaluation.images.train[indices[:, 0]])
-    for record in take_memorization(evaluation):
-        yield {**tags, **record}
+    yield from take_memorization(evaluation)
 
 
-def evaluation_of(context: TaskContext) -> tuple[MeasureContext, Record]:
-    """The model that a task works on, with its images and references, and the tags of its records."""
+def evaluation_of(context: TaskContext) -> MeasureContext:
+    """The model that a task works on, with its images and references; the task's records get the tags of the model."""
     run = run_of(context.inputs[0])
     given = {name: context.options[name] for name in _MEASURED_WITH if name in context.options}
     config = MeasureConfig(run=str(run.path), **given)
-    network = load_trained(run, kimg=config.kimg, device=best_device(cpu=context.options.get("cpu", False)))
+    context.tags.update(tags_of(run, config.kimg))
+    network = load_trained(run, kimg=config.kimg, device=context.device)
     images = load_run_images(run, data=context.options.get("data"))
     # What is distilled lies beside the model, for all tasks that measure it in the same way.
     maps = context.inputs[0].folder / f"maps-{identity_of([given.get(name) for name in _DISTILLED_WITH])}"

@@ -22,6 +22,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+import torch
+
 from ..atomic_files import load_tensors, save_tensors
 from ..errors import CheckpointError
 from ..generation import best_device
@@ -129,6 +131,11 @@ class TaskContext:
     folder: Path
     report: Report
     tags: Record = field(default_factory=dict)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it works: on a GPU if there is one, unless it is told not to."""
+        return best_device(cpu=self.options.get("cpu", False))
 
     def save_arrays(self, **tensors: Any) -> None:
         """Keep tensors beside the records."""

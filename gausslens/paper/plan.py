@@ -12,7 +12,7 @@ so that models for the study of strong generalisation are the same ones.
 
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from ..config import TrainConfig
@@ -26,74 +26,62 @@ from ..nn import default_options
 from ..store.invocation import typed_command
 from .config import StudyConfig
 
+READING = ("size", "value_range", "skip_broken")
+"""Fields of a training that say how images are read."""
+
+_SPLITTING = ("held_out", "split_seed")
+_LAYOUT = ("width", "multipliers", "blocks", "attention")
 _REPETITION = 100  # added to all seeds for each repetition of a study
 OTHER_HALF = 1000  # added to the seed of a model on the second of two disjoint sets: the two share nothing
 _TIMES = (1 / 48, 1 / 32, 1 / 24, 1 / 16, 1 / 12, 1 / 8, 1 / 6, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
 _EARLY_KIMG = 12.0  # by when a network on small images has learned something, and has not turned to its own images yet
-# Images of few pixels: a network that two cores train in a quarter of a minute, and that can memorise in that time.
-_QUICK_PIXELS = 16
-_LAYOUT = ("width", "multipliers", "blocks", "attention")
 _COUNT = 200  # images behind a number
 _FEWEST = 10  # images that a model must surely memorise
 _FEW = 48  # images that it comes to memorise while it is trained
 _LEAST_SUBSET = 64  # images whose covariance means something
-_QUICK = {"width": 24, "multipliers": (1,), "blocks": 1, "batch": 64, "learning_rate": 6e-3, "kimg": 80.0}
 _RISE = 1 / 20  # the share of training over which the step size may rise
-_QUICK_TRAINING = {"ramp_kimg": 2.0, "ema_kimg": 10.0, "level_mean": -1.2, "level_spread": 1.2}
+_SMALL_PIXELS = 16
+# A network for small images that two cores train in a quarter of a minute, and that can memorise in that time.
+_QUICK: dict[str, Any] = {
+    "width": 24,
+    "multipliers": (1,),
+    "blocks": 1,
+    "batch": 64,
+    "learning_rate": 6e-3,
+    "kimg": 80.0,
+}
+_QUICK |= {"ramp_kimg": 2.0, "ema_kimg": 10.0, "level_mean": -1.2, "level_spread": 1.2}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a study trains and measures.
+    """What a study trains and measures."""
 
-    Attributes:
-        data: where the images are.
-        name: of the data.
-        content_hash: of the images.
-        shape: of one image, (c, h, w).
-        available: images that may be trained on.
-        studies: names of the studies to do.
-        options: what was typed to get this plan, for a reader who wants the same.
-        training: fields of the `TrainConfig` that all models share.
-        sizes: numbers of training images, ascending.
-        few: the number for the studies of width and time.
-        subset: the number whose Gaussian is held against that of all images.
-        widths: channels to compare at `few`, ascending; the model's own is among them.
-        narrow: channels of a narrow model.
-        kimg: how long every model is trained.
-        early: when training is stopped early.
-        seeds: how often every model is trained.
-        sweep_seeds: how often where numbers of images, widths, lengths of training or pairs of models are compared.
-        shown: the training, from 0, that pictures are of, and whatever is looked at once only; it changes no number that
-            others are compared with.
-        repetition: of the whole study.
-        count: images behind every number.
-        samples: generated images of each model.
-        cpu: whether a GPU is left alone.
-    """
-
-    data: str
-    name: str
-    content_hash: str
-    shape: tuple[int, int, int]
-    available: int
-    studies: tuple[str, ...]
-    options: str
-    training: Mapping[str, Any]
-    sizes: tuple[int, ...]
-    few: int
-    subset: int
-    widths: tuple[int, ...]
-    narrow: int
-    kimg: float
-    early: float
-    seeds: int
+    data: str  # where the images are
+    name: str  # of the data
+    content_hash: str  # of the images
+    shape: tuple[int, int, int]  # of one image, (c, h, w)
+    available: int  # images that may be trained on
+    studies: tuple[str, ...]  # names of the studies to do
+    options: str  # what was typed to get this plan, for a reader who wants the same
+    training: Mapping[str, Any]  # fields of the `TrainConfig` that all models share
+    sizes: tuple[int, ...]  # numbers of training images, ascending
+    few: int  # the number for the studies of width and time
+    subset: int  # the number whose Gaussian is held against that of all images
+    widths: tuple[int, ...]  # channels to compare at `few`, ascending; the model's own is among them
+    narrow: int  # channels of a narrow model
+    kimg: float  # how long every model is trained
+    early: float  # when training is stopped early
+    seeds: int  # how often every model is trained
+    # how often where numbers of images, widths, lengths of training or pairs of models are compared
     sweep_seeds: int
+    # the training, from 0, that pictures are of, and whatever is looked at once only; it changes no number that others are
+    # compared with
     shown: int
-    repetition: int
-    count: int
-    samples: int
-    cpu: bool
+    repetition: int  # of the whole study
+    count: int  # images behind every number
+    samples: int  # generated images of each model
+    cpu: bool  # whether a GPU is left alone
 
     @property
     def command(self) -> str:
@@ -111,16 +99,26 @@ class Plan:
         return math.prod(self.shape)
 
     @property
+    def has_small_images(self) -> bool:
+        """Whether reduced networks and short training suffice."""
+        return max(self.shape[1:]) <= _SMALL_PIXELS
+
+    @property
+    def loading(self) -> dict[str, Any]:
+        """The fields of a training that say how images are read and split."""
+        return {name: self.training.get(name) for name in (*READING, *_SPLITTING)}
+
+    @property
     def times(self) -> tuple[float, ...]:
         """When the study of time looks, in kimg; the end is the last. A long training is looked at early as well."""
         halvings = max(math.ceil(math.log2(_TIMES[0] * self.kimg / _EARLY_KIMG)), 0)
         shares = (*(_TIMES[0] / 2**n for n in range(halvings, 0, -1)), *_TIMES)
-        return (*(_rounded(share * self.kimg) for share in shares), self.kimg)
+        return (*(rounded(share * self.kimg) for share in shares), self.kimg)
 
     @property
     def short(self) -> float:
         """A shorter training, to compare widths after."""
-        return _rounded(self.kimg / 4)
+        return rounded(self.kimg / 4)
 
     def seed(self, number: int) -> int:
         """The seed that is the first, second, … of this repetition, counted from 0."""
@@ -132,40 +130,38 @@ class Plan:
 
     def model(self, n: int, seed: int, *, half: int = 1, width: int | None = None, **changes: Any) -> Task:
         """The task that trains a model."""
-        width = width or self.width
-        given = {**self.training, "split": self.split(n, half), "width": width, "kimg": self.kimg}
+        given = {**self.training, "split": self.split(n, half), "width": width or self.width, "kimg": self.kimg}
         given |= {"seed": self.seed(seed) + (OTHER_HALF if half == 2 else 0), **changes}
         known = default_options(given["network"], self.shape)
         given = {name: value for name, value in given.items() if name in known or name not in _LAYOUT}
-        given.setdefault("snapshots", self._snapshots(n, given["width"]) if not changes else ())
-        config = TrainConfig(data=self.data, **given)
-        said = {name: _listed(value) for name, value in given.items()}
-        return Task(
-            train_model,
-            {"config": said, "content_hash": self.content_hash},
-            runtime={"data": self.data, "cpu": self.cpu},
-            cost=seconds_to_train(config, self.shape, cpu=self.cpu),
-        )
+        given.setdefault("snapshots", () if changes else self._snapshots(n, given["width"]))
+        cost = seconds_to_train(TrainConfig(data=self.data, **given), self.shape, cpu=self.cpu)
+        return self._task(train_model, {"config": given, "content_hash": self.content_hash}, cost=cost)
 
     def measured(self, model: Task, *measures: str, kimg: float | None = None, **options: Any) -> Task:
         """The task that takes measures of `gausslens measure` on a model."""
-        return self.on_model(measure_model, model, kimg=kimg, measures=list(measures), **options)
+        return self.on_model(measure_model, model, kimg=kimg, measures=measures, **options)
 
     def sampled(self, model: Task, *, kimg: float | None = None) -> Task:
         """The task that samples a model and its controls, finds nearest training images and counts copies."""
         return self.on_model(sample_model, model, kimg=kimg, samples=self.samples)
 
     def on_model(self, work: Work, *needs: Task, calls: int | None = None, **options: Any) -> Task:
-        """A task that works on models."""
-        config = TrainConfig(data=self.data, **needs[0].options["config"]) if "config" in needs[0].options else None
-        given = {name: _listed(value) for name, value in options.items() if value is not None}
-        return Task(
-            work,
-            {"count": self.count, **given},
-            needs,
-            runtime={"data": self.data, "cpu": self.cpu},
-            cost=seconds_to_call(config, self.shape, calls or 300 * self.count, cpu=self.cpu) if config else 1.0,
-        )
+        """A task that works on models, or on what was found of them; options that are None are left out."""
+        cost = 1.0
+        if training := needs[0].options.get("config"):
+            config = TrainConfig(data=self.data, **training)
+            cost = seconds_to_call(config, self.shape, calls or 300 * self.count, cpu=self.cpu)
+        given = {name: value for name, value in options.items() if value is not None}
+        return self._task(work, {"count": self.count, **given}, needs, cost=cost)
+
+    def on_images(self, work: Work, *, split: bool = True, cost: float = 1.0, **options: Any) -> Task:
+        """A task that works on images alone, which are read, and split unless it needs none, as they are for training."""
+        loading = {name: value for name, value in self.loading.items() if split or name in READING}
+        return self._task(work, {"content_hash": self.content_hash, **loading, **options}, cost=cost)
+
+    def _task(self, work: Work, options: dict[str, Any], needs: tuple[Task, ...] = (), *, cost: float) -> Task:
+        return Task(work, options, needs, runtime={"data": self.data, "cpu": self.cpu}, cost=cost)
 
     def as_json(self) -> dict[str, Any]:
         """The plan as JSON can hold it; `Plan.from_json` reads it back."""
@@ -173,10 +169,8 @@ class Plan:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Plan":
-        """The plan that `as_json` wrote down; a field that is newer than the plan has its default."""
-        known = {field.name for field in fields(cls)}
-        needed = {field.name for field in fields(cls) if field.default is MISSING}
-        if other := ", ".join(sorted((set(value) - known) | (needed - set(value)))):
+        """The plan that `as_json` wrote down."""
+        if other := ", ".join(sorted({field.name for field in fields(cls)} ^ set(value))):
             raise CheckpointError(f"this study was planned by another version of gausslens ({other}); run it again.")
         return cls(**{name: _tupled(part) for name, part in value.items()})
 
@@ -195,42 +189,33 @@ class Plan:
 def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
     """Decide every number of a study."""
     splits = Splits(len(images), held_out=config.held_out, seed=config.repetition)
-    available, side = splits.available, max(images.shape[1:])
-    if available < 64 or len(splits.held_out) < 20:
+    available, held_out, half = splits.available, len(splits.held_out), splits.available // 2
+    if available < 64 or held_out < 20:
         raise ConfigError(
-            f"expected at least 64 images to train on and 20 held out; {images.name} has {available} and "
-            f"{len(splits.held_out)}."
+            f"expected at least 64 images to train on and 20 held out; {images.name} has {available} and {held_out}."
         )
-    quick = config.network == "unet" and side <= _QUICK_PIXELS
-    own: dict[str, Any] = {
-        **default_options(config.network, images.shape),
-        **_recipe(config, images),
-        **(_QUICK if quick else {}),
-    }
+    quick = config.network == "unet" and max(images.shape[1:]) <= _SMALL_PIXELS
+    recipe = TrainConfig(data=config.data, network=config.network).resolve(images.shape).recipe
+    own = {**default_options(config.network, images.shape), **recipe._asdict(), **(_QUICK if quick else {})}
     asked = {name: getattr(config, name) for name in ("width", "batch", "learning_rate", "kimg")}
     own |= {name: value for name, value in asked.items() if value is not None}
-    half = available // 2
+    width, kimg = own["width"], float(own["kimg"])
     few = config.few or min(max(_FEW, available // 64), half)
     sizes = config.sizes or (max(_FEWEST, available // 512), few, round(math.sqrt(few * half)), half, available)
-    sizes = tuple(sorted(n for n in set(sizes)))
-    if config.subset and config.subset > half:
-        raise ConfigError(f"--subset must be at most {half}, half of the training images; got {config.subset}.")
-    if few > half:
-        raise ConfigError(f"--few must be at most {half}, half of the training images; got {few}.")
+    sizes = tuple(sorted(set(sizes)))
+    early = config.early or rounded(kimg / 16)
+    for option, n in (("subset", config.subset), ("few", few)):
+        if n is not None and n > half:
+            raise ConfigError(f"--{option} must be at most {half}, half of the training images; got {n}.")
     if sizes[-1] > available or sizes[0] > half:
         raise ConfigError(f"--sizes must be at most {available}, and the least at most {half}; got {sizes}.")
-    training: dict[str, Any] = {"network": config.network, "width": own["width"]}
-    if quick:
-        training |= {"multipliers": own["multipliers"], "blocks": own["blocks"]}
-    training |= {"batch": own["batch"], "learning_rate": own["learning_rate"], **(_QUICK_TRAINING if quick else {})}
-    if not quick:  # the step size rises for no longer than it must, however short the training
-        training["ramp_kimg"] = min(own["ramp_kimg"], _rounded(float(own["kimg"]) * _RISE))
-    training |= {"held_out": len(splits.held_out), "size": config.size, "value_range": config.value_range}
-    training |= {"skip_broken": config.skip_broken, "split_seed": config.repetition}
-    kimg = float(own["kimg"])
-    early = config.early or _rounded(kimg / 16)
     if early >= kimg:
         raise ConfigError(f"--early must be below --kimg, which is {kimg:g}; got {early:g}.")
+    if not quick:  # the step size rises for no longer than it must, however short the training
+        own["ramp_kimg"] = min(own["ramp_kimg"], rounded(kimg * _RISE))
+    trained = _QUICK.keys() - {"kimg"} if quick else {"width", "batch", "learning_rate", "ramp_kimg"}
+    training = {"network": config.network, **{name: own[name] for name in sorted(trained)}}
+    training |= {name: getattr(config, name) for name in READING}
     return Plan(
         data=config.data,
         name=images.name,
@@ -239,12 +224,12 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
         available=available,
         studies=config.studies,
         options=config.words,
-        training=training,
+        training=training | {"held_out": held_out, "split_seed": config.repetition},
         sizes=sizes,
         few=few,
         subset=config.subset or min(max(few, _LEAST_SUBSET), half),
-        widths=tuple(sorted({*(config.widths or _widths(own["width"], full=config.full)), own["width"]})),
-        narrow=config.narrow or _even(own["width"] / 6),
+        widths=tuple(sorted({*(config.widths or _widths(width, full=config.full)), width})),
+        narrow=config.narrow or _even(width / 6),
         kimg=kimg,
         early=early,
         seeds=config.seeds,
@@ -252,15 +237,10 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
         sweep_seeds=config.seeds + (quick and config.seeds > 2),
         shown=config.shown,
         repetition=config.repetition,
-        count=config.count or min(len(splits.held_out) // 2, _COUNT),
+        count=config.count or min(held_out // 2, _COUNT),
         samples=config.samples,
         cpu=config.cpu,
     )
-
-
-def _recipe(config: StudyConfig, images: ImageSet) -> dict[str, Any]:
-    resolved = TrainConfig(data=config.data, network=config.network).resolve(images.shape)
-    return resolved.recipe._asdict()
 
 
 def _widths(width: int, *, full: bool) -> tuple[int, ...]:
@@ -273,15 +253,12 @@ def _even(width: float | int) -> int:
     return max(2, 2 * round(width / 2))  # as the networks ask for
 
 
-def _rounded(kimg: float) -> float:
-    return float(f"{kimg:.3g}")
-
-
-def _listed(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+def rounded(number: float) -> float:
+    """With three digits, as people write lengths of training."""
+    return float(f"{number:.3g}")
 
 
 def _tupled(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _tupled(part) for name, part in value.items()}
-    return tuple(_tupled(part) for part in value) if isinstance(value, list | tuple) else value
+    return tuple(map(_tupled, value)) if isinstance(value, list | tuple) else value

@@ -147,5 +147,5 @@ def test_images_of_many_dimensions_are_distilled_at_fewer_levels(findings):
     assert len(tasks) == 2 * large.seeds + 1
     for task in tasks:
         assert len(task.options["sigmas"]) == 6
-        assert task.options.get("images", ["held_out"]) == ["held_out"]
+        assert task.options.get("images", ("held_out",)) == ("held_out",)
     assert all("sigmas" not in part.task.options for part in findings.parts if "distill" in part.task.kind.name)

@@ -7,7 +7,7 @@ from small_studies import check_drawing, missing, run_small, small_plan
 from gausslens.experiments.task import TaskStore
 from gausslens.nn import build_network
 from gausslens.paper.architectures import PUBLISHED, architecture, model_of
-from gausslens.paper.tasks.lowpass_agreement import lowpass
+from gausslens.paper.tasks.agreement import lowpass
 
 
 @pytest.fixture(name="findings", scope="module")

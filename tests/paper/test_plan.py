@@ -75,7 +75,7 @@ def test_snapshots_are_kept_for_the_studies_that_look_at_them():
     kept = {n: made.model(n, 0).options["config"]["snapshots"] for n in made.sizes}
     assert set(made.times[:-1]) <= set(kept[made.few])
     assert set(made.times[:-1]) <= set(kept[made.sizes[-1]])
-    assert kept[made.sizes[0]] == [made.early]
+    assert kept[made.sizes[0]] == (made.early,)
     assert made.short in made.model(made.few, 0, width=4).options["config"]["snapshots"]
 
 

@@ -15,8 +15,7 @@ from ..pictures import jacobian_maps, jacobian_vectors
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.dataset_stats import dataset_stats_task
-from ..tasks.jacobians import jacobian_task
-from ..tasks.per_level_networks import follow_levels, measure_levels, per_level_task
+from ..tasks.jacobians import follow_levels, jacobian_task, measure_levels, per_level_task
 from ..tasks.theorem import theorem_task
 from ..tasks.trajectories import trajectory_grid, trajectory_task
 from .distillation import RESIDUAL

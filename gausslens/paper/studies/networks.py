@@ -16,8 +16,7 @@ from ..figures import Curves, Line, Tags, about, controls, level, trainings_behi
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
-from ..tasks.agreement import agreement_task
-from ..tasks.lowpass_agreement import lowpass_agreement_task
+from ..tasks.agreement import agreement_task, lowpass_agreement_task
 
 _SHOWN = 8  # samples of each model
 _COUNT = 100  # images behind a number, at most: these networks are slow for their size

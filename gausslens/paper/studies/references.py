@@ -17,12 +17,11 @@ from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.dataset_stats import dataset_stats_task
-from ..tasks.denoised_outputs import denoised_outputs_task
+from ..tasks.denoised_outputs import COUNTERPARTS, LABELS, denoised_outputs_task
 from ..tasks.explained_variance import QUANTITY as EXPLAINED
 from ..tasks.explained_variance import explained_variance_task, gaussian_variance_task
 from ..tasks.finetune_probe import QUANTITY as REFINED
 from ..tasks.finetune_probe import finetune_task
-from ..tasks.reference_denoisers import COUNTERPARTS, LABELS
 from ..tasks.trajectories import trajectory_grid, trajectory_task
 
 _NOISES = (0, 1, 2)  # whose trajectories are shown

@@ -14,9 +14,7 @@ from ..figures import Curves, Line, Tags, about, controls, level, trainings, tra
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
-from ..tasks.agreement import agreement_task
-from ..tasks.stationary_gaussian import stationary_task
-from ..tasks.subset_gaussians import subset_gaussians_task
+from ..tasks.agreement import agreement_task, stationary_task, subset_gaussians_task
 
 _SHOWN = 8  # noises of each pair
 _SUBSETS = 8  # random subsets whose Gaussians are compared; they take no training

@@ -2,8 +2,8 @@
 
 In a study's file:
 
-    Part("snapshot", seen_at(plan, model, 6.0))     # in its parts
-    findings.array("snapshot", "network")           # in its drawing: samples; "nearest": the training images nearest to them
+    Part("snapshot", checkpoint_task(plan, model, 6.0))   # in its parts
+    findings.array("snapshot", "network")                 # in its drawing: samples
 
 Controls do not change while a network is trained; those of its end are measured there.
 """
@@ -47,22 +47,14 @@ def look_at_snapshot(context: TaskContext) -> Iterator[Record]:
     Yields:
         rmse of the network to gaussian, multidelta and gaussian_full, on held-out images; and those of `of_samples`.
     """
-    evaluation, tags = evaluation_of(context)
-    network = evaluation.cached_denoisers["network"]
-    references: dict[str, Any] = {**evaluation.references}
-    if evaluation.full_gaussian is not None:
-        references["gaussian_full"] = evaluation.full_gaussian
+    evaluation = evaluation_of(context)
+    network, held_out = evaluation.cached_denoisers["network"], evaluation.on("held_out")
+    references: dict[str, Any] = {**evaluation.references, "gaussian_full": evaluation.full_gaussian}
     for name, reference in references.items():
-        curve = gap(
-            *(network, reference, evaluation.images.held_out, evaluation.sigmas),
-            count=evaluation.config.count,
-            seed=evaluation.config.seed,
-            device=evaluation.device,
-        )
-        for record in of_curve("rmse", curve, on="held_out", denoiser="network", reference=name):
-            yield {**tags, **record}
+        if reference is not None:
+            curve = gap(*(network, reference, held_out.images, evaluation.sigmas), **evaluation.curve_options(held_out))
+            yield from of_curve("rmse", curve, on="held_out", denoiser="network", reference=name)
     samples = evaluation.sampled("network")
     _, indices = nearest(samples, evaluation.images.train, device=evaluation.device)
     context.save_arrays(network=samples, nearest=evaluation.images.train[indices[:, 0]])
-    for record in of_samples(evaluation, "network", samples):
-        yield {**tags, **record}
+    yield from of_samples(evaluation, "network", samples)

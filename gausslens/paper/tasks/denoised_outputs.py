@@ -1,30 +1,62 @@
-"""Outputs: what denoisers return for the same noisy images, or for pure noise, level by level.
+"""Outputs: what a network and its counterparts return for the same noisy images, or for pure noise, level by level.
+
+    network     the trained model
+    gaussian    the Wiener filter of its training images
+    multidelta  the exact posterior mean over its training images, which retrieves them
+    linear      the affine map closest to the network, distilled on its training images; it knows the ten levels of the
+                measures only, and is left out where images have too many pixels to distil by default
 
 In a study's file:
 
-    Part("outputs", denoised(plan, model))        # in its parts
-    findings.array("outputs", "network")[level]   # in its drawing
-
-The task's arrays are `sigmas` (levels,); `clean`, the held-out images, uint8 (images, c, h, w); `inputs` and, for each
-denoiser by its name, uint8 (levels, images, c, h, w). Outputs are clipped to [-1, 1]. Inputs are divided by 1 + 2σ before
-they are, or nothing but black and white would be left of them at high noise.
+    Part("outputs", denoised_outputs_task(plan, model))   # in its parts
+    findings.array("outputs", "network")[level]           # in its drawing
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import nn
 
 from ...denoisers.protocol import eval_mode
-from ...experiments.task import Task, TaskContext, task
+from ...evaluation.context import MeasureContext
+from ...evaluation.model_tasks import evaluation_of
+from ...experiments.task import Task, TaskContext, Work, task
 from ...images import quantize
 from ...measures.sweep import NoisyInputs, PlacedDenoiser
 from ...noise import draw_order
 from ..plan import Plan
-from .reference_denoisers import COUNTERPARTS, references_of, task_on_references
+
+COUNTERPARTS = ("network", "multidelta", "gaussian", "linear")
+"""Names of all, in the order of the paper's figures."""
+
+LABELS = {"network": "network", "multidelta": "multi-delta", "gaussian": "Gaussian", "linear": "linear"}
+"""What figures call them."""
 
 _PICTURES = 6
 _LEVELS = 10
+
+
+def task_on_counterparts(
+    plan: Plan, work: Work, model: Task, *, denoisers: Sequence[str], kimg: float | None = None, **options: Any
+) -> Task:
+    """A task that works on a model and its counterparts."""
+    measured = (plan.measured(model, "linear_gap", kimg=kimg),) if "linear" in denoisers else ()
+    return plan.on_model(work, model, *measured, kimg=kimg, denoisers=tuple(denoisers), **options)
+
+
+def counterparts_of(context: TaskContext) -> tuple[MeasureContext, dict[str, nn.Module]]:
+    """What a task made by `task_on_counterparts` works on."""
+    evaluation, names = evaluation_of(context), context.options["denoisers"]
+    found = {}
+    for name in names:
+        if name == "network":
+            found[name] = evaluation.network
+        elif name != "linear":
+            found[name] = evaluation.references[name]
+        elif evaluation.calls is not None:
+            found[name] = evaluation.linear("network", evaluation.on("train"))
+    return evaluation, found
 
 
 def denoised_outputs_task(
@@ -38,12 +70,12 @@ def denoised_outputs_task(
     kimg: float | None = None,
 ) -> Task:
     """The task that denoises images with a model and its counterparts."""
-    return task_on_references(
+    return task_on_counterparts(
         *(plan, denoise_images, model),
         denoisers=denoisers,
         kimg=kimg,
         calls=pictures * (len(sigmas) if sigmas else _LEVELS),
-        sigmas=None if sigmas is None else tuple(sigmas),
+        sigmas=sigmas and tuple(sigmas),
         inputs=inputs,
         pictures=pictures,
     )
@@ -51,18 +83,22 @@ def denoised_outputs_task(
 
 @task("denoise_images", version=1)
 def denoise_images(context: TaskContext) -> None:
-    """Denoise, into arrays alone. Options: `inputs`, `pictures`, `denoisers`, and those that `subject_of` reads."""
-    subject, _, denoisers = references_of(context)
-    held_out, seed, count = subject.images.held_out, subject.config.seed, context.options["pictures"]
-    chosen = held_out[draw_order(seed, len(held_out))[:count]]
+    """Denoise, into arrays alone. Options: `inputs`, `pictures`, `denoisers`, and those that `evaluation_of` reads.
+
+    Its arrays are `sigmas` (levels,); `clean`, the held-out images, uint8 (images, c, h, w); `inputs` and, for each
+    denoiser by its name, uint8 (levels, images, c, h, w). Outputs are clipped to [-1, 1]. Inputs are divided by 1 + 2σ
+    before they are, or nothing but black and white would be left of them at high noise.
+    """
+    evaluation, denoisers = counterparts_of(context)
+    held_out, seed = evaluation.images.held_out, evaluation.config.seed
+    chosen = held_out[draw_order(seed, len(held_out))[: context.options["pictures"]]]
     clean = chosen if context.options["inputs"] == "images" else torch.zeros(chosen.shape)
     noisy = NoisyInputs(clean, None, len(clean), seed)
-    levels = subject.sigmas.tolist()
-    inputs = {sigma: noisy.at(sigma, 0, len(clean)) for sigma in levels}
-    found: dict[str, Any] = {"sigmas": subject.sigmas, "clean": chosen}
+    inputs = {sigma: noisy.at(sigma, 0, len(clean)) for sigma in evaluation.sigmas.tolist()}
+    found: dict[str, Any] = {"sigmas": evaluation.sigmas, "clean": chosen}
     found["inputs"] = torch.stack([quantize(x / (1 + 2 * sigma)) for sigma, x in inputs.items()])
     for name, denoiser in denoisers.items():
-        placed = PlacedDenoiser(denoiser, torch.device(subject.device), torch.float32)
+        placed = PlacedDenoiser(denoiser, evaluation.device, torch.float32)
         with eval_mode(denoiser):
             outputs = [placed(x, sigma, None).reshape(x.shape) for sigma, x in inputs.items()]
         found[name] = torch.stack([quantize(output) for output in outputs])

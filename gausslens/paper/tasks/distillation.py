@@ -17,7 +17,7 @@ from ...denoisers.gaussian import GaussianDenoiser
 from ...evaluation.context import Inputs, MeasureContext
 from ...evaluation.evaluators import aligned, distilled, half_moments, of_alignment, of_distillation
 from ...evaluation.model_tasks import evaluation_of
-from ...evaluation.records import of_curve
+from ...evaluation.records import of_curve, record_of
 from ...evaluation.references import moments_of
 from ...experiments.task import Task, TaskContext, task
 from ...measures.alignment import Alignment
@@ -41,14 +41,8 @@ def distillation_task(plan: Plan, model: Task, *, denoisers: Sequence[str], imag
     """The task that distils a model."""
     sigmas = _levels(plan)
     calls = 10 * plan.dim * len(sigmas or range(_LEVELS)) * len(denoisers) * len(images)
-    return plan.on_model(
-        distill_model,
-        model,
-        calls=calls,
-        denoisers=tuple(denoisers),
-        images=tuple(images),
-        sigmas=sigmas,
-    )
+    what = {"denoisers": tuple(denoisers), "images": tuple(images), "sigmas": sigmas}
+    return plan.on_model(distill_model, model, calls=calls, **what)
 
 
 def adam_distillation_task(plan: Plan, model: Task) -> Task:
@@ -77,7 +71,7 @@ def distill_model(context: TaskContext) -> Iterator[Record]:
         The records of the measures `distillation` and `alignment`; and `rmse` with `shrunk` False: of the linear map
         from the Gaussian (denoiser linear, `of` what was distilled) and of what was distilled from both.
     """
-    evaluation, tags = evaluation_of(context)
+    evaluation = evaluation_of(context)
     names = [name for name in distilled(evaluation) if name in context.options["denoisers"]]
     sets = [inputs for inputs in evaluation.inputs if inputs.name in context.options["images"]]
     halves = half_moments(evaluation) if names else None
@@ -86,13 +80,9 @@ def distill_model(context: TaskContext) -> Iterator[Record]:
         context.report(done / len(pairs))
         fit = evaluation.linear(name, inputs)
         levels = aligned(evaluation, fit, halves)
-        for found in (
-            of_distillation(evaluation, name, inputs),
-            of_alignment(name, inputs, fit.calls, levels),
-            _gaps(evaluation, name, inputs),
-        ):
-            for record in found:
-                yield {**tags, **record}
+        yield from of_distillation(evaluation, name, inputs)
+        yield from of_alignment(name, inputs, fit.calls, levels)
+        yield from _gaps(evaluation, name, inputs)
         if (name, inputs.name) == ("network", "held_out"):
             context.save_arrays(**_pictures(evaluation, levels))
 
@@ -105,7 +95,7 @@ def distill_by_adam(context: TaskContext) -> Iterator[Record]:
         `weight_error`, from the Gaussian of the same images, and `asymmetry` by `epoch`, with `method` adam; `count` is of
         images, `step_size` Adam's.
     """
-    evaluation, tags = evaluation_of(context)
+    evaluation = evaluation_of(context)
     if evaluation.calls is None:
         return
     images = evaluation.images.held_out  # those of the closed form, so that both have one Gaussian to be compared with
@@ -124,11 +114,11 @@ def distill_by_adam(context: TaskContext) -> Iterator[Record]:
             seed=evaluation.config.seed,
             learning_rate=step_size,
         )
-        said = {**tags, "sigma": sigma, "on": "held_out", "denoiser": "network", "method": "adam"}
+        said = {"sigma": sigma, "on": "held_out", "denoiser": "network", "method": "adam"}
         said |= {"count": len(images), "step_size": step_size}
         for epoch in fit.history[0]:
             for quantity, more in (("weight_error", {"reference": "gaussian of held_out"}), ("asymmetry", {})):
-                yield {"quantity": quantity, "value": epoch[quantity], "epoch": int(epoch["epoch"]), **more, **said}
+                yield record_of(quantity, epoch[quantity], epoch=int(epoch["epoch"]), **more, **said)
 
 
 def _gaps(evaluation: MeasureContext, name: str, inputs: Inputs) -> Iterator[Record]:
@@ -144,13 +134,7 @@ def _gaps(evaluation: MeasureContext, name: str, inputs: Inputs) -> Iterator[Rec
         (denoiser, linear, {"denoiser": name, "reference": "linear", "shrunk": False}),
         (denoiser, gaussian, {"denoiser": name, "reference": "gaussian"}),
     ):
-        curve = gap(
-            *(a, b, inputs.images, evaluation.sigmas),
-            count=evaluation.config.count,
-            seed=evaluation.config.seed,
-            bounds=inputs.options["bounds"],
-            device=evaluation.device,
-        )
+        curve = gap(a, b, inputs.images, evaluation.sigmas, **evaluation.curve_options(inputs))
         yield from of_curve("rmse", curve, on=inputs.name, **said)
 
 

@@ -3,8 +3,8 @@
 Explained variance, 1 − Σ‖D − R‖²/Σ‖D − D̄‖² over noisy images, is what public models of CIFAR-10 were compared by: at five
 levels that are not among the ten of the other measures. In a study's file:
 
-    Part("explained", explained(plan, model))
-    Part("control", gaussian_explained(plan))
+    Part("explained", explained_variance_task(plan, model))
+    Part("control", gaussian_variance_task(plan))
 
 The control needs no network: how much of the Gaussian denoiser itself the multi-delta one explains. On noisy training
 images, where multi-delta retrieves the image x itself, that is 1 − E‖x − D‖²/Var D = 2 − Var x/Var D for any D with an error
@@ -12,7 +12,6 @@ that is orthogonal to it, as that of every posterior mean and of the Gaussian de
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
@@ -22,11 +21,10 @@ from ...denoisers.multidelta import MultiDeltaDenoiser
 from ...evaluation.model_tasks import evaluation_of
 from ...evaluation.records import of_curve
 from ...experiments.task import Task, TaskContext, task
-from ...generation import best_device
 from ...measures.gap import gap
 from ...store.records import Record
 from ..plan import Plan
-from .dataset_stats import available_and_held_out, on_images
+from .dataset_stats import split_images
 
 QUANTITY = "explained_variance"
 _LEVELS = (10.0, 5.0, 2.0, 1.0, 0.5)
@@ -42,7 +40,7 @@ def explained_variance_task(plan: Plan, model: Task) -> Task:
 
 def gaussian_variance_task(plan: Plan) -> Task:
     """The task that compares the Gaussian denoiser of all images with their multi-delta one; it needs no model."""
-    return on_images(plan, explain_gaussian, {"sigmas": _LEVELS, "count": _MANY})
+    return plan.on_images(explain_gaussian, sigmas=_LEVELS, count=_MANY)
 
 
 @task("explain_gaussian", version=1)
@@ -52,16 +50,16 @@ def explain_gaussian(context: TaskContext) -> Iterator[Record]:
     Yields:
         The records, on training and on held-out images.
     """
-    device = best_device(cpu=context.options.get("cpu", False))
-    train, held_out = available_and_held_out(context)
+    device, images = context.device, split_images(context)
+    train = images("all")
     gaussian = GaussianDenoiser(Moments.fit(train, device=device)).to(device, torch.float32)
     memory = MultiDeltaDenoiser(train).to(device, torch.float32)
-    for done, (name, images) in enumerate((("train", train), ("held_out", held_out))):
+    context.tags.update(n=len(train), denoiser="gaussian", reference="multidelta")
+    for done, (name, inputs) in enumerate((("train", train), ("held_out", images("held-out")))):
         context.report(done / 2)
-        count = min(context.options["count"], len(images))
-        curve = gap(gaussian, memory, images, context.options["sigmas"], metric="ev", count=count, device=device)
-        for record in of_curve(QUANTITY, curve, on=name, denoiser="gaussian", reference="multidelta"):
-            yield {"n": len(train), **record}
+        count = min(context.options["count"], len(inputs))
+        curve = gap(gaussian, memory, inputs, context.options["sigmas"], metric="ev", count=count, device=device)
+        yield from of_curve(QUANTITY, curve, on=name)
 
 
 @task("explain_variance", version=1)
@@ -71,17 +69,10 @@ def explain_variance(context: TaskContext) -> Iterator[Record]:
     Yields:
         The records, on training and on held-out images.
     """
-    evaluation, tags = evaluation_of(context)
-    how: dict[str, Any] = {
-        "count": evaluation.config.count,
-        "seed": evaluation.config.seed,
-        "device": evaluation.device,
-    }
-    for inputs in evaluation.inputs:
-        if inputs.name == "surrogate":
-            continue
+    evaluation = evaluation_of(context)
+    for inputs in (evaluation.on("train"), evaluation.on("held_out")):
         for reference in _REFERENCES:
             network, other = evaluation.cached_denoisers["network"], evaluation.cached_denoisers[reference]
-            curve = gap(network, other, inputs.images, evaluation.sigmas, metric="ev", **how, **inputs.options)
-            for record in of_curve(QUANTITY, curve, on=inputs.name, denoiser="network", reference=reference):
-                yield {**tags, **record}
+            how = evaluation.curve_options(inputs)
+            curve = gap(network, other, inputs.images, evaluation.sigmas, metric="ev", **how)
+            yield from of_curve(QUANTITY, curve, on=inputs.name, denoiser="network", reference=reference)

@@ -3,12 +3,10 @@
 Of the noise levels that training draws, few are high: of 512 thousand images about ten have σ > 42. So the network goes on
 from where it ended, at one level alone, by Adam on the plain denoising loss with fresh noise and a step size that falls to
 nothing, and is compared with the Gaussian on the way. A level in the middle, where training was plentiful, is the control:
-what does not change there is what the network is, and what changes at once at high noise is what it had not been shown. In a
-study's file:
-
-    Part("refined", refined(plan, model))
+what does not change there is what the network is, and what changes at once at high noise is what it had not been shown.
 """
 
+import copy
 from collections.abc import Iterator
 
 import torch
@@ -42,13 +40,10 @@ def refine_at_levels(context: TaskContext) -> Iterator[Record]:
     Yields:
         `refined_rmse` of the network from the Gaussian of its training images on held-out ones, after `further` images.
     """
-    import copy
-
-    evaluation, tags = evaluation_of(context)
-    train = next(inputs for inputs in evaluation.inputs if inputs.name == "train")
-    held_out = next(inputs for inputs in evaluation.inputs if inputs.name == "held_out")
-    labels, seed, shape = train.options["labels"], evaluation.config.seed, evaluation.images.shape
-    how = {"count": evaluation.config.count, "seed": seed, "device": evaluation.device, **held_out.options}
+    evaluation = evaluation_of(context)
+    train, held_out = evaluation.on("train"), evaluation.on("held_out")
+    labels, seed, how = train.options["labels"], evaluation.config.seed, evaluation.curve_options(held_out)
+    context.tags.update(on="held_out", denoiser="network", reference="gaussian")
     for place, sigma in enumerate(evaluation.sigmas.tolist()):
         network = copy.deepcopy(evaluation.network).requires_grad_(True)
         optimizer = torch.optim.Adam(network.parameters(), lr=_STEP_SIZE)
@@ -56,16 +51,14 @@ def refine_at_levels(context: TaskContext) -> Iterator[Record]:
         for step in range(_STEPS + 1):
             if step % (_STEPS // _LOOKS) == 0:
                 context.report((place + step / _STEPS) / len(evaluation.sigmas))
-                curve = gap(network, evaluation.references["gaussian"], held_out.images, [sigma], metric="rmse", **how)
-                said = {"on": "held_out", "denoiser": "network", "reference": "gaussian", "further": step * _BATCH}
-                for record in of_curve(QUANTITY, curve, **said):
-                    yield {**tags, **record}
+                curve = gap(network, evaluation.references["gaussian"], held_out.images, [sigma], **how)
+                yield from of_curve(QUANTITY, curve, further=step * _BATCH)
             if step == _STEPS:
                 break
             for group in optimizer.param_groups:
                 group["lr"] = _STEP_SIZE * min((step + 1) / _RISE, 1 - step / _STEPS)
             draws = torch.arange(step * _BATCH, (step + 1) * _BATCH)
-            noise = draw_noise(seed, draws, shape, stream="refine").to(evaluation.device)
+            noise = draw_noise(seed, draws, evaluation.images.shape, stream="refine").to(evaluation.device)
             clean = dequantize(train.images[chosen[step]]).to(evaluation.device)
             classes = [] if labels is None else [labels[chosen[step]].to(evaluation.device)]
             network.train()

@@ -1,13 +1,12 @@
 """Sensitivity: which changes of a noisy image a denoiser keeps, along sampling trajectories, and what becomes of them.
 
-From a few noises the network is followed down 20 noise levels with Euler's method, as in Appendix H of arXiv:2410.24060. At
-every other x_t the left singular vectors of the Jacobian ∇D(x_t; σ_t) are held against the principal components of the
-training images, and sampling goes on from x_t ± 3σ_t·u₁ too. Controls are given the same x_t. The Gaussian's Jacobian is
-the Wiener filter at every x: its overlap is below 1 only where single precision does not tell its singular values apart.
+From a few noises a network is followed down its noise levels with Euler's method, as in Appendix H of arXiv:2410.24060. At
+x_t the left singular vectors of the Jacobian ∇D(x_t; σ_t) are held against the principal components of the training
+images. Controls are given the same x_t. The Gaussian's Jacobian is the Wiener filter at every x: its overlap is below 1 only
+where single precision does not tell its singular values apart.
 
-The arrays of a task: `sigmas` (s,); of the first noise `path`, D(x_t), uint8 (s, c, h, w), `vectors`, the first three
-singular vectors, uint8 (s, 3, c, h, w), and `correlation`, |UᵀU_data|, (s, k, k); `mean` and `components`, uint8 (1 and 3,
-c, h, w); `steered`, for three noises the samples after each of `STEERS`, uint8 (s, 3, 5, c, h, w).
+What is followed is a network of all levels, on 20 of them, or networks of one level each, stitched together to a denoiser
+for exactly the levels that it has a network for.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,12 +15,16 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from ...denoisers.composite import LevelwiseDenoiser
 from ...denoisers.moments import Moments
 from ...denoisers.protocol import Denoiser
+from ...evaluation.config import MeasureConfig
 from ...evaluation.context import MeasureContext
-from ...evaluation.model_tasks import evaluation_of
+from ...evaluation.evaluators import take_gap
+from ...evaluation.model_tasks import evaluation_of, run_of, tags_of
 from ...evaluation.records import of_estimate
-from ...experiments.task import Task, TaskContext, task
+from ...evaluation.references import load_run_images
+from ...experiments.task import Task, TaskContext, Work, task
 from ...images import quantize
 from ...measures.alignment import subspace_overlap
 from ...measures.intervals import mean_estimate
@@ -29,6 +32,7 @@ from ...measures.jacobian import jacobian_spectrum
 from ...noise import draw_noise, karras_sigmas
 from ...sampling import Step, sample
 from ...store.records import Record
+from ...store.run import load_trained
 from ..directions import as_pictures, signed_like
 from ..plan import Plan
 
@@ -38,94 +42,133 @@ STEERS = ("−u₁", "none", "+u₁", "−random", "+random")
 _LEVELS = 20
 _DISTANCE = 3.0  # in units of σ: no further than noise itself may lead
 _CUTS = (1, 2, 3, 5, 10, 20)
-_DENSE_DIM = 256
-_DENSE_NOISES, _NOISES = 16, 4
+_DENSE_DIM = 256  # numbers in an image up to which whole Jacobians are cheaper than an iteration
+_DENSE_NOISES, _DENSE_NOISES_PER_LEVEL, _NOISES = 16, 8, 4
 _LARGEST_MAP = 100
-
-SPARSE_VECTORS, ITERATIONS = 10, 15
-"""Singular vectors of large images' Jacobians, and iterations to find them."""
-
-PICTURED = 3
-"""Singular vectors that are drawn."""
+_VECTORS, _ITERATIONS = 10, 15  # singular vectors of large images' Jacobians, and iterations to find them
+_PICTURED = 3  # singular vectors that are drawn
 
 
 def jacobian_task(plan: Plan, model: Task) -> Task:
     """The task that follows a model's Jacobians; equal for equal arguments."""
-    products = _NOISES * 2 * ITERATIONS * (SPARSE_VECTORS + 10)
-    if is_dense(plan.dim):
-        products = _DENSE_NOISES * plan.dim
+    dense = plan.dim <= _DENSE_DIM
+    products = _DENSE_NOISES * plan.dim if dense else _NOISES * 2 * _ITERATIONS * (_VECTORS + 10)
     return plan.on_model(follow_jacobians, model, calls=2 * _LEVELS * products)
+
+
+def per_level_task(plan: Plan, models: Sequence[Task], work: Work) -> Task:
+    """The task that works on networks of one noise level each, tasks of `train_model` that are alike in all else.
+
+    The work is `measure_levels` or `follow_levels`.
+    """
+    dense = plan.dim <= _DENSE_DIM
+    products = _DENSE_NOISES_PER_LEVEL * plan.dim if dense else _NOISES * 2 * _ITERATIONS * _VECTORS
+    calls = 2 * products if work is follow_levels else 3 * plan.count
+    return plan.on_model(work, *models, calls=calls * len(models))
 
 
 @task("follow_jacobians", version=2)
 def follow_jacobians(context: TaskContext) -> Iterator[Record]:
-    """Follow the network's trajectories. Options are those that `evaluation_of` reads.
+    """Follow the network's trajectories; at every other x_t, sampling goes on from x_t ± 3σ_t·u₁ too.
+
+    Options are those that `evaluation_of` reads. Its arrays are those of `follow_path`.
+
+    Yields:
+        The records of `follow_path`.
+    """
+    return follow_path(context, evaluation_of(context), karras_sigmas(_LEVELS), noises=_DENSE_NOISES, steered=True)
+
+
+@task("follow_levels", version=1)
+def follow_levels(context: TaskContext) -> Iterator[Record]:
+    """Follow the trajectories of stitched networks. Its arrays are those of `follow_path`.
+
+    Yields:
+        The records of `follow_path`.
+    """
+    evaluation = stitched_networks(context)
+    return follow_path(context, evaluation, evaluation.sigmas, noises=_DENSE_NOISES_PER_LEVEL, steered=False)
+
+
+@task("measure_levels", version=1)
+def measure_levels(context: TaskContext) -> Iterator[Record]:
+    """Measure the distances of stitched networks. Options: `count`.
+
+    Yields:
+        The records of the measure `gap`.
+    """
+    return take_gap(stitched_networks(context))
+
+
+def stitched_networks(context: TaskContext) -> MeasureContext:
+    """Networks of one noise level each as one denoiser, with their images and references; sets the tags of the records."""
+    runs = sorted((run_of(result) for result in context.inputs), key=lambda run: -(run.config.sigma or 0.0))
+    context.tags.update(tags_of(runs[0]))
+    sigmas = tuple(run.config.sigma or 0.0 for run in runs)
+    network = LevelwiseDenoiser([load_trained(run, device=context.device) for run in runs], sigmas)
+    images = load_run_images(runs[0], data=context.options["data"])
+    config = MeasureConfig(run=str(runs[0].path), sigmas=sigmas, count=context.options["count"])
+    return MeasureContext(network, runs[0].config, images, config, context.folder)
+
+
+def follow_path(
+    context: TaskContext, evaluation: MeasureContext, sigmas: Tensor, *, noises: int, steered: bool
+) -> Iterator[Record]:
+    """Follow the Euler path of a network from a few noises, with the Jacobians along it.
+
+    The arrays are `sigmas` (s,); of the first noise `path`, D(x_t), uint8 (s, c, h, w), `vectors`, the first three singular
+    vectors, uint8 (s, 3, c, h, w), and `correlation`, |UᵀU_data|, (s, k, k); `mean` and `components`, uint8 (1 and 3, c, h,
+    w). If the path is steered, `steered`, for three noises the samples after each of `STEERS`, uint8 (s, 3, 5, c, h, w);
+    else `network`, D(x_t) of all noises, uint8 (noises, s, c, h, w).
 
     Yields:
         `jacobian_overlap` of the `k` leading left singular vectors with as many principal components, for the network and
         its controls, at those k after which eigenvalues are told apart; and `steering_response`, how far the sample
         moves, ‖Δx_0‖/‖Δx_t‖, by `direction`, the "first" singular vector or a "random" one.
     """
-    evaluation, tags = evaluation_of(context)
-    dense, shape, seed = is_dense(evaluation.dim), evaluation.images.shape, evaluation.config.seed
-    latents = draw_noise(seed, torch.arange(_DENSE_NOISES if dense else _NOISES), shape, stream="latents")
+    dense, shape, seed = evaluation.dim <= _DENSE_DIM, evaluation.images.shape, evaluation.config.seed
+    latents = draw_noise(seed, torch.arange(noises if dense else _NOISES), shape, stream="latents")
     steps: list[Step] = []
-    sigmas = karras_sigmas(_LEVELS)
     sample(evaluation.network, latents, sigmas=sigmas, solver="euler", callback=steps.append)
-    steps = [step for step in steps if step.index % 2 == 0 or step.index == _LEVELS - 1]
-    names = ("network", "gaussian", "multidelta") if dense else ("network", "gaussian")
-    cuts = [k for k in separated_cuts(evaluation.moments) if dense or k <= SPARSE_VECTORS]
+    if steered:
+        steps = [step for step in steps if step.index % 2 == 0 or step is steps[-1]]
+    names = ("network", "gaussian", "multidelta") if steered and dense else ("network", "gaussian")
     components = evaluation.moments.eigvecs
-    found: dict[str, list[Tensor]] = {"vectors": [], "correlation": [], "steered": []}
+    cuts = [k for k in separated_cuts(evaluation.moments) if dense or k <= _VECTORS]
+    found: dict[str, list[Tensor]] = {"vectors": [], "correlation": []}
+    context.tags["on"] = "noise"
     for done, step in enumerate(steps):
         context.report(done / len(steps))
         for name in names:
-            left = singular_vectors(evaluation, name, step)
-            said = {**tags, "sigma": step.sigma, "on": "noise", "denoiser": name}
+            left = jacobian_spectrum(
+                *(evaluation.denoisers[name], step.x, step.sigma, evaluation.dim if dense else _VECTORS),
+                full=dense,
+                iterations=_ITERATIONS,
+                seed=seed,
+            ).left
+            said = {"sigma": step.sigma, "denoiser": name}
             for k, overlaps in overlaps_at(left, components, cuts).items():
                 yield of_estimate("jacobian_overlap", mean_estimate(overlaps), k=k, **said)
-            if name == "multidelta":
-                continue
-            samples = steer(evaluation.denoisers[name], step, sigmas, left[:, :, 0], seed=seed)
-            for direction, moved in responses(samples, step.sigma).items():
-                yield of_estimate("steering_response", mean_estimate(moved), direction=direction, **said)
             if name == "network":
-                for of, picture in portrait(left[0], components, shape).items():
-                    found[of].append(picture)
-                found["steered"].append(quantize(samples[:PICTURED]).cpu())
+                kept = min(left.shape[2], components.shape[1], _LARGEST_MAP)
+                leading = signed_like(left[0, :, :_PICTURED], components[:, :_PICTURED])
+                found["vectors"].append(as_pictures(leading, shape))
+                found["correlation"].append((left[0, :, :kept].T @ components[:, :kept]).abs().float().cpu())
+            if steered and name != "multidelta":
+                samples = steer(evaluation.denoisers[name], step, sigmas, left[:, :, 0], seed=seed)
+                for direction, moved in responses(samples, step.sigma).items():
+                    yield of_estimate("steering_response", mean_estimate(moved), direction=direction, **said)
+                if name == "network":
+                    found.setdefault("steered", []).append(quantize(samples[:_PICTURED]).cpu())
+    outputs = torch.stack([quantize(step.denoised).cpu() for step in steps], 1)
     context.save_arrays(
         sigmas=torch.tensor([step.sigma for step in steps]),
-        path=torch.stack([quantize(step.denoised[0]).cpu() for step in steps]),
+        path=outputs[0].clone(),
         mean=quantize(evaluation.moments.mean.reshape(1, *shape)).cpu(),
-        components=as_pictures(components[:, :PICTURED], shape),
+        components=as_pictures(components[:, :_PICTURED], shape),
         **{name: torch.stack(parts) for name, parts in found.items()},
+        **({} if steered else {"network": outputs}),
     )
-
-
-def is_dense(dim: int) -> bool:
-    """Whether whole Jacobians of images of so many numbers are cheaper than an iteration."""
-    return dim <= _DENSE_DIM
-
-
-def singular_vectors(evaluation: MeasureContext, name: str, step: Step) -> Tensor:
-    """The leading left singular vectors of a denoiser's Jacobian where a path has come to."""
-    dense = is_dense(evaluation.dim)
-    return jacobian_spectrum(
-        *(evaluation.denoisers[name], step.x, step.sigma, evaluation.dim if dense else SPARSE_VECTORS),
-        full=dense,
-        iterations=ITERATIONS,
-        seed=evaluation.config.seed,
-    ).left
-
-
-def portrait(left: Tensor, components: Tensor, shape: tuple[int, ...]) -> dict[str, Tensor]:
-    """What a page shows of one Jacobian."""
-    kept = min(left.shape[1], components.shape[1], _LARGEST_MAP)
-    leading, principal = left[:, :PICTURED], components[:, :PICTURED]
-    return {
-        "correlation": (left[:, :kept].T @ components[:, :kept]).abs().float().cpu(),
-        "vectors": as_pictures(signed_like(leading, principal), shape),
-    }
 
 
 def separated_cuts(moments: Moments) -> list[int]:

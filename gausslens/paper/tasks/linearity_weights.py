@@ -25,14 +25,8 @@ def vary_weights(context: TaskContext) -> Iterator[Record]:
         `linearity_cosine` and `linearity_nmse` with `alpha`, and `linearity_difference`: the cosine at α² = ½ minus that at
         `alpha`, pair by pair. `on` is held_out, or noise for inputs σ·eps.
     """
-    evaluation, tags = evaluation_of(context)
-    (held_out,) = (inputs for inputs in evaluation.inputs if inputs.name == "held_out")
-    how = {
-        "count": evaluation.config.count,
-        "seed": evaluation.config.seed,
-        "device": evaluation.device,
-        **held_out.options,
-    }
+    evaluation = evaluation_of(context)
+    held_out = evaluation.on("held_out")
     asked = [
         *(("network", inputs, False, ("cosine", "nmse")) for inputs in ("images", "noise")),
         ("network", "images", True, ("cosine",)),
@@ -41,7 +35,7 @@ def vary_weights(context: TaskContext) -> Iterator[Record]:
     alphas = [math.sqrt(square) for square in _SQUARES]
     for done, (name, inputs, affine, metrics) in enumerate(asked):
         context.report(done / len(asked))
-        said = {**tags, "denoiser": name, "on": "held_out" if inputs == "images" else inputs, "affine": affine}
+        said = {"denoiser": name, "on": "held_out" if inputs == "images" else inputs, "affine": affine}
         # Both measures of one weight follow each other, while the answers that they share are remembered.
         curves = {
             (metric, alpha): linearity(
@@ -50,14 +44,13 @@ def vary_weights(context: TaskContext) -> Iterator[Record]:
                 affine=affine,
                 inputs=inputs,
                 alpha=alpha,
-                **how,
+                **evaluation.curve_options(held_out),
             )
             for alpha in alphas
             for metric in metrics
         }
         for (metric, alpha), curve in curves.items():
-            for record in of_curve(f"linearity_{metric}", curve, alpha=alpha):
-                yield {**said, **record}
+            yield from of_curve(f"linearity_{metric}", curve, alpha=alpha, **said)
             if metric == "cosine" and not affine and alpha != alphas[0]:
-                for record in of_curve("linearity_difference", curves[metric, alphas[0]] - curve, alpha=alpha):
-                    yield {**said, **record}
+                difference = curves[metric, alphas[0]] - curve
+                yield from of_curve("linearity_difference", difference, alpha=alpha, **said)

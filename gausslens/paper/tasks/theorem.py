@@ -15,33 +15,26 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ...data.loading import load_images
 from ...denoisers.gaussian import GaussianDenoiser
 from ...denoisers.moments import Moments
+from ...evaluation.records import record_of
 from ...experiments.task import Task, TaskContext, task
-from ...images import as_tensor, dequantize
+from ...images import dequantize
 from ...noise import karras_sigmas
 from ...store.records import Record
 from ..plan import Plan
+from .dataset_stats import read_images
 
 _IMAGES = 4096
 _DIM = 64
 _STEPS = 20_000  # levels at which gradient descent would need more are left out
 _LEFT = 1e-12  # of the distance from the start, when gradient descent stops
 _ROUNDING = 1e-10  # of solving for the optimum, as its condition number bounds it; levels with more are left out
-_READ_WITH = ("size", "value_range", "skip_broken")
 
 
 def theorem_task(plan: Plan) -> Task:
     """The task that checks the theorem on a plan's images."""
-    given = {name: plan.training.get(name) for name in _READ_WITH}
-    given = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
-    return Task(
-        check_theorem,
-        {**given, "content_hash": plan.content_hash},
-        runtime={"data": plan.data},
-        cost=2.0,
-    )
+    return plan.on_images(check_theorem, split=False, cost=2.0)
 
 
 @task("check_theorem", version=2)
@@ -54,27 +47,14 @@ def check_theorem(context: TaskContext) -> Iterator[Record]:
     """
     from torch.nn.functional import adaptive_avg_pool2d
 
-    values = context.options["value_range"]
-    images = load_images(
-        context.options["data"],
-        size=context.options["size"],
-        value_range=tuple(values) if values else None,
-        skip_broken=context.options["skip_broken"],
-    )
-    pixels = dequantize(as_tensor(images.images[:_IMAGES])).double()
+    pixels = dequantize(read_images(context)[:_IMAGES]).double()
     side = math.isqrt(_DIM // pixels.shape[1])
     small = adaptive_avg_pool2d(pixels, (min(side, pixels.shape[2]), min(side, pixels.shape[3])))
     sigmas = karras_sigmas(10).tolist()
     for done, sigma in enumerate(sigmas):
         context.report(done / len(sigmas))
         for kind, value in residuals(small, sigma).items():
-            yield {
-                "quantity": "theorem_residual",
-                "value": value,
-                "sigma": sigma,
-                "kind": kind,
-                "dim": small[0].numel(),
-            }
+            yield record_of("theorem_residual", value, sigma=sigma, kind=kind, dim=small[0].numel())
 
 
 def residuals(images: Tensor, sigma: float) -> dict[str, float]:

@@ -3,12 +3,8 @@
 From the same latents, each denoiser is followed down its own path of the probability-flow ODE with Euler's method on ten
 noise levels, as in the paper. Kept is D(x_t; σ_t); at the last level it is the sample. In a study's file:
 
-    Part("trajectories", followed(plan, model))                           # in its parts
+    Part("trajectories", trajectory_task(plan, model))                    # in its parts
     trajectory_grid(findings, [("network", "trajectories", "network")])   # in its drawing
-
-The task's arrays are `sigmas` and, for each denoiser by its name, uint8 (noises, levels, c, h, w), clipped to [-1, 1] so
-that all can be compared; the paper scales each image to its own range. Its records say how alike the network and each
-counterpart are at every level, from the same noise and, as a control, from different ones (`noise` shuffled).
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ...denoisers.protocol import Denoiser
-from ...evaluation.records import of_estimate
+from ...evaluation.records import of_agreement
 from ...experiments.task import Task, TaskContext, task
 from ...images import quantize
 from ...measures.agreement import agreement
@@ -29,55 +25,44 @@ from ...sampling import sample
 from ...store.records import Record
 from ..plan import Plan
 from ..study import Findings
-from .reference_denoisers import COUNTERPARTS, references_of, task_on_references
+from .denoised_outputs import COUNTERPARTS, counterparts_of, task_on_counterparts
 
 _NOISES = 10
 _LEVELS = 10
 
 
-def trajectory_task(
-    plan: Plan,
-    model: Task,
-    *,
-    denoisers: Sequence[str] = COUNTERPARTS,
-    kimg: float | None = None,
-    noises: int = _NOISES,
-) -> Task:
+def trajectory_task(plan: Plan, model: Task, *, denoisers: Sequence[str] = COUNTERPARTS) -> Task:
     """The task that follows a model and its counterparts."""
-    return task_on_references(
-        *(plan, follow_trajectories, model),
-        denoisers=denoisers,
-        kimg=kimg,
-        calls=_LEVELS * max(plan.count, noises),
-        noises=noises,
-    )
+    calls = _LEVELS * max(plan.count, _NOISES)
+    return task_on_counterparts(plan, follow_trajectories, model, denoisers=denoisers, calls=calls, noises=_NOISES)
 
 
 @task("follow_trajectories", version=1)
 def follow_trajectories(context: TaskContext) -> Iterator[Record]:
-    """Follow denoisers from the same noises. Options: `noises`, `denoisers`, and those that `subject_of` reads.
+    """Follow denoisers from the same noises. Options: `noises`, `denoisers`, and those that `evaluation_of` reads.
+
+    Its arrays are `sigmas` and, for each denoiser by its name, uint8 (noises, levels, c, h, w), clipped to [-1, 1] so that
+    all can be compared; the paper scales each image to its own range.
 
     Yields:
-        `trajectory_correlation` and `trajectory_rmse` of the network's D(x_t; σ_t) and each counterpart's, at each `sigma`.
+        `trajectory_correlation` and `trajectory_rmse` of the network's D(x_t; σ_t) and each counterpart's, at each `sigma`,
+        with `noise` same and, as a control, shuffled.
     """
-    subject, tags, denoisers = references_of(context)
-    kept, seed = context.options["noises"], subject.config.seed
-    latents = draw_noise(seed, torch.arange(max(kept, subject.config.count)), subject.images.shape, stream="latents")
+    evaluation, denoisers = counterparts_of(context)
+    kept, seed = context.options["noises"], evaluation.config.seed
+    draws = torch.arange(max(kept, evaluation.config.count))
+    latents = draw_noise(seed, draws, evaluation.images.shape, stream="latents")
     paths = {}
     for done, (name, denoiser) in enumerate(denoisers.items()):
         context.report(done / len(denoisers))
-        paths[name] = follow(denoiser, latents, subject.sigmas, device=subject.device)
-    context.save_arrays(sigmas=subject.sigmas, **{name: quantize(path[:kept]) for name, path in paths.items()})
-    network = paths.pop("network", None)
-    if network is None:
-        return
+        paths[name] = follow(denoiser, latents, evaluation.sigmas, device=evaluation.device)
+    context.save_arrays(sigmas=evaluation.sigmas, **{name: quantize(path[:kept]) for name, path in paths.items()})
+    network = paths.pop("network")
     for reference, path in paths.items():
-        for level, sigma in enumerate(subject.sigmas.tolist()):
+        for level, sigma in enumerate(evaluation.sigmas.tolist()):
             found = agreement(network[:, level], path[:, level], seed=seed)
-            for noise, likeness in (("same", found.same_noise), ("shuffled", found.shuffled)):
-                said = {"sigma": sigma, "denoiser": "network", "reference": reference, "noise": noise}
-                for metric in ("correlation", "rmse"):
-                    yield {**tags, **of_estimate(f"trajectory_{metric}", getattr(likeness, metric), **said)}
+            said = {"sigma": sigma, "denoiser": "network", "reference": reference}
+            yield from of_agreement(found, "trajectory", ("correlation", "rmse"), **said)
 
 
 def follow(denoiser: Denoiser, latents: Tensor, sigmas: Tensor, *, device: Any = None) -> Tensor:
@@ -108,6 +93,5 @@ def trajectory_grid(
         rows=tuple(f"noise {noise + 1}, {label}" if several else label for noise in noises for label, _, _ in there),
         columns=tuple(f"σ = {sigma:.3g}" for sigma in sigmas),
         images=np.stack([paths[noise] for noise in noises for _, _, paths in there]),
-        command=findings.command,
         **words,
     )
