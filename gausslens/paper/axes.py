@@ -1,9 +1,9 @@
-"""What curves run along, their axes, and the levels that are drawn across several figures."""
+"""The axes of curves: what they run along, and which records they show."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ..measures.memorization import MEMORIZED
 from ..report import Axis
@@ -11,25 +11,38 @@ from ..report import Threshold as Level
 from .claims.evidence import Evidence
 from .claims.thresholds import PAPER_GENERALIZATION
 
+Tags: TypeAlias = dict[str, Any]
+"""Tags that records must have, by their names."""
+
 
 class Along(NamedTuple):
-    """What curves run along: a tag of records, or several, and its axis."""
+    """What curves run along: a tag of records, or several."""
 
-    tag: str | tuple[str, ...]  # the tag
-    axis: Axis  # the axis
+    tag: str | tuple[str, ...]
+    axis: Axis
     things: Sequence[Any] = ()  # the values of the tag that stand at 1, 2, …, where they are no numbers
 
     def place(self, evidence: Evidence) -> tuple[str, Evidence]:
         """The tag that says where records stand, and the records that have it."""
-        if isinstance(self.tag, str) and not self.things:
-            return self.tag, evidence
-        tags = (self.tag,) if isinstance(self.tag, str) else self.tag
-        found = []
-        for record in evidence.records:
-            value = record.get(tags[0]) if len(tags) == 1 else tuple(map(record.get, tags))
-            if value in self.things:
-                found.append({**record, "place": self.things.index(value) + 1})
-        return "place", Evidence(found)
+        if isinstance(self.tag, str):
+            if not self.things:
+                return self.tag, evidence
+            values = [record.get(self.tag) for record in evidence.records]
+        else:
+            values = [tuple(map(record.get, self.tag)) for record in evidence.records]
+        return "place", Evidence(
+            {**record, "place": self.things.index(value) + 1}
+            for record, value in zip(evidence.records, values, strict=True)
+            if value in self.things
+        )
+
+
+class Quantity(NamedTuple):
+    """What curves show: records with these tags, unless a figure or a line says otherwise."""
+
+    tags: Tags
+    axis: Axis
+    levels: tuple[Level, ...] = ()  # levels drawn across
 
 
 SIGMA = Along("sigma", Axis("noise level σ", "pixel range [−1, 1]", log=True))
@@ -39,12 +52,16 @@ SIZE = Along("n", Axis("training images N", log=True))
 WIDTH = Along("width", Axis("width", "channels", log=True))
 EPOCH = Along("epoch", Axis("epoch"))
 
-RMSE = Axis("RMSE", "pixel range [−1, 1]", bounds=(0.0, math.inf))
-MEAN_RMSE = replace(RMSE, label="mean RMSE")
-COPIES = Axis("memorised fraction", bounds=(0.0, 1.0))
-CORRELATION = Axis("correlation of pixels", bounds=(-1.0, 1.0))
-OVERLAP = Axis("overlap", bounds=(0.0, 1.0))
-GL = Axis("GL score", bounds=(0.0, math.inf))
-
-MEMORIZING = Level(MEMORIZED, "memorising")
-PAPER_RULE = Level(PAPER_GENERALIZATION, "the paper's rule")
+RMSE = Quantity(Tags(quantity="rmse", on="held_out"), Axis("RMSE", "pixel range [−1, 1]", bounds=(0.0, math.inf)))
+MEAN_RMSE = RMSE._replace(axis=replace(RMSE.axis, label="mean RMSE"))
+COPIES = Quantity(
+    Tags(quantity="memorized_fraction"),
+    Axis("memorised fraction", bounds=(0.0, 1.0)),
+    (Level(MEMORIZED, "memorising"),),
+)
+GL = Quantity(
+    Tags(quantity="gl"), Axis("GL score", bounds=(0.0, math.inf)), (Level(PAPER_GENERALIZATION, "the paper's rule"),)
+)
+AGREEMENT = Quantity(Tags(quantity="agreement_correlation"), Axis("correlation of pixels", bounds=(-1.0, 1.0)))
+JACOBIAN_OVERLAP = Quantity(Tags(quantity="jacobian_overlap"), Axis("overlap", bounds=(0.0, 1.0)))
+RESIDUAL = Quantity(Tags(quantity="theorem_residual"), Axis("relative distance", log=True))
