@@ -1,7 +1,7 @@
 """The axes of curves: what they run along, and which records they show."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -13,6 +13,9 @@ from .claims.thresholds import PAPER_GENERALIZATION
 
 Tags: TypeAlias = dict[str, Any]
 """Tags that records must have, by their names."""
+
+FREE, POSITIVE, SHARE, CORRELATION = (-math.inf, math.inf), (0.0, math.inf), (0.0, 1.0), (-1.0, 1.0)
+"""The values that there can be."""
 
 
 class Along(NamedTuple):
@@ -45,23 +48,43 @@ class Quantity(NamedTuple):
     levels: tuple[Level, ...] = ()  # levels drawn across
 
 
-SIGMA = Along("sigma", Axis("noise level σ", "pixel range [−1, 1]", log=True))
-LOW_SIGMA = Along("sigma", replace(SIGMA.axis, log=False))
-TIME = Along("kimg", Axis("length of training", "thousand images", log=True))
-SIZE = Along("n", Axis("training images N", log=True))
-WIDTH = Along("width", Axis("width", "channels", log=True))
-EPOCH = Along("epoch", Axis("epoch"))
+def along(
+    tag: str | tuple[str, ...],
+    label: str,
+    unit: str = "",
+    *,
+    log: bool = False,
+    things: Mapping[str, Any] | None = None,
+) -> Along:
+    """What curves run along; `things` stand at 1, 2, … under their names."""
+    named = things or {}
+    return Along(tag, Axis(label, unit, log, names=tuple(named)), [*named.values()])
 
-RMSE = Quantity(Tags(quantity="rmse", on="held_out"), Axis("RMSE", "pixel range [−1, 1]", bounds=(0.0, math.inf)))
+
+def quantity(
+    name: str,
+    label: str,
+    unit: str = "",
+    *,
+    log: bool = False,
+    bounds: tuple[float, float] = FREE,
+    level: Level | None = None,
+    **tags: Any,
+) -> Quantity:
+    """What curves show: the records of a quantity that have these tags."""
+    return Quantity({"quantity": name, **tags}, Axis(label, unit, log, bounds=bounds), (level,) if level else ())
+
+
+SIGMA = along("sigma", "noise level σ", "pixel range [−1, 1]", log=True)
+LOW_SIGMA = Along("sigma", replace(SIGMA.axis, log=False))
+TIME = along("kimg", "length of training", "thousand images", log=True)
+SIZE = along("n", "training images N", log=True)
+WIDTH = along("width", "width", "channels", log=True)
+EPOCH = along("epoch", "epoch")
+
+RMSE = quantity("rmse", "RMSE", "pixel range [−1, 1]", bounds=POSITIVE, on="held_out")
 MEAN_RMSE = RMSE._replace(axis=replace(RMSE.axis, label="mean RMSE"))
-COPIES = Quantity(
-    Tags(quantity="memorized_fraction"),
-    Axis("memorised fraction", bounds=(0.0, 1.0)),
-    (Level(MEMORIZED, "memorising"),),
-)
-GL = Quantity(
-    Tags(quantity="gl"), Axis("GL score", bounds=(0.0, math.inf)), (Level(PAPER_GENERALIZATION, "the paper's rule"),)
-)
-AGREEMENT = Quantity(Tags(quantity="agreement_correlation"), Axis("correlation of pixels", bounds=(-1.0, 1.0)))
-JACOBIAN_OVERLAP = Quantity(Tags(quantity="jacobian_overlap"), Axis("overlap", bounds=(0.0, 1.0)))
-RESIDUAL = Quantity(Tags(quantity="theorem_residual"), Axis("relative distance", log=True))
+COPIES = quantity("memorized_fraction", "memorised fraction", bounds=SHARE, level=Level(MEMORIZED, "memorising"))
+GL = quantity("gl", "GL score", bounds=POSITIVE, level=Level(PAPER_GENERALIZATION, "the paper's rule"))
+AGREEMENT = quantity("agreement_correlation", "correlation of pixels", bounds=CORRELATION)
+JACOBIAN_OVERLAP = quantity("jacobian_overlap", "overlap", bounds=SHARE)

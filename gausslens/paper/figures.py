@@ -11,12 +11,11 @@ any other line nothing is drawn.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
-from ..report import CurveFigure, Series
+from ..report import CurveFigure, Figure, Series
 from ..report import Threshold as Level
 from . import axes
-from .axes import Along, Quantity, Tags
 from .claims.evidence import HALF_WIDTH, Evidence, Measure, MissingError, is_finite
 from .claims.findings import pixel_scale
 from .claims.inference import Real, combine
@@ -66,7 +65,7 @@ class Line:
                 yield series if self.lasting is None else _extend(series, self.lasting)
 
 
-def about(*what: int | str) -> Tags:
+def about(*what: int | str) -> axes.Tags:
     """The numbers of the paper's figures that a figure redraws, and the names of the claims that it informs."""
     redraws = tuple(one for one in what if isinstance(one, int))
     return {"redraws": redraws, "claims": tuple(one for one in what if isinstance(one, str))}
@@ -85,9 +84,9 @@ class Curves:
     caption: str  # what is plotted, and what to look for
     redraws: tuple[int, ...] = ()  # the numbers of the paper's figures that it redraws
     claims: tuple[str, ...] = ()  # names of the claims that it informs
-    x: Along = axes.SIGMA  # what the curves run along
-    y: Quantity = axes.RMSE  # what they show
-    where: Tags = field(default_factory=dict)  # tags that all its records have
+    x: axes.Along = axes.SIGMA  # what the curves run along
+    y: axes.Quantity = axes.RMSE  # what they show
+    where: axes.Tags = field(default_factory=dict)  # tags that all its records have
     at: tuple[Real, Real] | None = None  # the noise levels that count, from and to; by default all
     number: Measure = Evidence.one  # what is drawn of one seed's records
     lines: Iterable[Line] = ()
@@ -114,6 +113,10 @@ class Curves:
             series=tuple(series),
             thresholds=(*self.y.levels, *self.levels),
         )
+
+
+Drawing: TypeAlias = Curves | Figure | None
+"""A figure of a study; None for what is not finished."""
 
 
 def level(threshold: Threshold, label: str) -> Level:

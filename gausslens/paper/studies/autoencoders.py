@@ -3,16 +3,14 @@
 from typing import Any
 
 from ...noise import karras_sigmas
-from ...report import Axis, Figure
 from .. import axes
 from ..architectures import label
 from ..autoencoder_recipes import AUTOENCODERS, autoencoder, kinds
-from ..axes import Quantity, Tags
-from ..claims.comparisons import mean_difference
-from ..claims.evidence import Evidence, Number
-from ..claims.findings import Finding, Statistic, claim, pixel_scale, statistic
+from ..claims.comparisons import in_pixels, minus
+from ..claims.evidence import Evidence
+from ..claims.findings import Finding, Statistic, claim, statistic
 from ..claims.thresholds import POSITIVE, SIGN, Threshold
-from ..figures import Curves, Line, about, controls, pixel_level, trainings_behind
+from ..figures import Curves, Drawing, Line, about, controls, pixel_level, trainings_behind
 from ..pictures import jacobian_pictures
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -47,19 +45,15 @@ def c17(evidence: Evidence) -> Finding:
     gaps = evidence.where(study="autoencoders", **axes.RMSE.tags, denoiser="network", reference="gaussian")
     plain, high = gaps.where(preconditioning="none"), gaps.at(_UNDERTRAINED)
 
-    def largest(records: Evidence) -> Number:
-        return records.greatest() / pixel_scale(evidence)
+    linear, worst = plain.where(network="linear"), in_pixels(Evidence.greatest, evidence)
 
     def compare(name: str) -> Statistic:
-        def difference(records: Evidence) -> Number:
-            own = records.where(preconditioning="none", network=name)
-            return mean_difference(own, records.where(preconditioning="edm"))
-
+        difference = minus({"preconditioning": "none", "network": name}, {"preconditioning": "edm"})
         return statistic(f"RMSE to G at σ ≥ 42, {name} minus EDM", _DIFFERENCE, high, difference)
 
-    linear = statistic("largest RMSE of the linear autoencoder to G", _LINEAR, plain.where(network="linear"), largest)
-    names = [name for name in plain.names("network") if name != "linear"]
-    return Finding((linear, *map(compare, names or ["another autoencoder"])))
+    names = [name for name in plain.names("network") if name != "linear"] or ["another autoencoder"]
+    of_linear = statistic("largest RMSE of the linear autoencoder to G", _LINEAR, linear, worst)
+    return Finding((of_linear, *map(compare, names)))
 
 
 def parts(plan: Plan) -> list[Part]:
@@ -83,12 +77,12 @@ def parts(plan: Plan) -> list[Part]:
     ]
 
 
-def figures(findings: Findings) -> list[Curves | Figure | None]:
+def figures(findings: Findings) -> list[Drawing]:
     """Figs. 24, 27 and 29 of the paper, and the theorem."""
     plan, evidence = findings.plan, findings.evidence
     trained = f"All were trained on {plan.sizes[-1]:,} images, with {trainings_behind(evidence.where(on='held_out'))}."
     own = f"{label(plan.training['network'])}, all levels"
-    edm = Tags(preconditioning="edm")
+    edm = axes.Tags(preconditioning="edm")
     k = shown_subspace(evidence.where(**axes.JACOBIAN_OVERLAP.tags))
 
     def one_a_level(words: str, **tags: Any) -> list[Line]:
@@ -153,7 +147,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
                 ("RMSE", axes.RMSE),
                 (
                     "‖D₁ − D₂‖/‖D₁‖, D₁ the network,",
-                    Quantity(Tags(quantity="nmse", on="held_out"), Axis("NMSE", log=True)),
+                    axes.quantity("nmse", "NMSE", log=True, on="held_out"),
                 ),
             )
         ),
@@ -164,7 +158,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             f"Gaussian, whose Jacobian is the same everywhere. Unrelated subspaces would have {k}/{plan.dim}.",
             **about(29),
             y=axes.JACOBIAN_OVERLAP,
-            where=Tags(k=k),
+            where={"k": k},
             lines=(
                 *one_a_level(""),
                 Line(own, denoiser="network", **edm),

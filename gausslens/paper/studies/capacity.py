@@ -3,15 +3,13 @@
 import math
 from typing import Any
 
-from ...report import Axis, Figure
 from .. import axes
-from ..axes import Quantity, Tags
-from ..claims.comparisons import ends
-from ..claims.evidence import Evidence, Number, mean_at, slope_over
+from ..claims.comparisons import ends, first_minus_last, smallest, trend
+from ..claims.evidence import Evidence, Number, mean_at
 from ..claims.findings import Finding, claim, statistic
 from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, SIGN, Threshold
 from ..claims.window import InWindow, gaps_of
-from ..figures import Curves, Line, about, controls, images_label, trainings_behind
+from ..figures import Curves, Drawing, Line, about, controls, images_label, trainings_behind
 from ..pictures import HIGH, MIDDLE, close_up_grid, close_ups, sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -31,20 +29,18 @@ def c12(evidence: Evidence) -> Finding:
     """Slope of RMSE(θ, G) on log width at σ ≥ 20 after the shortest training, and how much longer training adds to it."""
     high = gaps_of(evidence, "capacity").where(denoiser="network", reference="gaussian").at(HIGH_NOISE)
 
-    def trend(records: Evidence) -> Number:
-        return slope_over(records, "width", Evidence.mean, high)
+    by_width = trend("width", Evidence.mean, high)
 
-    def removed(records: Evidence) -> Number:
-        short, long = ends(records, "kimg", high)
-        return trend(long) - trend(short)
+    def after_shortest(records: Evidence) -> Number:
+        return by_width(records.where(kimg=min(high.by("kimg"))))
+
+    def longer_adds(records: Evidence) -> Number:
+        return first_minus_last("kimg", by_width, high)(records) * -1
 
     return Finding(
         (
-            statistic(
-                "slope of RMSE(θ, G) on log width, σ ≥ 20",
-                *(_WIDTH, high, lambda r: trend(r.where(kimg=min(high.by("kimg"))))),
-            ),
-            statistic("what longer training adds to the slope", _TRAINING, high, removed),
+            statistic("slope of RMSE(θ, G) on log width, σ ≥ 20", _WIDTH, high, after_shortest),
+            statistic("what longer training adds to the slope", _TRAINING, high, longer_adds),
         )
     )
 
@@ -55,26 +51,20 @@ def c13(evidence: Evidence) -> Finding:
 
     The first in the study `size`, the second in the study `capacity`.
     """
-    size, capacity = (
+    low = (
         gaps_of(evidence, study).where(denoiser="network", reference="gaussian").at(0.0, LOW_NOISE)
         for study in ("size", "capacity")
     )
-
-    def at_ends(records: Evidence, studied: Evidence, tag: str) -> tuple[Number, Number]:
-        first, last = ends(records.where(sigma=min(studied.by("sigma"))), tag, studied)
-        return first.one(), last.one()
-
-    def of_size(records: Evidence) -> Number:
-        small, large = at_ends(records, size, "n")
-        return small.log() - large.log()
+    size, capacity = (gaps.where(sigma=smallest(gaps, "sigma")) for gaps in low)
 
     def of_width(records: Evidence) -> Number:
-        narrow, wide = at_ends(records, capacity, "width")
+        narrow, wide = (end.one() for end in ends(records, "width", capacity))
         return narrow / wide - Number(1.0)
 
+    log_falls = first_minus_last("n", lambda records: records.one().log(), size)
     return Finding(
         (
-            statistic("log RMSE(θ, G) at the lowest σ, smallest minus largest N", _BY_SIZE, size, of_size),
+            statistic("log RMSE(θ, G) at the lowest σ, smallest minus largest N", _BY_SIZE, size, log_falls),
             statistic("RMSE(θ, G) at the lowest σ, narrowest over widest, minus 1", _BY_WIDTH, capacity, of_width),
         )
     )
@@ -103,7 +93,7 @@ def parts(plan: Plan) -> list[Part]:
     return found
 
 
-def figures(findings: Findings) -> list[Curves | Figure | None]:
+def figures(findings: Findings) -> list[Drawing]:
     """Figs. 7, 16, 17, 18 and 20 of the paper."""
     plan, evidence = findings.plan, findings.evidence
     few, many = plan.few, plan.sizes[-1]
@@ -125,7 +115,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             "few images. The claim is that narrow networks are closer to the Gaussian at intermediate noise, and farther "
             "from it at high noise.",
             **about(7, 20, "C11", "C12"),
-            where=Tags(reference="gaussian"),
+            where={"reference": "gaussian"},
             lines=(by_width, Line(f"control: {key}, N = {many:,}", denoiser="network", **_REFERENCE), *memory),
         ),
         Curves(
@@ -135,7 +125,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             "training images.",
             **about(16, "C13"),
             x=axes.LOW_SIGMA,
-            where=Tags(reference="gaussian"),
+            where={"reference": "gaussian"},
             at=(0.0, 1.0),
             lines=(by_width, *memory),
         ),
@@ -147,7 +137,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             **_SHOWS,
             x=axes.WIDTH,
             y=axes.MEAN_RMSE,
-            where=Tags(role=None, kimg=plan.kimg),
+            where={"role": None, "kimg": plan.kimg},
             lines=(
                 Line("to the Gaussian of its images", denoiser="network", reference="gaussian", number=own.mean),
                 Line("to the Gaussian of all images", denoiser="network", reference="gaussian_full", number=full.mean),
@@ -168,7 +158,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             **about(7, 20, "C12"),
             x=axes.WIDTH,
             y=axes.MEAN_RMSE,
-            where=Tags(reference="gaussian"),
+            where={"reference": "gaussian"},
             at=(HIGH_NOISE, math.inf),
             number=Evidence.mean,
             lines=(*lengths, *memory),
@@ -181,7 +171,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             **_SHOWS,
             x=axes.WIDTH,
             y=axes.COPIES,
-            where=Tags(role=None),
+            where={"role": None},
             lines=(*lengths, *controls()),
         ),
         Curves(
@@ -189,9 +179,8 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             caption="How linear the networks are: cosine of D(αx₁ + βx₂) and αD(x₁) + βD(x₂), both around the mean "
             f"image's output, {on}; 1 for an affine map. Controls: the multi-delta and the Gaussian denoiser of the "
             f"{few:,} images.",
-            y=Quantity(
-                Tags(quantity="linearity_cosine", on="held_out", affine=True),
-                Axis("linearity, affine", "cosine", bounds=(0.0, 1.0)),
+            y=axes.quantity(
+                *("linearity_cosine", "linearity, affine", "cosine"), bounds=axes.SHARE, on="held_out", affine=True
             ),
             lines=(by_width, *controls(width=plan.width, role=None, kimg=plan.kimg)),
         ),
@@ -234,7 +223,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
     ]
 
 
-def _samples(findings: Findings) -> Figure | None:
+def _samples(findings: Findings) -> Drawing:
     plan = findings.plan
     own = f"{plan.width}, seed {plan.shown}"
     return sample_grid(

@@ -5,21 +5,19 @@ with them. So every number stands beside that of the multi-delta denoiser, which
 Gaussian surrogates; memorising and generalising part on held-out images.
 """
 
-import math
 from typing import Any
 
 import numpy as np
 
 from ...noise import karras_sigmas
-from ...report import Axis, CurveFigure, Figure, ImageGrid, Series
+from ...report import Axis, CurveFigure, ImageGrid, Series
 from .. import axes
-from ..axes import Quantity, Tags
-from ..claims.comparisons import ends, largest
-from ..claims.evidence import Evidence, MissingError, Number, greatest, least, mean, mean_at
-from ..claims.findings import Finding, claim, control, controls, pixel_scale, statistic, unit_words
+from ..claims.comparisons import ends, first_minus_last, in_pixels, largest
+from ..claims.evidence import Evidence, Measure, MissingError, Number, greatest, least, mean, mean_at
+from ..claims.findings import Finding, claim, control, controls, statistic, unit_words
 from ..claims.inference import Real
 from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, POSITIVE, SIGN, Threshold
-from ..figures import Curves, Line, about, images_label, level, sigma_label
+from ..figures import Curves, Drawing, Line, about, images_label, level, sigma_label
 from ..figures import controls as control_lines
 from ..pictures import close_up_grid, close_ups, correlation_maps
 from ..plan import Plan
@@ -32,8 +30,8 @@ from .theorem import THEOREM, c21
 SHOWN_SIGMA = karras_sigmas(10)[4].item()
 """The level, near σ = 4, at which outputs are shown."""
 
-_ERROR = Quantity(Tags(quantity="weight_error"), Axis("weight error ‖W − W_G‖/‖W_G‖", log=True))
-_ASYMMETRY = Quantity(Tags(quantity="asymmetry"), Axis("‖W − Wᵀ‖/‖W‖", bounds=(0.0, math.inf)))
+_ERROR = axes.quantity("weight_error", "weight error ‖W − W_G‖/‖W_G‖", log=True)
+_ASYMMETRY = axes.quantity("asymmetry", "‖W − Wᵀ‖/‖W‖", bounds=axes.POSITIVE)
 _SUBSPACE = 10  # dimensions of the subspace whose overlap is drawn
 _SPECTRA = (42.4, 9.72, 4.07, 0.47)  # noise levels, or those nearest to them, at which singular values are drawn
 _LEAST_GAIN = 1e-5  # of the largest; what is below is not drawn
@@ -60,11 +58,7 @@ def c6(evidence: Evidence) -> Finding:
     """max RMSE(L, G) over all σ, L the unshrunk fit; on held-out images, at the largest N."""
     fits = evidence.where(study="distillation", quantity="rmse", denoiser="linear", reference="gaussian", shrunk=False)
     fits = fits.where(n=largest(fits))
-    of_network = fits.where(of=(None, "network"))
-
-    def worst(records: Evidence) -> Number:
-        return records.greatest() / pixel_scale(evidence)
-
+    of_network, worst = fits.where(of=(None, "network")), in_pixels(Evidence.greatest, evidence)
     said = f"largest RMSE(L, G), unshrunk{unit_words(evidence)}"
     beside = {
         "the same for the multi-delta denoiser": fits.where(on="held_out", of="multidelta"),
@@ -132,13 +126,10 @@ def c10(evidence: Evidence) -> Finding:
     studied = evidence.where(study="distillation", denoiser="network").at(LOW_NOISE, HIGH_NOISE)
     held_out, train = studied.where(on="held_out"), studied.where(on="train")
 
-    def weight(records: Evidence, reference: str = _OF_TRAIN) -> Number:
-        small, large = (mean(_excess(end, evidence, reference).values()) for end in ends(records, "n", studied))
-        return small - large
+    def weight(reference: str = _OF_TRAIN) -> Measure:
+        return first_minus_last("n", lambda r: mean(_excess(r, evidence, reference).values()), studied)
 
-    def unexplained(records: Evidence) -> Number:
-        small, large = (end.where(quantity="fvu").mean() for end in ends(records, "n", studied))
-        return small - large
+    unexplained = first_minus_last("n", lambda r: r.where(quantity="fvu").mean(), studied)
 
     def orthogonality(records: Evidence) -> Number:
         small, _ = ends(records, "n", studied)
@@ -149,14 +140,14 @@ def c10(evidence: Evidence) -> Finding:
 
     return Finding(
         (
-            statistic("weight error, memorising minus generalising", _HELD_OUT, held_out, weight),
+            statistic("weight error, memorising minus generalising", _HELD_OUT, held_out, weight()),
             statistic("FVU, memorising minus generalising", _HELD_OUT, held_out, unexplained),
             statistic("weight error on training images, memorising", _TRAIN, train, orthogonality),
         ),
         # W_G of few images has a low rank, from which every denoiser is far at low noise.
         control(
             "weight error against the Gaussian of held-out images, memorising minus generalising",
-            *(held_out, lambda r: weight(r, "gaussian of held_out")),
+            *(held_out, weight("gaussian of held_out")),
         ),
     )
 
@@ -208,7 +199,7 @@ def parts(plan: Plan) -> list[Part]:
     return found
 
 
-def figures(findings: Findings) -> list[Curves | Figure | None]:
+def figures(findings: Findings) -> list[Drawing]:
     """Figs. 4, 5, 14 and 22 of the paper, and the theorem."""
     return [
         *_weights(findings),
@@ -223,8 +214,8 @@ def _weights(findings: Findings) -> list[Curves]:
     plan = findings.plan
     by_adam = findings.evidence.where(method="adam", **_ERROR.tags)
     last = [group.records[-1]["epoch"] for group in by_adam.by("sigma").values()] if len(by_adam) else [0]
-    closed, held_out = Tags(method=None, n=plan.sizes[-1]), Tags(on="held_out", denoiser="network")
-    own = Tags(**closed, **held_out, seed=plan.seed(plan.shown))
+    held_out = axes.Tags(method=None, n=plan.sizes[-1], on="held_out", denoiser="network")
+    own = axes.Tags(**held_out, seed=plan.seed(plan.shown))
     return [
         Curves(
             title="How far the matrix of the linear map is from the Gaussian's",
@@ -236,7 +227,7 @@ def _weights(findings: Findings) -> list[Curves]:
             "far above the floor and the control's is not, the network is not a good denoiser at that level.",
             **about(4, "C8"),
             y=_ERROR,
-            where=closed,
+            where={"method": None, "n": plan.sizes[-1]},
             lines=(
                 *_by_images("network, ", reference=_OF_TRAIN),
                 Line("floor of the fit", dashed=True, quantity="weight_error_floor", **held_out),
@@ -252,7 +243,7 @@ def _weights(findings: Findings) -> list[Curves]:
             **about(4, 22, "C8"),
             x=axes.EPOCH,
             y=_ERROR,
-            where=Tags(method="adam"),
+            where={"method": "adam"},
             lines=(Line(sigma_label, by="sigma"),),
         ),
         Curves(
@@ -274,7 +265,7 @@ def _weights(findings: Findings) -> list[Curves]:
 
 
 def _subspaces(findings: Findings) -> list[Curves]:
-    large, small = (Tags(method=None, n=findings.plan.sizes[place]) for place in (-1, 0))
+    large, small = (axes.Tags(method=None, n=findings.plan.sizes[place]) for place in (-1, 0))
     overlap = findings.evidence.where(**large, quantity="overlap")
     k = max((r["k"] for r in overlap.records if r["k"] <= _SUBSPACE), default=0)
     return [
@@ -284,8 +275,8 @@ def _subspaces(findings: Findings) -> list[Curves]:
             "the same. The ceiling is what two halves of the training images agree on, chance what unrelated subspaces "
             "do. At the lowest noise all gains of the Gaussian are nearly 1 and no subspace leads.",
             **about(4, "C9"),
-            y=axes.JACOBIAN_OVERLAP._replace(tags=Tags(quantity="overlap")),
-            where=Tags(**large, k=k),
+            y=axes.quantity("overlap", "overlap", bounds=axes.SHARE),
+            where={**large, "k": k},
             lines=(
                 *_by_images("network, "),
                 *(
@@ -312,7 +303,7 @@ def _subspaces(findings: Findings) -> list[Curves]:
             **about(14, "C9"),
             x=axes.EPOCH,
             y=_ASYMMETRY,
-            where=Tags(method="adam"),
+            where={"method": "adam"},
             lines=(Line(sigma_label, by="sigma"),),
         ),
     ]
@@ -321,14 +312,14 @@ def _subspaces(findings: Findings) -> list[Curves]:
 def _regimes(plan: Plan) -> list[Curves]:
     """Memorising against generalising."""
     most, fewest = plan.sizes[-1], plan.sizes[0]
-    linear = Tags(denoiser="linear", reference="gaussian")
+    linear = axes.Tags(denoiser="linear", reference="gaussian")
     pairs = {
-        "G–θ": Tags(denoiser="network", reference="gaussian"),
-        "L–θ": Tags(denoiser="network", reference="linear"),
-        "L–G": Tags(**linear, of="network"),
+        "G–θ": {"denoiser": "network", "reference": "gaussian"},
+        "L–θ": {"denoiser": "network", "reference": "linear"},
+        "L–G": {**linear, "of": "network"},
     }
 
-    def of_both_sizes(kinds: dict[str, Tags]) -> list[Line]:
+    def of_both_sizes(kinds: dict[str, axes.Tags]) -> list[Line]:
         """A line of each kind for the most and, broken, for the fewest images."""
         return [
             Line(f"{name}, {images_label(n)}", dashed=n == fewest, n=n, **tags)
@@ -339,7 +330,7 @@ def _regimes(plan: Plan) -> list[Curves]:
     def of_network(on: dict[str, str]) -> list[Line]:
         """The same for a network on these sets of images, and the denoiser that retrieves the fewest."""
         return [
-            *of_both_sizes({words: Tags(denoiser="network", on=tag) for tag, words in on.items()}),
+            *of_both_sizes({words: {"denoiser": "network", "on": tag} for tag, words in on.items()}),
             *(
                 line
                 for tag, words in _IMAGES.items()
@@ -358,7 +349,7 @@ def _regimes(plan: Plan) -> list[Curves]:
                 title=f"Linear, Gaussian and network{also}: most and fewest images",
                 caption=words + caption,
                 **about(5, "C6", "C10"),
-                where=Tags(method=None, on=on),
+                where={"method": None, "on": on},
                 lines=(
                     *of_both_sizes(pairs),
                     Line(f"control: L–G of multi-delta, {images_label(fewest)}", n=fewest, of="multidelta", **linear),
@@ -378,7 +369,7 @@ def _regimes(plan: Plan) -> list[Curves]:
             caption="RMSE between the unshrunk linear map and the Gaussian of the most images: of the network and, "
             "where it was distilled, of the multi-delta denoiser as a control, on the images named.",
             **about(5, "C6"),
-            where=Tags(method=None, n=most, **linear, shrunk=False),
+            where={"method": None, "n": most, **linear, "shrunk": False},
             lines=_by_images("of the network, ", tag="of"),
         ),
         Curves(
@@ -387,8 +378,8 @@ def _regimes(plan: Plan) -> list[Curves]:
             "with the most images and (dashed) with the fewest, and, where it was distilled, of the multi-delta "
             "denoiser of the latter as control.",
             **about(5, "C10"),
-            y=Quantity(Tags(quantity="fvu"), Axis("FVU", bounds=(0.0, math.inf))),
-            where=Tags(method=None),
+            y=axes.quantity("fvu", "FVU", bounds=axes.POSITIVE),
+            where={"method": None},
             lines=of_network(_ON),
         ),
         Curves(
@@ -399,7 +390,7 @@ def _regimes(plan: Plan) -> list[Curves]:
             "multi-delta denoiser of the fewest images, the control.",
             **about(5, "C10"),
             y=_ERROR,
-            where=Tags(method=None, reference=_OF_TRAIN),
+            where={"method": None, "reference": _OF_TRAIN},
             lines=of_network(_IMAGES),
         ),
     ]
@@ -409,13 +400,13 @@ def _by_images(prefix: str, *, tag: str = "denoiser", **tags: Any) -> list[Line]
     """A line for each set of images: the network's, and those of the control that retrieves."""
     kinds = ((prefix, "network", _ON), ("control: multi-delta, ", "multidelta", _IMAGES))
     return [
-        Line(name + words, **Tags(**tags, on=on, **{tag: denoiser}))
+        Line(name + words, **{**tags, "on": on, **{tag: denoiser}})
         for name, denoiser, images in kinds
         for on, words in images.items()
     ]
 
 
-def _pictures(findings: Findings) -> list[Figure | None]:
+def _pictures(findings: Findings) -> list[Drawing]:
     plan = findings.plan
     key = f"distilled {plan.sizes[-1]}, seed {plan.shown}"
     sizes = [images_label(n) for n in reversed(plan.sizes)]

@@ -3,25 +3,21 @@
 Where there is hardly any noise the best output is the input, of every architecture as of the Wiener filter.
 """
 
-import math
-from dataclasses import replace
-
-from ...report import Axis, Figure
 from .. import axes
 from ..architectures import PUBLISHED, model_of
-from ..axes import Quantity, Tags
-from ..claims.comparisons import largest, mean_difference
-from ..claims.evidence import Evidence, Number
+from ..claims.comparisons import largest, minus
+from ..claims.evidence import Evidence
 from ..claims.findings import Finding, claim, statistic
 from ..claims.findings import controls as numbers_beside
 from ..claims.thresholds import LOW_NOISE, Threshold
-from ..figures import Curves, Line, about, controls
+from ..figures import Curves, Drawing, Line, about, controls
 from ..plan import Plan
 from ..study import Findings, Part, Study
 
 _ZOOM = (0.0, 2.0)  # the noise levels that are zoomed in to
-_NMSE = Quantity(Tags(quantity="identity_nmse", on="held_out"), Axis("NMSE", log=True))
-_COSINE = Quantity(Tags(quantity="identity_cosine", on="held_out"), Axis("cosine", bounds=(-1.0, 1.0)))
+_NMSE = axes.quantity("identity_nmse", "NMSE", log=True, on="held_out")
+_LINEAR_NMSE = axes.quantity("identity_nmse", "NMSE", bounds=axes.POSITIVE, on="held_out")
+_COSINE = axes.quantity("identity_cosine", "cosine", bounds=axes.CORRELATION, on="held_out")
 _DIFFERENCE = Threshold("our choice: 2 % of an image's norm is not seen", above=-0.02, below=0.02)
 
 
@@ -34,14 +30,12 @@ def c19(evidence: Evidence) -> Finding:
     gaps = evidence.where(study="identity", **_NMSE.tags).at(0.0, LOW_NOISE)
     at_most = gaps.where(n=largest(gaps))
 
-    def difference(records: Evidence) -> Number:
-        return mean_difference(*(records.where(denoiser=name) for name in ("network", "gaussian")))
-
+    above_filter = minus({"denoiser": "network"}, {"denoiser": "gaussian"})
     names = gaps.names("network")
     judged = {f", {name}": at_most.where(network=name) for name in names} if len(names) > 1 else {"": at_most}
     return Finding(
         tuple(
-            statistic(f"identity gap minus the Wiener filter's, σ ≤ 0.1{words}", _DIFFERENCE, records, difference)
+            statistic(f"identity gap minus the Wiener filter's, σ ≤ 0.1{words}", _DIFFERENCE, records, above_filter)
             for words, records in judged.items()
         ),
         numbers_beside(
@@ -59,7 +53,7 @@ def parts(plan: Plan) -> list[Part]:
     ]
 
 
-def figures(findings: Findings) -> list[Curves | Figure | None]:
+def figures(findings: Findings) -> list[Drawing]:
     """Fig. 15 of the paper."""
     own = findings.plan.training["network"]
     count = largest(findings.evidence.where(**_NMSE.tags), "count") or 0
@@ -71,7 +65,6 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
     low = f"The levels up to σ = {_ZOOM[1]:g}"
     claimed = f"The claim is that at σ ≤ {LOW_NOISE:g} the networks are as near 0 as the Gaussian is."
     names = sorted(findings.evidence.names("network"), key=lambda name: (name != own, name))
-    linear = _NMSE._replace(axis=replace(_NMSE.axis, log=False, bounds=(0.0, math.inf)))
     return [
         Curves(
             title=title,
@@ -87,7 +80,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
         )
         for title, caption, quantity, zoom in (
             ("Distance of outputs from inputs", f"Mean of ‖D(x) − x‖/‖D(x)‖ {whose}", _NMSE, None),
-            ("Distance of outputs from inputs at low noise", f"{low}. {claimed}", linear, _ZOOM),
+            ("Distance of outputs from inputs at low noise", f"{low}. {claimed}", _LINEAR_NMSE, _ZOOM),
             ("Direction of outputs and inputs", f"Mean cosine between D(x) and x {whose}", _COSINE, None),
             ("Directions at low noise", f"{low} of the figure before.", _COSINE, _ZOOM),
         )

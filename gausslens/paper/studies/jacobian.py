@@ -1,15 +1,12 @@
 """Jacobians along sampling trajectories, and steps along their singular vectors: claim C20; figures 28, 30."""
 
-import math
-
-from ...report import Axis, Figure, ImageGrid
+from ...report import ImageGrid
 from .. import axes
-from ..axes import Quantity, Tags
 from ..claims.comparisons import largest
 from ..claims.evidence import Evidence, MissingError, Number, mean
 from ..claims.findings import Finding, claim, statistic
 from ..claims.thresholds import SIGN, Threshold
-from ..figures import Curves, Line, about, controls, level, sigma_label
+from ..figures import Curves, Drawing, Line, about, controls, level, sigma_label
 from ..pictures import jacobian_pictures
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -63,7 +60,7 @@ def shown_subspace(overlap: Evidence) -> int:
     return max((k for k in ks if k <= _SUBSPACE), default=ks[0] if ks else 0)
 
 
-def figures(findings: Findings) -> list[Curves | Figure | None]:
+def figures(findings: Findings) -> list[Drawing]:
     """Figs. 28 and 30 of the paper."""
     overlap = findings.evidence.where(**axes.JACOBIAN_OVERLAP.tags)
     k, count = shown_subspace(overlap), largest(overlap.where(denoiser="network"), "count")
@@ -89,7 +86,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             "not, it is not a good denoiser there.",
             **_SHOWS,
             y=axes.JACOBIAN_OVERLAP,
-            where=Tags(k=k),
+            where={"k": k},
             lines=(Line("network", denoiser="network"), *controls("gaussian", "multidelta")),
         ),
         *jacobian_pictures(findings, key, _MAPS, "", **_SHOWS),
@@ -100,7 +97,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             "Dashed: the same steps from the same x_t when the Gaussian goes on. A value of 1 means that the step is "
             "kept as it is; a step itself is the smaller the lower the noise.",
             **about(30, "C20"),
-            y=Quantity(Tags(quantity="steering_response"), Axis("‖Δx₀‖/‖Δx_t‖", bounds=(0.0, math.inf))),
+            y=axes.quantity("steering_response", "‖Δx₀‖/‖Δx_t‖", bounds=axes.POSITIVE),
             lines=[
                 Line(f"{of}{words}", direction=direction, denoiser=name)
                 for name, of in (("network", "network"), ("gaussian", "control: Gaussian"))

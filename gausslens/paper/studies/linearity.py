@@ -3,19 +3,16 @@
 By number of training images, by weights of the superposition, on pure noise, and with a poorly chosen parametrisation.
 """
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
 from ...experiments.task import Task
-from ...report import Axis, Figure
 from .. import axes
-from ..axes import Along, Quantity, Tags
-from ..claims.comparisons import largest, mean_difference
-from ..claims.evidence import Evidence, Measure, Number, slope_over
+from ..claims.comparisons import largest, minus, trend
+from ..claims.evidence import Evidence, Measure
 from ..claims.findings import Finding, Statistic, claim, control, of_the_papers_images, statistic
 from ..claims.thresholds import CORRELATION, HIGH_NOISE, SIGN, Threshold
-from ..figures import CONTROLS, Curves, Line, about, controls, images_label
+from ..figures import CONTROLS, Curves, Drawing, Line, about, controls, images_label
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.linearity_weights import vary_weights
@@ -24,12 +21,9 @@ from ..tasks.trajectories import trajectory_grid, trajectory_task
 # Trained on noise levels of its own, so those of the plan do not apply.
 _BASELINE: dict[str, Any] = {"preconditioning": "ve", "level_mean": None, "level_spread": None}
 _BASELINES = ("none", "ve", "vp")
-_EQUAL_WEIGHTS = Tags(alpha=None, preconditioning=(None, "edm"))  # of networks that are well parametrised
-_COSINE = Quantity(Tags(quantity="linearity_cosine", on="held_out"), Axis("linearity, cosine", bounds=(0.0, 1.0)))
-_ERROR = Quantity(
-    Tags(quantity="linearity_nmse", on="held_out"),
-    Axis("error of linearity, ratio of norms", bounds=(0.0, math.inf)),
-)
+_EQUAL_WEIGHTS = axes.Tags(alpha=None, preconditioning=(None, "edm"))  # of networks that are well parametrised
+_COSINE = axes.quantity("linearity_cosine", "linearity, cosine", bounds=axes.SHARE, on="held_out")
+_ERROR = axes.quantity("linearity_nmse", "error of linearity, ratio of norms", bounds=axes.POSITIVE, on="held_out")
 
 _SLOPE = Threshold(SIGN + " in Fig. 1", above=0.0)
 _GENERALIZING = Threshold("the paper, Figs. 1 and 10", above=0.96, possible=CORRELATION)
@@ -44,19 +38,17 @@ _PARAMETRIZED = Threshold(SIGN + " in Fig. 11", above=0.0)
 def c1(evidence: Evidence) -> Finding:
     """Slope on log N of the lowest affine linearity over σ; for the paper's images, the lowest raw one at both ends."""
     found = evidence.where(study="linearity", **_COSINE.tags, **_EQUAL_WEIGHTS)
-    network, memory = (found.where(denoiser=name) for name in ("network", "multidelta"))
-
-    def trend(records: Evidence, *, affine: bool = True) -> Number:
-        return slope_over(records.where(affine=affine), "n", Evidence.least, network.where(affine=affine))
-
-    judged = [statistic("slope of the minimum affine linearity on log N", _SLOPE, network, trend)]
-    if of_the_papers_images(network):
-        sizes = [*network.by("n")]
+    affine, raw = (found.where(denoiser="network", affine=affine) for affine in (True, False))
+    slope = trend("n", Evidence.least, affine)
+    judged = [statistic("slope of the minimum affine linearity on log N", _SLOPE, affine, slope)]
+    if of_the_papers_images(raw):
+        sizes = [*raw.by("n")]
         for which, n, threshold in (("largest", sizes[-1], _GENERALIZING), ("smallest", sizes[0], _MEMORIZING)):
-            at_end = network.where(affine=False, n=n)
+            at_end = raw.where(n=n)
             judged.append(statistic(f"minimum linearity at the {which} N", threshold, at_end, Evidence.least))
-    raw = control("slope of the minimum raw linearity", network, lambda r: trend(r, affine=False))
-    return Finding(tuple(judged), raw + control("slope for multi-delta denoisers", memory, trend))
+    beside = control("slope of the minimum raw linearity", raw, trend("n", Evidence.least, raw))
+    memory = found.where(denoiser="multidelta", affine=True)
+    return Finding(tuple(judged), beside + control("slope for multi-delta denoisers", memory, slope))
 
 
 @claim("C2", "Linearity rises with the number of images also by a second measure and in other architectures.")
@@ -70,16 +62,14 @@ def c2(evidence: Evidence) -> Finding:
     )
     cosine, error = (found.where(**quantity.tags) for quantity in (_COSINE, _ERROR))
 
-    def trend(network: str, words: str, threshold: Threshold, studied: Evidence, worst: Measure) -> Statistic:
-        def measure(records: Evidence) -> Number:
-            return slope_over(records.where(network=network), "n", worst, studied.where(network=network))
-
-        return statistic(f"slope of the {words} on log N, {network}", threshold, studied, measure)
+    def compare(network: str, words: str, threshold: Threshold, studied: Evidence, worst: Measure) -> Statistic:
+        own = studied.where(network=network)
+        return statistic(f"slope of the {words} on log N, {network}", threshold, own, trend("n", worst, own))
 
     names = cosine.names("network")
     return Finding(
         tuple(
-            trend(network, *how)
+            compare(network, *how)
             for network in (names if len(names) > 1 else [*names, "a second architecture"])
             for how in (
                 ("minimum cosine", _RISING, cosine, Evidence.least),
@@ -94,14 +84,11 @@ def c3(evidence: Evidence) -> Finding:
     """LS(α² = ½) − LS(α), paired, mean over σ, for each other α; on held-out images, at the largest N."""
     paired = evidence.where(study="linearity", quantity="linearity_difference", denoiser="network", on="held_out")
     paired = paired.where(n=largest(paired))
+    by_alpha = {f" at α = {alpha:.3g}": records for alpha, records in paired.by("alpha").items()} if len(paired) else {}
     return Finding(
         tuple(
-            statistic(f"linearity at equal weights minus linearity{words}", _HARDEST, of_alpha, Evidence.mean)
-            for words, of_alpha in (
-                {f" at α = {alpha:.3g}": of_alpha for alpha, of_alpha in paired.by("alpha").items()}
-                if len(paired)
-                else {"": paired}
-            ).items()
+            statistic(f"linearity at equal weights minus linearity{words}", _HARDEST, records, Evidence.mean)
+            for words, records in (by_alpha or {"": paired}).items()
         )
     )
 
@@ -112,13 +99,10 @@ def c4(evidence: Evidence) -> Finding:
     cosine = evidence.where(study="linearity", **_COSINE.tags, denoiser="network", alpha=None).at(HIGH_NOISE)
     cosine = cosine.where(n=largest(cosine.where(preconditioning=_BASELINES)))
 
-    def advantage(records: Evidence) -> Number:
-        return mean_difference(*(records.where(preconditioning=kinds) for kinds in ("edm", _BASELINES)))
-
-    raw, affine = (cosine.where(affine=affine) for affine in (False, True))
+    advantage = minus({"preconditioning": "edm"}, {"preconditioning": _BASELINES})
     return Finding(
-        (statistic("linearity of EDM minus baseline, σ ≥ 20", _PARAMETRIZED, raw, advantage),),
-        control("the same, affine", affine, advantage),
+        (statistic("linearity of EDM minus baseline, σ ≥ 20", _PARAMETRIZED, cosine.where(affine=False), advantage),),
+        control("the same, affine", cosine.where(affine=True), advantage),
     )
 
 
@@ -145,7 +129,7 @@ def _baseline(plan: Plan, seed: int) -> Task:
     return plan.model(plan.sizes[-1], seed, **_BASELINE)
 
 
-def figures(findings: Findings) -> Iterator[Curves | Figure | None]:
+def figures(findings: Findings) -> Iterator[Drawing]:
     """Figs. 1, 10, 11 and 13 of the paper."""
     yield from _by_size(findings.plan)
     yield from _by_weight(findings.plan)
@@ -242,7 +226,7 @@ def _by_weight(plan: Plan) -> Iterator[Curves]:
                 f"and β = √(1 − α²). The claim is that equal weights are the hardest test at every noise level.{also}",
                 **about(10, "C3"),
                 y=quantity,
-                where=Tags(on=on, affine=False),
+                where={"on": on, "affine": False},
                 lines=(
                     Line(lambda alpha: f"α² = {alpha**2:.2f}", by="alpha", denoiser="network"),
                     *controls(n=most, **_EQUAL_WEIGHTS),
@@ -253,8 +237,8 @@ def _by_weight(plan: Plan) -> Iterator[Curves]:
         caption="Cosine at equal weights minus that at weight α, pair by pair, mean over the noise levels: below 0 "
         "where equal weights are harder. The Gaussian is affine: for it the difference comes from α + β ≠ 1 alone.",
         **about(10, "C3"),
-        x=Along("alpha", Axis("weight α")),
-        y=Quantity(Tags(quantity="linearity_difference", on="held_out"), Axis("difference of cosines")),
+        x=axes.along("alpha", "weight α"),
+        y=axes.quantity("linearity_difference", "difference of cosines", on="held_out"),
         number=Evidence.mean,
         lines=(
             Line("network, held-out images", denoiser="network"),
@@ -264,7 +248,7 @@ def _by_weight(plan: Plan) -> Iterator[Curves]:
     )
 
 
-def _of_baseline(findings: Findings) -> Iterator[Curves | Figure | None]:
+def _of_baseline(findings: Findings) -> Iterator[Drawing]:
     """Fig. 11."""
     if findings.result("baseline's trajectories") is None and not len(findings.evidence.where(preconditioning="ve")):
         return  # the others alone would be no comparison
@@ -280,7 +264,7 @@ def _of_baseline(findings: Findings) -> Iterator[Curves | Figure | None]:
         "Dashed: affine linearity, which may order the two otherwise, and the Gaussian as a control.",
         **about(11, "C4"),
         y=_COSINE,
-        where=Tags(alpha=None, n=most),
+        where={"alpha": None, "n": most},
         lines=(
             *(
                 Line(name + words, dashed=affine, denoiser="network", preconditioning=kind, affine=affine)

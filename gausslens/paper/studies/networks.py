@@ -1,19 +1,15 @@
 """Architectures (NCSN++, DDPM++ and ADM, the networks of EDM-VE, EDM-VP and EDM-ADM): claim C18; figure 23."""
 
-import math
-from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
 from ...experiments.task import Task
-from ...report import Axis, Figure
 from .. import axes
 from ..architectures import PUBLISHED, label, model_of, sizes_told
-from ..axes import Along, Quantity, Tags
 from ..claims.evidence import Evidence
 from ..claims.findings import Finding, claim, statistic
 from ..claims.thresholds import Threshold
-from ..figures import Curves, Line, about, controls, level, trainings_behind
+from ..figures import Curves, Drawing, Line, about, controls, level, trainings_behind
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -23,9 +19,8 @@ from ..tasks.lowpass_agreement import lowpass_agreement_task
 _COUNT = 100  # images behind a number, at most: these networks are slow for their size
 _AGREEMENT = Threshold("our choice: two models that retrieve training images agree this much", above=0.0)
 _LAYOUT = Threshold("our choice: samples that are training images agree this much", above=0.0)
-_LAYOUTS = Quantity(
-    Tags(quantity="agreement_lowpass_correlation", reference="gaussian"),
-    replace(axes.AGREEMENT.axis, label="correlation of fields"),
+_LAYOUTS = axes.quantity(
+    "agreement_lowpass_correlation", "correlation of fields", bounds=axes.CORRELATION, reference="gaussian"
 )
 _ALIKE = (
     Line("networks", denoiser="network", noise="same"),
@@ -97,7 +92,7 @@ def _measured(plan: Plan, name: str, model: Task) -> dict[str, Task]:
     return {"linearity": linearity, "distances": plan.measured(model, "gap")}
 
 
-def figures(findings: Findings) -> list[Curves | Figure | None]:
+def figures(findings: Findings) -> list[Drawing]:
     """Fig. 23 of the paper, and what stands behind it."""
     plan = findings.plan
     most, fewest = plan.sizes[-1], plan.sizes[0]
@@ -105,6 +100,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
     pairs = {str(place): pair for place, pair in enumerate(combinations(names, 2), 1)}
     numbered = ", ".join(f"{place} {label(first)} and {label(second)}" for place, (first, second) in pairs.items())
     sizes = sizes_told(plan, names)
+    affine = axes.Tags(affine=True, on="held_out")
     memory = controls("multidelta", called=f", N = {most:,}", network=names[0], n=most)
 
     def by_architecture(**tags: Any) -> list[Line]:
@@ -126,11 +122,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             "multi-delta denoisers of the two halves, which retrieve training images. Agreement that tells something "
             f"lies above both. The pairs: {numbered}.",
             **about("C18"),
-            x=Along(
-                ("network", "reference"),
-                Axis("pair, by its number in the caption", names=tuple(pairs)),
-                [*pairs.values()],
-            ),
+            x=axes.along(("network", "reference"), "pair, by its number in the caption", things=pairs),
             y=axes.AGREEMENT,
             lines=(*_ALIKE, Line("Gaussians", dashed=True, denoiser="gaussian", noise="same")),
         ),
@@ -142,7 +134,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             "these images in the network's place, and noise exchanged. The excess is the network's minus the "
             "multi-delta denoiser's, paired by noise; the claim is that it lies above 0.",
             **about("C18"),
-            x=Along("network", Axis("architecture", names=tuple(map(label, names))), names),
+            x=axes.along("network", "architecture", things={label(name): name for name in names}),
             y=_LAYOUTS,
             lines=_ALIKE,
             levels=(level(_LAYOUT, "the excess lies above"),),
@@ -154,20 +146,20 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
                 f"and on {most:,} images, and of the multi-delta denoiser of the latter as control. {sizes} The claim is "
                 f"that {which} with the number of images for every architecture.",
                 **about("C2"),
-                y=Quantity(Tags(quantity=f"linearity_{metric.lower()}", affine=True, on="held_out"), axis),
+                y=quantity,
                 lines=(*by_architecture(), *memory),
             )
-            for metric, axis, what, which in (
+            for metric, quantity, what, which in (
                 (
                     "cosine",
-                    Axis("affine linearity (cosine)", bounds=(0.0, 1.0)),
+                    axes.quantity("linearity_cosine", "affine linearity (cosine)", bounds=axes.SHARE, **affine),
                     "Cosine between the denoised superposition and the superposition of the denoised images, affine, "
                     "so that 1 means an affine map,",
                     "the lowest value over σ rises",
                 ),
                 (
                     "NMSE",
-                    Axis("affine linearity error (NMSE)", bounds=(0.0, math.inf)),
+                    axes.quantity("linearity_nmse", "affine linearity error (NMSE)", bounds=axes.POSITIVE, **affine),
                     "The same as a distance over a norm, 0 for an affine map,",
                     "the largest value over σ falls",
                 ),
@@ -179,12 +171,15 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             f"of these images, on held-out images; controls: the multi-delta denoiser of {most:,} images, and for "
             f"{fewest:,} the Gaussian of all images that could have been trained on. {sizes}",
             **about("C2"),
-            where=Tags(reference="gaussian"),
+            where={"reference": "gaussian"},
             lines=(
                 *by_architecture(),
                 Line(
                     f"control: {label(names[0])}, N = {fewest:,}, to the Gaussian of all",
-                    **Tags(network=names[0], n=fewest, denoiser="network", reference="gaussian_full"),
+                    network=names[0],
+                    n=fewest,
+                    denoiser="network",
+                    reference="gaussian_full",
                 ),
                 *memory,
             ),
@@ -192,7 +187,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
     ]
 
 
-def _samples(findings: Findings) -> Figure | None:
+def _samples(findings: Findings) -> Drawing:
     own, seed = findings.plan.training["network"], findings.plan.shown
     networks = [(label(name), name, "network") for name in dict.fromkeys((*PUBLISHED, own))]
     closed = [("Gaussian", own, "gaussian"), ("control: multi-delta", own, "multidelta")]

@@ -4,16 +4,15 @@ import math
 
 import numpy as np
 
-from ...report import Axis, Figure, NoiseSlider
+from ...report import NoiseSlider
 from .. import axes
 from ..architectures import PUBLISHED
-from ..axes import Along, Quantity, Tags
-from ..claims.comparisons import largest
+from ..claims.comparisons import in_pixels, largest
 from ..claims.evidence import Evidence, Number, greatest, mean_at
-from ..claims.findings import Finding, Statistic, claim, control, pixel_scale, statistic, unit_words
+from ..claims.findings import Finding, Statistic, claim, control, statistic, unit_words
 from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, POSITIVE, Threshold
 from ..claims.window import window
-from ..figures import Curves, Line, about, pixel_level, sigma_label
+from ..figures import Curves, Drawing, Line, about, pixel_level, sigma_label
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -54,15 +53,12 @@ def c5(evidence: Evidence) -> Finding:
     gaps, unit = gaps.where(n=largest(gaps)), unit_words(evidence)
 
     def worst(records: Evidence) -> Number:
-        ends = [*records.at(HIGH_NOISE).curve().values(), *records.at(0.0, LOW_NOISE).curve().values()]
-        return greatest(ends) / pixel_scale(evidence)
+        return greatest([*records.at(HIGH_NOISE).curve().values(), *records.at(0.0, LOW_NOISE).curve().values()])
 
-    def between(records: Evidence) -> Number:
-        return records.at(LOW_NOISE, HIGH_NOISE).greatest() / pixel_scale(evidence)
-
+    between, largest_gap = gaps.at(LOW_NOISE, HIGH_NOISE), in_pixels(Evidence.greatest, evidence)
     return Finding(
-        (statistic(f"largest RMSE(L, θ) at σ ≥ 20 and σ ≤ 0.1{unit}", _GAP, gaps, worst),),
-        control(f"largest RMSE(L, θ) between{unit}", gaps, between, POSITIVE),
+        (statistic(f"largest RMSE(L, θ) at σ ≥ 20 and σ ≤ 0.1{unit}", _GAP, gaps, in_pixels(worst, evidence)),),
+        control(f"largest RMSE(L, θ) between{unit}", between, largest_gap, POSITIVE),
     )
 
 
@@ -115,7 +111,7 @@ def parts(plan: Plan) -> list[Part]:
     return found
 
 
-def figures(findings: Findings) -> list[Curves | Figure | None]:
+def figures(findings: Findings) -> list[Drawing]:
     """Figs. 2, 3, 25 and 27 of the paper."""
     plan = findings.plan
     on = f"on {plan.count} noisy held-out images; the network was trained on {plan.sizes[-1]:,}"
@@ -143,7 +139,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             caption=f"‖a − b‖/‖a‖ of two denoisers' outputs, from a to b, {on}. It weighs high noise more, where "
             "outputs are near the mean image.",
             **about(27, "C5", "C7"),
-            y=Quantity(Tags(quantity="nmse", on="held_out"), Axis("NMSE, a ratio of norms", bounds=(0.0, math.inf))),
+            y=axes.quantity("nmse", "NMSE, a ratio of norms", bounds=axes.POSITIVE, on="held_out"),
             lines=_DISTANCES,
         ),
         Curves(
@@ -151,7 +147,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             caption="RMSE between network and Gaussian denoiser on noisy held-out images, on noisy training images and, as "
             "a control, on noisy draws of the Gaussian itself, for which the Gaussian denoiser is the exact answer.",
             **about(2, "C7"),
-            where=Tags(denoiser="network", reference="gaussian"),
+            where={"denoiser": "network", "reference": "gaussian"},
             lines=[Line(label, on=name, dashed=dashed) for label, name, dashed in _INPUTS],
         ),
         Curves(
@@ -161,8 +157,8 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             "falls at once, the network was far from the Gaussian for want of training: few levels so high are drawn. "
             "Control: a level in the middle, which is drawn often. One training.",
             **about(27, "C5", "C6"),
-            x=Along("further", Axis("images trained further")),
-            y=axes.RMSE._replace(tags=Tags(quantity=REFINED)),
+            x=axes.along("further", "images trained further"),
+            y=axes.RMSE._replace(tags={"quantity": REFINED}),
             lines=(Line(sigma_label, by="sigma", dashed=lambda sigma: sigma < HIGH_NOISE),),
         ),
         Curves(
@@ -172,7 +168,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             "answer. Control: what multi-delta explains of the Gaussian denoiser itself; of a network that denoises "
             "better, it explains more on training images, where it retrieves these.",
             **about("C7"),
-            y=Quantity(Tags(quantity=EXPLAINED), Axis("explained variance")),
+            y=axes.quantity(EXPLAINED, "explained variance"),
             lines=(
                 *(
                     Line(f"{LABELS[name]}, {words}", dashed=dashed, denoiser="network", reference=name, on=on)
@@ -209,7 +205,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             f"{plan.count} initial noises; at the lowest σ these are the samples. Dashed: from different noise, which "
             "shows how alike any two images are.",
             **about(3, 25, "C7"),
-            y=Quantity(Tags(quantity="trajectory_correlation"), axes.AGREEMENT.axis),
+            y=axes.AGREEMENT._replace(tags={"quantity": "trajectory_correlation"}),
             lines=[
                 Line(f"{words}{LABELS[name]}", dashed=noise == "shuffled", reference=name, noise=noise)
                 for noise, words in (("same", "network and "), ("shuffled", "different noise: network and "))

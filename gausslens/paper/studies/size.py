@@ -1,13 +1,12 @@
 """Number of training images, from copying to novelty: claim C14; figures 6, 12, 13, 16, 19."""
 
-from ...report import Figure
 from .. import axes
 from ..claims.evidence import Evidence, MissingError, Number, slope
 from ..claims.findings import Finding, claim, control, rank_statistic, statistic
 from ..claims.inference import Real
 from ..claims.thresholds import CORRELATION, PAPER_GENERALIZATION, SIGN, Threshold
 from ..critical_points import format_images_needed, images_needed
-from ..figures import Curves, Line, about, controls, images_label
+from ..figures import Curves, Drawing, Line, about, controls, images_label
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -71,7 +70,7 @@ def parts(plan: Plan) -> list[Part]:
     return [*found, Part("images", dataset_stats_task(plan))]
 
 
-def figures(findings: Findings) -> list[Curves | Figure | None]:
+def figures(findings: Findings) -> list[Drawing]:
     """Figs. 6, 12, 13, 16 and 19 of the paper."""
     plan, evidence = findings.plan, findings.evidence
     retrieves = "The dashed control retrieves training images"

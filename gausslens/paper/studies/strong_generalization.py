@@ -3,14 +3,12 @@
 from typing import NamedTuple
 
 from ...experiments.task import Task
-from ...report import Axis, Figure
 from .. import axes
-from ..axes import Along, Tags
 from ..claims.evidence import Evidence
 from ..claims.findings import Control, Finding, Statistic, claim, control, statistic
 from ..claims.findings import controls as numbers_beside
 from ..claims.thresholds import CORRELATION, Threshold
-from ..figures import Curves, Line, about, controls, level, trainings, trainings_behind
+from ..figures import Curves, Drawing, Line, about, controls, level, trainings, trainings_behind
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -22,7 +20,7 @@ _SUBSETS = 8  # random subsets whose Gaussians are compared; they take no traini
 _ROLES = ("large", "early", "narrow", "small")
 _IN_TIME = "in time"  # the role of the small pair while it is trained
 _WHEN = ("early", _IN_TIME, "small")  # the roles of the small pair at all lengths of training
-_PAIR = Along("role", Axis("pair of models", names=_ROLES), _ROLES)
+_PAIR = axes.along("role", "pair of models", things={role: role for role in _ROLES})
 _REFERENCES = {
     "stationary": "stationary Gaussian",
     "gaussian_full": "Gaussian of all images",
@@ -70,7 +68,7 @@ def c15(evidence: Evidence) -> Finding:
 @claim("C16", "The Gaussian of few images gives nearly the same samples as the Gaussian of many.")
 def c16(evidence: Evidence) -> Finding:
     """Correlation of samples of the Gaussian of a small subset with those of the Gaussian of a large one, same noise."""
-    tags = Tags(**axes.AGREEMENT.tags, denoiser="gaussian", reference="gaussian_full", role=None)
+    tags = {**axes.AGREEMENT.tags, "denoiser": "gaussian", "reference": "gaussian_full", "role": None}
     same, shuffled = (evidence.where(study="strong", **tags, noise=noise) for noise in ("same", "shuffled"))
     return Finding(
         (statistic("correlation of Gaussian samples, a random subset each seed", _SAME, same, Evidence.one),),
@@ -119,7 +117,7 @@ def parts(plan: Plan) -> list[Part]:
     return found
 
 
-def figures(findings: Findings) -> list[Curves | Figure | None]:
+def figures(findings: Findings) -> list[Drawing]:
     """Figs. 9 and 26 of the paper."""
     plan = findings.plan
     alike = findings.evidence.where(**axes.AGREEMENT.tags)
@@ -162,7 +160,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             "on; the figure before says how much of it is left in samples, and the rows below whether these are images.",
             **_SHOWS,
             x=_PAIR,
-            y=axes.AGREEMENT._replace(axis=Axis("excess correlation")),
+            y=axes.quantity("agreement_correlation", "excess correlation"),
             lines=(Line("networks", denoiser="network", noise="excess"),),
             levels=(
                 level(_AGREE, "more than retrieval lies above"),
@@ -179,7 +177,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             **_SHOWS,
             x=_PAIR,
             y=axes.AGREEMENT,
-            where=Tags(denoiser="network", noise="same"),
+            where={"denoiser": "network", "noise": "same"},
             lines=[Line(words, reference=name) for name, words in _REFERENCES.items()],
         ),
         Curves(
@@ -202,7 +200,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             **_SHOWS,
             x=axes.TIME,
             y=axes.AGREEMENT,
-            where=Tags(role=_WHEN, reference=None),
+            where={"role": _WHEN, "reference": None},
             lines=(same, exchanged, *memory, Line("control: Gaussians", denoiser="gaussian", noise="same")),
         )
         if _between(plan)
@@ -214,9 +212,9 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             f"{plan.available:,} images, from the same noise, over {plan.samples} initial noises and {_SUBSETS} subsets "
             f"of each size. The claim is judged at {plan.subset:,} images. Control: noise exchanged.",
             **about(9, "C16"),
-            x=axes.SIZE._replace(axis=Axis("images in the subset", log=True)),
+            x=axes.along("n", "images in the subset", log=True),
             y=axes.AGREEMENT,
-            where=Tags(denoiser="gaussian", reference="gaussian_full"),
+            where={"denoiser": "gaussian", "reference": "gaussian_full"},
             lines=(Line("same noise", noise="same"), Line("control: noise exchanged", noise="shuffled")),
             levels=(level(_SAME, "nearly the same"),),
         ),
@@ -235,7 +233,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
     ]
 
 
-def _grid(findings: Findings, role: str) -> Figure | None:
+def _grid(findings: Findings, role: str) -> Drawing:
     plan, (n, width, kimg) = findings.plan, pairs(findings.plan)[role]
     first, second = (_key(role, plan.shown, half) for half in (1, 2))
     if findings.result(first) is None or findings.result(second) is None:  # one alone would be no comparison

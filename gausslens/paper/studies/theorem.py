@@ -6,13 +6,14 @@ from ..claims.findings import Finding, bound, claim
 from ..claims.thresholds import Threshold
 from ..figures import Curves, Line, about, level
 
+_RELATIVE = axes.quantity("theorem_residual", "relative distance", log=True)
 _RESIDUAL = Threshold("our choice: rounding in float64, with a margin", below=1e-10)
 
 
 @claim("C21", "The best linear denoiser is the Wiener filter, and gradient descent finds it.")
 def c21(evidence: Evidence) -> Finding:
     """The theorem's residuals, in any study: algebra, so neither images nor seeds count."""
-    return Finding((bound("largest relative residual", _RESIDUAL, evidence.where(**axes.RESIDUAL.tags)),))
+    return Finding((bound("largest relative residual", _RESIDUAL, evidence.where(**_RELATIVE.tags)),))
 
 
 THEOREM = Curves(
@@ -22,7 +23,7 @@ THEOREM = Curves(
     "moments of these images, shrunk to at most 64 dimensions. Levels that double precision or 20,000 steps do not "
     "suffice for are left out.",
     **about("C21"),
-    y=axes.RESIDUAL,
+    y=_RELATIVE,
     lines=(Line(str, by="kind"),),
     levels=(level(_RESIDUAL, "limit of C21"),),
 )

@@ -3,16 +3,14 @@
 import math
 
 from ...measures.memorization import MEMORIZED
-from ...report import Figure
 from .. import axes
-from ..axes import Tags
-from ..claims.comparisons import ends
+from ..claims.comparisons import first_minus_last
 from ..claims.evidence import Evidence, MissingError, Number, least
 from ..claims.findings import Finding, claim, control, statistic
 from ..claims.thresholds import PAPER_GENERALIZATION, SIGN, Threshold
 from ..claims.window import InWindow
 from ..critical_points import closest, format_closest, format_onset, memorizing_from
-from ..figures import Curves, Line, about, controls, images_label, trainings_behind
+from ..figures import Curves, Drawing, Line, about, controls, images_label, trainings_behind
 from ..pictures import HIGH, MIDDLE, Row, close_up_grid, close_ups, sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -40,10 +38,9 @@ def c11(evidence: Evidence) -> Finding:
     full = InWindow(evidence, "size", reference="gaussian_full")
     gaps_in_time = time.studied.where(quantity="rmse")
 
-    def extra_rise(records: Evidence) -> Number:
-        gaps = ([*time.over(of_size, "kimg").values()] for of_size in ends(records, "n", gaps_in_time))
-        small, large = (of_size[-1] - least(of_size) for of_size in gaps)
-        return small - large
+    def rise(records: Evidence) -> Number:
+        gaps = [*time.over(records, "kimg").values()]
+        return gaps[-1] - least(gaps)
 
     def lead(records: Evidence) -> Number:
         small = records.where(n=min(gaps_in_time.by("n")))
@@ -61,7 +58,12 @@ def c11(evidence: Evidence) -> Finding:
         (
             statistic("slope of RMSE(θ, G) on log N", _SIZE, size.studied, lambda r: size.slope(r, "n")),
             statistic("slope of RMSE(θ, G) on log width", _WIDTH, width.studied, lambda r: width.slope(r, "width")),
-            statistic("late rise in time, smallest minus largest N", _RISE, time.studied, extra_rise),
+            statistic(
+                "late rise in time, smallest minus largest N",
+                _RISE,
+                time.studied,
+                first_minus_last("n", rise, gaps_in_time),
+            ),
             statistic("log time from the minimum to memorising", _ORDER, time.studied, lead),
         ),
         control("slope on log N against the Gaussian of all data", full.studied, lambda r: full.slope(r, "n")),
@@ -85,7 +87,7 @@ def parts(plan: Plan) -> list[Part]:
     return [*found, *close_ups(plan, pictured, f"{end:g}", denoisers=("network", "gaussian", "multidelta"))]
 
 
-def figures(findings: Findings) -> list[Curves | Figure | None]:
+def figures(findings: Findings) -> list[Drawing]:
     """Figs. 8, 17, 18 and 21 of the paper."""
     plan, evidence = findings.plan, findings.evidence
     few, many = sorted((plan.few, plan.sizes[-1]))
@@ -108,7 +110,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             "the Gaussian of its own images; and the multi-delta denoiser of the few images, which retrieves them. The "
             "claim is that the curves fall toward the Gaussian first and rise toward the multi-delta denoiser later.",
             **_SHOWS,
-            where=Tags(reference="gaussian"),
+            where={"reference": "gaussian"},
             lines=(
                 Line(_time, by="kimg", denoiser="network", n=few, kimg=_pictured(plan)),
                 Line(f"control: N = {many:,}, the end", denoiser="network", n=many),
@@ -124,7 +126,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             **_SHOWS,
             x=axes.TIME,
             y=axes.MEAN_RMSE,
-            where=Tags(denoiser="network"),
+            where={"denoiser": "network"},
             lines=(
                 Line(images_label(few), n=few, reference="gaussian", number=own.mean),
                 Line(f"N = {few:,}, to the Gaussian of all images", n=few, reference="gaussian_full", number=full.mean),
@@ -175,7 +177,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
     ]
 
 
-def _samples(findings: Findings, few: int, many: int) -> Figure | None:
+def _samples(findings: Findings, few: int, many: int) -> Drawing:
     plan = findings.plan
     keys = {kimg: _samples_key(few, plan.shown, kimg) for kimg in _pictured(plan)}
     if all(findings.result(key) is None for key in keys.values()):
