@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from gausslens import Run
-from gausslens.paper.figures import line, lines
+from gausslens.paper.figures import images_label, line
 from gausslens.paper.run import findings_of
 
 COLUMNS = 10
@@ -22,7 +22,7 @@ SHOWN = (10, 48, 1438)
 findings = next(found for found in findings_of(Run.open(sys.argv[1])) if found.study == "size")
 gaps = findings.evidence.where(quantity="rmse", on="held_out", reference="gaussian")
 series = [
-    *lines(gaps.where(denoiser="network"), "n", lambda n: f"N = {n:,}"),
+    *(line(images_label(n), of_size) for n, of_size in gaps.where(denoiser="network").by("n").items()),
     line("control: multi-delta, most images", gaps.where(denoiser="multidelta", n=max(SHOWN)), dashed=True),
 ]
 rows = []

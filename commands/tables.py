@@ -15,10 +15,10 @@ from gausslens.paper.claims.findings import Statistic, control
 from gausslens.paper.claims.inference import combine
 from gausslens.paper.claims.verdict import Verdict
 from gausslens.paper.config import STUDIES
+from gausslens.paper.critical_points import closest, format_time, images_needed, memorizing_from
 from gausslens.paper.figures import line
 from gausslens.paper.plan import Plan
 from gausslens.paper.registry import find_study
-from gausslens.paper.studies.critical_points import closest, format_time, images_needed, memorizing_from
 from gausslens.paper.study import Findings
 from gausslens.paper.tasks.explained_variance import QUANTITY as EXPLAINED
 from gausslens.report import Figure, Series
@@ -34,12 +34,12 @@ KEY_FIGURES = {
         "references-distance-of-the-network-to-its-counterparts": "distances",
         "references-a-little-more-training-at-one-noise-level": "finetuning",
         "linearity-linearity-over-noise-levels-by-number-of-images": "linearity",
-        "linearity-a-badly-parametrised-network": "badly-parametrised",
+        "linearity-a-poorly-parametrised-network": "badly-parametrised",
         "size-copies-among-samples-by-number-of-images": "copies",
         "size-samples-their-nearest-training-images-and-samples-of-the-gaussian": "samples",
         "strong-two-models-on-disjoint-images-large": "two-models",
         "strong-two-models-on-disjoint-images-small": "two-models-small",
-        "networks-samples-of-several-architectures-from-the-same-noises": "architectures",
+        "networks-samples-of-several-architectures-from-the-same-initial-noise": "architectures",
         "autoencoders-distance-of-autoencoders-to-the-gaussian-denoiser": "autoencoders",
     },
     "cifar10-long": {

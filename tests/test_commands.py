@@ -20,7 +20,7 @@ from gausslens.paper.claims.evidence import Evidence
 from gausslens.paper.config import STUDIES, StudyConfig
 from gausslens.paper.registry import find_study
 from gausslens.paper.run import findings_of, open_study, plan_study, tasks_of
-from gausslens.paper.studies.distillation_pictures import SHOWN_SIGMA
+from gausslens.paper.studies.distillation import SHOWN_SIGMA
 from gausslens.paper.tasks.denoised_outputs import denoised_outputs_task
 from gausslens.report import ImageGrid, NoiseSlider
 from gausslens.report.drawings import draw_svg

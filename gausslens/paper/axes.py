@@ -1,9 +1,9 @@
-"""What curves run along, their axes, and the levels that are drawn across several figures."""
+"""The axes of curves: what they run along, and which records they show."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ..measures.memorization import MEMORIZED
 from ..report import Axis
@@ -11,40 +11,80 @@ from ..report import Threshold as Level
 from .claims.evidence import Evidence
 from .claims.thresholds import PAPER_GENERALIZATION
 
+Tags: TypeAlias = dict[str, Any]
+"""Tags that records must have, by their names."""
+
+FREE, POSITIVE, SHARE, CORRELATION = (-math.inf, math.inf), (0.0, math.inf), (0.0, 1.0), (-1.0, 1.0)
+"""The values that there can be."""
+
 
 class Along(NamedTuple):
-    """What curves run along: a tag of records, or several, and its axis."""
+    """What curves run along: a tag of records, or several."""
 
-    tag: str | tuple[str, ...]  # the tag
-    axis: Axis  # the axis
+    tag: str | tuple[str, ...]
+    axis: Axis
     things: Sequence[Any] = ()  # the values of the tag that stand at 1, 2, …, where they are no numbers
 
     def place(self, evidence: Evidence) -> tuple[str, Evidence]:
         """The tag that says where records stand, and the records that have it."""
-        if isinstance(self.tag, str) and not self.things:
-            return self.tag, evidence
-        tags = (self.tag,) if isinstance(self.tag, str) else self.tag
-        found = []
-        for record in evidence.records:
-            value = record.get(tags[0]) if len(tags) == 1 else tuple(map(record.get, tags))
-            if value in self.things:
-                found.append({**record, "place": self.things.index(value) + 1})
-        return "place", Evidence(found)
+        if isinstance(self.tag, str):
+            if not self.things:
+                return self.tag, evidence
+            values = [record.get(self.tag) for record in evidence.records]
+        else:
+            values = [tuple(map(record.get, self.tag)) for record in evidence.records]
+        return "place", Evidence(
+            {**record, "place": self.things.index(value) + 1}
+            for record, value in zip(evidence.records, values, strict=True)
+            if value in self.things
+        )
 
 
-SIGMA = Along("sigma", Axis("noise level σ", "pixel range [−1, 1]", log=True))
+class Quantity(NamedTuple):
+    """What curves show: records with these tags, unless a figure or a line says otherwise."""
+
+    tags: Tags
+    axis: Axis
+    levels: tuple[Level, ...] = ()  # levels drawn across
+
+
+def along(
+    tag: str | tuple[str, ...],
+    label: str,
+    unit: str = "",
+    *,
+    log: bool = False,
+    things: Mapping[str, Any] | None = None,
+) -> Along:
+    """What curves run along; `things` stand at 1, 2, … under their names."""
+    named = things or {}
+    return Along(tag, Axis(label, unit, log, names=tuple(named)), [*named.values()])
+
+
+def quantity(
+    name: str,
+    label: str,
+    unit: str = "",
+    *,
+    log: bool = False,
+    bounds: tuple[float, float] = FREE,
+    level: Level | None = None,
+    **tags: Any,
+) -> Quantity:
+    """What curves show: the records of a quantity that have these tags."""
+    return Quantity({"quantity": name, **tags}, Axis(label, unit, log, bounds=bounds), (level,) if level else ())
+
+
+SIGMA = along("sigma", "noise level σ", "pixel range [−1, 1]", log=True)
 LOW_SIGMA = Along("sigma", replace(SIGMA.axis, log=False))
-TIME = Along("kimg", Axis("length of training", "thousand images", log=True))
-SIZE = Along("n", Axis("training images N", log=True))
-WIDTH = Along("width", Axis("width", "channels", log=True))
-EPOCH = Along("epoch", Axis("epoch"))
+TIME = along("kimg", "length of training", "thousand images", log=True)
+SIZE = along("n", "training images N", log=True)
+WIDTH = along("width", "width", "channels", log=True)
+EPOCH = along("epoch", "epoch")
 
-RMSE = Axis("RMSE", "pixel range [−1, 1]", bounds=(0.0, math.inf))
-MEAN_RMSE = replace(RMSE, label="mean RMSE")
-COPIES = Axis("memorised fraction", bounds=(0.0, 1.0))
-CORRELATION = Axis("correlation of pixels", bounds=(-1.0, 1.0))
-OVERLAP = Axis("overlap", bounds=(0.0, 1.0))
-GL = Axis("GL score", bounds=(0.0, math.inf))
-
-MEMORIZING = Level(MEMORIZED, "memorising")
-PAPER_RULE = Level(PAPER_GENERALIZATION, "the paper's rule")
+RMSE = quantity("rmse", "RMSE", "pixel range [−1, 1]", bounds=POSITIVE, on="held_out")
+MEAN_RMSE = RMSE._replace(axis=replace(RMSE.axis, label="mean RMSE"))
+COPIES = quantity("memorized_fraction", "memorised fraction", bounds=SHARE, level=Level(MEMORIZED, "memorising"))
+GL = quantity("gl", "GL score", bounds=POSITIVE, level=Level(PAPER_GENERALIZATION, "the paper's rule"))
+AGREEMENT = quantity("agreement_correlation", "correlation of pixels", bounds=CORRELATION)
+JACOBIAN_OVERLAP = quantity("jacobian_overlap", "overlap", bounds=SHARE)

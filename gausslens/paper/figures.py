@@ -2,30 +2,25 @@
 
     Curves(
         title="Copies among samples", caption="Share of samples …", **about(12, "C14"), x=axes.SIZE, y=axes.COPIES,
-        where=Tags(quantity="memorized_fraction"), lines=(Line("network", denoiser="network"), *controls()),
+        lines=(Line("network", denoiser="network"), *controls()),
     )
 
-Each point is the mean over training seeds, with its 95 % interval over seeds and images. Controls are dashed.
+Each point is the mean over training seeds, with its 95 % interval over seeds and images. Controls are dashed, and without
+any other line nothing is drawn.
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ..report import Axis, CurveFigure, Series
+from ..report import CurveFigure, Figure, Series
 from ..report import Threshold as Level
 from . import axes
-from .axes import Along
 from .claims.evidence import HALF_WIDTH, Evidence, Measure, MissingError, is_finite
 from .claims.findings import pixel_scale
 from .claims.inference import Real, combine
 from .claims.thresholds import Threshold
 from .plan import OTHER_HALF
-
-Tags: TypeAlias = dict[str, Any]
-"""Tags that records must have, by their names."""
-
 
 CONTROLS = {"multidelta": "control: multi-delta", "gaussian": "control: Gaussian"}
 
@@ -39,7 +34,6 @@ class Line:
     Args:
         name: what the legend says; with `by`, a function of the tag's value.
         by: a tag that lines differ by.
-        at: the noise levels that count, from and to.
         number: what is drawn of one seed's records; by default what the figure says.
         dashed: whether the line is broken, with `by` a function of the tag's value; by default controls are.
         lasting: from where to where it is drawn if it does not change along the axis, and was measured at one place.
@@ -51,29 +45,27 @@ class Line:
         name: str | Callable[[Any], str],
         *,
         by: str | None = None,
-        at: tuple[Real, Real] = (-math.inf, math.inf),
         number: Measure | None = None,
         dashed: bool | Callable[[Any], bool] | None = None,
         lasting: tuple[Real, Real] | None = None,
         **tags: Any,
     ) -> None:
-        self.name, self.by, self.at, self.number = name, by, at, number
+        self.name, self.by, self.number = name, by, number
         self.dashed, self.lasting, self.tags = dashed, lasting, tags
 
-    def draw(self, evidence: Evidence, x: str, number: Measure) -> Iterator[Series]:
+    def draw(self, x: str, records: Evidence, number: Measure) -> Iterator[Series]:
         """Its series, those without a point left out."""
-        found = within(evidence.where(**self.tags), self.at)
-        groups: dict[Any, Evidence] = {None: found} if self.by is None else found.by(self.by) if len(found) else {}
+        groups = {None: records} if self.by is None else records.by(self.by) if len(records) else {}
         for value, group in groups.items():
             name = self.name(value) if callable(self.name) else self.name
             dashed = self.dashed(value) if callable(self.dashed) else self.dashed
-            broken = name.startswith("control") if dashed is None else dashed
+            broken = _is_control(name) if dashed is None else dashed
             series = line(name, group, x=x, dashed=broken, number=self.number or number)
             if len(series.x):
                 yield series if self.lasting is None else _extend(series, self.lasting)
 
 
-def about(*what: int | str) -> Tags:
+def about(*what: int | str) -> axes.Tags:
     """The numbers of the paper's figures that a figure redraws, and the names of the claims that it informs."""
     redraws = tuple(one for one in what if isinstance(one, int))
     return {"redraws": redraws, "claims": tuple(one for one in what if isinstance(one, str))}
@@ -92,32 +84,39 @@ class Curves:
     caption: str  # what is plotted, and what to look for
     redraws: tuple[int, ...] = ()  # the numbers of the paper's figures that it redraws
     claims: tuple[str, ...] = ()  # names of the claims that it informs
-    x: Along = axes.SIGMA  # what the curves run along
-    y: Axis = axes.RMSE  # the vertical axis
-    where: Tags = field(default_factory=dict)  # tags that all its records have
-    at: tuple[Real, Real] = (-math.inf, math.inf)  # the noise levels that count, from and to
+    x: axes.Along = axes.SIGMA  # what the curves run along
+    y: axes.Quantity = axes.RMSE  # what they show
+    where: axes.Tags = field(default_factory=dict)  # tags that all its records have
+    at: tuple[Real, Real] | None = None  # the noise levels that count, from and to; by default all
     number: Measure = Evidence.one  # what is drawn of one seed's records
-    lines: Iterable[Line] = ()  # the lines
-    beside: Iterable[Line] = ()  # more lines, which by themselves would say nothing
-    levels: tuple[Level, ...] = ()  # levels drawn across
+    lines: Iterable[Line] = ()
+    levels: tuple[Level, ...] = ()  # levels drawn across, beside those of what is shown
 
     def draw(self, evidence: Evidence) -> CurveFigure | None:
-        """The figure; None if there is nothing to show, or what it needs is not there yet."""
-        x, records = self.x.place(within(evidence.where(**self.where), self.at))
+        """The figure; None if there is nothing but controls to show, or what it needs is not there yet."""
+        series: list[Series] = []
         try:
-            series = [drawn for one in self.lines for drawn in one.draw(records, x, self.number)]
-            series += [drawn for one in self.beside for drawn in one.draw(records, x, self.number)] if series else []
+            for one in self.lines:
+                found = evidence.where(**{**self.y.tags, **self.where, **one.tags})
+                series += one.draw(*self.x.place(found.at(*self.at) if self.at else found), self.number)
         except MissingError:
             return None
-        if not series:
+        if all(_is_control(one.name) for one in series):
             return None
-        words: Tags = {name: getattr(self, name) for name in ("title", "caption", "redraws", "claims")}
-        return CurveFigure(**words, x=self.x.axis, y=self.y, series=tuple(series), thresholds=self.levels)
+        return CurveFigure(
+            title=self.title,
+            caption=self.caption,
+            redraws=self.redraws,
+            claims=self.claims,
+            x=self.x.axis,
+            y=self.y.axis,
+            series=tuple(series),
+            thresholds=(*self.y.levels, *self.levels),
+        )
 
 
-def within(evidence: Evidence, levels: tuple[Real, Real]) -> Evidence:
-    """The records at these noise levels; all if the levels have no ends."""
-    return evidence if levels == (-math.inf, math.inf) else evidence.at(*levels)
+Drawing: TypeAlias = Curves | Figure | None
+"""A figure of a study; None for what is not finished."""
 
 
 def level(threshold: Threshold, label: str) -> Level:
@@ -140,11 +139,14 @@ def line(
 
     Intervals of records need not be symmetric, nor then is their mean's: of no copy among 256 samples it is [0, .015].
     """
-    points = [
-        (place, *_mean(group.seeds(), number)) for place, group in (evidence.by(x) if len(evidence) else {}).items()
-    ]
-    columns = list(zip(*points, strict=True)) or [(), (), (), ()]
-    return Series(name, columns[0], columns[1], columns[2], columns[3], dashed=dashed)
+    groups = evidence.by(x) if len(evidence) else {}
+    points = [_mean(group.seeds(), number) for group in groups.values()]
+    y, low, high = zip(*points, strict=True) if points else ((), (), ())
+    return Series(name, tuple(groups), y, low, high, dashed=dashed)
+
+
+def _is_control(name: str) -> bool:
+    return name.startswith("control")
 
 
 def _mean(seeds: list[Evidence], number: Measure) -> tuple[float, float | None, float | None]:
@@ -171,11 +173,6 @@ def _extend(series: Series, ends: tuple[Real, Real]) -> Series:
     return Series(series.name, ends, y, low, high, dashed=series.dashed, markers=False)
 
 
-def lines(evidence: Evidence, by: str, name: Callable[[Any], str], *, x: str = "sigma") -> tuple[Series, ...]:
-    """A line for each value of a tag."""
-    return tuple(Line(name, by=by).draw(evidence, x, Evidence.one))
-
-
 def trainings(evidence: Evidence) -> str:
     """How often models were trained for these records, in words: "3 training seeds", or "1 to 3" where models differ.
 
@@ -184,8 +181,7 @@ def trainings(evidence: Evidence) -> str:
     seeds: dict[tuple[Any, ...], set[int]] = {}
     for record in evidence.records:
         if record.get("seed") is not None:
-            model = tuple(record.get(tag) for tag in _MODEL)
-            seeds.setdefault(model, set()).add(record["seed"] % OTHER_HALF)
+            seeds.setdefault(tuple(map(record.get, _MODEL)), set()).add(record["seed"] % OTHER_HALF)
     counts = sorted({len(of_model) for of_model in seeds.values()}) or [0]
     words = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
     return f"{words} training seed" if counts == [1] else f"{words} training seeds"

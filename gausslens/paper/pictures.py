@@ -1,4 +1,4 @@
-"""Pictures that several studies show: samples, outputs at one noise level, and Jacobians along a trajectory.
+"""Pictures that several studies show: samples, outputs at one noise level, and singular vectors.
 
 Rows of a grid are (label, name of the part, name of its array); those that are not finished are left out. In a study's file:
 
@@ -25,7 +25,6 @@ HIGH, MIDDLE = 60.0, 4.0
 """The paper's two noise levels: at the first little but the mean image can be told, at the second memorising shows."""
 
 _LEVELS = (HIGH, MIDDLE)
-_CLOSED_FORM = ("gaussian", "multidelta")
 _PICTURES = 5
 
 
@@ -51,50 +50,66 @@ def sample_grid(
     )
 
 
-def close_ups(plan: Plan, model: Task, key: str, *, kimg: float | None = None, controls: bool = False) -> list[Part]:
-    """The parts that denoise held-out images at both levels, and pure noise."""
-    denoisers = ("network", *(_CLOSED_FORM if controls else ()))
-    how: dict[str, Any] = {"denoisers": denoisers, "sigmas": _LEVELS, "pictures": _PICTURES, "kimg": kimg}
+def close_ups(
+    plan: Plan,
+    model: Task,
+    key: str,
+    *,
+    inputs: Sequence[str] = ("images", "noise"),
+    denoisers: Sequence[str] = ("network",),
+    sigmas: Sequence[float] = _LEVELS,
+    pictures: int = _PICTURES,
+    kimg: float | None = None,
+) -> list[Part]:
+    """The parts that denoise held-out images, and pure noise, at a few levels."""
+    how: dict[str, Any] = {"denoisers": denoisers, "sigmas": sigmas, "pictures": pictures, "kimg": kimg}
     return [
-        Part(f"{inputs} denoised by {key}", denoised_outputs_task(plan, model, inputs=inputs, **how))
-        for inputs in ("images", "noise")
+        Part(f"{kind} denoised by {key}", denoised_outputs_task(plan, model, inputs=kind, **how)) for kind in inputs
     ]
 
 
 def close_up_grid(
-    findings: Findings, rows: Sequence[Row], sigma: float, *, noise: bool = False, **words: Any
+    findings: Findings,
+    rows: Sequence[Row],
+    sigma: float,
+    *,
+    noise: bool = False,
+    sigmas: Sequence[float] = _LEVELS,
+    **words: Any,
 ) -> ImageGrid | None:
-    """Outputs at one noise level, a row for each denoiser, below a row of their inputs."""
+    """Outputs at one of these noise levels, a row for each denoiser, below a row of their inputs."""
     kinds = {"noise": "ε", "images": "y"} if noise else {"images": "y"}
-    found = [(label, _outputs(findings, kinds, key, name, sigma)) for label, key, name in rows]
-    there = [(label, images) for label, images in found if images is not None]
-    inputs = [_outputs(findings, kinds, key, "inputs", sigma) for _, key, _ in rows]
-    if not there:
+
+    def outputs(key: str, name: str) -> NDArray[Any] | None:
+        found = [findings.array(f"{kind} denoised by {key}", name) for kind in kinds]
+        there = all(levels is not None for levels in found)
+        return np.concatenate([levels[sigmas.index(sigma)] for levels in found]) if there else None
+
+    images: dict[str, Any] = {}
+    for label, key, name in rows:
+        if (of_row := outputs(key, name)) is not None:
+            images |= {label: of_row} if images else {"input": outputs(key, "inputs"), label: of_row}
+    if not images:
         return None
-    first = next(images for images in inputs if images is not None)
-    each = len(first) // len(kinds)
+    each = len(images["input"]) // len(kinds)
     return ImageGrid(
-        rows=("input", *(label for label, _ in there)),
+        rows=tuple(images),
         columns=tuple(f"{letter} {index + 1}" for letter in kinds.values() for index in range(each)),
-        images=np.stack([first, *(images for _, images in there)]),
+        images=np.stack([*images.values()]),
         **words,
     )
 
 
-def _outputs(findings: Findings, kinds: dict[str, str], key: str, name: str, sigma: float) -> NDArray[Any] | None:
-    parts = [findings.array(f"{inputs} denoised by {key}", name) for inputs in kinds]
-    if any(part is None for part in parts):
-        return None
-    return np.concatenate([part[_LEVELS.index(sigma)] for part in parts])
-
-
-def correlation_maps(findings: Findings, key: str, levels: Sequence[int] | None = None, **words: Any) -> HeatMap | None:
+def correlation_maps(
+    findings: Findings, key: str, caption: str, *, levels: Sequence[int] | None = None, **words: Any
+) -> HeatMap | None:
     """|UᵀU_data| of left singular vectors and principal components at each noise level, or at some."""
     values, sigmas = findings.array(key, "correlation"), findings.array(key, "sigmas")
     if values is None:
         return None
     shown = range(len(values)) if levels is None else levels
     return HeatMap(
+        caption=f"|UᵀU_data| of the first {values.shape[1]} left singular vectors {caption}",
         panels=tuple(sigma_label(sigmas[level]) for level in shown),
         values=values[list(shown)],
         x_label="principal component",
@@ -104,33 +119,33 @@ def correlation_maps(findings: Findings, key: str, levels: Sequence[int] | None 
     )
 
 
-def jacobian_maps(findings: Findings, key: str, levels: Sequence[int], **words: Any) -> HeatMap | None:
-    """The same of Jacobians at points of one trajectory."""
-    values = findings.array(key, "correlation")
-    if values is None:
-        return None
-    caption = (
-        f"|UᵀU_data| of the first {values.shape[1]} left singular vectors at five points of one trajectory. A diagonal "
-        "means the same directions, a bright block on it the same subspace."
+def jacobian_pictures(
+    findings: Findings, key: str, levels: Sequence[int], whose: str, **words: Any
+) -> tuple[HeatMap | None, ImageGrid | None]:
+    """The Jacobians at points of one trajectory: their correlation maps, and their first singular vectors as images."""
+    maps = correlation_maps(
+        *(findings, key),
+        "and as many principal components, at five points of one trajectory. A diagonal means the same directions, a "
+        "bright block on it the same subspace.",
+        levels=levels,
+        title=f"Singular vectors of the Jacobian{whose} against principal components",
+        **words,
     )
-    return correlation_maps(findings, key, levels, caption=caption, **words)
-
-
-def jacobian_vectors(findings: Findings, key: str, **words: Any) -> ImageGrid | None:
-    """A trajectory and, below, the first left singular vectors of the Jacobian at each of its points."""
     path, vectors = findings.array(key, "path"), findings.array(key, "vectors")
     if path is None:
-        return None
+        return maps, None
     sigmas, components = findings.array(key, "sigmas"), findings.array(key, "components")
-    rows = [np.concatenate([findings.array(key, "mean"), path])]
-    rows += [np.concatenate([components[place : place + 1], vectors[:, place]]) for place in range(len(components))]
-    return ImageGrid(
-        caption="First column: mean and first principal components of the training images. Then, at lower and lower "
-        "noise, the output D(x_t) and the first left singular vectors of the Jacobian there, grey where they are zero, "
-        "signed as the components are. Look where they stop to resemble the components and take the shape of the "
-        "image. Vectors of near-equal singular values are determined up to rotation only.",
-        rows=("output", *(f"direction {place + 1}" for place in range(len(components)))),
+    rows = {"output": np.concatenate([findings.array(key, "mean"), path])}
+    for place, component in enumerate(components):
+        rows[f"direction {place + 1}"] = np.concatenate([component[None], vectors[:, place]])
+    return maps, ImageGrid(
+        title=f"A trajectory{whose}, and the first singular vectors of the Jacobian along it",
+        caption="First column: mean and first principal components of the training images. Next columns, at lower and "
+        "lower noise: the output D(x_t) and the first left singular vectors of the Jacobian there. Zero is grey, and "
+        "signs are those of the components. At high noise the vectors should resemble the components, and at low noise "
+        "take the shape of the image. Vectors of near-equal singular values are determined up to rotation only.",
+        rows=tuple(rows),
         columns=("images", *map(sigma_label, sigmas)),
-        images=np.stack(rows),
+        images=np.stack([*rows.values()]),
         **words,
     )

@@ -11,9 +11,12 @@ if TYPE_CHECKING:
     from .study import Study
 
 
+_FILES = {"strong": "strong_generalization"}  # of studies whose file has a longer name
+
+
 def find_study(name: str) -> "Study":
     """The study of this name."""
-    study: Study = import_module(f".studies.{name}", __package__).STUDY
+    study: Study = import_module(f".studies.{_FILES.get(name, name)}", __package__).STUDY
     return study
 
 

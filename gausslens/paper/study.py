@@ -14,7 +14,7 @@ from ..report import Figure
 from ..store.records import Record
 from .claims.evidence import Evidence
 from .claims.findings import Claim
-from .figures import Curves
+from .figures import Curves, Drawing
 from .plan import Plan
 
 
@@ -96,7 +96,7 @@ class Study:
     figures: tuple[int, ...]  # the paper's figures that it redraws
     parts: Callable[[Plan], list[Part]]  # the tasks it needs, the most telling first
     # its own figures, from whatever is finished; None for what is not.
-    drawings: Callable[[Findings], Iterable[Curves | Figure | None]]
+    drawings: Callable[[Findings], Iterable[Drawing]]
     judges: tuple[Claim, ...] = ()  # the claims that are defined here
     informs: tuple[str, ...] = ()  # names of claims of other studies that it bears on
 

@@ -23,9 +23,9 @@ from ..generation import best_device
 from ..identity import identity_of
 from ..measures.memorization import MEMORIZED
 from ..measures.transition import Count, fit_transition
+from ..paper.critical_points import find_onset
 from ..paper.plan import Plan
 from ..paper.run import identity, plan_study
-from ..paper.studies.onset import find_onset
 from ..report import save_report
 from ..store.invocation import typed_command, typed_options
 from ..store.records import Record

@@ -10,7 +10,7 @@ import gausslens
 
 from ..auditing.thresholds import THRESHOLDS
 from ..measures.transition import Bound, Count, Transition
-from ..paper.studies.onset import Onset
+from ..paper.critical_points import Onset
 from ..report import Axis, CurveFigure, Figure, ImageGrid, Page, Section, Series, Threshold
 from ..store.records import Record
 

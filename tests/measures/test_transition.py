@@ -9,7 +9,7 @@ import torch
 from gausslens import DataError
 from gausslens.measures import transition
 from gausslens.measures.transition import Count, fit_transition, posterior_of
-from gausslens.paper.studies.onset import crossing, find_onset
+from gausslens.paper.critical_points import crossing, find_onset
 
 SIZES = (16, 32, 64, 128, 256, 512, 1024)
 NEEDED = 100.0  # images

@@ -30,7 +30,7 @@ def test_nothing_is_missing_for_its_claims(findings):
         "slope of RMSE(θ, G) on log width",
         "slope of RMSE(θ, G) on log width, σ ≥ 20",
         "what longer training adds to the slope",
-        "RMSE(θ, G) at the least σ, narrowest over widest, minus 1",
+        "RMSE(θ, G) at the lowest σ, narrowest over widest, minus 1",
     ):
         assert found[name] is None, name
 
@@ -58,7 +58,7 @@ def test_high_noise_is_drawn_after_both_lengths_of_training(findings, figures):
 def test_curves_are_of_the_end_and_beside_them_is_the_model_of_many_images(findings, figures):
     figure = figures["Distance to the Gaussian denoiser, by width, N = 16"]
     names = [series.name for series in figure.series]
-    assert names == ["2 channels", "4 channels", "4 channels, N = 64", "control: multi-delta"]
+    assert names == ["2 channels", "4 channels", "control: 4 channels, N = 64", "control: multi-delta"]
     gaps = findings.evidence.where(quantity="rmse", on="held_out", denoiser="network", reference="gaussian")
     for series, tags in zip(figure.series, ({"width": 2, "n": 16}, {"width": 4, "n": 16}, {"n": 64}), strict=False):
         records = gaps.where(**tags, kimg=0.4, sigma=80.0).records

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from gausslens.paper.claims.evidence import Evidence
-from gausslens.paper.studies.critical_points import (
+from gausslens.paper.critical_points import (
     closest,
     format_closest,
     format_images_needed,

@@ -55,7 +55,7 @@ def test_every_figure_is_drawn_and_none_from_nothing(findings, tmp_path):
     assert heat_map.values.shape == (10, 51, 51)
     vectors, outputs = (figure for figure in figures.values() if isinstance(figure, ImageGrid))
     assert vectors.images.shape == (10, 5, 1, 8, 8)
-    assert outputs.images.shape == (6, 4, 1, 8, 8)
+    assert outputs.images.shape == (4, 6, 1, 8, 8)
     epochs = figures["Weight error while Adam learns the map"]
     assert len(epochs.series) == 10
     assert list(epochs.series[0].x) == [1, 2, 3]

@@ -54,17 +54,16 @@ def test_every_figure_is_drawn_and_none_from_nothing(findings, tmp_path):
         *("control: multi-delta", "control: Gaussian"),
     ]
     assert len(figures["What equal weights cost"].series) == 4
-    assert figures["Trajectories of a badly parametrised network"].images.shape == (8, 10, 1, 8, 8)
+    assert figures["Trajectories of a poorly parametrised network"].images.shape == (8, 10, 1, 8, 8)
 
 
 def test_the_gaussian_is_affine_and_its_raw_score_shows_it(findings):
     figures = {figure.title: figure for figure in find_study("linearity").draw(findings)}
     least = {
-        series.name: series
-        for series in figures["Least linearity over all noise levels, against number of images"].series
+        series.name: series for series in figures["Minimum linearity over noise levels, by number of images"].series
     }
     assert least["control: Gaussian, affine"].y == pytest.approx([1, 1], abs=1e-6)
-    largest = figures["Largest error of linearity over all noise levels, against number of images"]
+    largest = figures["Largest error of linearity over noise levels, by number of images"]
     errors = {series.name: series for series in largest.series}
     assert errors["control: Gaussian, affine"].y == pytest.approx([0, 0], abs=1e-3)
     raw = {series.name: series for series in figures["Linearity over noise levels, by number of images"].series}
@@ -75,7 +74,7 @@ def test_relative_errors_without_a_bound_are_not_drawn(findings):
     figures = {figure.title: figure for figure in find_study("linearity").draw(findings)}
     for title in ("Error of affine linearity, by number of images", "Error of linearity, by number of images"):
         assert any("multi-delta" in series.name for series in figures[title].series) == ("affine" not in title)
-    largest = figures["Largest error of linearity over all noise levels, against number of images"]
+    largest = figures["Largest error of linearity over noise levels, by number of images"]
     assert [series.name for series in largest.series if "multi-delta" in series.name] == ["control: multi-delta, raw"]
 
 
@@ -90,7 +89,7 @@ def test_the_least_is_over_noise_levels(findings):
         preconditioning="edm",
         n=64,
     ).curve()
-    least = figures["Least linearity over all noise levels, against number of images"].series[0]
+    least = figures["Minimum linearity over noise levels, by number of images"].series[0]
     assert least.y[1] == min(number.value for number in curve.values())
 
 

@@ -35,7 +35,7 @@ def test_no_claim_lacks_a_record(findings):
 @pytest.mark.slow
 def test_every_figure_is_drawn_and_none_from_nothing(findings, tmp_path):
     figures = check_drawing("networks", findings, tmp_path)
-    grid = figures["Samples of several architectures from the same noises"]
+    grid = figures["Samples of several architectures from the same initial noise"]
     assert grid.rows[:4] == ("NCSN++ (VE)", "DDPM++ (VP)", "ADM", "small U-Net")
     pairs = figures["Agreement of architectures that share no training image"]
     assert list(pairs.series[0].x) == [1, 2, 3, 4, 5, 6]

@@ -173,9 +173,12 @@ def test_what_multidelta_explains_of_the_gaussian_is_said_by_its_own_variance(fi
     found = {record["sigma"]: record["value"] for record in records if record["on"] == "train"}
     kept = {sigma: float((spread**2 / (spread + sigma**2)).sum() / spread.sum()) for sigma in found}
     assert found[0.5] == pytest.approx(2 - 1 / kept[0.5], abs=0.05)
-    drawn = Findings(findings.plan, "references", [*findings.parts, Part("control", task)], TaskStore(folder))
+    of_network = explained_variance_task(findings.plan, findings.plan.model(64, 0))
+    assert not run_tasks([of_network], folder, on="here").failed
+    parts = [*findings.parts, Part("explained variance", of_network), Part("control", task)]
+    drawn = Findings(findings.plan, "references", parts, TaskStore(folder))
     (figure,) = (figure for figure in find_study("references").draw(drawn) if "references explain" in figure.title)
-    assert [series.name for series in figure.series] == ["control: multi-delta of the Gaussian"]
+    assert figure.series[-1].name == "control: multi-delta of the Gaussian"
 
 
 def test_pictures_need_the_measures_for_the_linear_denoiser_alone(findings):

@@ -129,7 +129,7 @@ def test_too_few_calls_are_no_evidence():
 
 def test_longer_training_is_needed_to_say_what_it_removes():
     records = [found for found in BUILDERS["C12"](1) if found["kimg"] == 100]
-    assert verdict_on("C12", records).reason == "two lengths of training are needed, 1 found"
+    assert verdict_on("C12", records).reason == "two values of kimg are needed, 1 found"
 
 
 def test_the_subspace_that_passes_is_compared_even_where_gains_are_alike():

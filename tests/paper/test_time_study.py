@@ -50,7 +50,7 @@ def test_nothing_is_missing_for_its_claim(findings):
 def test_the_curve_over_time_is_the_mean_in_the_window(findings, figures):
     figure = figures["Distance to the Gaussian denoiser against the length of training"]
     assert [series.name for series in figure.series] == [
-        *("N = 16", "N = 16, to the Gaussian of all images", "control: N = 64"),
+        *("N = 16", "N = 16, to the Gaussian of all images", "N = 64, the control"),
     ]
     gaps = findings.evidence.where(quantity="rmse", on="held_out")
     control = gaps.where(denoiser="multidelta", reference="gaussian").by("sigma")

@@ -1,39 +1,46 @@
-"""Which affine map is closest to a network? Distilled maps of generalising and memorising networks beside the Gaussian's.
+"""Distillation, the affine map closest to a network: claims C6, C8, C9, C10; figures 4, 5, 14, 22.
 
 On noisy images of its own data, the closest affine map of any good denoiser is the Gaussian denoiser, whatever else it does
 with them. So every number stands beside that of the multi-delta denoiser, which only retrieves training images, and of
 Gaussian surrogates; memorising and generalising part on held-out images.
 """
 
-import math
 from typing import Any
 
-from ...report import Axis, Figure
+import numpy as np
+
+from ...noise import karras_sigmas
+from ...report import Axis, CurveFigure, ImageGrid, Series
 from .. import axes
-from ..claims.evidence import Evidence, MissingError, Number, greatest, least, mean, mean_at
-from ..claims.findings import Finding, bound, claim, control, controls, pixel_scale, statistic, unit_words
+from ..claims.comparisons import ends, first_minus_last, in_pixels, largest
+from ..claims.evidence import Evidence, Measure, MissingError, Number, greatest, least, mean, mean_at
+from ..claims.findings import Finding, claim, control, controls, statistic, unit_words
 from ..claims.inference import Real
 from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, POSITIVE, SIGN, Threshold
-from ..figures import Curves, Line, Tags, about, level, sigma_label
+from ..figures import Curves, Drawing, Line, about, images_label, level, sigma_label
 from ..figures import controls as control_lines
+from ..pictures import close_up_grid, close_ups, correlation_maps
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.dataset_stats import dataset_stats_task
-from ..tasks.denoised_outputs import denoised_outputs_task
 from ..tasks.distillation import adam_distillation_task, distillation_task, is_large
 from ..tasks.theorem import theorem_task
-from .distillation_pictures import SHOWN_SIGMA, draw_pictures, outputs_key
+from .theorem import THEOREM, c21
 
-_ERROR = Axis("weight error ‖W − W_G‖/‖W_G‖", log=True)
-_ASYMMETRY = Axis("‖W − Wᵀ‖/‖W‖", bounds=(0.0, math.inf))
+SHOWN_SIGMA = karras_sigmas(10)[4].item()
+"""The level, near σ = 4, at which outputs are shown."""
+
+_ERROR = axes.quantity("weight_error", "weight error ‖W − W_G‖/‖W_G‖", log=True)
+_ASYMMETRY = axes.quantity("asymmetry", "‖W − Wᵀ‖/‖W‖", bounds=axes.POSITIVE)
 _SUBSPACE = 10  # dimensions of the subspace whose overlap is drawn
-_PICTURES = 3  # of either kind of input
+_SPECTRA = (42.4, 9.72, 4.07, 0.47)  # noise levels, or those nearest to them, at which singular values are drawn
+_LEAST_GAIN = 1e-5  # of the largest; what is below is not drawn
+_ROW = 5  # singular vectors side by side
 _ON = {"held_out": "held-out images", "train": "training images", "surrogate": "Gaussian surrogates"}
 _IMAGES = {on: _ON[on] for on in ("held_out", "train")}  # what a denoiser that retrieves has to do with
 _OF_TRAIN = "gaussian of train"
 _CALLS = 10  # for each dimension: with fewer, the fit's own error hides what is compared
-# The paper excepts its largest and its smallest level, 80 and 0.002.
-_LEAST_SIGMA, _GREATEST_SIGMA = 0.01, 60.0
+_INNER_LEVELS = (0.01, 60.0)  # the paper excepts its largest and its smallest level, 80 and 0.002
 _AUTOMATIC = (
     "almost automatic: the best affine fit of any good denoiser, on noisy images of its own data, is the Gaussian one; "
     "compare the controls"
@@ -44,23 +51,20 @@ _WEIGHT_ERROR = Threshold("the paper, Fig. 4", below=0.2)
 _ALIGNED = Threshold("our choice: four fifths of what two halves of the images agree on", above=0.8)
 _HELD_OUT = Threshold(SIGN + " in Fig. 5", above=0.0)
 _TRAIN = Threshold("our choice: the perturbation that a fit must be able to see", below=0.1)
-RESIDUAL = Threshold("our choice: rounding in float64, with a margin", below=1e-10)
 
 
 @claim("C6", "The linear fit of a generalising network is close to the Gaussian denoiser.")
 def c6(evidence: Evidence) -> Finding:
     """max RMSE(L, G) over all σ, L the unshrunk fit; on held-out images, at the largest N."""
     fits = evidence.where(study="distillation", quantity="rmse", denoiser="linear", reference="gaussian", shrunk=False)
-
-    def worst(records: Evidence) -> Number:
-        return records.where(n=max(fits.by("n"))).greatest() / pixel_scale(evidence)
-
+    fits = fits.where(n=largest(fits))
+    of_network, worst = fits.where(of=(None, "network")), in_pixels(Evidence.greatest, evidence)
     said = f"largest RMSE(L, G), unshrunk{unit_words(evidence)}"
-    judged = statistic(said, _GAP, fits.where(on="held_out", of=(None, "network")), worst)
     beside = {
         "the same for the multi-delta denoiser": fits.where(on="held_out", of="multidelta"),
-        "the same on Gaussian surrogates": fits.where(on="surrogate", of=(None, "network")),
+        "the same on Gaussian surrogates": of_network.where(on="surrogate"),
     }
+    judged = statistic(said, _GAP, of_network.where(on="held_out"), worst)
     return Finding((judged,), controls(worst, beside, POSITIVE), _AUTOMATIC)
 
 
@@ -70,73 +74,65 @@ def c8(evidence: Evidence) -> Finding:
 
     Errors are against the Gaussian of the training images, of fits without shrinkage with enough calls (`count`).
     """
-    studied = evidence.where(study="distillation")
 
     def worst(records: Evidence) -> Number:
-        return greatest(_excess(records.where(n=max(studied.by("n"))), evidence).values())
+        return greatest(_excess(records, evidence).values())
 
-    named = _kinds(studied)
-    judged = statistic("largest weight error minus its floor", _WEIGHT_ERROR, named.pop(""), worst)
-    return Finding((judged,), controls(worst, named), _AUTOMATIC)
+    judged, beside = _judged_and_beside(evidence)
+    found = statistic("largest weight error minus its floor", _WEIGHT_ERROR, judged, worst)
+    return Finding((found,), controls(worst, beside), _AUTOMATIC)
 
 
 @claim("C9", "The leading singular vectors of the linear fit are the principal components.")
 def c9(evidence: Evidence) -> Finding:
-    """(overlap − chance)/(ceiling − chance), mean over k, the least over σ ≥ 0.1; on held-out images, at the largest N.
+    """(overlap − chance)/(ceiling − chance), mean over k, the lowest over σ ≥ 0.1; on held-out images, at the largest N.
 
     Leading subspaces are cut where the Gaussian's gains are apart (`separated`), and where they pass ½ (`passed`): at low
     noise the first hundreds are all nearly 1, and what a denoiser keeps is told from what it removes by the subspace of
     all that pass.
     """
-    studied = evidence.where(study="distillation").at(LOW_NOISE)
 
     def worst(records: Evidence) -> Number:
-        levels = records.where(n=max(studied.by("n"))).by("sigma").values()
+        levels = records.at(LOW_NOISE).by("sigma").values()
         shares = [share for share in map(_aligned, levels) if share is not None]
         if not shares:
             raise MissingError("no subspace whose ceiling is above chance")
         return least(shares)
 
-    named = _kinds(studied)
-    del named["the same for the multi-delta denoiser, training images"]
-    judged = statistic("least overlap, as a share of the ceiling", _ALIGNED, named.pop(""), worst)
-    return Finding((judged,), controls(worst, named), _AUTOMATIC)
+    judged, beside = _judged_and_beside(evidence)
+    del beside["the same for the multi-delta denoiser, training images"]
+    found = statistic("lowest overlap, as a share of the ceiling", _ALIGNED, judged, worst)
+    return Finding((found,), controls(worst, beside), _AUTOMATIC)
 
 
-def _kinds(studied: Evidence) -> dict[str, Evidence]:
-    """What is judged, and the controls beside it."""
-    kinds = {
-        "": ("held_out", "network"),
+def _judged_and_beside(evidence: Evidence) -> tuple[Evidence, dict[str, Evidence]]:
+    """The maps that are judged, at the largest N, and the controls beside them."""
+    studied = evidence.where(study="distillation")
+    studied = studied.where(n=largest(studied))
+    beside = {
         "the same on training images": ("train", "network"),
         "the same for the multi-delta denoiser": ("held_out", "multidelta"),
         "the same for the multi-delta denoiser, training images": ("train", "multidelta"),
         "the same on Gaussian surrogates": ("surrogate", "network"),
     }
-    return {name: studied.where(on=on, denoiser=denoiser) for name, (on, denoiser) in kinds.items()}
+    return studied.where(on="held_out", denoiser="network"), {
+        name: studied.where(on=on, denoiser=denoiser) for name, (on, denoiser) in beside.items()
+    }
 
 
-@claim("C10", "A memorising network is described less well by linear and Gaussian denoisers.")
+@claim("C10", "Linear and Gaussian denoisers describe a memorising network less well than a generalising one.")
 def c10(evidence: Evidence) -> Finding:
     """Weight error and FVU, smallest minus largest N, mean over 0.1 ≤ σ ≤ 20, held-out; the former on training images."""
     studied = evidence.where(study="distillation", denoiser="network").at(LOW_NOISE, HIGH_NOISE)
     held_out, train = studied.where(on="held_out"), studied.where(on="train")
 
-    def ends(records: Evidence) -> tuple[Evidence, Evidence]:
-        found = studied.by("n")
-        if len(found) < 2:
-            raise MissingError("a memorising and a generalising model are needed, 1 size found")
-        return records.where(n=min(found)), records.where(n=max(found))
+    def weight(reference: str = _OF_TRAIN) -> Measure:
+        return first_minus_last("n", lambda r: mean(_excess(r, evidence, reference).values()), studied)
 
-    def weight(records: Evidence, reference: str = _OF_TRAIN) -> Number:
-        small, large = (mean(_excess(end, evidence, reference).values()) for end in ends(records))
-        return small - large
-
-    def unexplained(records: Evidence) -> Number:
-        small, large = (end.where(quantity="fvu").mean() for end in ends(records))
-        return small - large
+    unexplained = first_minus_last("n", lambda r: r.where(quantity="fvu").mean(), studied)
 
     def orthogonality(records: Evidence) -> Number:
-        small, _ = ends(records)
+        small, _ = ends(records, "n", studied)
         floor = small.where(quantity="weight_error_floor").mean()
         if floor.value > _TRAIN.level:
             raise MissingError(f"errors of {_TRAIN.level:g} cannot be seen by a fit whose own is {floor.value:.2g}")
@@ -144,14 +140,14 @@ def c10(evidence: Evidence) -> Finding:
 
     return Finding(
         (
-            statistic("weight error, memorising minus generalising", _HELD_OUT, held_out, weight),
+            statistic("weight error, memorising minus generalising", _HELD_OUT, held_out, weight()),
             statistic("FVU, memorising minus generalising", _HELD_OUT, held_out, unexplained),
             statistic("weight error on training images, memorising", _TRAIN, train, orthogonality),
         ),
         # W_G of few images has a low rank, from which every denoiser is far at low noise.
         control(
             "weight error against the Gaussian of held-out images, memorising minus generalising",
-            *(held_out, lambda r: weight(r, "gaussian of held_out")),
+            *(held_out, weight("gaussian of held_out")),
         ),
     )
 
@@ -159,8 +155,7 @@ def c10(evidence: Evidence) -> Finding:
 def _excess(records: Evidence, evidence: Evidence, reference: str = _OF_TRAIN) -> dict[Real, Number]:
     """Weight error minus its floor at each noise level."""
     dim = evidence.where(quantity="dim").one().value
-    errors = records.where(quantity="weight_error", reference=reference).at(_LEAST_SIGMA, _GREATEST_SIGMA)
-    curve = errors.curve()
+    curve = records.where(**_ERROR.tags, reference=reference).at(*_INNER_LEVELS).curve()
     floor = records.where(quantity="weight_error_floor").curve()
     for number in curve.values():
         if number.count is None or number.count < _CALLS * dim:
@@ -183,12 +178,6 @@ def _aligned(records: Evidence) -> Number | None:
     return mean(shares) if shares else None
 
 
-@claim("C21", "The best linear denoiser is the Wiener filter, and gradient descent finds it.")
-def c21(evidence: Evidence) -> Finding:
-    """The theorem's residuals, in any study: algebra, so neither images nor seeds count."""
-    return Finding((bound("largest relative residual", RESIDUAL, evidence.where(quantity="theorem_residual")),))
-
-
 def parts(plan: Plan) -> list[Part]:
     """The theorem, then the largest and the smallest size at every seed, then pictures of all sizes."""
     found = [Part("theorem", theorem_task(plan)), Part("images", dataset_stats_task(plan))]
@@ -201,51 +190,36 @@ def parts(plan: Plan) -> list[Part]:
             found.append(Part(f"distilled {n}, seed {seed}", task))
     found.append(Part("adam", adam_distillation_task(plan, plan.model(plan.sizes[-1], plan.shown))))
     for n in reversed(plan.sizes):
-        for inputs in ("noise", "images"):
-            task = denoised_outputs_task(
-                *(plan, plan.model(n, plan.shown)),
-                denoisers=("network", "gaussian"),
-                sigmas=(SHOWN_SIGMA,),
-                inputs=inputs,
-                pictures=_PICTURES,
-            )
-            found.append(Part(outputs_key(n, inputs), task))
+        found += close_ups(
+            *(plan, plan.model(n, plan.shown), images_label(n)),
+            denoisers=("network", "gaussian"),
+            sigmas=(SHOWN_SIGMA,),
+            pictures=3,
+        )
     return found
 
 
-def figures(findings: Findings) -> list[Curves | Figure | None]:
+def figures(findings: Findings) -> list[Drawing]:
     """Figs. 4, 5, 14 and 22 of the paper, and the theorem."""
     return [
         *_weights(findings),
         *_subspaces(findings),
         *_regimes(findings.plan),
-        *draw_pictures(findings),
-        Curves(
-            title="The theorem",
-            caption="Relative distance to the Wiener filter, √(E‖D − D_G‖²/E‖D_G‖²) over noisy images, of the affine "
-            "map that minimises the denoising loss, from its normal equations, and of where gradient descent from zero "
-            "ends; for the moments of these images, shrunk to at most 64 dimensions. Left out are levels at which "
-            "gradient descent would take more than 20,000 steps.",
-            **about("C21"),
-            y=Axis("relative distance", log=True),
-            where=Tags(quantity="theorem_residual"),
-            lines=(Line(str, by="kind"),),
-            levels=(level(RESIDUAL, "bound"),),
-        ),
+        *_pictures(findings),
+        THEOREM,
     ]
 
 
 def _weights(findings: Findings) -> list[Curves]:
     plan = findings.plan
-    by_adam = findings.evidence.where(method="adam", quantity="weight_error")
+    by_adam = findings.evidence.where(method="adam", **_ERROR.tags)
     last = [group.records[-1]["epoch"] for group in by_adam.by("sigma").values()] if len(by_adam) else [0]
-    images = by_adam.records[0]["count"] if len(by_adam) else 0
-    closed, held_out = Tags(method=None, n=plan.sizes[-1]), Tags(on="held_out", denoiser="network")
-    own = Tags(**closed, **held_out, seed=plan.seed(plan.shown))
+    held_out = axes.Tags(method=None, n=plan.sizes[-1], on="held_out", denoiser="network")
+    own = axes.Tags(**held_out, seed=plan.seed(plan.shown))
     return [
         Curves(
             title="How far the matrix of the linear map is from the Gaussian's",
-            caption="The affine map closest to a network on the most training images, by least squares without "
+            caption="The affine map closest to a network trained on the most images, by least squares without "
             "shrinkage from ten calls for each dimension, against the Wiener filter W_G of the training images. A fit "
             "of finitely many calls has about the floor as its error where the network is the Wiener filter, and C8 "
             "judges what is above it. The multi-delta denoiser only retrieves training images, and must be near W_G on "
@@ -253,23 +227,23 @@ def _weights(findings: Findings) -> list[Curves]:
             "far above the floor and the control's is not, the network is not a good denoiser at that level.",
             **about(4, "C8"),
             y=_ERROR,
-            where=closed,
+            where={"method": None, "n": plan.sizes[-1]},
             lines=(
-                *_by_images("network, ", quantity="weight_error", reference=_OF_TRAIN),
+                *_by_images("network, ", reference=_OF_TRAIN),
                 Line("floor of the fit", dashed=True, quantity="weight_error_floor", **held_out),
             ),
             levels=(level(_WEIGHT_ERROR, "the paper's bound"),),
         ),
         Curves(
             title="Weight error while Adam learns the map",
-            caption=f"The paper's way to distil, {max(last)} epochs over {images} held-out images in batches of 256, "
-            "fresh noise in each, from W = 0; against the Gaussian of the same images. The step size at each noise "
-            "level is such that the largest weight of the Gaussian could be reached three times over. Network on the "
-            "most images, one training.",
+            caption=f"The paper's way to distil, {max(last)} epochs over {largest(by_adam, 'count')} held-out images in "
+            "batches of 256, fresh noise in each, from W = 0; against the Gaussian of the same images. The step size at "
+            "each noise level is such that the largest weight of the Gaussian could be reached three times over. Network "
+            "trained on the most images, one training.",
             **about(4, 22, "C8"),
-            y=_ERROR,
             x=axes.EPOCH,
-            where=Tags(method="adam", quantity="weight_error"),
+            y=_ERROR,
+            where={"method": "adam"},
             lines=(Line(sigma_label, by="sigma"),),
         ),
         Curves(
@@ -279,20 +253,21 @@ def _weights(findings: Findings) -> list[Curves]:
             "not the network's.",
             **about(22, "C8"),
             y=_ERROR,
-            lines=(Line("Adam, last epoch", method="adam", quantity="weight_error", epoch=max(last)),),
-            beside=(
-                Line("least squares", quantity="weight_error", reference="gaussian of held_out", **own),
+            lines=(
+                Line("Adam, last epoch", method="adam", epoch=max(last)),
+                Line("least squares", reference="gaussian of held_out", **own),
                 Line("floor of least squares", dashed=True, quantity="weight_error_floor", **own),
-            ),
+            )
+            if len(by_adam)
+            else (),
         ),
     ]
 
 
 def _subspaces(findings: Findings) -> list[Curves]:
-    large, small = (Tags(method=None, n=findings.plan.sizes[place]) for place in (-1, 0))
+    large, small = (axes.Tags(method=None, n=findings.plan.sizes[place]) for place in (-1, 0))
     overlap = findings.evidence.where(**large, quantity="overlap")
     k = max((r["k"] for r in overlap.records if r["k"] <= _SUBSPACE), default=0)
-    held_out = Tags(on="held_out", denoiser="network")
     return [
         Curves(
             title=f"Overlap of the {k} leading singular vectors with the principal components",
@@ -300,11 +275,14 @@ def _subspaces(findings: Findings) -> list[Curves]:
             "the same. The ceiling is what two halves of the training images agree on, chance what unrelated subspaces "
             "do. At the lowest noise all gains of the Gaussian are nearly 1 and no subspace leads.",
             **about(4, "C9"),
-            y=axes.OVERLAP,
-            where=Tags(**large, k=k),
+            y=axes.quantity("overlap", "overlap", bounds=axes.SHARE),
+            where={**large, "k": k},
             lines=(
-                *_by_images("network, ", quantity="overlap"),
-                *(Line(name, dashed=True, quantity=f"overlap_{name}", **held_out) for name in ("ceiling", "chance")),
+                *_by_images("network, "),
+                *(
+                    Line(name, dashed=True, quantity=f"overlap_{name}", on="held_out", denoiser="network")
+                    for name in ("ceiling", "chance")
+                ),
             ),
         ),
         Curves(
@@ -313,7 +291,6 @@ def _subspaces(findings: Findings) -> list[Curves]:
             "the surrogates.",
             **about(14, "C9"),
             y=_ASYMMETRY,
-            where=Tags(quantity="asymmetry"),
             lines=(
                 *_by_images("most images, ", **large),
                 *(Line(f"fewest images, {on}", on=tag, denoiser="network", **small) for tag, on in _IMAGES.items()),
@@ -326,7 +303,7 @@ def _subspaces(findings: Findings) -> list[Curves]:
             **about(14, "C9"),
             x=axes.EPOCH,
             y=_ASYMMETRY,
-            where=Tags(method="adam", quantity="asymmetry"),
+            where={"method": "adam"},
             lines=(Line(sigma_label, by="sigma"),),
         ),
     ]
@@ -334,26 +311,30 @@ def _subspaces(findings: Findings) -> list[Curves]:
 
 def _regimes(plan: Plan) -> list[Curves]:
     """Memorising against generalising."""
-    most, fewest = ((f"N = {plan.sizes[place]:,}", plan.sizes[place], place == 0) for place in (-1, 0))
-    linear = Tags(denoiser="linear", reference="gaussian")
+    most, fewest = plan.sizes[-1], plan.sizes[0]
+    linear = axes.Tags(denoiser="linear", reference="gaussian")
     pairs = {
-        "G–θ": Tags(denoiser="network", reference="gaussian"),
-        "L–θ": Tags(denoiser="network", reference="linear"),
-        "L–G": Tags(**linear, of="network"),
+        "G–θ": {"denoiser": "network", "reference": "gaussian"},
+        "L–θ": {"denoiser": "network", "reference": "linear"},
+        "L–G": {**linear, "of": "network"},
     }
 
-    def of_both_sizes(on: dict[str, str]) -> list[Line]:
-        """A line for the most and, broken, for the fewest images, and of the denoiser that retrieves the fewest."""
+    def of_both_sizes(kinds: dict[str, axes.Tags]) -> list[Line]:
+        """A line of each kind for the most and, broken, for the fewest images."""
         return [
-            *(
-                Line(f"{name}, {words}", dashed=few, n=n, denoiser="network", on=tag)
-                for name, n, few in (most, fewest)
-                for tag, words in on.items()
-            ),
+            Line(f"{name}, {images_label(n)}", dashed=n == fewest, n=n, **tags)
+            for n in (most, fewest)
+            for name, tags in kinds.items()
+        ]
+
+    def of_network(on: dict[str, str]) -> list[Line]:
+        """The same for a network on these sets of images, and the denoiser that retrieves the fewest."""
+        return [
+            *of_both_sizes({words: {"denoiser": "network", "on": tag} for tag, words in on.items()}),
             *(
                 line
                 for tag, words in _IMAGES.items()
-                for line in control_lines("multidelta", called=f", {fewest[0]}, {words}", n=fewest[1], on=tag)
+                for line in control_lines("multidelta", called=f", {images_label(fewest)}, {words}", n=fewest, on=tag)
             ),
         ]
 
@@ -368,14 +349,10 @@ def _regimes(plan: Plan) -> list[Curves]:
                 title=f"Linear, Gaussian and network{also}: most and fewest images",
                 caption=words + caption,
                 **about(5, "C6", "C10"),
-                where=Tags(method=None, quantity="rmse", on=on),
+                where={"method": None, "on": on},
                 lines=(
-                    *(
-                        Line(f"{pair}, {name}", dashed=few, n=n, **tags)
-                        for name, n, few in (most, fewest)
-                        for pair, tags in pairs.items()
-                    ),
-                    Line(f"control: L–G of multi-delta, {fewest[0]}", n=fewest[1], of="multidelta", **linear),
+                    *of_both_sizes(pairs),
+                    Line(f"control: L–G of multi-delta, {images_label(fewest)}", n=fewest, of="multidelta", **linear),
                 ),
             )
             for also, on, caption in (
@@ -392,7 +369,7 @@ def _regimes(plan: Plan) -> list[Curves]:
             caption="RMSE between the unshrunk linear map and the Gaussian of the most images: of the network and, "
             "where it was distilled, of the multi-delta denoiser as a control, on the images named.",
             **about(5, "C6"),
-            where=Tags(method=None, n=most[1], quantity="rmse", **linear, shrunk=False),
+            where={"method": None, "n": most, **linear, "shrunk": False},
             lines=_by_images("of the network, ", tag="of"),
         ),
         Curves(
@@ -401,9 +378,9 @@ def _regimes(plan: Plan) -> list[Curves]:
             "with the most images and (dashed) with the fewest, and, where it was distilled, of the multi-delta "
             "denoiser of the latter as control.",
             **about(5, "C10"),
-            y=Axis("FVU", bounds=(0.0, math.inf)),
-            where=Tags(method=None, quantity="fvu"),
-            lines=of_both_sizes(_ON),
+            y=axes.quantity("fvu", "FVU", bounds=axes.POSITIVE),
+            where={"method": None},
+            lines=of_network(_ON),
         ),
         Curves(
             title="Weight error: most and fewest images",
@@ -413,8 +390,8 @@ def _regimes(plan: Plan) -> list[Curves]:
             "multi-delta denoiser of the fewest images, the control.",
             **about(5, "C10"),
             y=_ERROR,
-            where=Tags(method=None, quantity="weight_error", reference=_OF_TRAIN),
-            lines=of_both_sizes(_IMAGES),
+            where={"method": None, "reference": _OF_TRAIN},
+            lines=of_network(_IMAGES),
         ),
     ]
 
@@ -423,10 +400,85 @@ def _by_images(prefix: str, *, tag: str = "denoiser", **tags: Any) -> list[Line]
     """A line for each set of images: the network's, and those of the control that retrieves."""
     kinds = ((prefix, "network", _ON), ("control: multi-delta, ", "multidelta", _IMAGES))
     return [
-        Line(name + words, **Tags(**tags, on=on, **{tag: denoiser}))
+        Line(name + words, **{**tags, "on": on, **{tag: denoiser}})
         for name, denoiser, images in kinds
         for on, words in images.items()
     ]
+
+
+def _pictures(findings: Findings) -> list[Drawing]:
+    plan = findings.plan
+    key = f"distilled {plan.sizes[-1]}, seed {plan.shown}"
+    sizes = [images_label(n) for n in reversed(plan.sizes)]
+    return [
+        correlation_maps(
+            *(findings, key),
+            "of the unshrunk linear map of the network trained on the most images, distilled on held-out images, and "
+            "the principal components of the training images. A diagonal means the same directions; blocks on it, the "
+            "same subspaces of near-equal eigenvalues.",
+            title="Singular vectors of the linear map against principal components",
+            **about(4, "C9"),
+        ),
+        _spectra(findings, key),
+        _vectors(findings, key),
+        close_up_grid(
+            findings,
+            [(f"Gaussian, {sizes[0]}", sizes[0], "gaussian"), *((f"network, {n}", n, "network") for n in sizes)],
+            SHOWN_SIGMA,
+            noise=True,
+            sigmas=(SHOWN_SIGMA,),
+            title=f"Outputs at {sigma_label(SHOWN_SIGMA)}, by number of training images",
+            caption="What the Gaussian of the most images and networks trained on more or fewer images make of noise "
+            "alone, ε, and of noisy held-out images y. A network that memorises answers with something like a training "
+            "image also where there is no image. Inputs are shown with less contrast.",
+            **about(5, "C10"),
+        ),
+    ]
+
+
+def _spectra(findings: Findings, key: str) -> CurveFigure | None:
+    found, gains = findings.array(key, "singular_values"), findings.array(key, "gains")
+    if found is None:
+        return None
+    sigmas, series = findings.array(key, "sigmas"), []
+    index = np.arange(1, found.shape[1] + 1)
+    for place in dict.fromkeys(int(np.abs(np.log(sigmas / sigma)).argmin()) for sigma in _SPECTRA):
+        name, gain = sigma_label(sigmas[place]), gains[place]
+        seen = np.where(gain > _LEAST_GAIN * gain.max(), gain, np.nan)
+        series.append(Series(f"linear, {name}", index, found[place], markers=False))
+        series.append(Series(f"Gaussian, {name}", index, seen, dashed=True, markers=False))
+    return CurveFigure(
+        title="Singular values of the linear map and of the Gaussian",
+        caption="Of the same map, and the gains λ/(λ+σ²) of the Wiener filter (dashed), as long as they are more than "
+        "1e-5 of the largest. One training, held-out images.",
+        **about(14, "C9"),
+        x=Axis("index", log=True),
+        y=Axis("singular value", log=True),
+        series=tuple(series),
+    )
+
+
+def _vectors(findings: Findings, key: str) -> ImageGrid | None:
+    vectors, components = findings.array(key, "vectors"), findings.array(key, "components")
+    if vectors is None:
+        return None
+    width = min(_ROW, len(vectors))
+    rows = {
+        f"{name}, {start + 1} to {start + width}": images[start : start + width]
+        for start in range(0, len(vectors) - width + 1, width)
+        for name, images in (("linear", vectors), ("Gaussian", components))
+    }
+    return ImageGrid(
+        title="Singular vectors of the linear map and of the Gaussian, as images",
+        caption=f"The first {len(rows) // 2 * width} at {sigma_label(SHOWN_SIGMA)}: left singular vectors of the linear "
+        "map of the network trained on the most images, and below them the principal components of its training images. "
+        "Zero is grey. Vectors of near-equal singular values are determined only up to rotation among themselves.",
+        **about(14, "C9"),
+        rows=tuple(rows),
+        columns=tuple(f"place {place + 1}" for place in range(width)),
+        images=np.stack([*rows.values()]),
+        training=False,
+    )
 
 
 STUDY = Study(
@@ -435,9 +487,9 @@ STUDY = Study(
     question="At each noise level, the affine map that is closest to a network is found by least squares and put "
     "beside the Wiener filter of the training images: weights, singular vectors and values, outputs. \n\nMuch of this "
     "is almost automatic. For any law of images, the best affine fit of the exact posterior mean, on noisy images of "
-    "that law, is the Wiener filter, also if the denoiser only retrieves training images. So look at the controls "
-    "first, and at held-out images: there a network that memorises need not be near its Gaussian. Last, the theorem "
-    "behind it is checked on the moments of these images.",
+    "that law, is the Wiener filter, also if the denoiser only retrieves training images. So the controls come first, "
+    "and held-out images: there a network that memorises need not be near its Gaussian. Last, the theorem behind it is "
+    "checked on the moments of these images.",
     figures=(4, 5, 14, 22),
     parts=parts,
     drawings=figures,

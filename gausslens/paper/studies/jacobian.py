@@ -1,20 +1,19 @@
-"""Which changes does it keep? The Jacobian's singular vectors along sampling trajectories, and steps along them."""
+"""Jacobians along sampling trajectories, and steps along their singular vectors: claim C20; figures 28, 30."""
 
-import math
-
-from ...report import Axis, Figure, ImageGrid
+from ...report import ImageGrid
 from .. import axes
+from ..claims.comparisons import largest
 from ..claims.evidence import Evidence, MissingError, Number, mean
 from ..claims.findings import Finding, claim, statistic
 from ..claims.thresholds import SIGN, Threshold
-from ..figures import Curves, Line, Tags, about, controls, level, sigma_label
-from ..pictures import jacobian_maps, jacobian_vectors
+from ..figures import Curves, Drawing, Line, about, controls, level, sigma_label
+from ..pictures import jacobian_pictures
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.jacobians import STEERS, jacobian_task
 
 _MAPS = (0, 2, 4, 6, 10)  # which of the eleven levels that are looked at
-_STEERED = (2, 5, 10)  # σ = 22.8, 1.98 and 0.002, as in the paper's Fig. 30
+_STEERED = [2, 5, 10]  # σ = 22.8, 1.98 and 0.002, as in the paper's Fig. 30
 _SUBSPACE = 5  # dimensions of the subspace that controls are drawn for, or the next below
 _PRINCIPAL = 10.0  # the noise level from which Jacobians are said to follow the principal components
 _SHOWS = about(28, "C20")
@@ -23,30 +22,31 @@ _OVERLAP = Threshold("our choice: four fifths reads as the same subspace in Fig.
 _FALL = Threshold(SIGN + " in Fig. 28", above=0.0)
 
 
-@claim("C20", "The Jacobian follows the principal components at high noise and the image at low noise.")
+@claim(
+    "C20",
+    "The Jacobian's singular vectors match the principal components at high noise and adapt to the image at low noise.",
+)
 def c20(evidence: Evidence) -> Finding:
     """Overlap of the Jacobian's leading singular subspace with the principal one at σ ≥ 10, and its fall below."""
-    overlap = evidence.where(study="jacobian", quantity="jacobian_overlap", denoiser="network")
+    overlap = evidence.where(study="jacobian", **axes.JACOBIAN_OVERLAP.tags, denoiser="network")
 
-    def high(records: Evidence) -> Number:
-        return _mean_overlap(records.at(_PRINCIPAL))
+    def overlap_at(records: Evidence, *, high: bool) -> Number:
+        levels = {sigma: group for sigma, group in records.by("sigma").items() if (sigma >= _PRINCIPAL) == high}
+        if not levels:
+            raise MissingError(f"no record of jacobian_overlap at sigma {'≥' if high else '<'} {_PRINCIPAL:g}")
+        return mean(mean(group.over("k").values()) for group in levels.values())
 
     def fall(records: Evidence) -> Number:
-        below = Evidence([record for record in records.at(0.0, _PRINCIPAL).records if record["sigma"] < _PRINCIPAL])
-        if not len(below):
-            raise MissingError(f"no record of jacobian_overlap at sigma < {_PRINCIPAL:g}")
-        return high(records) - _mean_overlap(below)
+        return overlap_at(records, high=True) - overlap_at(records, high=False)
 
     return Finding(
         (
-            statistic("overlap with principal components, σ ≥ 10", _OVERLAP, overlap, high),
+            statistic(
+                "overlap with principal components, σ ≥ 10", _OVERLAP, overlap, lambda r: overlap_at(r, high=True)
+            ),
             statistic("its fall below σ = 10", _FALL, overlap, fall),
         )
     )
-
-
-def _mean_overlap(records: Evidence) -> Number:
-    return mean(mean(group.over("k").values()) for group in records.by("sigma").values())
 
 
 def parts(plan: Plan) -> list[Part]:
@@ -60,23 +60,21 @@ def shown_subspace(overlap: Evidence) -> int:
     return max((k for k in ks if k <= _SUBSPACE), default=ks[0] if ks else 0)
 
 
-def figures(findings: Findings) -> list[Curves | Figure | None]:
+def figures(findings: Findings) -> list[Drawing]:
     """Figs. 28 and 30 of the paper."""
-    overlap = findings.evidence.where(quantity="jacobian_overlap")
-    k = shown_subspace(overlap)
-    count = max((record["count"] for record in overlap.where(denoiser="network").records), default=0)
+    overlap = findings.evidence.where(**axes.JACOBIAN_OVERLAP.tags)
+    k, count = shown_subspace(overlap), largest(overlap.where(denoiser="network"), "count")
     key = f"seed {findings.plan.shown}"
     return [
         Curves(
             title="Overlap of the Jacobian's leading singular vectors with principal components",
             caption=f"‖UᵀU_data‖²/k of the k leading left singular vectors of ∇D(x_t; σ_t) along {count} sampling "
-            "trajectories of the network on the most images, and as many principal components of its training images. "
-            "Only subspaces that the eigenvalues of the images part from the rest are compared. Unrelated ones would "
-            f"have k/{findings.plan.dim}.",
+            "trajectories of the network trained on the most images, and as many principal components of its training "
+            "images. Only subspaces that the eigenvalues of the images part from the rest are compared. Unrelated ones "
+            f"would have k/{findings.plan.dim}.",
             **_SHOWS,
-            y=axes.OVERLAP,
-            where=Tags(quantity="jacobian_overlap", denoiser="network"),
-            lines=(Line(lambda k: f"k = {k}", by="k"),),
+            y=axes.JACOBIAN_OVERLAP,
+            lines=(Line(lambda k: f"k = {k}", by="k", denoiser="network"),),
             levels=(level(_OVERLAP, "four fifths"),),
         ),
         Curves(
@@ -87,16 +85,11 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             "components too, doing so says nothing about generalising; where both controls do and the network does "
             "not, it is not a good denoiser there.",
             **_SHOWS,
-            y=axes.OVERLAP,
-            where=Tags(quantity="jacobian_overlap", k=k),
+            y=axes.JACOBIAN_OVERLAP,
+            where={"k": k},
             lines=(Line("network", denoiser="network"), *controls("gaussian", "multidelta")),
         ),
-        jacobian_maps(
-            findings, key, _MAPS, title="Singular vectors of the Jacobian against principal components", **_SHOWS
-        ),
-        jacobian_vectors(
-            findings, key, title="A trajectory, and the first singular vectors of the Jacobian along it", **_SHOWS
-        ),
+        *jacobian_pictures(findings, key, _MAPS, "", **_SHOWS),
         Curves(
             title="How far a sample moves when its trajectory is moved",
             caption=f"Distance of samples over distance of states, ‖Δx₀‖/‖Δx_t‖, for steps x_t ± 3σ_t·v of {count} "
@@ -104,12 +97,11 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             "Dashed: the same steps from the same x_t when the Gaussian goes on. A value of 1 means that the step is "
             "kept as it is; a step itself is the smaller the lower the noise.",
             **about(30, "C20"),
-            y=Axis("‖Δx₀‖/‖Δx_t‖", bounds=(0.0, math.inf)),
-            where=Tags(quantity="steering_response"),
+            y=axes.quantity("steering_response", "‖Δx₀‖/‖Δx_t‖", bounds=axes.POSITIVE),
             lines=[
-                Line(f"{words}, {of}", dashed=name != "network", direction=direction, denoiser=name)
+                Line(f"{of}{words}", direction=direction, denoiser=name)
                 for name, of in (("network", "network"), ("gaussian", "control: Gaussian"))
-                for direction, words in (("first", "first singular vector"), ("random", "random"))
+                for direction, words in (("first", ", first singular vector"), ("random", ", random direction"))
             ],
         ),
         _steered(findings, key),
@@ -127,12 +119,12 @@ def _steered(findings: Findings, key: str) -> ImageGrid | None:
         "at intermediate noise and no change at the lowest.",
         **about(30, "C20"),
         rows=tuple(
-            f"{sigma_label(sigmas[place])}, noise {noise + 1}"
-            for place in _STEERED
+            f"{sigma_label(sigma)}, noise {noise + 1}"
+            for sigma in sigmas[_STEERED]
             for noise in range(samples.shape[1])
         ),
         columns=tuple("not moved" if steer == "none" else steer for steer in STEERS),
-        images=samples[list(_STEERED)].reshape(-1, *samples.shape[2:]),
+        images=samples[_STEERED].reshape(-1, *samples.shape[2:]),
     )
 
 

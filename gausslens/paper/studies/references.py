@@ -1,18 +1,18 @@
-"""What is the network like? Its distance to Gaussian, linear and multi-delta denoisers, and what all make of one noise."""
+"""Distance of a network to Gaussian, linear and multi-delta denoisers: claims C5, C7; figures 2, 3, 25, 27."""
 
 import math
 
 import numpy as np
 
-from ...report import Axis, Figure, NoiseSlider
+from ...report import NoiseSlider
 from .. import axes
 from ..architectures import PUBLISHED
-from ..axes import Along
+from ..claims.comparisons import in_pixels, largest
 from ..claims.evidence import Evidence, Number, greatest, mean_at
-from ..claims.findings import Finding, Statistic, claim, control, pixel_scale, statistic, unit_words
+from ..claims.findings import Finding, Statistic, claim, control, statistic, unit_words
 from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, POSITIVE, Threshold
 from ..claims.window import window
-from ..figures import Curves, Line, Tags, about, pixel_level, sigma_label
+from ..figures import Curves, Drawing, Line, about, pixel_level, sigma_label
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -24,7 +24,6 @@ from ..tasks.finetune_probe import QUANTITY as REFINED
 from ..tasks.finetune_probe import finetune_task
 from ..tasks.trajectories import trajectory_grid, trajectory_task
 
-_NOISES = (0, 1, 2)  # whose trajectories are shown
 _SLIDER_PIXELS = 1_100_000  # of all pictures behind the slider, which keeps it small on the page
 _DISTANCES = (
     Line("network to Gaussian", denoiser="network", reference="gaussian"),
@@ -49,21 +48,16 @@ _MUCH_CLOSER = math.log(0.5)  # mean log ratio below which a note says so
 @claim("C5", "At high and low noise, a generalising network is close to its linear fit.")
 def c5(evidence: Evidence) -> Finding:
     """max RMSE(L, θ) over σ ≥ 20 and σ ≤ 0.1, L the unshrunk fit; on held-out images, at the largest N."""
-    gaps = evidence.where(study="references", quantity="rmse", on="held_out")
-    linear = gaps.where(denoiser="network", reference="linear", shrunk=False)
+    gaps = evidence.where(study="references", **axes.RMSE.tags, denoiser="network", reference="linear", shrunk=False)
+    gaps, unit = gaps.where(n=largest(gaps)), unit_words(evidence)
 
     def worst(records: Evidence) -> Number:
-        curve = records.where(n=max(linear.by("n")))
-        ends = [*curve.at(HIGH_NOISE).curve().values(), *curve.at(0.0, LOW_NOISE).curve().values()]
-        return greatest(ends) / pixel_scale(evidence)
+        return greatest([*records.at(HIGH_NOISE).curve().values(), *records.at(0.0, LOW_NOISE).curve().values()])
 
-    def between(records: Evidence) -> Number:
-        return records.where(n=max(linear.by("n"))).at(LOW_NOISE, HIGH_NOISE).greatest() / pixel_scale(evidence)
-
-    unit = unit_words(evidence)
+    between, largest_gap = gaps.at(LOW_NOISE, HIGH_NOISE), in_pixels(Evidence.greatest, evidence)
     return Finding(
-        (statistic(f"largest RMSE(L, θ) at σ ≥ 20 and σ ≤ 0.1{unit}", _GAP, linear, worst),),
-        control(f"largest RMSE(L, θ) between{unit}", linear, between, POSITIVE),
+        (statistic(f"largest RMSE(L, θ) at σ ≥ 20 and σ ≤ 0.1{unit}", _GAP, gaps, in_pixels(worst, evidence)),),
+        control(f"largest RMSE(L, θ) between{unit}", between, largest_gap, POSITIVE),
     )
 
 
@@ -75,19 +69,21 @@ def c7(evidence: Evidence) -> Finding:
 
     On held-out images, at the largest N. The distance of the multi-delta denoiser to the Gaussian fixes the window.
     """
-    gaps = evidence.where(study="references", quantity="rmse", on="held_out")
+    gaps = evidence.where(study="references", **axes.RMSE.tags)
+    gaps = gaps.where(n=largest(gaps))
 
-    def ratio(records: Evidence, above: str, below: str) -> Number:
-        records = records.where(n=max(gaps.by("n")))
+    def log_gap(records: Evidence, reference: str) -> Number:
+        """Mean log RMSE to a reference over the window."""
         sigmas = window(records.where(denoiser="multidelta", reference="gaussian").curve())
-        network = records.where(denoiser="network")
-        unshrunk = {"linear": False}  # a fit shrunk toward the Gaussian assumes what is to be shown
-        curves = [network.where(reference=name, shrunk=unshrunk.get(name)).curve() for name in (above, below)]
-        logs = [{sigma: number.log() for sigma, number in curve.items()} for curve in curves]
-        return mean_at(logs[0], sigmas) - mean_at(logs[1], sigmas)
+        shrunk = (
+            False if reference == "linear" else None
+        )  # a fit shrunk toward the Gaussian assumes what is to be shown
+        curve = records.where(denoiser="network", reference=reference, shrunk=shrunk).curve()
+        return mean_at({sigma: number.log() for sigma, number in curve.items()}, sigmas)
 
     def mean_log(words: str, threshold: Threshold, above: str, below: str) -> Statistic:
-        return statistic(f"mean log {words} in the window", threshold, gaps, lambda r: ratio(r, above, below))
+        name = f"mean log {words} in the window"
+        return statistic(name, threshold, gaps, lambda r: log_gap(r, above) - log_gap(r, below))
 
     closer = mean_log("RMSE(G, θ)/RMSE(M, θ)", _RATIO, "gaussian", "multidelta")
     alike = mean_log("RMSE(L, θ)/RMSE(G, θ)", _LINEAR, "linear", "gaussian")
@@ -97,44 +93,43 @@ def c7(evidence: Evidence) -> Finding:
 
 def parts(plan: Plan) -> list[Part]:
     """The model on most images at every seed: measured, and followed from noise beside its counterparts."""
-    found = [Part("images", dataset_stats_task(plan))]
+    found, published = [Part("images", dataset_stats_task(plan))], plan.training["network"] in PUBLISHED
     for seed in range(plan.seeds):
         model = plan.model(plan.sizes[-1], seed)
         found.append(Part(f"measures, seed {seed}", plan.measured(model, "gap", "linearity")))
         found.append(Part(f"linear, seed {seed}", plan.measured(model, "linear_gap")))
         found.append(Part(f"trajectories, seed {seed}", trajectory_task(plan, model)))
-        if plan.training["network"] in PUBLISHED:
+        if published:
             found.append(Part(f"explained variance, seed {seed}", explained_variance_task(plan, model)))
     pictures = max(2, min(6, _SLIDER_PIXELS // (50 * plan.dim)))
     own = plan.model(plan.sizes[-1], plan.shown)
     found.append(Part("outputs", denoised_outputs_task(plan, own, pictures=pictures)))
     found.append(Part("refined", finetune_task(plan, own)))
-    if plan.training["network"] in PUBLISHED:
+    if published:
         found.append(Part("explained variance of the Gaussian", gaussian_variance_task(plan)))
     return found
 
 
-def figures(findings: Findings) -> list[Curves | Figure | None]:
+def figures(findings: Findings) -> list[Drawing]:
     """Figs. 2, 3, 25 and 27 of the paper."""
     plan = findings.plan
     on = f"on {plan.count} noisy held-out images; the network was trained on {plan.sizes[-1]:,}"
     known = (
-        " The Gaussian of the training images is that of all images that could have been trained on."
+        "The Gaussian of the training images is that of all images that could have been trained on."
         if plan.sizes[-1] == plan.available
-        else " The Gaussian of all images that could have been trained on stands beside that of the training images."
+        else "The Gaussian of all images that could have been trained on stands beside that of the training images."
     )
     paths = [(LABELS[name], f"trajectories, seed {plan.shown}", name) for name in COUNTERPARTS]
     return [
         Curves(
             title="Distance of the network to its counterparts",
             caption=f"RMSE between two denoisers, {on}. Solid: from the network to the Gaussian, the linear and the "
-            "multi-delta denoiser. Dashed: from the linear to the Gaussian one and, a control, from the multi-delta to the "
-            "Gaussian one, which says where the two can be told apart. Look whether the network is closer to the Gaussian "
-            "there. The linear denoiser is the least-squares fit on training images, without shrinkage, and left out "
-            "for very many pixels; that it is near the Gaussian is almost automatic where the network is well trained."
-            + known,
+            "multi-delta denoiser. Dashed: from the linear to the Gaussian one and, a control, from the multi-delta to "
+            "the Gaussian one, which says where the two can be told apart. The claim is that the network is closer to "
+            "the Gaussian there. The linear denoiser is the least-squares fit on training images, without shrinkage, "
+            "and left out for very many pixels; that it is near the Gaussian is almost automatic where the network is "
+            f"well trained. {known}",
             **about(2, 27, "C5", "C6", "C7"),
-            where=Tags(on="held_out", quantity="rmse"),
             lines=_DISTANCES,
             levels=pixel_level(findings.evidence, _GAP, "limit of C5, for high and low noise"),
         ),
@@ -143,8 +138,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             caption=f"‖a − b‖/‖a‖ of two denoisers' outputs, from a to b, {on}. It weighs high noise more, where "
             "outputs are near the mean image.",
             **about(27, "C5", "C7"),
-            y=Axis("NMSE, a ratio of norms", bounds=(0.0, math.inf)),
-            where=Tags(on="held_out", quantity="nmse"),
+            y=axes.quantity("nmse", "NMSE, a ratio of norms", bounds=axes.POSITIVE, on="held_out"),
             lines=_DISTANCES,
         ),
         Curves(
@@ -152,7 +146,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             caption="RMSE between network and Gaussian denoiser on noisy held-out images, on noisy training images and, as "
             "a control, on noisy draws of the Gaussian itself, for which the Gaussian denoiser is the exact answer.",
             **about(2, "C7"),
-            where=Tags(quantity="rmse", denoiser="network", reference="gaussian"),
+            where={"denoiser": "network", "reference": "gaussian"},
             lines=[Line(label, on=name, dashed=dashed) for label, name, dashed in _INPUTS],
         ),
         Curves(
@@ -162,8 +156,8 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             "falls at once, the network was far from the Gaussian for want of training: few levels so high are drawn. "
             "Control: a level in the middle, which is drawn often. One training.",
             **about(27, "C5", "C6"),
-            x=Along("further", Axis("images trained further")),
-            where=Tags(quantity=REFINED),
+            x=axes.along("further", "images trained further"),
+            y=axes.RMSE._replace(tags={"quantity": REFINED}),
             lines=(Line(sigma_label, by="sigma", dashed=lambda sigma: sigma < HIGH_NOISE),),
         ),
         Curves(
@@ -173,8 +167,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             "answer. Control: what multi-delta explains of the Gaussian denoiser itself; of a network that denoises "
             "better, it explains more on training images, where it retrieves these.",
             **about("C7"),
-            y=Axis("explained variance"),
-            where=Tags(quantity=EXPLAINED),
+            y=axes.quantity(EXPLAINED, "explained variance"),
             lines=(
                 *(
                     Line(f"{LABELS[name]}, {words}", dashed=dashed, denoiser="network", reference=name, on=on)
@@ -187,34 +180,34 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
         trajectory_grid(
             findings,
             paths,
-            noises=_NOISES,
+            noises=(0, 1, 2),
             title="From one noise, level by level",
             caption="What each denoiser makes of the noisy image it has reached, D(x_t; σ_t), on its own way from the "
-            "same noise: Euler's method on ten levels, as in the paper. All images are clipped to [−1, 1], at every "
-            "level; the paper scales each to its own range. Look which rows share their layout with the network's.",
+            "same initial noise: Euler's method on ten levels, as in the paper. All images are clipped to [−1, 1], at "
+            "every level; the paper scales each to its own range. The claim is that the network's rows share their layout "
+            "with the Gaussian's and the linear ones.",
             **about(2, 25, "C7"),
         ),
         sample_grid(
             findings,
             paths,
             pick=lambda levels: levels[:, -1],
-            title="Samples from the same noises",
+            title="Samples from the same initial noise",
             caption="Where the trajectories end: Euler's method on ten levels, as in the paper, for all denoisers. "
-            "Samples of the multi-delta denoiser are training images. Look whether those of the network resemble the "
-            "Gaussian's and the linear one's.",
+            "Samples of the multi-delta denoiser are training images. The claim is that those of the network resemble "
+            "the Gaussian's and the linear one's.",
             **about(3, 25, "C7"),
         ),
         Curves(
             title="Likeness along the way",
             caption="Correlation of the network's D(x_t; σ_t) with that of each counterpart from the same noise, over "
-            f"{plan.count} noises; at the least σ these are the samples. Dashed: from different noises, which shows "
-            "how alike any two images are.",
+            f"{plan.count} initial noises; at the lowest σ these are the samples. Dashed: from different noise, which "
+            "shows how alike any two images are.",
             **about(3, 25, "C7"),
-            y=axes.CORRELATION,
-            where=Tags(quantity="trajectory_correlation"),
+            y=axes.AGREEMENT._replace(tags={"quantity": "trajectory_correlation"}),
             lines=[
                 Line(f"{words}{LABELS[name]}", dashed=noise == "shuffled", reference=name, noise=noise)
-                for noise, words in (("same", "network and "), ("shuffled", "different noises: network and "))
+                for noise, words in (("same", "network and "), ("shuffled", "different noise: network and "))
                 for name in COUNTERPARTS[1:]
             ],
         ),
@@ -223,8 +216,8 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
 
 
 def _slider(findings: Findings) -> NoiseSlider | None:
-    names = ("inputs", "network", "linear", "gaussian", "multidelta")
-    found = {LABELS.get(name, "input"): findings.array("outputs", name) for name in names}
+    columns = {"input": "inputs", **{LABELS[name]: name for name in ("network", "linear", "gaussian", "multidelta")}}
+    found = {label: findings.array("outputs", name) for label, name in columns.items()}
     there = {label: pictures for label, pictures in found.items() if pictures is not None}
     if not there:
         return None
@@ -245,11 +238,11 @@ def _slider(findings: Findings) -> NoiseSlider | None:
 STUDY = Study(
     name="references",
     title="What is the network like?",
-    question="The network on most images is held against three denoisers that are known in closed form or by a fit: "
-    "the Gaussian, which knows the mean and covariance of its training images and nothing else; the linear one, the "
-    "affine map closest to the network at each noise level; and multi-delta, which retrieves training images.\n\nAt "
-    "high noise all of them return nearly the mean image, and at low noise a network returns nearly its input: "
-    "agreement there says little. Look at the levels between, where the Gaussian and the multi-delta denoiser differ.",
+    question="The network trained on the most images is held against three denoisers that are known in closed form or "
+    "by a fit: the Gaussian, which knows the mean and covariance of its training images and nothing else; the linear "
+    "one, the affine map closest to the network at each noise level; and multi-delta, which retrieves training "
+    "images.\n\nAt high noise all of them return nearly the mean image, and at low noise a network returns nearly its "
+    "input: agreement there says little. The levels between tell, where the Gaussian and the multi-delta denoiser differ.",
     figures=(2, 3, 25, 27),
     parts=parts,
     drawings=figures,

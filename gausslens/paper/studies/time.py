@@ -1,20 +1,20 @@
-"""How long? One model of few images and one of many, from the start of training to its end."""
+"""Length of training, from the start to memorising: claim C11; figures 8, 17, 18, 21."""
 
 import math
 
 from ...measures.memorization import MEMORIZED
-from ...report import Figure, ImageGrid
 from .. import axes
+from ..claims.comparisons import first_minus_last
 from ..claims.evidence import Evidence, MissingError, Number, least
 from ..claims.findings import Finding, claim, control, statistic
 from ..claims.thresholds import PAPER_GENERALIZATION, SIGN, Threshold
 from ..claims.window import InWindow
-from ..figures import Curves, Line, Tags, about, controls, images_label, trainings_behind
+from ..critical_points import closest, format_closest, format_onset, memorizing_from
+from ..figures import Curves, Drawing, Line, about, controls, images_label, trainings_behind
 from ..pictures import HIGH, MIDDLE, Row, close_up_grid, close_ups, sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.checkpoint_evaluation import checkpoint_task, sample_count
-from .critical_points import closest, format_closest, format_onset, memorizing_from
 
 _SIZE = Threshold(SIGN + " in Fig. 6", below=0.0)
 _WIDTH = Threshold(SIGN + " in Fig. 7", above=0.0)
@@ -31,42 +31,43 @@ def c11(evidence: Evidence) -> Finding:
     """Slopes of RMSE(θ, G) on log N and log width; its late rise in time, small minus large N; its minimum in time.
 
     In the windows of the studies `size`, `capacity` and `time`, which multi-delta denoisers fix; against the Gaussian of
-    each model's own images, and as a control against that of all. Copies are those of the smallest n in time.
+    each model's own images, and as a control against that of all. Copies are those of the smallest n in time. The last is
+    the log of the time of memorising over the time of the minimum, each known to a step between snapshots.
     """
     size, width, time = (InWindow(evidence, study) for study in ("size", "capacity", "time"))
     full = InWindow(evidence, "size", reference="gaussian_full")
+    gaps_in_time = time.studied.where(quantity="rmse")
 
-    def extra_rise(records: Evidence) -> Number:
-        sizes = [*time.studied.where(quantity="rmse").by("n")]
-        if len(sizes) < 2:
-            raise MissingError("a large N beside the small one is needed in time, 1 size found")
-        gaps = ([*time.over(records.where(n=n), "kimg").values()] for n in (sizes[0], sizes[-1]))
-        small, large = (of_size[-1] - least(of_size) for of_size in gaps)
-        return small - large
+    def rise(records: Evidence) -> Number:
+        gaps = [*time.over(records, "kimg").values()]
+        return gaps[-1] - least(gaps)
+
+    def lead(records: Evidence) -> Number:
+        small = records.where(n=min(gaps_in_time.by("n")))
+        gaps = {kimg: gap for kimg, gap in time.over(small, "kimg").items() if kimg > 0}
+        copies = small.where(quantity="memorized_fraction").over("kimg")
+        memorizing = [kimg for kimg, fraction in copies.items() if fraction.value > MEMORIZED and kimg > 0]
+        if not memorizing or len(gaps) < 2:
+            raise MissingError(f"no snapshot with a memorised fraction above {MEMORIZED} after others")
+        lowest = min(gaps, key=lambda kimg: gaps[kimg].value)
+        step = math.log(max(gaps) / min(gaps)) / (len(gaps) - 1)
+        error = step / math.sqrt(12)  # of a uniform law one step wide
+        return Number(math.log(memorizing[0] / lowest), error, error, gaps[lowest].count)
 
     return Finding(
         (
             statistic("slope of RMSE(θ, G) on log N", _SIZE, size.studied, lambda r: size.slope(r, "n")),
             statistic("slope of RMSE(θ, G) on log width", _WIDTH, width.studied, lambda r: width.slope(r, "width")),
-            statistic("late rise in time, smallest minus largest N", _RISE, time.studied, extra_rise),
-            statistic("log time from the minimum to memorising", _ORDER, time.studied, lambda r: _lead(time, r)),
+            statistic(
+                "late rise in time, smallest minus largest N",
+                _RISE,
+                time.studied,
+                first_minus_last("n", rise, gaps_in_time),
+            ),
+            statistic("log time from the minimum to memorising", _ORDER, time.studied, lead),
         ),
         control("slope on log N against the Gaussian of all data", full.studied, lambda r: full.slope(r, "n")),
     )
-
-
-def _lead(time: InWindow, records: Evidence) -> Number:
-    """log of the time of memorising over the time of the minimum, each known to a step between snapshots."""
-    small = records.where(n=min(time.studied.where(quantity="rmse").by("n")))
-    gaps = {kimg: gap for kimg, gap in time.over(small, "kimg").items() if kimg > 0}
-    copies = small.where(quantity="memorized_fraction").over("kimg")
-    memorizing = [kimg for kimg, fraction in copies.items() if fraction.value > MEMORIZED and kimg > 0]
-    if not memorizing or len(gaps) < 2:
-        raise MissingError(f"no snapshot with a memorised fraction above {MEMORIZED} after others")
-    lowest = min(gaps, key=lambda kimg: gaps[kimg].value)
-    step = math.log(max(gaps) / min(gaps)) / (len(gaps) - 1)
-    error = step / math.sqrt(12)  # of a uniform law one step wide
-    return Number(math.log(memorizing[0] / lowest), error, error, gaps[lowest].count)
 
 
 def parts(plan: Plan) -> list[Part]:
@@ -79,20 +80,20 @@ def parts(plan: Plan) -> list[Part]:
         found.append(Part(_samples_key(n, seed, plan.kimg), plan.sampled(model)))
     for (n, seed), model in models.items():
         found += [Part(_samples_key(n, seed, kimg), checkpoint_task(plan, model, kimg)) for kimg in plan.times[:-1]]
-    for kimg in _pictured(plan):
-        end = kimg == plan.kimg
-        found += close_ups(plan, models[plan.few, plan.shown], f"{kimg:g}", kimg=None if end else kimg, controls=end)
-    return found
+    *snapshots, end = _pictured(plan)
+    pictured = models[plan.few, plan.shown]
+    for kimg in snapshots:
+        found += close_ups(plan, pictured, f"{kimg:g}", kimg=kimg)
+    return [*found, *close_ups(plan, pictured, f"{end:g}", denoisers=("network", "gaussian", "multidelta"))]
 
 
-def figures(findings: Findings) -> list[Curves | Figure | None]:
+def figures(findings: Findings) -> list[Drawing]:
     """Figs. 8, 17, 18 and 21 of the paper."""
     plan, evidence = findings.plan, findings.evidence
     few, many = sorted((plan.few, plan.sizes[-1]))
     on = f"on {plan.count} noisy held-out images, {trainings_behind(evidence)}"
     counted = f"{sample_count(plan)} of a snapshot and {plan.samples} of the end"
     own, full = (InWindow(evidence, "time", reference=name) for name in ("gaussian", "gaussian_full"))
-    gaps = Tags(quantity="rmse", on="held_out")
     of_samples = (
         *(Line(images_label(n), denoiser="network", n=n) for n in dict.fromkeys((few, many))),
         *controls(n=few, lasting=(plan.times[0], plan.times[-1])),
@@ -105,31 +106,31 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
         Curves(
             title=f"Distance to the Gaussian denoiser as training goes on, N = {few:,}",
             caption=f"RMSE between a network and the Gaussian denoiser of its {few:,} training images, {on}, after "
-            f"more and more training. Dashed: a network of {many:,} images at the end of training, against the "
-            "Gaussian of its own images; and, a control, the multi-delta denoiser of the few images, which retrieves "
-            "them. Look whether the curves fall toward the Gaussian first and rise toward the control later.",
+            f"more and more training. Controls: a network trained on {many:,} images at the end of training, against "
+            "the Gaussian of its own images; and the multi-delta denoiser of the few images, which retrieves them. The "
+            "claim is that the curves fall toward the Gaussian first and rise toward the multi-delta denoiser later.",
             **_SHOWS,
-            where=Tags(**gaps, reference="gaussian"),
-            lines=(Line(_time, by="kimg", denoiser="network", n=few, kimg=_pictured(plan)),),
-            beside=(
-                Line(f"N = {many:,}, the end", dashed=True, denoiser="network", n=many),
+            where={"reference": "gaussian"},
+            lines=(
+                Line(_time, by="kimg", denoiser="network", n=few, kimg=_pictured(plan)),
+                Line(f"control: N = {many:,}, the end", denoiser="network", n=many),
                 *controls("multidelta", n=few),
             ),
         ),
         Curves(
             title="Distance to the Gaussian denoiser against the length of training",
             caption="Mean RMSE over the window of noise levels where the multi-delta and the Gaussian denoiser differ "
-            f"most, {on}.{format_closest(closest(evidence, few), few)} The control is the network of {many:,} images: "
-            "where its distance rises late as well, a late rise alone is no sign of memorising; only what the few "
-            "images add to it is.",
+            f"most, {on}.{format_closest(closest(evidence, few), few)} The control is the network trained on {many:,} "
+            "images: where its distance rises late as well, a late rise alone is no sign of memorising; only what the "
+            "few images add to it is.",
             **_SHOWS,
             x=axes.TIME,
             y=axes.MEAN_RMSE,
-            where=Tags(**gaps, denoiser="network"),
+            where={"denoiser": "network"},
             lines=(
                 Line(images_label(few), n=few, reference="gaussian", number=own.mean),
                 Line(f"N = {few:,}, to the Gaussian of all images", n=few, reference="gaussian_full", number=full.mean),
-                Line(f"control: N = {many:,}", n=many, reference="gaussian", number=own.mean),
+                Line(f"N = {many:,}, the control", dashed=True, n=many, reference="gaussian", number=own.mean),
             ),
         ),
         Curves(
@@ -140,9 +141,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             **_SHOWS,
             x=axes.TIME,
             y=axes.COPIES,
-            where=Tags(quantity="memorized_fraction"),
             lines=of_samples,
-            levels=(axes.MEMORIZING,),
         ),
         Curves(
             title="Novelty of samples as training goes on",
@@ -152,9 +151,7 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             **about(8, "C11"),
             x=axes.TIME,
             y=axes.GL,
-            where=Tags(quantity="gl"),
             lines=of_samples,
-            levels=(axes.PAPER_RULE,),
         ),
         _samples(findings, few, many),
         close_up_grid(
@@ -162,9 +159,9 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             [gaussian, memory, *networks],
             HIGH,
             title=f"Outputs at σ = {HIGH:g} as training goes on",
-            caption=f"What a network of {few:,} images makes of noisy held-out images y, after more and more training, "
-            "below what the Gaussian and the multi-delta denoiser of the same images make of them. Inputs are shown "
-            "scaled down. Look how much training it takes until the network's outputs are those of the Gaussian.",
+            caption=f"What a network trained on {few:,} images makes of noisy held-out images y, after more and more "
+            "training, below what the Gaussian and the multi-delta denoiser of the same images make of them. Inputs are "
+            "shown scaled down. The rows show how much training it takes until the outputs are those of the Gaussian.",
             **about(17),
         ),
         close_up_grid(
@@ -173,31 +170,35 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             MIDDLE,
             noise=True,
             title=f"Outputs at σ = {MIDDLE:g} as training goes on",
-            caption=f"The same at σ = {MIDDLE:g}, of pure noise ε and of noisy held-out images y. Look whether outputs "
-            "are those of the Gaussian first and those of the multi-delta denoiser, training images, later.",
+            caption=f"The same at σ = {MIDDLE:g}, of pure noise ε and of noisy held-out images y. The claim is that "
+            "outputs are those of the Gaussian first and those of the multi-delta denoiser, training images, later.",
             **about(18, "C11"),
         ),
     ]
 
 
-def _samples(findings: Findings, few: int, many: int) -> ImageGrid | None:
+def _samples(findings: Findings, few: int, many: int) -> Drawing:
     plan = findings.plan
     keys = {kimg: _samples_key(few, plan.shown, kimg) for kimg in _pictured(plan)}
     if all(findings.result(key) is None for key in keys.values()):
         return None  # the others alone would not be what the title says
-    rows = [("Gaussian", keys[plan.kimg], "gaussian")]
-    for kimg, key in keys.items():
-        rows += [(_time(kimg), key, "network"), ("nearest training image", key, "nearest")]
-    rows.append(("multi-delta", keys[plan.kimg], "multidelta"))
-    rows.append((f"N = {many:,}, the end", _samples_key(many, plan.shown, plan.kimg), "network"))
     return sample_grid(
         findings,
-        rows,
+        [
+            ("Gaussian", keys[plan.kimg], "gaussian"),
+            *(
+                (label, key, name)
+                for kimg, key in keys.items()
+                for label, name in ((_time(kimg), "network"), ("nearest training image", "nearest"))
+            ),
+            ("multi-delta", keys[plan.kimg], "multidelta"),
+            (f"N = {many:,}, the end", _samples_key(many, plan.shown, plan.kimg), "network"),
+        ],
         title=f"Samples as training goes on, N = {few:,}",
-        caption=f"Samples of a network of {few:,} images after more and more training, with their nearest training "
-        "images, between those of the Gaussian and of the multi-delta denoiser of the same images; at the bottom those "
-        f"of a network of {many:,} images. All from the same noises. Look whether samples resemble the Gaussian's "
-        "first, and are copies later.",
+        caption=f"Samples of a network trained on {few:,} images after more and more training, with their nearest "
+        "training images, between those of the Gaussian and of the multi-delta denoiser of the same images; at the "
+        f"bottom those of a network trained on {many:,} images. All from the same initial noise. The claim is that "
+        "samples resemble the Gaussian's first, and are copies later.",
         **_SHOWS,
     )
 
@@ -218,11 +219,11 @@ def _time(kimg: float) -> str:
 STUDY = Study(
     name="time",
     title="How long?",
-    question="A model that is large enough to memorise is looked at while it is trained: on few images, and beside it "
+    question="A network that is large enough to memorise is looked at while it is trained: on few images, and beside it "
     "on all. The paper says that on few images it first comes closer to the Gaussian denoiser, and makes images like "
     "the Gaussian's; later it departs from it, and copies.\n\nRead the two curves against time together. A distance "
-    "that falls and rises again is no sign of copying in itself: compare with the model of many images, and with the "
-    "share of copies.",
+    "that falls and rises again is no sign of copying in itself: compare with the network trained on many images, and "
+    "with the share of copies.",
     figures=(8, 17, 18, 21),
     parts=parts,
     drawings=figures,

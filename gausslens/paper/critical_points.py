@@ -4,19 +4,39 @@ N* is the number of images from which on fewer than 5 % of a typical network's s
 `transition`; its interval says what is not known for want of samples, trainings or sizes in between. τ* is the
 length of training at which a network of few images is closest to the Gaussian of these images; its interval is over
 trainings, on a logarithmic scale, reaches to the snapshots before and after, and ends at the first and the last: between
-them and beyond nobody has looked.
+them and beyond nobody has looked. The onset of memorising is the length of training at which the share of copies among
+samples passes the threshold for good.
 """
 
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, stdev
 from typing import NamedTuple
 
-from ...measures.memorization import MEMORIZED
-from ...measures.transition import Bound, Count, fit_transition
-from ..claims.evidence import Evidence, MissingError, Number
-from ..claims.inference import Real
-from ..claims.window import InWindow
-from .onset import Onset, find_onset, over_trainings
+from ..measures.intervals import student_quantile
+from ..measures.memorization import MEMORIZED
+from ..measures.transition import Bound, Count, fit_transition
+from .claims.evidence import Evidence, MissingError, Number
+from .claims.inference import Real
+from .claims.window import InWindow
 
 _ROUNDING = 1e-9  # of a geometric mean
+_LEAST = 1e-3  # a share of copies below this is taken for it, on a logarithmic scale
+
+
+@dataclass(frozen=True)
+class Onset:
+    """When networks on some number of images begin to memorise."""
+
+    n: int  # number of images
+    starts: float | None  # geometric mean over those seeds that do, in kimg; None if none does
+    low: float | None  # lower end of its 95 % interval over seeds; None with fewer than two
+    high: float | None  # upper end
+    memorizing: int  # seeds that do
+    seeds: int  # all seeds
+    safe: float  # the longest training that was looked at before any seed began, in kimg; 0 if there is none
 
 
 class Turning(NamedTuple):
@@ -46,11 +66,11 @@ def closest(evidence: Evidence, few: int) -> Turning | None:
         found = _finished([gaps.over(records, "kimg") for records in gaps.studied.where(n=few).seeds()])
     except MissingError:
         return None
-    trained = [{kimg: gap for kimg, gap in of_seed.items() if kimg > 0} for of_seed in found]
-    lowest = tuple(min(of_seed, key=lambda kimg, of=of_seed: of[kimg].value) for of_seed in trained)  # type: ignore[misc]
+    trained = [{kimg: gap.value for kimg, gap in of_seed.items() if kimg > 0} for of_seed in found]
+    lowest = tuple(min(of_seed, key=of_seed.__getitem__) for of_seed in trained)
     if not lowest:
         return None
-    value, low, high = over_trainings(lowest)
+    value, low, high = _over_trainings(lowest)
     if low is not None and high is not None:
         times = sorted({kimg for of_seed in trained for kimg in of_seed})
         low = min(low, max((kimg for kimg in times if kimg < value * (1 - _ROUNDING)), default=low))
@@ -62,10 +82,8 @@ def closest(evidence: Evidence, few: int) -> Turning | None:
 def memorizing_from(evidence: Evidence, few: int) -> Onset | None:
     """When copies among samples of networks of few images pass 5 % for good; None without records."""
     copies = evidence.where(quantity="memorized_fraction", denoiser="network", n=few)
-    shares = [
-        {kimg: share.value for kimg, share in of_seed.items()}
-        for of_seed in _finished([records.over("kimg") for records in (copies.seeds() if len(copies) else ())])
-    ]
+    found = _finished([records.over("kimg") for records in copies.seeds()]) if len(copies) else []
+    shares = [{kimg: share.value for kimg, share in of_seed.items()} for of_seed in found]
     return find_onset(few, shares) if shares else None
 
 
@@ -75,6 +93,46 @@ def _finished(trainings: "list[dict[Real, Number]]") -> "list[dict[Real, Number]
     return [training for training in trainings if set(training) == times]
 
 
+def find_onset(n: int, shares: Sequence[Mapping[float, float]], threshold: float = MEMORIZED) -> Onset:
+    """When memorising starts with n images.
+
+    >>> onset = find_onset(64, [{10.0: 0.0, 20.0: 0.0, 40.0: 0.1}, {10.0: 0.0, 20.0: 0.01, 40.0: 0.04}])
+    >>> 20 < onset.starts < 40, onset.memorizing, onset.safe
+    (True, 1, 20.0)
+    """
+    found = [crossing(share, threshold) for share in shares]
+    starts = [start for start in found if start is not None]
+    before = [
+        max((kimg for kimg in share if start is None or kimg < start), default=0.0)
+        for share, start in zip(shares, found, strict=True)
+    ]
+    center, low, high = _over_trainings(starts) if starts else (None, None, None)
+    return Onset(n, center, low, high, memorizing=len(starts), seeds=len(found), safe=min(before))
+
+
+def crossing(share: Mapping[float, float], threshold: float = MEMORIZED) -> float | None:
+    """When a share rises above the threshold for good, between two looks by log-log interpolation; None if it does not."""
+    looks = sorted((kimg, value) for kimg, value in share.items() if kimg > 0)  # time 0 has no logarithm
+    if not looks or looks[-1][1] <= threshold:
+        return None
+    for (early, below), (late, above) in reversed(list(pairwise(looks))):
+        if below <= threshold:
+            rise = math.log(above / max(below, _LEAST))
+            part = math.log(threshold / max(below, _LEAST)) / rise
+            return math.exp(math.log(early) + part * math.log(late / early))
+    return looks[0][0]
+
+
+def _over_trainings(times: Sequence[float]) -> tuple[float, float | None, float | None]:
+    """The geometric mean of times, and the ends of its 95 % interval over trainings, None with fewer than two."""
+    logs = [math.log(time) for time in times]
+    mean = fmean(logs)
+    if len(logs) < 2:
+        return math.exp(mean), None, None
+    reach = student_quantile(len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
+    return math.exp(mean), math.exp(mean - reach), math.exp(mean + reach)
+
+
 def format_images_needed(bound: Bound | None) -> str:
     """N* as a sentence, with a space before it; empty if it is not known."""
     if bound is None:
@@ -82,9 +140,13 @@ def format_images_needed(bound: Bound | None) -> str:
     share = f"{MEMORIZED:.0%}".replace("%", " %")
     if bound.value is None:
         return f" The number of images from which on fewer than {share} are copies lies beyond those tried."
+    low, high = (
+        otherwise if end is None else f"{end:,.0f}"
+        for end, otherwise in ((bound.low, "fewer than tried"), (bound.high, "more than tried"))
+    )
     return (
-        f" Fewer than {share} are copies from N* = {bound.value:,.0f} images on, between "
-        f"{_end(bound.low, 'fewer than tried')} and {_end(bound.high, 'more than tried')} with 95 % probability."
+        f" Fewer than {share} are copies from N* = {bound.value:,.0f} images on, between {low} and {high} with 95 % "
+        "probability."
     )
 
 
@@ -111,12 +173,5 @@ def format_onset(onset: Onset | None) -> str:
 
 def format_time(value: float, low: float | None, high: float | None) -> str:
     """A length of training, with its interval where there is one; three digits each."""
-    return _three(value) + ("" if low is None or high is None else f" [{_three(low)}, {_three(high)}]")
-
-
-def _three(value: float) -> str:
-    return f"{float(f'{value:.3g}'):,g}"
-
-
-def _end(value: float | None, otherwise: str) -> str:
-    return otherwise if value is None else f"{value:,.0f}"
+    said, *ends = (f"{float(f'{one:.3g}'):,g}" for one in (value, low, high) if one is not None)
+    return f"{said} [{', '.join(ends)}]" if ends else said

@@ -1,32 +1,31 @@
-"""Do models agree? Pairs that share no training image, from the same noise."""
+"""Strong generalisation, whether models that share no training image agree: claims C15, C16; figures 9, 26."""
 
 from typing import NamedTuple
 
 from ...experiments.task import Task
-from ...report import Axis, Figure, ImageGrid
 from .. import axes
-from ..axes import Along
 from ..claims.evidence import Evidence
 from ..claims.findings import Control, Finding, Statistic, claim, control, statistic
-from ..claims.thresholds import CORRELATION as POSSIBLE
-from ..claims.thresholds import Threshold
-from ..figures import Curves, Line, Tags, about, controls, level, trainings, trainings_behind
+from ..claims.findings import controls as numbers_beside
+from ..claims.thresholds import CORRELATION, Threshold
+from ..figures import Curves, Drawing, Line, about, controls, level, trainings, trainings_behind
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.agreement import agreement_task, stationary_task, subset_gaussians_task
 
-_SHOWN = 8  # noises of each pair
 _SUBSETS = 8  # random subsets whose Gaussians are compared; they take no training
 _ROLES = ("large", "early", "narrow", "small")
 _IN_TIME = "in time"  # the role of the small pair while it is trained
-_PAIR = Along("role", Axis("pair of models", names=_ROLES), _ROLES)
+_WHEN = ("early", _IN_TIME, "small")  # the roles of the small pair at all lengths of training
+_PAIR = axes.along("role", "pair of models", things={role: role for role in _ROLES})
 _REFERENCES = {
     "stationary": "stationary Gaussian",
     "gaussian_full": "Gaussian of all images",
     "gaussian": "Gaussian",
     "multidelta": "multi-delta",
 }
+_SHOWS = about(9, 26, "C15")
 
 _AGREE = Threshold("our choice: two models that retrieve training images agree this much", above=0.0)
 _SMALL = Threshold(
@@ -34,52 +33,44 @@ _SMALL = Threshold(
     "have an excess of exactly 0, which could not be shown without a margin",
     below=0.05,
 )
-_SAME = Threshold("our choice: the same to the eye in Fig. 9", above=0.95, possible=POSSIBLE)
+_SAME = Threshold("our choice: the same to the eye in Fig. 9", above=0.95, possible=CORRELATION)
 
 
 @claim("C15", "Models trained on disjoint images agree if they have many images, stop early, or are narrow.")
 def c15(evidence: Evidence) -> Finding:
     """Agreement of models on disjoint images minus that of their multi-delta denoisers, paired (noise excess).
 
-    Controls: the agreement itself (noise same); with the noises exchanged (shuffled); of samples with the noises they
-    began with (itself), since models that have learned nothing hand these on, and agree; and of closed forms.
+    Controls: the agreement itself (noise same); with the noise exchanged (shuffled); of samples with the noise they
+    began with (itself), since models that have learned nothing hand it on, and agree; and of closed forms.
     """
-    pairs = evidence.where(study="strong", quantity="agreement_correlation", reference=None)
+    pairs = evidence.where(study="strong", **axes.AGREEMENT.tags, reference=None)
 
-    def excess(role: str, threshold: Threshold) -> Statistic:
+    def excess(role: str) -> Statistic:
         of_role = pairs.where(role=role, denoiser="network", noise="excess")
-        return statistic(f"excess agreement, {role}", threshold, of_role, Evidence.one)
+        return statistic(f"excess agreement, {role}", _SMALL if role == "small" else _AGREE, of_role, Evidence.one)
 
-    def beside(role: str) -> list[Control]:
+    def beside(role: str) -> tuple[Control, ...]:
         shown = {
             f"agreement, {role}": ("network", "same"),
-            f"agreement, {role}, noises exchanged": ("network", "shuffled"),
+            f"agreement, {role}, noise exchanged": ("network", "shuffled"),
             f"agreement of samples and their noise, {role}": ("network", "itself"),
             f"agreement, {role}, multi-delta": ("multidelta", "same"),
             f"agreement, {role}, stationary Gaussians": ("stationary", "same"),
         }
-        of_role = pairs.where(role=role)
-        return [
-            found
-            for name, (denoiser, noise) in shown.items()
-            for found in control(name, of_role.where(denoiser=denoiser, noise=noise), Evidence.one, POSSIBLE)
-        ]
+        records = {name: pairs.where(role=role, denoiser=of, noise=noise) for name, (of, noise) in shown.items()}
+        return numbers_beside(Evidence.one, records, CORRELATION)
 
-    return Finding(
-        (*(excess(role, _AGREE) for role in ("large", "early", "narrow")), excess("small", _SMALL)),
-        tuple(found for role in _ROLES for found in beside(role)),
-    )
+    return Finding(tuple(map(excess, _ROLES)), tuple(found for role in _ROLES for found in beside(role)))
 
 
 @claim("C16", "The Gaussian of few images gives nearly the same samples as the Gaussian of many.")
 def c16(evidence: Evidence) -> Finding:
     """Correlation of samples of the Gaussian of a small subset with those of the Gaussian of a large one, same noise."""
-    tags = Tags(denoiser="gaussian", reference="gaussian_full", role=None)
-    pairs = evidence.where(study="strong", quantity="agreement_correlation", **tags)
-    same, shuffled = (pairs.where(noise=noise) for noise in ("same", "shuffled"))
+    tags = {**axes.AGREEMENT.tags, "denoiser": "gaussian", "reference": "gaussian_full", "role": None}
+    same, shuffled = (evidence.where(study="strong", **tags, noise=noise) for noise in ("same", "shuffled"))
     return Finding(
         (statistic("correlation of Gaussian samples, a random subset each seed", _SAME, same, Evidence.one),),
-        control("the same, noises exchanged", shuffled, Evidence.one, POSSIBLE),
+        control("the same, noise exchanged", shuffled, Evidence.one, CORRELATION),
     )
 
 
@@ -124,34 +115,37 @@ def parts(plan: Plan) -> list[Part]:
     return found
 
 
-def figures(findings: Findings) -> list[Curves | Figure | None]:
+def figures(findings: Findings) -> list[Drawing]:
     """Figs. 9 and 26 of the paper."""
     plan = findings.plan
-    alike = findings.evidence.where(quantity="agreement_correlation")
+    alike = findings.evidence.where(**axes.AGREEMENT.tags)
     own = alike.where(denoiser="network", noise="same", reference=tuple(_REFERENCES))
     between = alike.where(denoiser="network", reference=None, role=_ROLES)
-    in_time = alike.where(denoiser="network", reference=None, role=("early", _IN_TIME, "small"))
+    in_time = alike.where(denoiser="network", reference=None, role=_WHEN)
     roles, least = _roles_in_numbers(plan), pairs(plan)["small"]
-    agreement = Tags(quantity="agreement_correlation")
+    same, exchanged, memory = (
+        Line("networks", denoiser="network", reference=None, noise="same"),
+        Line("control: networks, noise exchanged", denoiser="network", reference=None, noise="shuffled"),
+        controls("multidelta", noise="same"),
+    )
     return [
         Curves(
             title="Agreement of models that share no training image",
             caption=f"Correlation of the pixels of two models' samples from the same noise, over {_noises(between)} "
-            f"noises and {_trained(alike)}. {roles} Controls: the same models with noises exchanged, which shows how "
-            "alike any two images are; a model's samples with the noise they began with, which one that has learned "
+            f"initial noises and {_trained(alike)}. {roles} Controls: the same models with noise exchanged, which shows "
+            "how alike any two images are; a model's samples with the noise they began with, which one that has learned "
             "nothing hands on; the multi-delta denoisers of the two sets, which shows how alike retrieved training "
             "images are; their Gaussians; and their stationary Gaussians, which know the mean colour and the power "
-            "spectrum of the images and no place. Look how far the models exceed the multi-delta denoisers: beating "
-            "exchanged noises proves nothing, since retrieval does so too.",
-            **about(9, 26, "C15"),
+            "spectrum of the images and no place. What counts is how far the models exceed the multi-delta denoisers: "
+            "beating exchanged noise proves nothing, since retrieval does so too.",
+            **_SHOWS,
             x=_PAIR,
-            y=axes.CORRELATION,
-            where=agreement,
+            y=axes.AGREEMENT,
             lines=(
-                Line("networks", denoiser="network", reference=None, noise="same"),
-                Line("control: networks, noises exchanged", denoiser="network", reference=None, noise="shuffled"),
+                same,
+                exchanged,
                 Line("control: networks, with the noise itself", denoiser="network", reference=None, noise="itself"),
-                *controls("multidelta", noise="same"),
+                *memory,
                 Line("Gaussians", dashed=True, denoiser="gaussian", reference=None, noise="same"),
                 Line("stationary Gaussians", dashed=True, denoiser="stationary", noise="same"),
             ),
@@ -162,10 +156,9 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             f"{roles} The paper says that the first three agree, and the last does not: two models that retrieve "
             "their training images have 0. Networks that have learned nothing agree as well, for they hand their noise "
             "on; the figure before says how much of it is left in samples, and the rows below whether these are images.",
-            **about(9, 26, "C15"),
+            **_SHOWS,
             x=_PAIR,
-            y=Axis("excess correlation"),
-            where=agreement,
+            y=axes.quantity("agreement_correlation", "excess correlation"),
             lines=(Line("networks", denoiser="network", noise="excess"),),
             levels=(
                 level(_AGREE, "more than retrieval lies above"),
@@ -176,13 +169,13 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             title="What samples of the pairs are like",
             caption="Correlation of the pixels of the first model's samples with those of controls from the same "
             "noise: the Gaussian, the stationary Gaussian and the multi-delta denoiser of its own training images, and "
-            f"the Gaussian of all images that could have been trained on; over {_noises(own)} noises and "
+            f"the Gaussian of all images that could have been trained on; over {_noises(own)} initial noises and "
             f"{_trained(own)}. {roles} Models of few images that agree although the Gaussians of their images do not "
-            "must be near something else that both share: look which.",
-            **about(9, 26, "C15"),
+            "must be near something else that both share: the highest line tells what.",
+            **_SHOWS,
             x=_PAIR,
-            y=axes.CORRELATION,
-            where=Tags(**agreement, denoiser="network", noise="same"),
+            y=axes.AGREEMENT,
+            where={"denoiser": "network", "noise": "same"},
             lines=[Line(words, reference=name) for name, words in _REFERENCES.items()],
         ),
         Curves(
@@ -190,30 +183,23 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
             caption=f"Share of {plan.samples} samples whose nearest training image is less than a third as far as the "
             f"second nearest, over both models of a pair. {roles} Controls: samples of the multi-delta and the "
             "Gaussian denoiser of the same images.",
-            **about(9, 26, "C15"),
+            **_SHOWS,
             x=_PAIR,
             y=axes.COPIES,
-            where=Tags(quantity="memorized_fraction"),
             lines=(Line("networks", denoiser="network"), *controls()),
-            levels=(axes.MEMORIZING,),
         ),
         Curves(
             title=f"Agreement as training goes on, N = {least.n:,}",
             caption=f"Correlation of the pixels of samples from the same noise of two models of {least.width} channels "
-            f"on disjoint sets of {least.n:,} images, over {_noises(in_time)} noises and {trainings_behind(in_time)}. "
-            "Controls: the same models with noises exchanged; the multi-delta denoisers and the Gaussians of the two "
-            "sets, which no training changes. Models that come to memorise part ways: look when, and whether they come "
-            "down to the multi-delta denoisers.",
-            **about(9, 26, "C15"),
+            f"on disjoint sets of {least.n:,} images, over {_noises(in_time)} initial noises and "
+            f"{trainings_behind(in_time)}. Controls: the same models with noise exchanged; the multi-delta denoisers and "
+            "the Gaussians of the two sets, which no training changes. Models that come to memorise part ways, and may "
+            "come down to the multi-delta denoisers.",
+            **_SHOWS,
             x=axes.TIME,
-            y=axes.CORRELATION,
-            where=Tags(**agreement, role=("early", _IN_TIME, "small"), reference=None),
-            lines=(
-                Line("networks", denoiser="network", noise="same"),
-                Line("control: networks, noises exchanged", denoiser="network", noise="shuffled"),
-                *controls("multidelta", noise="same"),
-                Line("control: Gaussians", denoiser="gaussian", noise="same"),
-            ),
+            y=axes.AGREEMENT,
+            where={"role": _WHEN, "reference": None},
+            lines=(same, exchanged, *memory, Line("control: Gaussians", denoiser="gaussian", noise="same")),
         )
         if _between(plan)
         else None,
@@ -221,13 +207,13 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
         Curves(
             title="How many images make a Gaussian?",
             caption="Correlation of samples of the Gaussian of a random subset with those of the Gaussian of all "
-            f"{plan.available:,} images, from the same noise, over {plan.samples} noises and {_SUBSETS} subsets of "
-            f"each size. The claim is judged at {plan.subset:,} images. Control: noises exchanged.",
+            f"{plan.available:,} images, from the same noise, over {plan.samples} initial noises and {_SUBSETS} subsets "
+            f"of each size. The claim is judged at {plan.subset:,} images. Control: noise exchanged.",
             **about(9, "C16"),
-            x=axes.SIZE._replace(axis=Axis("images in the subset", log=True)),
-            y=axes.CORRELATION,
-            where=Tags(**agreement, denoiser="gaussian", reference="gaussian_full"),
-            lines=(Line("same noise", noise="same"), Line("control: noises exchanged", noise="shuffled")),
+            x=axes.along("n", "images in the subset", log=True),
+            y=axes.AGREEMENT,
+            where={"denoiser": "gaussian", "reference": "gaussian_full"},
+            lines=(Line("same noise", noise="same"), Line("control: noise exchanged", noise="shuffled")),
             levels=(level(_SAME, "nearly the same"),),
         ),
         sample_grid(
@@ -237,15 +223,15 @@ def figures(findings: Findings) -> list[Curves | Figure | None]:
                 (f"Gaussian of all {plan.available:,}", "subsets, seed 0", "all"),
             ],
             title="Samples of the Gaussians of subsets",
-            caption="From the same noises. Look how many images it takes until the samples are those of the Gaussian "
-            "of all.",
+            caption="From the same initial noise. With enough images in the subset, the samples are those of the "
+            "Gaussian of all.",
             **about(9, "C16"),
             training=False,
         ),
     ]
 
 
-def _grid(findings: Findings, role: str) -> ImageGrid | None:
+def _grid(findings: Findings, role: str) -> Drawing:
     plan, (n, width, kimg) = findings.plan, pairs(findings.plan)[role]
     first, second = (_key(role, plan.shown, half) for half in (1, 2))
     if findings.result(first) is None or findings.result(second) is None:  # one alone would be no comparison
@@ -263,13 +249,14 @@ def _grid(findings: Findings, role: str) -> ImageGrid | None:
             ("multi-delta of S1", first, "multidelta"),
             ("multi-delta of S2", second, "multidelta"),
         ],
-        columns=_SHOWN,
+        columns=8,
         title=f"Two models on disjoint images: {role}",
-        caption=f"Samples from the same noises of two models of {width} channels, trained for {kimg or plan.kimg:,g} "
-        f"thousand images on disjoint sets S1 and S2 of {n:,} images each, with the images of the own set that are "
-        "nearest to them, and samples of each set's Gaussian and multi-delta denoiser. Look whether the two networks' "
-        "rows are alike, more than the multi-delta rows are, and whether each copies its nearest images.",
-        **about(9, 26, "C15"),
+        caption=f"Samples from the same initial noise of two models of {width} channels, trained for "
+        f"{kimg or plan.kimg:,g} thousand images on disjoint sets S1 and S2 of {n:,} images each, with the images of the "
+        "own set that are nearest to them, and samples of each set's Gaussian and multi-delta denoiser. If the models "
+        "generalise, the two networks' rows are more alike than the multi-delta rows, and neither copies its nearest "
+        "images.",
+        **_SHOWS,
     )
 
 
@@ -282,6 +269,12 @@ def _sampled(plan: Plan, pair: Pair, seed: int) -> list[Task]:
 def _between(plan: Plan) -> list[float]:
     """When else the small pair is compared: where its models are those of the study of time, which keep snapshots."""
     return [kimg for kimg in plan.times if kimg not in (plan.early, plan.kimg)] if plan.sizes[0] == plan.few else []
+
+
+def _subsets(plan: Plan) -> list[int]:
+    """Doubling sizes on both sides of the one that is judged, up to half of the images."""
+    sizes = {int(plan.subset * 2.0**power) for power in range(-3, 10)}
+    return sorted(n for n in sizes if 2 <= n <= plan.available // 2)
 
 
 def _trained(alike: Evidence) -> str:
@@ -314,13 +307,6 @@ def _stationary(role: str, seed: int) -> str:
 
 def _key(role: str, seed: int, half: int) -> str:
     return f"{role}, seed {seed}, half {half}"
-
-
-def _subsets(plan: Plan) -> list[int]:
-    """Doubling sizes on both sides of the one that is judged, up to half of the images."""
-    judged = plan.subset
-    sizes = {judged * 2**power for power in range(10)} | {judged // 2**power for power in range(1, 4)}
-    return sorted(n for n in sizes if 2 <= n <= plan.available // 2)
 
 
 STUDY = Study(
