@@ -110,7 +110,7 @@ def correlation_maps(
     shown = range(len(values)) if levels is None else levels
     return HeatMap(
         caption=f"|UᵀU_data| of the first {values.shape[1]} left singular vectors {caption}",
-        panels=tuple(sigma_label(sigmas[level]) for level in shown),
+        panels=tuple(sigma_label(float(sigmas[level])) for level in shown),
         values=values[list(shown)],
         x_label="principal component",
         y_label="singular vector",
@@ -145,7 +145,7 @@ def jacobian_pictures(
         "signs are those of the components. At high noise the vectors should resemble the components, and at low noise "
         "take the shape of the image. Vectors of near-equal singular values are determined up to rotation only.",
         rows=tuple(rows),
-        columns=("images", *map(sigma_label, sigmas)),
+        columns=("images", *map(sigma_label, sigmas.tolist())),
         images=np.stack([*rows.values()]),
         **words,
     )

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from gausslens import ConfigError, Preconditioned, jacobian_spectrum
-from gausslens.nn import build_network
+from gausslens.nn import build_network, default_options
 from gausslens.nn.published import NCSNPP
 from gausslens.nn.unet import HalvedConv
 
@@ -349,3 +349,8 @@ def test_a_network_is_one_graph(name):
     torch.compiler.reset()  # graphs of other cases count towards the limit of recompilations
     compiled = torch.compile(network, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(x, noise), network(x, noise))
+
+
+@pytest.mark.parametrize(("side", "levels"), [(4, 1), (8, 2), (28, 3), (32, 4), (64, 5), (256, 5)])
+def test_a_skipnet_halves_down_to_two_pixels_and_five_times_at_most(side, levels):
+    assert default_options("skipnet", (1, side, side))["multipliers"] == (1,) * levels

@@ -443,7 +443,7 @@ def _spectra(findings: Findings, key: str) -> CurveFigure | None:
     sigmas, series = findings.array(key, "sigmas"), []
     index = np.arange(1, found.shape[1] + 1)
     for place in dict.fromkeys(int(np.abs(np.log(sigmas / sigma)).argmin()) for sigma in _SPECTRA):
-        name, gain = sigma_label(sigmas[place]), gains[place]
+        name, gain = sigma_label(float(sigmas[place])), gains[place]
         seen = np.where(gain > _LEAST_GAIN * gain.max(), gain, np.nan)
         series.append(Series(f"linear, {name}", index, found[place], markers=False))
         series.append(Series(f"Gaussian, {name}", index, seen, dashed=True, markers=False))
