@@ -85,7 +85,7 @@ def evaluation_of(context: TaskContext) -> MeasureContext:
     images = load_run_images(run, data=context.options.get("data"))
     # What is distilled lies beside the model, for all tasks that measure it in the same way.
     maps = context.inputs[0].folder / f"maps-{identity_of([given.get(name) for name in _DISTILLED_WITH])}"
-    return MeasureContext(network, run.config, images, config, maps), tags_of(run, config.kimg)
+    return MeasureContext(network, run.config, images, config, maps)
 
 
 def run_of(result: Result) -> Run:
