@@ -47,9 +47,10 @@ def translate_weights(
     theirs: Mapping[str, Tensor], wanted: Mapping[str, Tensor], network: Mapping[str, Any]
 ) -> dict[str, Tensor]:
     """The weights of our network, in float32."""
-    modules, unused, weights = _module_names(network), set(theirs), {}
+    layers, unused, weights = _layer_names(network), set(theirs), {}
     for ours, like in wanted.items():
-        name = _their_name(ours, modules)
+        layer, _, kind = ours.rpartition(".")
+        name = layers[ours] if ours in layers else f"{layers[layer]}.{kind}"
         if name not in theirs:
             may_lack = network["name"] == "adm" and ".attention." in ours and _channels(wanted, ours) < _HEAD
             expect(may_lack, f"it has no weights {name}")
@@ -69,36 +70,27 @@ def translate_weights(
     return weights
 
 
-def _module_names(network: Mapping[str, Any]) -> dict[str, str]:
-    """The modules of our network, each with the name it has in an EDM file."""
+def _layer_names(network: Mapping[str, Any]) -> dict[str, str]:
+    """The layers of our network, each with the name it has in an EDM file."""
     sides = ["{0}x{0}".format(network["shape"][1] >> level) for level in range(len(network["multipliers"]))]
     names = [f"block{index}" for index in range(network["blocks"] + 1)]
     encoder = [f"{side}_{name}" for side in sides for name in ("down", *names[:-1])]
     decoder = [f"{side}_{name}" for side in sides[::-1] for name in ("up", *names)]
     last = "out_" if network["name"] == "adm" else f"dec.{sides[0]}_aux_"
+    blocks = {
+        # The first side of either has nothing to resample.
+        **{f"encoder.{index}": f"enc.{name}" for index, name in enumerate(encoder[1:])},
+        **{f"middle.{index}": f"dec.{sides[-1]}_in{index}" for index in range(2)},
+        **{f"decoder.{index}": f"dec.{name}" for index, name in enumerate(decoder[1:])},
+    }
     return {
         **{f"embedding.{ours}": theirs for ours, theirs in _EMBEDDING.items()},
         "stem": f"enc.{sides[0]}_conv",
-        # The first side of either has nothing to resample.
-        **{f"encoder.{index}": f"enc.{name}" for index, name in enumerate(encoder[1:])},
         **{f"image.{index}.conv": f"enc.{side}_aux_residual" for index, side in enumerate(sides[1:])},
-        **{f"middle.{index}": f"dec.{sides[-1]}_in{index}" for index in range(2)},
-        **{f"decoder.{index}": f"dec.{name}" for index, name in enumerate(decoder[1:])},
+        **{f"{ours}.{layer}": f"{theirs}.{name}" for ours, theirs in blocks.items() for layer, name in _BLOCK.items()},
         "output.norm": f"{last}norm",
         "output.conv": f"{last}conv",
     }
-
-
-def _their_name(ours: str, modules: Mapping[str, str]) -> str:
-    module, _, rest = ours.partition(".")
-    if module in ("encoder", "middle", "decoder"):
-        index, _, inside = rest.partition(".")
-        layer, _, kind = inside.rpartition(".")
-        return f"{modules[f'{module}.{index}']}.{_BLOCK[layer]}.{kind}"
-    if ours in modules:
-        return modules[ours]
-    layer, _, kind = ours.rpartition(".")
-    return f"{modules[layer]}.{kind}"
 
 
 def _channels(wanted: Mapping[str, Tensor], ours: str) -> int:
