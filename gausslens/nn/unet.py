@@ -139,9 +139,8 @@ class UNet(nn.Module):
         multipliers: tuple[int, ...],
         blocks: int,
         attention: tuple[int, ...],
-        dropout: float = 0.0,
-        classes: int = 0,
-        augment_inputs: int = 0,
+        dropout: float,
+        **conditions: int,
     ) -> None:
         super().__init__()
         unit = 2 ** (len(multipliers) - 1)
@@ -151,9 +150,9 @@ class UNet(nn.Module):
             f"multiples of {unit}; got {shape[1]}×{shape[2]}. Use fewer multipliers, images of another size, or the "
             "network 'unet', which takes any size.",
         )
-        self.shape, self.classes = shape, classes
+        self.shape, self.classes = shape, conditions["classes"]
         self.scale = style.residual_scale
-        self.embedding = NoiseEmbedding(width, style.features, classes, augment_inputs, late_labels=style.late_labels)
+        self.embedding = NoiseEmbedding(width, style.features, late_labels=style.late_labels, **conditions)
         for layer in self.embedding.children():
             style.initialize(layer)  # type: ignore[type-var]
         widths = [width * multiplier for multiplier in multipliers]
