@@ -86,7 +86,8 @@ def load_diffusers(folder: Path, *, device: torch.device | str | None = None) ->
         denoiser, sigma_range = _denoiser(unet, scheduler)
         shape, classes = denoiser.network.shape, denoiser.network.classes
         for name in _autoencoders(folder):
-            autoencoder = _load(diffusers, folder / name, ("AutoencoderKL", "VQModel"), device)
+            place = _part(folder, name, "config.json", beside=False)
+            autoencoder = _load(diffusers, place, ("AutoencoderKL", "VQModel"), device)
             latents = LatentSpace(autoencoder, shape)
             tensors |= {f"{name}.{key}": value for key, value in autoencoder.state_dict().items()}
             settings[name] = _public(autoencoder)
@@ -264,27 +265,19 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def _autoencoders(folder: Path) -> list[str]:
-    """The names of the folders with autoencoders; without its own, latents would be taken for pixels."""
+    """The names of the folders with autoencoders, there or not: without its own, latents would be taken for pixels."""
     index = _read_object(folder / "model_index.json") if (folder / "model_index.json").is_file() else {}
-    names = [
-        name for name in ("vae", "vqvae") if (folder / name).is_dir() or index.get(name) not in (None, [None, None])
-    ]
-    for name in names:
-        expect(
-            (folder / name / "config.json").is_file(),
-            f"expected {name}/config.json in the diffusers folder {folder}, whose model denoises latents; there is "
-            "none. Save the whole pipeline with save_pretrained.",
-        )
-    return names
+    named = {name for name in ("vae", "vqvae") if index.get(name) not in (None, [None, None])}
+    return sorted(named | {name for name in ("vae", "vqvae") if (folder / name).is_dir()})
 
 
-def _part(folder: Path, name: str, config: str) -> Path:
-    """The folder of the network or the scheduler: its own, or the model's itself."""
-    places = [place for place in (folder / name, folder) if (place / config).is_file()]
+def _part(folder: Path, name: str, config: str, *, beside: bool = True) -> Path:
+    """The folder of one part of the model: its own or, for those that may lie `beside` others, the model's itself."""
+    places = [place for place in (folder / name, folder)[: 1 + beside] if (place / config).is_file()]
     expect(
         places,
         f"expected {name}/{config} in the diffusers folder {folder}; there is none. "
-        "Save the whole pipeline, network and scheduler, with save_pretrained.",
+        "Save the whole pipeline, network, scheduler and any autoencoder, with save_pretrained.",
     )
     return places[0]
 
