@@ -141,11 +141,8 @@ class Session:
             torch.manual_seed(generator(self.config.seed, part, self.step).initial_seed())
         loss = self.update(batch, self.learning_rate)
         self.average.update((self.step + 1) * self.batch, self.batch)
-        return self._over_processes(loss, "mean")
-
-    def _over_processes(self, value: Tensor, how: str) -> Tensor:
-        reduced: Tensor = value if self.accelerator.num_processes == 1 else self.accelerator.reduce(value, how)
-        return reduced
+        mean: Tensor = self.accelerator.reduce(loss, "mean")
+        return mean
 
     @property
     def _memorizes(self) -> bool:
@@ -158,7 +155,7 @@ class Session:
             return reasons
         if self.step % _AGREEMENT and not at_once:
             return [False] * len(reasons)
-        counts = self._over_processes(torch.tensor(reasons, dtype=torch.float32, device=self.device), "sum")
+        counts = self.accelerator.reduce(torch.tensor(reasons, dtype=torch.float32, device=self.device), "sum")
         return [count > 0 for count in counts.tolist()]
 
     def _record(self) -> str:
