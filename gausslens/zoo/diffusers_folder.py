@@ -10,7 +10,7 @@ scheduler's clipping and thresholding of estimates are sampling tricks and left 
 import json
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,10 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from ..denoisers.preconditioned import Preconditioned
+from ..denoisers.protocol import in_batches
 from ..denoisers.schedules import Discrete, LinearFlow
 from ..errors import CheckpointError, DataError, import_extra, require
-from .latents import LatentSpace
+from ..images import dequantize, gather, quantize
 from .model import Model, as_checkpoint_errors, expect, fingerprint
 from .parametrizations import from_eps, from_flow, from_v, from_x0
 
@@ -35,6 +36,7 @@ _PREDICTIONS = {
 }
 _STEM, _ENDING = "diffusion_pytorch_model", ".safetensors"
 _MOST_STEPS = 100_000  # published models have up to 4000
+_BATCH = 16  # encoders run at the resolution of the pixels, where images are large
 
 
 class LabeledUNet(nn.Module):
@@ -65,6 +67,71 @@ class LabeledUNet(nn.Module):
         require((labels is None) == (self.classes == 0), f"this model takes {expected}; got {arrived}.", DataError)
         predicted: Tensor = self.unet(x, time, class_labels=labels, return_dict=False)[0]
         return self.sign * predicted[:, : self.channels]
+
+
+class LatentSpace:
+    """Images to the latents x0 = (encoder(image) − shift)·scale of an `AutoencoderKL` or `VQModel`, and back.
+
+    An encoder with a posterior answers with its mean, so that an image has one latent. Scale and shift are what the
+    autoencoder's config says diffusion models were trained with. `shape` is that of the latents; None is any.
+    """
+
+    def __init__(self, autoencoder: Any, shape: tuple[int, int, int] | None) -> None:
+        self.autoencoder, self.shape = autoencoder, shape
+        settings, name = autoencoder.config, type(autoencoder).__name__
+        shift, spread = settings.get("latents_mean"), settings.get("latents_std")
+        self.shift = _per_channel(settings.get("shift_factor") or 0.0 if shift is None else shift)
+        self.scale: Tensor = settings.get("scaling_factor", 1.0) / _per_channel(1.0 if spread is None else spread)
+        channels = settings.get("vq_embed_dim") or settings.latent_channels
+        expected = channels if shape is None else shape[0]
+        expect(channels == expected, f"the network denoises {expected} channels, and its {name} has {channels}.")
+        for values in (self.shift, self.scale):
+            expect(
+                len(values) in (1, channels) and values.isfinite().all() and self.scale.all(),
+                f"expected a finite shift and scale for all latents of {name} or for each of their {channels} channels; "
+                f"got {values.flatten().tolist()!s:.80}.",
+            )
+
+    def encode(self, images: Any) -> Tensor:
+        """The latents of images."""
+        pixels = gather(images)
+        channels = self.autoencoder.config.in_channels
+        require(
+            pixels.shape[1] == channels,
+            f"expected images with {channels} channels for this autoencoder; got shape {tuple(pixels.shape)}. "
+            "Convert them, as grey images to RGB with images.expand(-1, 3, -1, -1).",
+            DataError,
+        )
+        raw = self._in_batches(pixels, lambda batch: _raw_latents(self.autoencoder.encode(dequantize(batch))))
+        latents = (raw - self.shift) * self.scale
+        if self.shape is not None and tuple(latents.shape[1:]) != self.shape:
+            factor = pixels.shape[3] // latents.shape[3]
+            raise DataError(
+                f"expected images whose latents have shape {self.shape}, which is {self.shape[1] * factor} by "
+                f"{self.shape[2] * factor} pixels; got images of shape {tuple(pixels.shape)}. Resize them."
+            )
+        return latents
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """The pictures of latents."""
+        raw = latents.float().cpu() / self.scale + self.shift
+        return self._in_batches(raw, lambda batch: quantize(self.autoencoder.decode(batch).sample))
+
+    def _in_batches(self, values: Tensor, work: Callable[[Tensor], Tensor]) -> Tensor:
+        device: torch.device = next(self.autoencoder.parameters()).device
+        with torch.no_grad():
+            return torch.cat(
+                [*in_batches(lambda start, stop: work(values[start:stop].to(device)).cpu(), len(values), _BATCH)]
+            )
+
+
+def _raw_latents(answer: Any) -> Tensor:
+    latents: Tensor = answer.latents if hasattr(answer, "latents") else answer.latent_dist.mode()
+    return latents.float()
+
+
+def _per_channel(values: Any) -> Tensor:
+    return torch.as_tensor(values, dtype=torch.float32).reshape(-1, 1, 1)
 
 
 def is_diffusers(folder: Path) -> bool:
