@@ -16,10 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from .._kernels.cuda_graphs import Replay, try_capture
-from .._kernels.logits import TOLERANCE, exact_logits, repair
-from .._kernels.queries import Queries, kind_of
-from .._kernels.softmax import RunningSoftmax
-from .._kernels.tiles import ImageTile
+from .._kernels.softmax import TOLERANCE, RunningSoftmax, exact_logits, repair
+from .._kernels.tiles import ImageTile, Queries, kind_of
 from .._typing import Float, Images, Sigma
 from ..errors import CheckpointError, require
 from ..images import Bounds, by_class, content_hash, dequantize, gather

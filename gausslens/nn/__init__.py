@@ -23,10 +23,9 @@ from torch import nn
 from ..errors import ConfigError, check_choice, require
 from .dense import DenseNetwork, LinearNetwork
 from .dit import DiT
-from .published import ADM, DDPMPP, NCSNPP
 from .skipnet import SkipNet
 from .small import SmallUNet
-from .unet import UNet
+from .unet import ADM, DDPMPP, NCSNPP, UNet
 
 __all__ = ["build_network", "default_options"]
 

@@ -46,20 +46,13 @@ class DenseNetwork(nn.Module):
     """
 
     def __init__(
-        self,
-        shape: tuple[int, int, int],
-        *,
-        width: int,
-        blocks: int,
-        dropout: float = 0.0,
-        classes: int = 0,
-        augment_inputs: int = 0,
+        self, shape: tuple[int, int, int], *, width: int, blocks: int, dropout: float, **conditions: int
     ) -> None:
         super().__init__()
-        self.shape, self.classes = shape, classes
+        self.shape, self.classes = shape, conditions["classes"]
         self.conditions: nn.ModuleList | None = None
-        if classes or augment_inputs:
-            embedding = NoiseEmbedding(width, "sin_cos", classes, augment_inputs)
+        if any(conditions.values()):
+            embedding = NoiseEmbedding(width, "sin_cos", late_labels=False, **conditions)
             self.conditions = nn.ModuleList([embedding, nn.Linear(embedding.channels, width)])
         self.input = nn.Linear(math.prod(shape), width)
         self.blocks = nn.ModuleList(DenseBlock(width, dropout) for _ in range(blocks))

@@ -56,17 +56,10 @@ class DiT(nn.Module):
     position: Tensor
 
     def __init__(
-        self,
-        shape: tuple[int, int, int],
-        *,
-        width: int,
-        blocks: int,
-        dropout: float = 0.0,
-        classes: int = 0,
-        augment_inputs: int = 0,
+        self, shape: tuple[int, int, int], *, width: int, blocks: int, dropout: float, **conditions: int
     ) -> None:
         super().__init__()
-        self.shape, self.classes = shape, classes
+        self.shape, self.classes = shape, conditions["classes"]
         self.patch = 2 if max(shape[1:]) <= 32 else 4
         require(
             shape[1] % self.patch == shape[2] % self.patch == 0,
@@ -75,7 +68,7 @@ class DiT(nn.Module):
         )
         is_multiple = width % 4 == width % max(width // _HEAD_CHANNELS, 1) == 0
         require(is_multiple, f"the width of a DiT must be a multiple of 4, of 64 from 128 on; got {width}.")
-        self.embedding = NoiseEmbedding(width, "cos_sin", classes, augment_inputs, late_labels=True)
+        self.embedding = NoiseEmbedding(width, "cos_sin", late_labels=True, **conditions)
         self.stem = nn.Linear(shape[0] * self.patch**2, width)
         grid = (shape[1] // self.patch, shape[2] // self.patch)
         self.register_buffer("position", _positions(*grid, width), persistent=False)

@@ -31,7 +31,7 @@ class NoiseEmbedding(nn.Module):
     frequencies: Tensor
 
     def __init__(
-        self, width: int, features: Features, classes: int = 0, augment_inputs: int = 0, *, late_labels: bool = False
+        self, width: int, features: Features, *, classes: int = 0, augment_inputs: int = 0, late_labels: bool = False
     ) -> None:
         super().__init__()
         is_even = width >= 2 and width % 2 == 0

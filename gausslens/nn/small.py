@@ -72,14 +72,13 @@ class SmallUNet(nn.Module):
         width: int,
         multipliers: tuple[int, ...],
         blocks: int,
-        dropout: float = 0.0,
-        classes: int = 0,
-        augment_inputs: int = 0,
+        dropout: float,
+        **conditions: int,
     ) -> None:
         super().__init__()
-        self.shape, self.classes = shape, classes
+        self.shape, self.classes = shape, conditions["classes"]
         self.unit = 2 ** len(multipliers)
-        self.embedding = NoiseEmbedding(width, "sin_cos", classes, augment_inputs)
+        self.embedding = NoiseEmbedding(width, "sin_cos", late_labels=False, **conditions)
         widths = [width * multiplier for multiplier in multipliers]
         steps = list(pairwise(widths))
         pixels = math.prod(math.ceil(side / self.unit) for side in shape[1:])

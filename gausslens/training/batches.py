@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import repeat
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -83,9 +83,10 @@ class BatchStream:
 
     def noise_levels(self, step: int) -> Float[Tensor, "b"]:
         """The noise levels of a step, on the CPU."""
-        return self._draw(range(step, step + 1))[1]
+        levels: Tensor = self._draw(range(step, step + 1))[1]
+        return levels
 
-    def _draw(self, steps: range) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    def _draw(self, steps: range) -> tuple[Any, ...]:
         """Image indices, noise levels, noise, augmentation numbers and images (if not on the device) of some steps."""
         seed = self.config.seed
         starts = torch.tensor(steps) * self.batch + self.offset
@@ -96,9 +97,8 @@ class BatchStream:
         numbers = draw_noise(seed, counters, (N_DRAWS,), stream="augmentation") if self.config.augment else None
         pixels = None if self.resident else self.images[self.train[chosen % self.n_train]]
         parts = (chosen, sigma, eps, numbers, pixels)
-        if self.device.type != "cuda":
-            return parts
-        return tuple(None if part is None else part.pin_memory() for part in parts)  # type: ignore[return-value]
+        pinned = self.device.type == "cuda"
+        return tuple(part.pin_memory() if pinned and part is not None else part for part in parts)
 
     def _choose(self, counters: Int[Tensor, "b"]) -> Int[Tensor, "b"]:
         """Which training image each counter is; from `n_train` on, they are mirror images."""

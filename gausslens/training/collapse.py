@@ -9,6 +9,7 @@ weights keep what was learned. A training that learns most of what it will befor
 
 import statistics
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import Any
 
 _FEW, _LAST = 3, 5  # records, of 50 steps each
@@ -24,29 +25,21 @@ def collapse_warning(records: Iterable[dict[str, Any]]) -> str | None:
     if len(losses) <= _LAST:
         return None
     values = [float(record["value"]) for record in losses]
-    averaged = [
-        record["value"] for record in records if record["quantity"] == "denoising_loss" and record["on"] == "train"
-    ]
+    averaged = [r["value"] for r in records if r["quantity"] == "denoising_loss" and r["on"] == "train"]
     first, now = values[0], min([statistics.median(values[-_LAST:]), *averaged[-1:]])
     levels = [statistics.median(values[end - _FEW : end]) for end in range(_FEW, len(values) + 1)]
-    best, worst = _largest_loss(first, levels)
-    learned, when = first - levels[best], [losses[index + _FEW - 1]["kimg"] for index in (best, worst)]
-    is_small = levels[worst] - levels[best] < _FIFTH * learned or now - levels[best] < _NOTHING * learned
-    if best == worst or is_small:
+    lowest = list(accumulate(levels, min))
+    # The share of what was learned that is lost again, where half of the first loss or more was learned.
+    lost = [
+        (level - low) / (first - low) if 0 < first - low >= _HALF * first else 0.0
+        for level, low in zip(levels, lowest, strict=True)
+    ]
+    worst = max(range(len(levels)), key=lost.__getitem__)
+    best, learned = levels.index(lowest[worst]), first - lowest[worst]
+    if lost[worst] < _FIFTH or now - levels[best] < _NOTHING * learned:
         return None
+    when = [losses[index + _FEW - 1]["kimg"] for index in (best, worst)]
     return (
         f"training was thrown back: its loss, {first:.3g} to begin with and {levels[best]:.3g} after {when[0]:g} kimg, was "
         f"{levels[worst]:.3g} after {when[1]:g} kimg, and is {now:.3g} now. Try a smaller learning rate or a longer ramp."
     )
-
-
-def _largest_loss(first: float, levels: list[float]) -> tuple[int, int]:
-    """Before and after the largest share of what was learned was lost again; the same twice if not much was learned."""
-    best, losses = 0, [(0.0, 0, 0)]
-    for index, level in enumerate(levels):
-        best = min(best, index, key=levels.__getitem__)
-        learned = first - levels[best]
-        if learned > 0 and learned >= _HALF * first:
-            losses.append(((level - levels[best]) / learned, best, index))
-    _, best, worst = max(losses, key=lambda loss: loss[0])
-    return best, worst

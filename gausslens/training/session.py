@@ -6,11 +6,15 @@ was told to; nothing that is not finite is ever written.
 """
 
 import math
+import signal
+import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, replace
 from functools import partial
+from types import FrameType
 from typing import Any, NoReturn
 
 import torch
@@ -25,13 +29,11 @@ from ..store.provenance import describe_machine
 from ..store.records import Record
 from ..store.run import Run
 from ..store.weights import build_denoiser, describe_denoiser
-from .averaging import WeightAverage
 from .batches import Batch, BatchStream, TrainingData
-from .interruption import Interruption
 from .monitored import TrainingMonitor
 from .objective import denoising_losses
 from .state import Checkpoints, load_state, named, under
-from .update import WeightUpdate
+from .update import WeightAverage, WeightUpdate
 
 _INTERVAL = 50  # steps between records
 _AGREEMENT = 10  # steps after which several processes ask each other whether to stop
@@ -141,11 +143,8 @@ class Session:
             torch.manual_seed(generator(self.config.seed, part, self.step).initial_seed())
         loss = self.update(batch, self.learning_rate)
         self.average.update((self.step + 1) * self.batch, self.batch)
-        return self._over_processes(loss, "mean")
-
-    def _over_processes(self, value: Tensor, how: str) -> Tensor:
-        reduced: Tensor = value if self.accelerator.num_processes == 1 else self.accelerator.reduce(value, how)
-        return reduced
+        mean: Tensor = self.accelerator.reduce(loss, "mean")
+        return mean
 
     @property
     def _memorizes(self) -> bool:
@@ -158,7 +157,7 @@ class Session:
             return reasons
         if self.step % _AGREEMENT and not at_once:
             return [False] * len(reasons)
-        counts = self._over_processes(torch.tensor(reasons, dtype=torch.float32, device=self.device), "sum")
+        counts = self.accelerator.reduce(torch.tensor(reasons, dtype=torch.float32, device=self.device), "sum")
         return [count > 0 for count in counts.tolist()]
 
     def _record(self) -> str:
@@ -277,3 +276,32 @@ class Session:
         if config.tracker is not None:
             plain = {k: v if isinstance(v, int | float | str) else str(v) for k, v in asdict(config).items()}
             self.accelerator.init_trackers(self.run.path.name, config=plain)
+
+
+class Interruption:
+    """Inside, the first Ctrl-C or SIGTERM is noted as `number` rather than acted on; a second one acts at once."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Interruption":
+        if threading.current_thread() is threading.main_thread():  # Python allows handlers there alone
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._before:
+            signal.signal(*self._before.popitem())
+
+    def leave(self, message: str) -> NoReturn:
+        """End as the signal would have: `KeyboardInterrupt` for Ctrl-C, exit code 143 for SIGTERM."""
+        if self.number != signal.SIGTERM:
+            raise KeyboardInterrupt(message)
+        print(f"\ngausslens: {message}", file=sys.stderr)
+        raise SystemExit(128 + signal.SIGTERM)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.number = number
+        self.__exit__()

@@ -1,15 +1,17 @@
-"""One update of the weights: noise, network, loss, gradient, Adam; on one GPU recorded once and replayed.
+"""One update of the weights (noise, network, loss, gradient, Adam), recorded once and replayed on one GPU, and their average.
 
 Python takes its time to ask for the kernels of forty blocks, forward and back: 191 ms for NCSN++ of width 128, whose
 kernels an H200 runs in 181 ms. Replayed, a step costs what its kernels cost.
 """
 
+import copy
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from .._kernels.cuda_graphs import Recorder
 from ..config import TrainConfig
@@ -17,8 +19,12 @@ from ..denoisers.preconditioned import Preconditioned
 from .batches import Batch
 from .objective import weighted_errors
 
+M = TypeVar("M", bound=nn.Module)
+
 # Steps that compile, choose algorithms and make the optimiser's state, none of which can be recorded.
 _WARM_UP = 3
+# Largest half-life of the average, as a share of the images so far.
+_SHARE = 0.05
 
 
 def make_adam(denoiser: Preconditioned, device: torch.device) -> torch.optim.Adam:
@@ -79,3 +85,28 @@ class WeightUpdate:
         self.adam.step()
         self.adam.zero_grad()
         return loss.detach()
+
+
+class WeightAverage(Generic[M]):
+    """A copy `module` of a module, in eval mode, whose parameters follow the module's on average; buffers are copied.
+
+        θ̄ ← β·θ̄ + (1 − β)·θ,   β = 2^(−batch/h),   h = min(ema_kimg·1000, 5 % of the images so far).
+
+    The half-life h grows with the run, and the first step copies the weights: a short run's average is of its own late
+    weights, never of the initial ones.
+    """
+
+    def __init__(self, module: M, half_life: float) -> None:
+        self.module: M = copy.deepcopy(module).eval().requires_grad_(False)
+        self.half_life = half_life
+        self._followed, self._average = list(module.parameters()), list(self.module.parameters())
+        self._buffers = list(zip(self.module.buffers(), module.buffers(), strict=True))
+
+    @torch.no_grad()
+    def update(self, images: int, batch: int) -> None:
+        """Take in the weights after a step; both are counts of images."""
+        half_life = min(self.half_life, _SHARE * images)
+        decay = 0.5 ** (batch / half_life) if images > batch and half_life > 0 else 0.0
+        get_ema_multi_avg_fn(decay)(self._average, self._followed, None)
+        for copied, buffer in self._buffers:
+            copied.copy_(buffer)

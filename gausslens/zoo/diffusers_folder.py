@@ -10,7 +10,7 @@ scheduler's clipping and thresholding of estimates are sampling tricks and left 
 import json
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,10 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from ..denoisers.preconditioned import Preconditioned
+from ..denoisers.protocol import in_batches
 from ..denoisers.schedules import Discrete, LinearFlow
 from ..errors import CheckpointError, DataError, import_extra, require
-from .latents import LatentSpace
+from ..images import dequantize, gather, quantize
 from .model import Model, as_checkpoint_errors, expect, fingerprint
 from .parametrizations import from_eps, from_flow, from_v, from_x0
 
@@ -35,6 +36,7 @@ _PREDICTIONS = {
 }
 _STEM, _ENDING = "diffusion_pytorch_model", ".safetensors"
 _MOST_STEPS = 100_000  # published models have up to 4000
+_BATCH = 16  # encoders run at the resolution of the pixels, where images are large
 
 
 class LabeledUNet(nn.Module):
@@ -67,6 +69,71 @@ class LabeledUNet(nn.Module):
         return self.sign * predicted[:, : self.channels]
 
 
+class LatentSpace:
+    """Images to the latents x0 = (encoder(image) − shift)·scale of an `AutoencoderKL` or `VQModel`, and back.
+
+    An encoder with a posterior answers with its mean, so that an image has one latent. Scale and shift are what the
+    autoencoder's config says diffusion models were trained with. `shape` is that of the latents; None is any.
+    """
+
+    def __init__(self, autoencoder: Any, shape: tuple[int, int, int] | None) -> None:
+        self.autoencoder, self.shape = autoencoder, shape
+        settings, name = autoencoder.config, type(autoencoder).__name__
+        shift, spread = settings.get("latents_mean"), settings.get("latents_std")
+        self.shift = _per_channel(settings.get("shift_factor") or 0.0 if shift is None else shift)
+        self.scale: Tensor = settings.get("scaling_factor", 1.0) / _per_channel(1.0 if spread is None else spread)
+        channels = settings.get("vq_embed_dim") or settings.latent_channels
+        expected = channels if shape is None else shape[0]
+        expect(channels == expected, f"the network denoises {expected} channels, and its {name} has {channels}.")
+        for values in (self.shift, self.scale):
+            expect(
+                len(values) in (1, channels) and values.isfinite().all() and self.scale.all(),
+                f"expected a finite shift and scale for all latents of {name} or for each of their {channels} channels; "
+                f"got {values.flatten().tolist()!s:.80}.",
+            )
+
+    def encode(self, images: Any) -> Tensor:
+        """The latents of images."""
+        pixels = gather(images)
+        channels = self.autoencoder.config.in_channels
+        require(
+            pixels.shape[1] == channels,
+            f"expected images with {channels} channels for this autoencoder; got shape {tuple(pixels.shape)}. "
+            "Convert them, as grey images to RGB with images.expand(-1, 3, -1, -1).",
+            DataError,
+        )
+        raw = self._in_batches(pixels, lambda batch: _raw_latents(self.autoencoder.encode(dequantize(batch))))
+        latents = (raw - self.shift) * self.scale
+        if self.shape is not None and tuple(latents.shape[1:]) != self.shape:
+            factor = pixels.shape[3] // latents.shape[3]
+            raise DataError(
+                f"expected images whose latents have shape {self.shape}, which is {self.shape[1] * factor} by "
+                f"{self.shape[2] * factor} pixels; got images of shape {tuple(pixels.shape)}. Resize them."
+            )
+        return latents
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """The pictures of latents."""
+        raw = latents.float().cpu() / self.scale + self.shift
+        return self._in_batches(raw, lambda batch: quantize(self.autoencoder.decode(batch).sample))
+
+    def _in_batches(self, values: Tensor, work: Callable[[Tensor], Tensor]) -> Tensor:
+        device: torch.device = next(self.autoencoder.parameters()).device
+        with torch.no_grad():
+            return torch.cat(
+                [*in_batches(lambda start, stop: work(values[start:stop].to(device)).cpu(), len(values), _BATCH)]
+            )
+
+
+def _raw_latents(answer: Any) -> Tensor:
+    latents: Tensor = answer.latents if hasattr(answer, "latents") else answer.latent_dist.mode()
+    return latents.float()
+
+
+def _per_channel(values: Any) -> Tensor:
+    return torch.as_tensor(values, dtype=torch.float32).reshape(-1, 1, 1)
+
+
 def is_diffusers(folder: Path) -> bool:
     """Whether a folder looks like one that diffusers wrote."""
     names = ("model_index.json", "scheduler/scheduler_config.json", "scheduler_config.json", "unet/config.json")
@@ -86,7 +153,8 @@ def load_diffusers(folder: Path, *, device: torch.device | str | None = None) ->
         denoiser, sigma_range = _denoiser(unet, scheduler)
         shape, classes = denoiser.network.shape, denoiser.network.classes
         for name in _autoencoders(folder):
-            autoencoder = _load(diffusers, folder / name, ("AutoencoderKL", "VQModel"), device)
+            place = _part(folder, name, "config.json", beside=False)
+            autoencoder = _load(diffusers, place, ("AutoencoderKL", "VQModel"), device)
             latents = LatentSpace(autoencoder, shape)
             tensors |= {f"{name}.{key}": value for key, value in autoencoder.state_dict().items()}
             settings[name] = _public(autoencoder)
@@ -264,27 +332,19 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def _autoencoders(folder: Path) -> list[str]:
-    """The names of the folders with autoencoders; without its own, latents would be taken for pixels."""
+    """The names of the folders with autoencoders, there or not: without its own, latents would be taken for pixels."""
     index = _read_object(folder / "model_index.json") if (folder / "model_index.json").is_file() else {}
-    names = [
-        name for name in ("vae", "vqvae") if (folder / name).is_dir() or index.get(name) not in (None, [None, None])
-    ]
-    for name in names:
-        expect(
-            (folder / name / "config.json").is_file(),
-            f"expected {name}/config.json in the diffusers folder {folder}, whose model denoises latents; there is "
-            "none. Save the whole pipeline with save_pretrained.",
-        )
-    return names
+    named = {name for name in ("vae", "vqvae") if index.get(name) not in (None, [None, None])}
+    return sorted(named | {name for name in ("vae", "vqvae") if (folder / name).is_dir()})
 
 
-def _part(folder: Path, name: str, config: str) -> Path:
-    """The folder of the network or the scheduler: its own, or the model's itself."""
-    places = [place for place in (folder / name, folder) if (place / config).is_file()]
+def _part(folder: Path, name: str, config: str, *, beside: bool = True) -> Path:
+    """The folder of one part of the model: its own or, for those that may lie `beside` others, the model's itself."""
+    places = [place for place in (folder / name, folder)[: 1 + beside] if (place / config).is_file()]
     expect(
         places,
         f"expected {name}/{config} in the diffusers folder {folder}; there is none. "
-        "Save the whole pipeline, network and scheduler, with save_pretrained.",
+        "Save the whole pipeline, network, scheduler and any autoencoder, with save_pretrained.",
     )
     return places[0]
 

@@ -72,8 +72,7 @@ def _functions(budget: Budget) -> Functions:
 
 def _persistent(meta: Any) -> Instance:
     """An object that was written with its source: class and state are taken, the source is left alone."""
-    is_class = type(meta) is dict and meta.get("type") == "class"
-    expect(is_class, "it has a persistent object that is not of a class")
+    expect(type(meta) is dict and meta.get("type") == "class", "it has a persistent object that is not of a class")
     name, state = meta.get("class_name"), meta.get("state")
     is_whole = type(name) is str and type(state) is dict
     expect(is_whole, "it has a persistent object without the name of its class or without state")

@@ -11,9 +11,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib import import_module
-from operator import attrgetter
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import torch
@@ -47,15 +46,11 @@ def is_object_name(text: str) -> bool:
 
 def load_object(name: str, *, device: torch.device | str | None = None) -> Model:
     """The model that `package.module:object` names; modules in the current directory are found, too."""
-    module_name, _, path = name.partition(":")
+    module_name = name.partition(":")[0]
     with _current_directory_importable():
-        with as_checkpoint_errors(
-            f"could not import {module_name} of {name}", " Run from the folder that holds it, or install it."
-        ):
-            module = import_module(module_name)
-        with as_checkpoint_errors(f"could not get {path} of the module {module_name}"):
-            found = attrgetter(path)(module)
-        file = getattr(module, "__file__", None)
+        with as_checkpoint_errors(f"could not load {name}", " Run from the folder that holds it, or install it."):
+            found = resolve_name(name)
+        file = getattr(sys.modules.get(module_name), "__file__", None)
         code = hashlib.sha256(Path(file).read_bytes()).hexdigest() if file and Path(file).is_file() else ""
         model = as_model(found, source=name, device=device, code=code)
     for parameter in model.denoiser.parameters():  # one by one: modules of TorchScript cannot be asked as a whole

@@ -125,7 +125,7 @@ def test_what_is_no_network_is_named(tmp_path, monkeypatch):
     (tmp_path / "text.pt").write_text("no network")
     with pytest.raises(CheckpointError, match="is no TorchScript file"):
         load_features(tmp_path / "text.pt")
-    with pytest.raises(CheckpointError, match="could not import"):
+    with pytest.raises(CheckpointError, match="could not load"):
         load_features("no_such_module:thing")
     with pytest.raises(ConfigError, match="size must be at least 1"):
         load_features("efficientnet-lite0", size=0)

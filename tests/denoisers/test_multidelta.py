@@ -9,7 +9,7 @@ import torch
 from reference import as_rows, multi_delta
 
 import gausslens
-from gausslens._kernels import logits, tiles
+from gausslens._kernels import softmax, tiles
 from gausslens.denoisers import multidelta
 
 SIGMAS = [1e-3, 1e-2, 0.1, 0.5, 1.0, 4.0, 20.0, 80.0, 1e3]
@@ -62,7 +62,7 @@ def test_float32_queries_match_the_loop(sigma, route, monkeypatch):
         monkeypatch.setattr(multidelta, "_SMALL_PROBLEM", 0)
         monkeypatch.setattr(tiles, "_cpu_multiplies_int8", lambda: True)
     if route == "repaired":
-        monkeypatch.setitem(logits._MANY_PAIRS, "cpu", 1.0)
+        monkeypatch.setitem(softmax._MANY_PAIRS, "cpu", 1.0)
     x = _hard_queries(images, sigma)
     assert _error(gausslens.MultiDeltaDenoiser(images), x, images, sigma, torch.float32) < 1e-6
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gausslens._kernels import fused, tiles
-from gausslens._kernels.queries import Queries
+from gausslens._kernels.tiles import Queries
 from gausslens.images import dequantize
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]

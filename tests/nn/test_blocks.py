@@ -6,9 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gausslens.nn.published import ADM, NCSNPP
 from gausslens.nn.resampling import downsample
-from gausslens.nn.unet import Attention, ResidualBlock
+from gausslens.nn.unet import ADM, NCSNPP, Attention, ResidualBlock
 
 ADDED = replace(NCSNPP, last_gain=1.0)
 ADAPTIVE = replace(ADM, last_gain=1.0)

@@ -7,8 +7,7 @@ from torch import nn
 
 from gausslens import ConfigError, Preconditioned, jacobian_spectrum
 from gausslens.nn import build_network, default_options
-from gausslens.nn.published import NCSNPP
-from gausslens.nn.unet import HalvedConv
+from gausslens.nn.unet import NCSNPP, HalvedConv
 
 # Each at most half a million parameters, for 8×8 images.
 SMALL = {

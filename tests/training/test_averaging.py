@@ -2,7 +2,7 @@
 
 import torch
 
-from gausslens.training.averaging import WeightAverage
+from gausslens.training.update import WeightAverage
 
 
 def follow(values, half_life, batch=10):

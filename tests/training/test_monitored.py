@@ -58,10 +58,10 @@ def steps_of(run):
     [{"dropout": 0.1}, *(pytest.param(each, marks=pytest.mark.slow) for each in ({"augment": 0.2}, {"flip": True}))],
 )
 def test_monitoring_changes_no_bit_of_what_is_learned(tmp_path, options):
-    plain = train(config(tmp_path, out=str(tmp_path / "plain"), **options))
-    run = train(config(tmp_path, out=str(tmp_path / "watched"), monitor=True, **options))
+    plain = train(config(tmp_path, out=str(tmp_path / "plain"), kimg=0.8, **options))
+    run = train(config(tmp_path, out=str(tmp_path / "watched"), kimg=0.8, monitor=True, **options))
     assert run.identity == plain.identity
-    assert steps_of(run) == list(range(10, 101, 10))
+    assert steps_of(run) == list(range(10, 51, 10))
     assert_same_weights(run, plain)
     losses = [[r["value"] for r in each.records() if r["quantity"] == "loss"] for each in (run, plain)]
     assert losses[0] == losses[1]
@@ -69,13 +69,13 @@ def test_monitoring_changes_no_bit_of_what_is_learned(tmp_path, options):
 
 @pytest.mark.usefixtures("eager")
 def test_what_is_recommended_is_kept_as_a_snapshot(tmp_path):
-    run = train(config(tmp_path, monitor=True))
+    run = train(config(tmp_path, monitor=True, kimg=0.8))
     found = json.loads((run.path / watching.REPORT).read_text())
     seen = {record["kimg"]: record["value"] for record in run.records() if record["quantity"] == "loss_held_out"}
     assert found["recommended"] == min(seen, key=seen.get)
     assert found["recommended"] in run.snapshots
     assert "Keep the weights" in found["summary"]
-    asked = train(config(tmp_path, out=str(tmp_path / "asked"), snapshots=(found["recommended"],)))
+    asked = train(config(tmp_path, out=str(tmp_path / "asked"), kimg=0.8, snapshots=(found["recommended"],)))
     kept, expected = (each.weights(found["recommended"]) for each in (run, asked))
     assert all(torch.equal(kept[name], expected[name]) for name in expected)
     load_denoiser(run, kimg=found["recommended"])
@@ -83,13 +83,13 @@ def test_what_is_recommended_is_kept_as_a_snapshot(tmp_path):
 
 @pytest.mark.usefixtures("eager")
 def test_a_stopped_run_goes_on_watching(tmp_path, monkeypatch, capsys):
-    whole = train(config(tmp_path, out=str(tmp_path / "whole"), monitor=True))
+    whole = train(config(tmp_path, out=str(tmp_path / "whole"), monitor=True, kimg=0.8))
     with monkeypatch.context() as during:
-        stop_at(during, 49, signal.SIGINT)
+        stop_at(during, 29, signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
-            train(config(tmp_path, monitor=True))
-    run = train(config(tmp_path, monitor=True))
-    assert steps_of(run) == steps_of(whole)
+            train(config(tmp_path, monitor=True, kimg=0.8))
+    run = train(config(tmp_path, monitor=True, kimg=0.8))
+    assert steps_of(run) == steps_of(whole) == [10, 20, 30, 40, 50]
     assert_same_weights(run, whole)
     found, expected = (json.loads((each.path / watching.REPORT).read_text()) for each in (run, whole))
     assert found["recommended"] == expected["recommended"]
@@ -205,7 +205,7 @@ def test_a_monitor_that_fails_ends_no_training(tmp_path, monkeypatch, caplog, ca
 @pytest.mark.parametrize("part", ["_records", "TrainingMonitor._keep_recommended", "TrainingMonitor._report"])
 def test_what_cannot_be_kept_or_written_ends_no_training(tmp_path, monkeypatch, caplog, part):
     monkeypatch.setattr(f"gausslens.training.monitored.{part}", failing)
-    run = train(config(tmp_path, monitor=True))
+    run = train(config(tmp_path, monitor=True, kimg=0.32))
     assert run.is_finished
     assert "failed: RuntimeError: boom" in caplog.text
 

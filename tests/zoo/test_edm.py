@@ -12,8 +12,7 @@ from gausslens import CheckpointError, ConfigError, load_denoiser
 from gausslens.cli import GlobalOptions
 from gausslens.cli import convert as converting
 from gausslens.store.weights import build_denoiser
-from gausslens.zoo.edm import load_edm, read_edm
-from gausslens.zoo.edm_weights import translate_weights
+from gausslens.zoo.edm import load_edm, read_edm, translate_weights
 from gausslens.zoo.loading import load_model
 
 TINY = {"model_channels": 4, "channel_mult": [1, 1], "augment_dim": 2, "attn_resolutions": []}

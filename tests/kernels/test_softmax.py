@@ -2,9 +2,8 @@
 
 import torch
 
-from gausslens._kernels.logits import Queries, exact_logits, repair
-from gausslens._kernels.softmax import RunningSoftmax
-from gausslens._kernels.tiles import ImageTile
+from gausslens._kernels.softmax import RunningSoftmax, exact_logits, repair
+from gausslens._kernels.tiles import ImageTile, Queries
 
 
 def test_fast_maxima_far_above_the_true_ones_do_not_take_all_weights_away():
