@@ -171,11 +171,12 @@ class _Jacobian:
             self.batch_size,
         )
         products = torch.cat(list(blocks)).detach().flatten(1).T.to(torch.float64)
-        if not bool(products.isfinite().all()):
-            raise DataError(
-                f"the denoiser's derivative at sigma = {float(self.sigma):g} must be finite; it has NaN or infinite "
-                "entries. Check D(x, sigma) at that image, or call it in a wider dtype."
-            )
+        require(
+            products.isfinite().all(),
+            f"the denoiser's derivative at sigma = {float(self.sigma):g} must be finite; it has NaN or infinite "
+            "entries. Check D(x, sigma) at that image, or call it in a wider dtype.",
+            DataError,
+        )
         return products
 
 

@@ -142,12 +142,13 @@ def _pair_up(
         groups = [order] if classes is None else [order[classes[order] == label] for label in classes.unique()]
         members = torch.cat([group[: len(group) // 2 * 2].reshape(2, -1) for group in groups], 1)
         n_pairs = members.shape[1]
-        if n_pairs == 0:
-            labelled = "" if classes is None else f" with {len(groups)} different labels"
-            raise DataError(
-                f"linearity needs at least two images, with one label if there are labels, to mix; got {len(pixels)} "
-                f"images{labelled}. Pass more images, or inputs='noise'."
-            )
+        labelled = "" if classes is None else f" with {len(groups)} different labels"
+        require(
+            n_pairs,
+            f"linearity needs at least two images, with one label if there are labels, to mix; got {len(pixels)} "
+            f"images{labelled}. Pass more images, or inputs='noise'.",
+            DataError,
+        )
         draws = check_count(count, min(n_pairs, DEFAULT_COUNT))
         # Pairs were made class by class; a few of them must not be those of the first classes only.
         members = members[:, draw_order(seed, n_pairs, stream="pairs")[:draws]]

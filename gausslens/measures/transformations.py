@@ -55,11 +55,9 @@ class Transformation(NamedTuple):
             return samples, images
         height, width = images.shape[-2:]
         here, there = _overlap(self.down, height)
-        left, origin = _overlap(self.right, width)
-        part = samples[..., here, left]
-        if not self.mirrored:
-            return part, images[..., there, origin]
-        return part.flip(-1), images[..., there, slice(width - origin.stop, width - origin.start)]
+        left, origin = _overlap(-self.right if self.mirrored else self.right, width)
+        unmirrored = samples.flip(-1) if self.mirrored else samples
+        return unmirrored[..., here, left], images[..., there, origin]
 
 
 MIRRORED = Transformation(mirrored=True)
@@ -72,8 +70,7 @@ def shifts_by(pixels: Iterable[int], *, mirrored: bool = False) -> list[Transfor
     ['shifted 1 up', 'shifted 1 left', 'shifted 1 right']
     """
     distances = sorted(set(pixels))
-    if distances and distances[0] < 1:
-        raise ConfigError(f"shifts must be at least 1 pixel; got {distances[0]}.")
+    require(not distances or distances[0] >= 1, f"shifts must be at least 1 pixel; got {distances}.")
     steps = sorted({0, *distances, *(-pixels for pixels in distances)})
     moves = [(down, right) for down in steps for right in steps if down or right]
     return [Transformation(mirrored, *move) for move in sorted(moves, key=lambda move: math.hypot(*move))]
