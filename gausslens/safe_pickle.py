@@ -130,12 +130,13 @@ class Machine:
 
     def run(self) -> Any:
         """Walk to the end."""
-        stack, memo, push = self._stack, self._memo, self._stack.append
+        stack, memo, budget, push = self._stack, self._memo, self._budget, self._stack.append
         try:
             while (instruction := _INSTRUCTIONS.get(self._stream.read(1))) is not None:
                 name = instruction.name
-                self._budget.instructions -= 1
-                _require(self._budget.instructions >= 0, "it has far more instructions than its data needs")
+                budget.instructions -= 1
+                if budget.instructions < 0:
+                    raise ValueError("it has far more instructions than its data needs")
                 if instruction.proto == 0 and instruction.arg and name != "GLOBAL":
                     _refuse(name)  # arguments in lines of text take codecs to read
                 argument: Any = instruction.arg.reader(self._stream) if instruction.arg else None  # type: ignore[arg-type]
@@ -224,7 +225,8 @@ class Machine:
             if type(key) is bytes:  # a text to Python 2
                 self._budget.spend_bytes(len(key))
                 key = key.decode("latin1")
-            _require(type(key) is str, f"it has {kind_of(key)} for a key, where a text was expected")
+            if type(key) is not str:
+                raise ValueError(f"it has {kind_of(key)} for a key, where a text was expected")
             target[key] = value
 
 
