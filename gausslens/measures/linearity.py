@@ -101,7 +101,7 @@ def linearity(  # noqa: D417
 
     labelled = first.labels(0, first.count)
     alike = torch.zeros(first.count) if labelled is None else labelled
-    kinds, kind = alike.unique(return_inverse=True)
+    kinds, kind = alike.unique(return_inverse=True)  # of label, one for all without them
 
     @lru_cache(maxsize=1)
     def at_mean(sigma: float) -> Tensor:
@@ -132,7 +132,7 @@ def linearity(  # noqa: D417
 def _pair_up(
     pixels: Tensor, classes: Tensor | None, noise_only: bool, count: int | None, seed: int
 ) -> list[NoisyInputs]:
-    """The first and the second inputs of pairs: of one class if there are classes, and of black images for pure noise."""
+    """The first and the second inputs of pairs: of one class if there are classes, and of zeros for pure noise."""
     order = draw_order(seed, len(pixels))
     if noise_only:
         draws = check_count(count, DEFAULT_COUNT)

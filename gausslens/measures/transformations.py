@@ -70,7 +70,8 @@ def shifts_by(pixels: Iterable[int], *, mirrored: bool = False) -> list[Transfor
     ['shifted 1 up', 'shifted 1 left', 'shifted 1 right']
     """
     distances = sorted(set(pixels))
-    require(not distances or distances[0] >= 1, f"shifts must be at least 1 pixel; got {distances}.")
+    if distances and distances[0] < 1:
+        raise ConfigError(f"shifts must be at least 1 pixel; got {distances[0]}.")
     steps = sorted({0, *distances, *(-pixels for pixels in distances)})
     moves = [(down, right) for down in steps for right in steps if down or right]
     return [Transformation(mirrored, *move) for move in sorted(moves, key=lambda move: math.hypot(*move))]
