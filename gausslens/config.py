@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
-from .errors import ConfigError
+from .errors import require
 from .identity import identity_of, semantic_fields
 
 T = TypeVar("T")
@@ -214,8 +214,8 @@ class TrainConfig(ImageOptions):
         for name in _NUMBERS.split():  # 1 and 1.0 are the same run
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _ten_digits(value) if name == "kimg" else float(value))
-        if self.kimg is not None and any(value > self.kimg for value in kept):
-            raise ConfigError(f"snapshots must be at most kimg, which is {self.kimg}; got {kept!r}.")
+        fits = self.kimg is None or all(value <= self.kimg for value in kept)
+        require(fits, f"snapshots must be at most kimg, which is {self.kimg}; got {kept!r}.")
 
     def resolve(self, shape: tuple[int, int, int]) -> "TrainConfig":
         """This config with every choice left open made, for images of `shape` (c, h, w)."""
@@ -247,8 +247,7 @@ class TrainConfig(ImageOptions):
         """Batch, learning rate, ramp, average, length and noise levels of a resolved config."""
         values = {name: getattr(self, name) for name in Recipe._fields}
         for name, value in values.items():
-            if value is None:
-                raise ConfigError(f"{name} is still open; resolve the config for the images' shape first.")
+            require(value is not None, f"{name} is still open; resolve the config for the images' shape first.")
         return Recipe(**values)
 
     @property

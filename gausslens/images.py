@@ -40,17 +40,23 @@ def quantize(images: Tensor) -> Tensor:
     return images.float().add(1).mul_(127.5).round_().clamp_(0, 255).to(torch.uint8)
 
 
+def require_finite(values: Tensor, name: str, advice: str) -> None:
+    """Raise unless all values are finite."""
+    broken = int((~values.isfinite()).sum())
+    require(
+        not broken,
+        f"{name} must be finite; {broken} of {values.numel()} values are NaN or infinite. {advice}",
+        DataError,
+    )
+
+
 def check_values(pixels: Tensor, bounds: Bounds, name: str = "images") -> None:
     """Raise unless float pixels are finite and within `bounds` (by more than 1e-3 is outside)."""
     if pixels.dtype == torch.uint8 or pixels.numel() == 0:
         return
     low, high = (float(value) for value in pixels.aminmax())
     if not (np.isfinite(low) and np.isfinite(high)):
-        broken = int((~pixels.isfinite()).sum())
-        raise DataError(
-            f"{name} must be finite; {broken} of {pixels.numel()} values are NaN or infinite. "
-            "Remove or repair those images."
-        )
+        require_finite(pixels, name, "Remove or repair those images.")
     if bounds is not None and (low < bounds[0] - _TOLERANCE or high > bounds[1] + _TOLERANCE):
         raise DataError(
             f"float {name} must lie in [{bounds[0]:g}, {bounds[1]:g}]; got values from {low:.4g} to {high:.4g}. "

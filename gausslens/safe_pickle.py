@@ -92,8 +92,7 @@ class Budget:
     def spend_bytes(self, count: int) -> None:
         """Account for a copy; raises ValueError if that is more than is left."""
         self.n_bytes -= count
-        if self.n_bytes < 0:
-            raise ValueError("it uses the same bytes over and over, for more memory than its own size")
+        _require(self.n_bytes >= 0, "it uses the same bytes over and over, for more memory than its own size")
 
     def encode(self, text: Any, encoding: Any) -> bytes:
         """Bytes, as protocol 2 writes them, the arguments of `_codecs.encode`."""
@@ -110,14 +109,11 @@ def safe_load(stream: Stream, size: int, functions: Callable[[Budget], Functions
     """
     start = stream.read(4)
     stream.seek(0)
-    if start == b"PK\x03\x04":
-        raise ValueError("this is a zip archive, as torch.save writes it, not a plain pickle")
-    if start[:1] != b"\x80":
-        raise ValueError("it does not begin as pickles do since protocol 2")
+    _require(start != b"PK\x03\x04", "this is a zip archive, as torch.save writes it, not a plain pickle")
+    _require(start[:1] == b"\x80", "it does not begin as pickles do since protocol 2")
     budget = Budget(instructions, n_bytes=2 * size)  # twice: protocol 2 writes bytes as text
     value = Machine(stream, {**functions(budget), "_codecs.encode": budget.encode}, budget).run()
-    if stream.tell() < size:
-        raise ValueError(f"{size - stream.tell():,} bytes follow its end")
+    _require(stream.tell() >= size, f"{size - stream.tell():,} bytes follow its end")
     return value
 
 
@@ -134,7 +130,7 @@ class Machine:
 
     def run(self) -> Any:
         """Walk to the end."""
-        stack, memo, budget = self._stack, self._memo, self._budget
+        stack, memo, budget, push = self._stack, self._memo, self._budget, self._stack.append
         try:
             while (instruction := _INSTRUCTIONS.get(self._stream.read(1))) is not None:
                 name = instruction.name
@@ -144,28 +140,52 @@ class Machine:
                 if instruction.proto == 0 and instruction.arg and name != "GLOBAL":
                     _refuse(name)  # arguments in lines of text take codecs to read
                 argument: Any = instruction.arg.reader(self._stream) if instruction.arg else None  # type: ignore[arg-type]
-                if name in _VALUES:
-                    stack.append(argument)
-                elif name in _MAKERS:
-                    stack.append(_MAKERS[name]())
-                elif name in ("BINPUT", "LONG_BINPUT"):
-                    memo[argument] = stack[-1]
-                elif name == "MEMOIZE":
-                    memo[len(memo)] = stack[-1]
-                elif name in ("BINGET", "LONG_BINGET"):
-                    stack.append(memo[argument])
-                elif name == "STOP":
-                    return stack.pop()
-                elif name == "MARK":
-                    self._marks.append(len(stack))
-                elif name == "DUP":
-                    stack.append(stack[-1])
-                elif name == "GLOBAL":
-                    stack.append(self._name(*argument.split(" ", 1)))
-                elif name in _TAKES:
-                    self._act(name, self._take(_TAKES[name]))
-                elif name not in ("PROTO", "FRAME"):
-                    _refuse(name)
+                values = self._take(_TAKES[name]) if name in _TAKES else []
+                match name:
+                    case _ if name in _VALUES:
+                        push(argument)
+                    case _ if name in _MAKERS:
+                        push(_MAKERS[name]())
+                    case "BINPUT" | "LONG_BINPUT":
+                        memo[argument] = stack[-1]
+                    case "MEMOIZE":
+                        memo[len(memo)] = stack[-1]
+                    case "BINGET" | "LONG_BINGET":
+                        push(memo[argument])
+                    case "MARK":
+                        self._marks.append(len(stack))
+                    case "DUP":
+                        push(stack[-1])
+                    case "TUPLE" | "TUPLE1" | "TUPLE2" | "TUPLE3" | "FROZENSET":
+                        push(tuple(values))
+                    case "LIST":
+                        push(values)
+                    case "APPEND" | "APPENDS" | "ADDITEMS":
+                        _require(type(stack[-1]) is list, f"it appends to {kind_of(stack[-1])}")
+                        stack[-1].extend(values)
+                    case "DICT":
+                        push({})
+                        self._set_items(values)
+                    case "SETITEM" | "SETITEMS":
+                        self._set_items(values)
+                    case "GLOBAL":
+                        push(self._name(*argument.split(" ", 1)))
+                    case "STACK_GLOBAL":
+                        push(self._name(*values))
+                    case "REDUCE" | "NEWOBJ":
+                        push(self._call(*values))
+                    case "BUILD":
+                        is_new = isinstance(stack[-1], Instance) and stack[-1].state is None
+                        _require(is_new, f"it sets the state of {kind_of(stack[-1])}")
+                        stack[-1].state = values[0]
+                    case "BINPERSID" if self._stored is not None:
+                        push(self._stored(values[0]))
+                    case "STOP":
+                        return stack.pop()
+                    case "POP" | "PROTO" | "FRAME":
+                        pass
+                    case _:
+                        _refuse(name)
         except IndexError:
             raise ValueError("it takes more from its stack than it has put there") from None
         except KeyError:
@@ -174,8 +194,7 @@ class Machine:
 
     def _take(self, count: int) -> list[Any]:
         if count == _TO_MARK:
-            if not self._marks:
-                raise ValueError("it ends a list that was never begun")
+            _require(self._marks, "it ends a list that was never begun")
             start = self._marks.pop()
         elif (start := len(self._stack) - count) < 0:
             raise IndexError
@@ -183,48 +202,16 @@ class Machine:
         del self._stack[start:]
         return values
 
-    def _act(self, name: str, values: list[Any]) -> None:
-        """Carry out an instruction with the values that it takes."""
-        push = self._stack.append
-        match name:
-            case "TUPLE" | "TUPLE1" | "TUPLE2" | "TUPLE3" | "FROZENSET":
-                push(tuple(values))
-            case "LIST":
-                push(values)
-            case "APPEND" | "APPENDS" | "ADDITEMS":
-                if type(target := self._stack[-1]) is not list:
-                    raise ValueError(f"it appends to {kind_of(target)}")
-                target.extend(values)
-            case "DICT":
-                push({})
-                self._set_items(values)
-            case "SETITEM" | "SETITEMS":
-                self._set_items(values)
-            case "STACK_GLOBAL":
-                push(self._name(*values))
-            case "REDUCE" | "NEWOBJ":
-                push(self._call(*values))
-            case "BUILD":
-                instance = self._stack[-1]
-                if not isinstance(instance, Instance) or instance.state is not None:
-                    raise ValueError(f"it sets the state of {kind_of(instance)}")
-                instance.state = values[0]
-            case "BINPERSID":
-                push(self._stored(values[0]) if self._stored is not None else _refuse(name))
-
     def _name(self, module: Any, attribute: Any = "") -> Name:
-        if not isinstance(module, str) or not isinstance(attribute, str):
-            raise ValueError("it names something by a value that is not a text")
+        are_texts = isinstance(module, str) and isinstance(attribute, str)
+        _require(are_texts, "it names something by a value that is not a text")
         text = f"{module}.{attribute}"
-        if text not in self._functions:
-            raise ValueError(f"it asks for {text[:120]!r}, which plain data does not need")
+        _require(text in self._functions, f"it asks for {text[:120]!r}, which plain data does not need")
         return Name(text)
 
     def _call(self, function: Any, arguments: Any) -> Any:
-        if type(function) is not Name:
-            raise ValueError(f"it calls {kind_of(function)}")
-        if type(arguments) is not tuple:
-            raise ValueError(f"it calls {function.text} with {kind_of(arguments)} for arguments")
+        _require(type(function) is Name, f"it calls {kind_of(function)}")
+        _require(type(arguments) is tuple, f"it calls {function.text} with {kind_of(arguments)} for arguments")
         try:
             return self._functions[function.text](*arguments)
         except TypeError:
@@ -232,8 +219,8 @@ class Machine:
 
     def _set_items(self, pairs: list[Any]) -> None:
         target = self._stack[-1]
-        if type(target) is not dict or len(pairs) % 2:
-            raise ValueError(f"it sets {len(pairs)} keys and values of {kind_of(target)}")
+        can_be_set = type(target) is dict and len(pairs) % 2 == 0
+        _require(can_be_set, f"it sets {len(pairs)} keys and values of {kind_of(target)}")
         for key, value in zip(pairs[::2], pairs[1::2], strict=True):
             if type(key) is bytes:  # a text to Python 2
                 self._budget.spend_bytes(len(key))
@@ -241,6 +228,11 @@ class Machine:
             if type(key) is not str:
                 raise ValueError(f"it has {kind_of(key)} for a key, where a text was expected")
             target[key] = value
+
+
+def _require(condition: object, message: str) -> None:
+    if not condition:
+        raise ValueError(message)
 
 
 def _refuse(name: str) -> NoReturn:

@@ -64,10 +64,10 @@ class LevelwiseDenoiser(nn.Module):
 
     def __init__(self, denoisers: Sequence[nn.Module], sigmas: Sequence[float]) -> None:
         super().__init__()
-        if not denoisers or len(denoisers) != len(sigmas) or not all(0 < sigma < math.inf for sigma in sigmas):
-            raise ConfigError(
-                f"one noise level above 0 is needed for each denoiser; got {len(denoisers)} denoisers and {list(sigmas)}."
-            )
+        require(
+            denoisers and len(denoisers) == len(sigmas) and all(0 < sigma < math.inf for sigma in sigmas),
+            f"one noise level above 0 is needed for each denoiser; got {len(denoisers)} denoisers and {list(sigmas)}.",
+        )
         self.denoisers, self.sigmas = nn.ModuleList(denoisers), tuple(sigmas)
 
     def forward(self, x: Tensor, sigma: Sigma) -> Tensor:

@@ -135,16 +135,15 @@ def distill(
             **{"bounds": bounds, "device": device, "dtype": dtype, "batch_size": batch_size, "progress": progress},
         }
 
-        def of_class(label: int, x: Tensor, sigma: Tensor) -> Tensor:
+        def with_label(label: int, x: Tensor, sigma: Tensor) -> Tensor:
             return denoiser(x, sigma, torch.full((len(x),), label, device=x.device))
 
         with eval_mode(denoiser):
-            return PerClassDenoiser(
-                {
-                    label: distill(partial(of_class, label), pixels[classes == label], levels, **sources, **options)
-                    for label, sources in own.items()
-                }
-            )
+            fits = {
+                label: distill(partial(with_label, label), pixels[classes == label], levels, **sources, **options)
+                for label, sources in own.items()
+            }
+        return PerClassDenoiser(fits)
 
     unseen = None if held_out is None else gather(held_out, bounds=bounds, name="held_out")
     gaussians = {

@@ -23,7 +23,7 @@ from .schedules import VP
 
 Kind: TypeAlias = Literal["edm", "vp", "ve", "none"]
 
-_VP, _VP_STEPS = VP(), 1000
+_VP = VP(time_scale=999)
 _LEAST_TIME = 1e-5  # of the VP process in training
 _VE_RANGE = (0.02, 100.0)
 
@@ -109,9 +109,7 @@ class Preconditioned(nn.Module):
                 noise=sigma.log() / 4,
             )
         if self.kind == "vp":
-            return Coefficients(
-                skip=one, out=-sigma, input=(sigma**2 + 1).rsqrt(), noise=(_VP_STEPS - 1) * _VP.clock(sigma)
-            )
+            return Coefficients(skip=one, out=-sigma, input=(sigma**2 + 1).rsqrt(), noise=_VP.time(sigma))
         if self.kind == "ve":
             return Coefficients(skip=one, out=sigma, input=one, noise=(sigma / 2).log())
         return Coefficients(skip=0 * one, out=one, input=one, noise=sigma.log() / 4)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from .._typing import Sigma
 from ..errors import ConfigError, DataError, require
-from ..images import check_labels
+from ..images import check_labels, require_finite
 
 T = TypeVar("T")
 
@@ -98,12 +98,8 @@ def call(denoiser: Denoiser, x: Tensor, sigma: Sigma, labels: Tensor | None = No
 
 def check_finite(denoised: Tensor, sigma: float, dtype: torch.dtype, name: str = "the denoiser") -> None:
     """Raise if outputs of a denoiser, called with inputs of `dtype`, are not finite."""
-    if not bool(denoised.isfinite().all()):
-        broken = int((~denoised.isfinite()).sum())
-        raise DataError(
-            f"{name} must return finite values; at sigma = {sigma:g} {broken} of {denoised.numel()} are NaN or infinite "
-            f"(inputs in {dtype}). Leave that noise level out, or call it with a wider dtype."
-        )
+    advice = f"Its inputs were in {dtype}. Leave that noise level out, or call it with a wider dtype."
+    require_finite(denoised, f"what {name} returns at sigma = {sigma:g}", advice)
 
 
 def placement(

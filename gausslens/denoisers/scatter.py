@@ -264,10 +264,9 @@ def share_between_ranks(scatter: Scatter | None, failure: DataError | None, *, a
     if scatter.dense is not None:
         sum_over_ranks(scatter.dense)
     else:
-        factors: list[Any] = [None] * len(reports)
-        dist.all_gather_object(factors, scatter.factor.cpu())
-        scatter.factor = torch.cat(factors).to(scatter.device)
-        dropped = torch.tensor(scatter.dropped, dtype=torch.float64, device=scatter.device)
-        scatter.dropped = float(sum_over_ranks(dropped))
+        parts: list[Any] = [None] * len(reports)
+        dist.all_gather_object(parts, (scatter.factor.cpu(), scatter.dropped))
+        scatter.factor = torch.cat([factor for factor, _ in parts]).to(scatter.device)
+        scatter.dropped = sum(dropped for _, dropped in parts)
         scatter.sketched = scatter.dropped > 0
     return scatter

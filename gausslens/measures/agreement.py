@@ -158,27 +158,23 @@ def _window_matrix(side: int, smallest_side: int) -> Float[Tensor, "positions si
 
 
 def _per_pair(a: Tensor, b: Tensor, data_range: float) -> dict[str, Tensor]:
-    """Each measure of each pair (a_i, b_i), in float64."""
+    """Each measure of each pair (a_i, b_i), in float64; a constant image correlates 1 with itself and 0 with all else."""
     size = max(1, _CHUNK_NUMBERS // a[0].numel())
     parts = []
     for first, second in zip(a.split(size), b.split(size), strict=True):
-        x, y = dequantize(first, torch.float64), dequantize(second, torch.float64).to(a.device)
-        parts.append(torch.stack([*_pixel_measures(x.flatten(1), y.flatten(1)), ssim(x, y, data_range)]).cpu())
+        images = dequantize(first, torch.float64), dequantize(second, torch.float64).to(a.device)
+        x, y = (image.flatten(1) for image in images)
+        gap, norm = torch.linalg.vector_norm(x - y, dim=1), torch.linalg.vector_norm(x, dim=1)
+        correlation = cosine(x - x.mean(1, keepdim=True), y - y.mean(1, keepdim=True))
+        constant = (x.amax(1) == x.amin(1)) | (y.amax(1) == y.amin(1))  # their centred values are rounding errors
+        measures = (
+            gap / math.sqrt(x.shape[1]),
+            torch.where(gap == 0, 0.0, gap / norm),
+            torch.where(constant, (gap == 0).to(x), correlation),
+            ssim(*images, data_range),
+        )
+        parts.append(torch.stack(measures).cpu())
     return dict(zip(("rmse", "nmse", "correlation", "ssim"), torch.cat(parts, 1), strict=True))
-
-
-def _pixel_measures(
-    a: Float[Tensor, "n d"], b: Float[Tensor, "n d"]
-) -> tuple[Float[Tensor, "n"], Float[Tensor, "n"], Float[Tensor, "n"]]:
-    """RMSE, NMSE and correlation; a constant image correlates 1 with itself and 0 with anything else."""
-    gap, norm = torch.linalg.vector_norm(a - b, dim=1), torch.linalg.vector_norm(a, dim=1)
-    correlation = cosine(a - a.mean(1, keepdim=True), b - b.mean(1, keepdim=True))
-    constant = (a.amax(1) == a.amin(1)) | (b.amax(1) == b.amin(1))  # their centred values are rounding errors
-    return (
-        gap / math.sqrt(a.shape[1]),
-        torch.where(gap == 0, 0.0, gap / norm),
-        torch.where(constant, (gap == 0).to(a), correlation),
-    )
 
 
 def _similarity(per_pair: dict[str, Tensor]) -> Similarity:

@@ -9,6 +9,7 @@ every resample of the units.
 import math
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from .._typing import Float, Sigmas
@@ -124,9 +125,6 @@ class Curve:
 
     def _extremum(self, sign: int) -> Extremum:
         row, value, low, high = minimum_interval(sign * self.per_image)
-        low, high = (low, high) if sign > 0 else (-high, -low)
-        bottom, top = self.span
-        # A comparison with NaN is false, so that the ends of a single unit stay NaN.
-        low, high = (bottom if low < bottom else low), (top if high > top else high)
-        value, low, high = sign * value + 0.0, low + 0.0, high + 0.0  # turning signs makes -0 of 0
-        return Extremum(value, low, high, self.count, float(self.sigmas[row]))
+        ends = torch.tensor(sorted((sign * low, sign * high)), dtype=torch.float64).clamp(*self.span)
+        low, high = (ends + 0.0).tolist()  # turning signs makes -0 of 0
+        return Extremum(sign * value + 0.0, low, high, self.count, float(self.sigmas[row]))

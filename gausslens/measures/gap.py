@@ -20,16 +20,7 @@ from ..images import Bounds, check_labels, gather
 from ..noise import as_sigmas, draw_order
 from .curve import Conditions, Curve
 from .intervals import ratio_interval
-from .sweep import (
-    DEFAULT_COUNT,
-    NoisyInputs,
-    PlacedDenoiser,
-    check_count,
-    cosine,
-    norm_ratio,
-    root_mean_square,
-    sweep,
-)
+from .sweep import DEFAULT_COUNT, NoisyInputs, PlacedDenoiser, check_count, cosine, norm_ratio, root_mean_square, sweep
 
 # The surplus of `_explained_variance` is of order 1/n, and its matrix n × n.
 _SURPLUS_UNITS = 2000

@@ -107,7 +107,7 @@ def ratio_interval(
     _, error = _mean_and_error(per_unit)
     if n not in _BOOTSTRAP_UNITS:
         return ratio[..., 0], *_interval(ratio[..., 0], error, n), per_unit
-    frequencies = _frequencies(n, y.device)
+    frequencies = bootstrap_counts(n).to(y.device).T / n
     scale = z @ frequencies
     resampled = (y @ frequencies) / scale
     variance = (
@@ -229,14 +229,10 @@ def _mean_and_error(values: Float[Tensor, "*s n"]) -> tuple[Float[Tensor, "*s"],
     return mean, error
 
 
-def _frequencies(n: int, device: torch.device) -> Float[Tensor, "n resamples"]:
-    return bootstrap_counts(n).to(device).T / n
-
-
 def _resample(centred: Float[Tensor, "*s n"]) -> tuple[Float[Tensor, "*s resamples"], Float[Tensor, "*s resamples"]]:
     """Means of resamples of units of mean 0, and their standard errors."""
     n = centred.shape[-1]
-    frequencies = _frequencies(n, centred.device)
+    frequencies = bootstrap_counts(n).to(centred.device).T / n
     squares = centred.square()
     shift = centred @ frequencies
     variance = (squares @ frequencies - shift.square()).clamp_min(0)

@@ -19,8 +19,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .._typing import Float, Images
 from ..denoisers.protocol import Denoiser, call, check_input, eval_mode, expand_sigma, in_batches, placement
-from ..errors import ConfigError, DataError, require
-from ..images import check_labels, gather
+from ..errors import ConfigError, require
+from ..images import check_labels, gather, require_finite
 from ..noise import draw_noise
 from ..progress import track
 
@@ -171,11 +171,11 @@ class _Jacobian:
             self.batch_size,
         )
         products = torch.cat(list(blocks)).detach().flatten(1).T.to(torch.float64)
-        if not bool(products.isfinite().all()):
-            raise DataError(
-                f"the denoiser's derivative at sigma = {float(self.sigma):g} must be finite; it has NaN or infinite "
-                "entries. Check D(x, sigma) at that image, or call it in a wider dtype."
-            )
+        require_finite(
+            products,
+            f"the denoiser's derivative at sigma = {float(self.sigma):g}",
+            "Check D(x, sigma) at that image, or call it in a wider dtype.",
+        )
         return products
 
 

@@ -101,7 +101,7 @@ def linearity(  # noqa: D417
 
     labelled = first.labels(0, first.count)
     alike = torch.zeros(first.count) if labelled is None else labelled
-    kinds, kind = alike.unique(return_inverse=True)
+    kinds, kind = alike.unique(return_inverse=True)  # of label, one for all without them
 
     @lru_cache(maxsize=1)
     def at_mean(sigma: float) -> Tensor:
@@ -132,7 +132,7 @@ def linearity(  # noqa: D417
 def _pair_up(
     pixels: Tensor, classes: Tensor | None, noise_only: bool, count: int | None, seed: int
 ) -> list[NoisyInputs]:
-    """The first and the second inputs of pairs: of one class if there are classes, and of black images for pure noise."""
+    """The first and the second inputs of pairs: of one class if there are classes, and of zeros for pure noise."""
     order = draw_order(seed, len(pixels))
     if noise_only:
         draws = check_count(count, DEFAULT_COUNT)
@@ -142,12 +142,13 @@ def _pair_up(
         groups = [order] if classes is None else [order[classes[order] == label] for label in classes.unique()]
         members = torch.cat([group[: len(group) // 2 * 2].reshape(2, -1) for group in groups], 1)
         n_pairs = members.shape[1]
-        if n_pairs == 0:
-            labelled = "" if classes is None else f" with {len(groups)} different labels"
-            raise DataError(
-                f"linearity needs at least two images, with one label if there are labels, to mix; got {len(pixels)} "
-                f"images{labelled}. Pass more images, or inputs='noise'."
-            )
+        labelled = "" if classes is None else f" with {len(groups)} different labels"
+        require(
+            n_pairs,
+            f"linearity needs at least two images, with one label if there are labels, to mix; got {len(pixels)} "
+            f"images{labelled}. Pass more images, or inputs='noise'.",
+            DataError,
+        )
         draws = check_count(count, min(n_pairs, DEFAULT_COUNT))
         # Pairs were made class by class; a few of them must not be those of the first classes only.
         members = members[:, draw_order(seed, n_pairs, stream="pairs")[:draws]]

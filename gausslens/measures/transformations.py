@@ -55,11 +55,9 @@ class Transformation(NamedTuple):
             return samples, images
         height, width = images.shape[-2:]
         here, there = _overlap(self.down, height)
-        left, origin = _overlap(self.right, width)
-        part = samples[..., here, left]
-        if not self.mirrored:
-            return part, images[..., there, origin]
-        return part.flip(-1), images[..., there, slice(width - origin.stop, width - origin.start)]
+        left, origin = _overlap(-self.right if self.mirrored else self.right, width)
+        unmirrored = samples.flip(-1) if self.mirrored else samples
+        return unmirrored[..., here, left], images[..., there, origin]
 
 
 MIRRORED = Transformation(mirrored=True)

@@ -24,7 +24,7 @@ from ..denoisers.moments import Moments
 from ..denoisers.multidelta import MultiDeltaDenoiser
 from ..denoisers.protocol import Denoiser, call, eval_mode, in_batches, placement
 from ..errors import ConfigError, DataError
-from ..images import dequantize
+from ..images import dequantize, require_finite
 from ..measures.intervals import Estimate, mean_estimate, ratio_interval
 from ..measures.loss import squared_errors
 from ..measures.originals import DUPLICATE_RMSE, Originals
@@ -144,7 +144,7 @@ class Probe:
         with eval_mode(denoiser):
             answers = self._answers(denoiser)
         for of_each in answers:
-            _check_finite(of_each, f"the denoiser's answers at step {step:g}", "Training has diverged")
+            require_finite(of_each, f"the denoiser's answers at step {step:g}", "Training has diverged.")
         losses = self._losses_of(answers)
         to_gaussian, to_multidelta = (
             self.inputs[-1].by_image(_errors(answers[-1], reference).sqrt().mean(0))
@@ -153,7 +153,7 @@ class Probe:
         copies = 0
         if self.samples:
             made = self.generate(denoiser, number)
-            _check_finite(made, f"the denoiser's samples at step {step:g}", "If it cannot be sampled, say samples=0")
+            require_finite(made, f"the denoiser's samples at step {step:g}", "If it cannot be sampled, say samples=0.")
             copies = self._copies(made)[0]
         return ProbeResult(
             step=step,
@@ -295,9 +295,3 @@ def _errors(answers: Float[Tensor, "s n *shape"], targets: Tensor) -> Float[Tens
     """The squared error per pixel of answers at each level, to targets at each level or one for all."""
     pairs = zip(answers, targets.expand_as(answers), strict=True)
     return torch.stack([squared_errors(answer, target) for answer, target in pairs])
-
-
-def _check_finite(values: Tensor, name: str, advice: str) -> None:
-    """Raise if values are NaN or infinite: neighbours and means of such say nothing."""
-    if not bool(values.isfinite().all()):
-        raise DataError(f"{name} must be finite; some are NaN or infinite. {advice}.")
