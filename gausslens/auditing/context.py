@@ -14,11 +14,11 @@ from ..errors import CheckpointError, ConfigError, GausslensError, one_line
 from ..evaluation.context import EvaluationContext
 from ..evaluation.references import RunImages
 from ..images import as_tensor, content_hash, dequantize
-from ..measures.originals import DUPLICATE_RMSE, near_duplicates
+from ..measures.originals import DUPLICATE_RMSE
 from ..noise import as_sigmas, draw_noise, karras_sigmas
 from ..zoo.model import Model
 from .config import AuditConfig
-from .copies import overlapping
+from .copies import Repeats, find_repeats
 from .embedding import FeatureNetwork, load_features
 
 FEWEST_HELD_OUT = 2
@@ -48,26 +48,15 @@ class AuditContext(EvaluationContext):
         self.model, self.config, self.pictures = model, config, pictures
 
     @cached_property
-    def repeats(self) -> Tensor:
-        """Pairs (i, j) of training images, then held-out ones, of which j repeats i, the first that it repeats, (p, 2)."""
-        pool = torch.cat([as_tensor(part).cpu() for part in (self.images.train, self.images.held_out)])
-        return near_duplicates(pool, rmse=self.duplicate_rmse, device=self.device)
-
-    @property
-    def train_repeats(self) -> Tensor:
-        """Those of training images alone."""
-        return self.repeats[self.repeats[:, 1] < len(self.images.train)]
-
-    @cached_property
-    def overlap(self) -> Tensor:
-        """Which held-out images repeat a training image or share a group with one, (m,)."""
+    def repeats(self) -> Repeats:
+        """Training and held-out images that repeat others, and where the sets overlap."""
         images = self.images
-        groups = images.train_groups, images.held_out_groups
-        return overlapping(self.repeats, len(images.train), len(images.held_out), *groups)
+        sets = as_tensor(images.train), as_tensor(images.held_out), images.train_groups, images.held_out_groups
+        return find_repeats(*sets, rmse=self.duplicate_rmse, device=self.device)
 
     @cached_property
     def _new(self) -> Tensor:
-        return (~self.overlap).nonzero()[:, 0]
+        return (~self.repeats.overlap).nonzero()[:, 0]
 
     @cached_property
     def held_out(self) -> Tensor | None:

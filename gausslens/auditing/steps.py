@@ -39,14 +39,15 @@ def take_premises(context: AuditContext, *, progress: bool = False) -> Iterator[
         How many images repeat others; p-values; and `refused` with the reason if membership cannot be judged.
     """
     images, device = context.images, context.device
-    yield {"quantity": "train_duplicates", "value": len(context.train_repeats), "count": len(images.train)}
+    repeats = int((context.repeats.pairs[:, 1] < len(images.train)).sum())
+    yield {"quantity": "train_duplicates", "value": repeats, "count": len(images.train)}
     if not len(images.held_out):
         return
-    overlap = int(context.overlap.sum())
+    overlap = int(context.repeats.overlap.sum())
     yield {"quantity": "overlap", "value": overlap, "count": len(images.held_out)}
     found = check_exchangeability(
         *(images.train, images.held_out, images.train_groups, images.held_out_groups),
-        repeats=context.repeats,
+        repeats=context.repeats.pairs,
         rmse=context.duplicate_rmse,
         seed=context.config.seed,
         device=device,
