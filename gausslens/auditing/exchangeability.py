@@ -1,4 +1,4 @@
-"""Can it be judged? Whether training and held-out images are draws of one law, tested without the model.
+"""Can it be judged? Whether training and held-out images come from one distribution, tested without the model.
 
 Everything that compares a model's losses on both sets assumes that membership is a fair label: that any of the images might
 as well have been in the other set. If held-out images are of other classes, another source, or prepared otherwise, a model
@@ -42,7 +42,7 @@ _CHUNK_LABELS = 1 << 23
 
 @dataclass(frozen=True)
 class Exchangeability:
-    """Whether two sets of images may be draws of one law.
+    """Whether two sets of images may come from one distribution.
 
     Attributes:
         neighbors_p: p-value of the share of neighbours of the own set.
@@ -76,7 +76,7 @@ class Exchangeability:
             )
         if not found:
             return None
-        return f"training and held-out images are no draws of one law: {'; and '.join(found)}."
+        return f"training and held-out images do not come from one distribution: {'; and '.join(found)}."
 
     @property
     def _difference(self) -> str:
@@ -103,7 +103,7 @@ def check_exchangeability(
     device: torch.device | str | None = None,
     progress: bool = False,
 ) -> Exchangeability | None:
-    """Whether training and held-out images may be draws of one law.
+    """Whether training and held-out images may come from one distribution.
 
     >>> images = torch.rand(400, 1, 6, 6, generator=torch.Generator().manual_seed(0))
     >>> check_exchangeability(images[:200], images[200:]).refused is None

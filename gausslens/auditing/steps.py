@@ -33,7 +33,7 @@ _DISTANCE_IMAGES = 200
 
 
 def take_premises(context: AuditContext, *, progress: bool = False) -> Iterator[Record]:
-    """Whether the sets can be compared: repeats, overlap, and whether they may be draws of one law.
+    """Whether the sets can be compared: repeats, overlap, and whether they may come from one distribution.
 
     Yields:
         How many images repeat others; p-values; and `refused` with the reason if membership cannot be judged.
