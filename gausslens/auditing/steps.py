@@ -201,26 +201,11 @@ def take_distances(context: AuditContext, *, progress: bool = False) -> Iterator
 
 
 def take_features(context: AuditContext, samples: Tensor, *, progress: bool = False) -> Iterator[Record]:
-    """What a feature network says of the samples.
-
-    Yields:
-        The records.
-    """
+    """What a feature network says of the samples."""
     if context.features is None:
-        return
-    found = compare_features(
-        context.features, samples, context.images.train, context.held_out, seed=context.config.seed, progress=progress
-    )
-    near, named = found.memorization, {"features": found.network}
-    for quantity in ("frechet", "frechet_held_out", "mifid", "nearest_cosine"):
-        estimate = getattr(found, quantity)
-        if estimate is not None:
-            yield of_estimate(quantity, estimate, **named)
-    yield of_estimate("copied_share_features", near.ratio_fraction, **named)
-    if near.relative_gl is not None:
-        yield of_estimate("relative_gl_features", near.relative_gl, **named)
-    if near.copy_test is not None:
-        yield {"quantity": "two_set_p_features", "value": near.copy_test.p_value, "count": len(samples), **named}
+        return iter(())
+    sets = samples, context.images.train, context.held_out
+    return compare_features(context.features, *sets, seed=context.config.seed, progress=progress)
 
 
 STAGES: dict[str, Callable[..., Iterator[Record]]] = {
