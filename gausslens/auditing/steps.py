@@ -33,11 +33,7 @@ _DISTANCE_IMAGES = 200
 
 
 def take_premises(context: AuditContext, *, progress: bool = False) -> Iterator[Record]:
-    """Whether the sets can be compared: repeats, overlap, and whether they may come from one distribution.
-
-    Yields:
-        How many images repeat others; p-values; and `refused` with the reason if membership cannot be judged.
-    """
+    """Whether the sets can be compared: repeats, overlap, and whether they may come from one distribution."""
     images, device = context.images, context.device
     repeats = int((context.repeats.pairs[:, 1] < len(images.train)).sum())
     yield {"quantity": "train_duplicates", "value": repeats, "count": len(images.train)}
@@ -67,11 +63,7 @@ def take_premises(context: AuditContext, *, progress: bool = False) -> Iterator[
 
 
 def take_losses(context: AuditContext, *, progress: bool = False) -> Iterator[Record]:
-    """Denoising losses on training and held-out images, and where the network's lie between the references'.
-
-    Yields:
-        The records.
-    """
+    """Denoising losses on training and held-out images, and where the network's lie between the references'."""
     losses = measure_losses(
         context.denoisers,
         context.images.train,
@@ -83,7 +75,8 @@ def take_losses(context: AuditContext, *, progress: bool = False) -> Iterator[Re
         bounds=context.bounds,
         progress=progress,
         **context.labels,
-        **context.groups,
+        groups=context.images.train_groups,
+        held_out_groups=context.compared.held_out_groups,
     )
     for name in (*context.denoisers, BASELINE):
         for on in ("train", "held_out") if losses.calibrated else ("train",):
@@ -136,11 +129,7 @@ def _noises(context: AuditContext) -> int:
 
 
 def take_foreignness(context: AuditContext, *, progress: bool = False) -> Iterator[Record]:
-    """Whether the images look foreign to the model.
-
-    Yields:
-        One record; `expected` says what the model seems to expect instead, if anything.
-    """
+    """Whether the images look foreign to the model."""
     found = check_foreignness(
         *(context.fast_network, context.images.train, context.held_out, context.sigmas),
         seed=context.config.seed,
@@ -158,14 +147,10 @@ def foreignness_record(found: Foreignness) -> Record:
 
 
 def take_distances(context: AuditContext, *, progress: bool = False) -> Iterator[Record]:
-    """How far the network is from the Gaussian, the multi-delta and its linear denoiser, and how linear it is.
-
-    Yields:
-        The records, on held-out images if there are any.
-    """
+    """How far the network is from the Gaussian, the multi-delta and its linear denoiser, and how linear it is."""
     images, on, labels = context.images.train, "train", context.images.train_labels
     if context.held_out is not None:
-        images, on, labels = context.held_out, "held_out", context.held_out_labels
+        images, on, labels = context.held_out, "held_out", context.compared.held_out_labels
     how: dict[str, Any] = {
         **{
             "count": min(_DISTANCE_IMAGES, context.config.count, len(images)),
