@@ -3,11 +3,9 @@
 from dataclasses import dataclass
 
 from ..config import NetworkName
-from ..errors import ConfigError
+from ..errors import require
 from ..paper.config import StudyConfig, Where
 
-_LEAST = {"seeds": 1, "samples": 16, "workers": 1, "width": 1, "batch": 1}
-_POSITIVE = ("kimg", "learning_rate", "budget")
 _SHARED = (
     *("data", "model", "width", "kimg", "batch", "learning_rate", "size", "value_range", "skip_broken", "held_out"),
     *("on", "workers", "no_images", "blur", "out", "cpu"),
@@ -64,19 +62,17 @@ class HowManyConfig:
     """Use the CPU even if there is a GPU."""
 
     def __post_init__(self) -> None:
-        for name, least in _LEAST.items():
+        for name, least in (("seeds", 1), ("samples", 16), ("batch", 1)):
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise ConfigError(f"{name} must be at least {least}; got {value}.")
-        for name in _POSITIVE:
+            require(value is None or value >= least, f"{name} must be at least {least}; got {value}.")
+        for name in ("learning_rate", "budget"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise ConfigError(f"{name} must be a finite number above 0; got {value}.")
-        if self.sizes and (len(set(self.sizes)) < 2 or min(self.sizes) < 2):
-            given = ", ".join(map(str, self.sizes))
-            raise ConfigError(f"sizes must be two or more different numbers, each at least 2; got {given}.")
-        if self.no_images and self.blur:
-            raise ConfigError("images can be left out (--no-images) or blurred (--blur), not both.")
+            require(value is None or 0 < value < float("inf"), f"{name} must be a finite number above 0; got {value}.")
+        require(
+            not self.sizes or (len(set(self.sizes)) > 1 and min(self.sizes) > 1),
+            f"sizes must be two or more different numbers, each at least 2; got {', '.join(map(str, self.sizes))}.",
+        )
+        _ = self.study  # which checks the options that both have
 
     @property
     def study(self) -> StudyConfig:
