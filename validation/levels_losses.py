@@ -111,8 +111,6 @@ def loss_rows(
         held_out=sides[1],
         pull=sides[1],
         apart=sides[1],
-        n_train=sizes[0],
-        noises=16,
         seed=0,
         images=torch.arange(sizes[0]),
     )

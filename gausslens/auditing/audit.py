@@ -20,7 +20,7 @@ from torch import Tensor
 
 from .._kernels.fused import uncompiled
 from ..atomic_files import load_tensors, save_tensors
-from ..errors import ConfigError, DataError
+from ..errors import ConfigError
 from ..evaluation.references import RunImages
 from ..generation import BATCH, best_device
 from ..identity import identity_of, semantic_fields
@@ -156,20 +156,22 @@ def audit(
     check_levels(model)
     known = gather(train, bounds=loaded.bounds, name="train")
     unseen = known[:0] if held_out is None else gather(held_out, bounds=loaded.bounds, name="held_out")
-    if unseen.shape[1:] != known.shape[1:]:
-        raise DataError(
-            f"held-out images must have the shape of the training images, {tuple(known.shape[1:])}; got "
-            f"{tuple(unseen.shape[1:])}. Resize or convert one of the sets."
-        )
-    of_train = None if labels is None else check_labels(labels, len(known), "labels")
-    of_unseen = None if held_out_labels is None else check_labels(held_out_labels, len(unseen), "held_out_labels")
     if (groups is None) != (held_out_groups is None) and held_out is not None:
         raise ConfigError("groups are given for training and held-out images, or for neither; got one of the two.")
-    in_train = None if groups is None else check_labels(groups, len(known), "groups")
-    in_unseen = None if in_train is None else in_train[:0]
-    if held_out_groups is not None:
-        in_unseen = check_labels(held_out_groups, len(unseen), "held_out_groups")
-    images = RunImages(known, known, unseen, of_train, of_unseen, "images", in_train, in_unseen)
+
+    def tags(name: str, values: Any, images: Tensor) -> Tensor | None:
+        return None if values is None else check_labels(values, len(images), name)
+
+    images = RunImages(
+        train=known,
+        available=known,
+        held_out=unseen,
+        train_labels=tags("labels", labels, known),
+        held_out_labels=tags("held_out_labels", held_out_labels, unseen),
+        name="images",
+        train_groups=tags("groups", groups, known),
+        held_out_groups=tags("held_out_groups", held_out_groups, unseen),
+    )
     context = validate_inputs(loaded, images, AuditConfig(model=str(loaded.source or "model"), **options))
     with uncompiled(), limit_threads(context.device, context.config.count * context.dim):
         return _measure(context, Steps("stage"), None, progress=progress)

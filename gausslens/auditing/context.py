@@ -14,11 +14,11 @@ from ..errors import CheckpointError, ConfigError, GausslensError, one_line
 from ..evaluation.context import EvaluationContext
 from ..evaluation.references import RunImages
 from ..images import as_tensor, content_hash, dequantize
-from ..measures.originals import DUPLICATE_RMSE, near_duplicates
+from ..measures.originals import DUPLICATE_RMSE
 from ..noise import as_sigmas, draw_noise, karras_sigmas
 from ..zoo.model import Model
 from .config import AuditConfig
-from .copies import overlapping
+from .copies import Repeats, find_repeats
 from .embedding import FeatureNetwork, load_features
 
 FEWEST_HELD_OUT = 2
@@ -36,7 +36,7 @@ class AuditContext(EvaluationContext):
         model: from the zoo, on the device to work on.
         images: those trained on, and those held out, which may be none; as the model takes them.
         config: what to measure, and how.
-        pictures: the same as uint8 pixels, training and held-out, where the model takes something else; else None.
+        pictures: the same as uint8 pixels where the model takes something else.
     """
 
     def __init__(
@@ -48,52 +48,30 @@ class AuditContext(EvaluationContext):
         self.model, self.config, self.pictures = model, config, pictures
 
     @cached_property
-    def repeats(self) -> Tensor:
-        """Pairs (i, j) of training images, then held-out ones, of which j repeats i, the first that it repeats, (p, 2)."""
-        pool = torch.cat([as_tensor(part).cpu() for part in (self.images.train, self.images.held_out)])
-        return near_duplicates(pool, rmse=self.duplicate_rmse, device=self.device)
-
-    @property
-    def train_repeats(self) -> Tensor:
-        """Those of training images alone."""
-        return self.repeats[self.repeats[:, 1] < len(self.images.train)]
-
-    @cached_property
-    def overlap(self) -> Tensor:
-        """Which held-out images repeat a training image or share a group with one, (m,)."""
+    def repeats(self) -> Repeats:
+        """Training and held-out images that repeat others, and where the sets overlap."""
         images = self.images
-        groups = images.train_groups, images.held_out_groups
-        return overlapping(self.repeats, len(images.train), len(images.held_out), *groups)
+        sets = as_tensor(images.train), as_tensor(images.held_out), images.train_groups, images.held_out_groups
+        return find_repeats(*sets, rmse=self.duplicate_rmse, device=self.device)
 
     @cached_property
-    def _new(self) -> Tensor:
-        return (~self.overlap).nonzero()[:, 0]
-
-    @cached_property
-    def held_out(self) -> Tensor | None:
-        """The held-out images that the model has not seen, or None if they are fewer than two."""
-        if len(self._new) < FEWEST_HELD_OUT:
-            return None
-        known = as_tensor(self.images.held_out)
-        return known if len(self._new) == len(known) else known[self._new.to(known.device)]
+    def compared(self) -> RunImages:
+        """The images whose losses are compared: without held-out ones that the model has seen; none if one is left."""
+        new = (~self.repeats.overlap).nonzero()[:, 0]
+        if len(new) == len(self.images.held_out):
+            return self.images
+        return keep_held_out(self.images, new if len(new) >= FEWEST_HELD_OUT else new[:0])
 
     @property
-    def held_out_labels(self) -> Tensor | None:
-        """Their labels, or None."""
-        labels = self.images.held_out_labels
-        return None if labels is None or self.held_out is None else labels[self._new.to(labels.device)]
+    def held_out(self) -> Tensor | None:
+        """The held-out images that the model has not seen, or None if there are none."""
+        return as_tensor(self.compared.held_out) if len(self.compared.held_out) else None
 
     @property
     def labels(self) -> dict[str, Any]:
         """Labels of both sets, as measures take them."""
-        return {"labels": self.images.train_labels, "held_out_labels": self.held_out_labels}
-
-    @property
-    def groups(self) -> dict[str, Any]:
-        """Groups of both sets, as measures take them."""
-        groups = self.images.held_out_groups
-        unseen = None if groups is None or self.held_out is None else groups[self._new]
-        return {"groups": self.images.train_groups, "held_out_groups": unseen}
+        labels = self.compared.held_out_labels if self.held_out is not None else None
+        return {"labels": self.images.train_labels, "held_out_labels": labels}
 
     @property
     def classes(self) -> Tensor | None:
@@ -178,6 +156,16 @@ class AuditContext(EvaluationContext):
         if not self.network.state_dict():  # its weights, if any, are out of sight: only its answers can tell
             parts.append(content_hash(self.first_answers.cpu()))
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
+
+
+def keep_held_out(images: RunImages, rows: Tensor) -> RunImages:
+    """The same images with some of the held-out ones alone."""
+
+    def chosen(values: Any) -> Any:
+        return None if values is None else as_tensor(values)[rows.to(as_tensor(values).device)]
+
+    labels, groups = chosen(images.held_out_labels), chosen(images.held_out_groups)
+    return replace(images, held_out=chosen(images.held_out), held_out_labels=labels, held_out_groups=groups)
 
 
 class _Converted(nn.Module):

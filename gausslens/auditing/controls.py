@@ -21,7 +21,10 @@ real images' share is at most .01, or if a sample is within 2/255 RMSE of an ori
 """
 
 import math
-from dataclasses import dataclass, field
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -35,7 +38,7 @@ from .families import PLAIN, Family
 from .thresholds import THRESHOLDS
 
 ONCE, REPEATED = "once", "repeatedly"
-_FEW, _RARE = int(THRESHOLDS["few originals"].value), THRESHOLDS["rare"].value
+_LEVEL, _FEW, _RARE = (THRESHOLDS[name].value for name in ("p", "few originals", "rare"))
 _RARER = 0.0001  # level at which held-out images coincide more rarely than training images do
 # Shares of the level: whole copies, unchanged, of originals that stand once or repeatedly. The others have what is left.
 _PLAIN_SHARES = {ONCE: 0.55, REPEATED: 0.15}
@@ -47,6 +50,11 @@ class Tally(NamedTuple):
     copies: int
     total: int
 
+    @classmethod
+    def of(cls, copied: Bool[Tensor, "m"]) -> "Tally":
+        """Of images that are copies or not."""
+        return cls(int(copied.sum()), len(copied))
+
     @property
     def share(self) -> Estimate:
         """The share with its interval; of no images it may be anything."""
@@ -55,27 +63,16 @@ class Tally(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Copies among samples beside both controls, for one family and one kind of original.
-
-    Attributes:
-        family: what copies look like.
-        kind: how often the originals stand in the training set, "once" or "repeatedly".
-        samples: copies among the samples.
-        real: copies among real images.
-        gaussian: copies among samples of the Gaussian denoiser; None if there are none.
-        originals: how many originals the samples copy.
-        exact: whether a sample is within 2/255 RMSE of an original that no held-out image repeats.
-        level: its share of the audit's level.
-    """
+    """Copies among samples beside both controls, for one family and one kind of original."""
 
     family: str
-    kind: str
+    kind: str  # how often the originals stand in the training set, "once" or "repeatedly"
     samples: Tally
-    real: Tally
-    gaussian: Tally | None
-    originals: int
-    exact: bool
-    level: float
+    real: Tally  # of real images
+    gaussian: Tally | None  # of samples of the Gaussian denoiser
+    originals: int  # how many originals the samples copy
+    exact: bool  # whether a sample is within 2/255 RMSE of an original that no held-out image repeats
+    level: float  # its share of the audit's level
 
     @property
     def p_value(self) -> float:
@@ -98,14 +95,12 @@ class Comparison:
 
     def smallest_count(self, *, concentrated: bool, exact: bool = True) -> int | None:
         """The fewest copies among as many samples that convict, chance ones included; None if not even all samples would."""
-        sure = exact or self.real.share.high <= _RARE
-        low, high = 0, self.samples.total  # the p-values fall with the number of copies
-        if not self._enough(high) or (concentrated and not sure):
+        sure, total = exact or self.real.share.high <= _RARE, self.samples.total
+        # The p-values fall with the number of copies.
+        fewest = 1 + bisect_left(range(1, total + 1), True, key=lambda copies: self._p_value(copies) <= self.level)
+        if fewest > total or (concentrated and not sure):
             return None
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self._enough(middle) else (middle, high)
-        return high if concentrated or sure else max(high, _FEW)
+        return fewest if concentrated or sure else max(fewest, int(_FEW))
 
     def _p_value(self, copies: int) -> float:
         """The larger of the p-values beside either control if so many samples were copies."""
@@ -114,105 +109,84 @@ class Comparison:
         controls = [control for control in (self.real, self.gaussian) if control is not None]
         return max(fisher_p(copies, self.samples.total, *control) for control in controls)
 
-    def _enough(self, copies: int) -> bool:
-        return self._p_value(copies) <= self.level
+
+def share_level(family: str, kinds: list[str], n_families: int) -> dict[str, float]:
+    """The level of each comparison of a family; fixed before any sample is looked at."""
+    plain = sum(_PLAIN_SHARES.values())
+    if family == PLAIN:
+        return {kind: (_PLAIN_SHARES[kind] if len(kinds) > 1 else plain) * _LEVEL for kind in kinds}
+    return {kind: (1 - plain) / (max(n_families - 1, 1) * len(kinds)) * _LEVEL for kind in kinds}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FamilyMatches:
-    """The nearest originals of samples and of all controls, in one family.
-
-    Attributes:
-        family: what copies look like.
-        originals: the training images in the family's window, as originals.
-        rows: which samples were held up against them, (s,).
-        samples: their matches.
-        held_out: matches of held-out images; None where they are no control.
-        overlap: which of these repeat a training image or share a group with one.
-        others: matches of originals that stand once among all the others.
-        gaussian: matches of the Gaussian denoiser's samples; None if there are none.
-        level: of the whole audit.
-        n_families: how many families share the level.
-        tolerance: the distance up to which two images are the same.
-    """
+    """The nearest originals of samples and of all controls, in one family."""
 
     family: Family
-    originals: Originals = field(repr=False)
-    rows: Int[Tensor, "s"] = field(repr=False)
-    samples: Match = field(repr=False)
-    held_out: Match | None = field(repr=False)
-    overlap: Bool[Tensor, "m"] = field(repr=False)
-    others: Match = field(repr=False)
-    gaussian: Match | None = field(repr=False)
-    level: float
-    n_families: int
-    tolerance: float
+    originals: Originals  # the training images in the family's window
+    rows: Int[Tensor, "s"]  # which samples were held up against them
+    samples: Match
+    held_out: Match | None  # None where held-out images are no control
+    overlap: Bool[Tensor, "m"]  # which of these repeat a training image or share a group with one
+    others: Match  # originals that stand once, among all the others
+    gaussian: Match | None  # samples of the Gaussian denoiser
+    levels: Mapping[str, float]  # of the comparison with each kind of original that is there
+    tolerance: float  # the distance up to which two images are the same
 
-    def comparisons(self, *, with_overlap: bool = True) -> list[Comparison]:
-        """The comparisons, by kind of original; of kinds that are there."""
-        kinds = [ONCE] * bool(self.originals.unique.any()) + [REPEATED] * bool((~self.originals.unique).any())
-        return [self._comparison(kind, kinds, with_overlap) for kind in kinds]
+    @cached_property
+    def comparisons(self) -> list[Comparison]:
+        """The comparisons, by kind of original."""
+        return self.compare()
+
+    def compare(self, *, with_overlap: bool = True) -> list[Comparison]:
+        """The same, with or without the held-out images of the overlap."""
+        return [self._compare(kind, level, with_overlap) for kind, level in self.levels.items()]
 
     def of_kind(self, match: Match, kind: str) -> Bool[Tensor, "m"]:
         """Which images are copies of originals of a kind."""
-        return match.copied & (self.originals.unique[match.original] == (kind == ONCE))
+        return match.copied & self._near_kind(match, kind)
 
     def real_ratios(self, kind: str) -> Float[Tensor, "c"]:
         """d₁/d₂ of real images beside originals of a kind: held-out images, and of originals that stand once the others."""
         matches = [self.held_out] * (self.held_out is not None) + [self.others] * (kind == ONCE)
-        ratios = [match.ratio[self.originals.unique[match.original] == (kind == ONCE)] for match in matches if match]
+        ratios = [match.ratio[self._near_kind(match, kind)] for match in matches if match]
         return torch.cat(ratios) if ratios else torch.empty(0, dtype=torch.float64)
 
-    def _comparison(self, kind: str, kinds: list[str], with_overlap: bool) -> Comparison:
-        own = self.of_kind(self.samples, kind)
-        copied = self.samples.original[own].unique()
-        held_out = None
-        if self.held_out is not None:
-            held_out = self.held_out if with_overlap else self.held_out[(~self.overlap).nonzero()[:, 0]]
-        repeated_there = torch.zeros(self.originals.count, dtype=torch.bool)
-        if self.held_out is not None:
-            repeated_there[self.held_out.original[self.held_out.first <= self.tolerance]] = True
-        near = own & (self.samples.first <= self.tolerance) & ~repeated_there[self.samples.original]
+    def _near_kind(self, match: Match, kind: str) -> Bool[Tensor, "m"]:
+        return self.originals.unique[match.original] == (kind == ONCE)
+
+    def _compare(self, kind: str, level: float, with_overlap: bool) -> Comparison:
+        own, held_out = self.of_kind(self.samples, kind), self.held_out
+        exact = own & (self.samples.first <= self.tolerance)
+        if held_out is not None:
+            exact &= ~torch.isin(self.samples.original, held_out.original[held_out.first <= self.tolerance])
+            held_out = held_out if with_overlap else held_out[~self.overlap]
         return Comparison(
             family=self.family.name,
             kind=kind,
-            samples=_tally(own),
+            samples=Tally.of(own),
             real=self._real(kind, held_out),
-            gaussian=None if self.gaussian is None else _tally(self.of_kind(self.gaussian, kind)),
-            originals=len(copied),
-            exact=bool(near.any()),
-            level=self._share(kind, kinds) * self.level,
+            gaussian=None if self.gaussian is None else Tally.of(self.of_kind(self.gaussian, kind)),
+            originals=len(self.samples.original[own].unique()),
+            exact=bool(exact.any()),
+            level=level,
         )
 
-    def _share(self, kind: str, kinds: list[str]) -> float:
-        """This comparison's share of the level; fixed before any sample is looked at."""
-        plain = sum(_PLAIN_SHARES.values())
-        if self.family.name == PLAIN:
-            return _PLAIN_SHARES[kind] if len(kinds) > 1 else plain
-        return (1 - plain) / (max(self.n_families - 1, 1) * len(kinds))
-
     def _real(self, kind: str, held_out: Match | None) -> Tally:
-        new = Tally(0, 0) if held_out is None else _tally(self.of_kind(held_out, kind))
+        new = Tally(0, 0) if held_out is None else Tally.of(self.of_kind(held_out, kind))
         if kind == REPEATED:
             return new
-        own = _tally(self.of_kind(self.others, kind))
+        own = Tally.of(self.of_kind(self.others, kind))
         pairs, drawn = int((self.originals.standing == 2).sum()), int(self.originals.standing.sum())
         # In proportion to the originals that stand once and were asked; a pair is one event, of which N/2 are possible.
         asked = own.total / int(self.originals.unique.sum())
         hits, possible = own.copies / 2 + pairs * asked, drawn * asked / 2
         with_repeats = Tally(math.ceil(hits), max(round(possible), math.ceil(hits))) if pairs else own
-        if new.total and _rarer(new, with_repeats):
+        if (
+            new.total and fisher_p(*with_repeats, *new) <= _RARER
+        ):  # copies are rarer among new images than among known ones
             with_repeats = own
         return Tally(new.copies + with_repeats.copies, new.total + with_repeats.total)
-
-
-def _tally(copied: Bool[Tensor, "m"]) -> Tally:
-    return Tally(int(copied.sum()), len(copied))
-
-
-def _rarer(new: Tally, known: Tally) -> bool:
-    """Whether copies are significantly rarer among new images than among known ones."""
-    return fisher_p(*known, *new) <= _RARER
 
 
 def fisher_p(copies: int, count: int, control_copies: int, control_count: int) -> float:

@@ -9,7 +9,7 @@ A whole copy is not named again for its parts.
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -25,66 +25,80 @@ from ..measures.originals import COPY_RATIO, DUPLICATE_RMSE, Match, Originals, n
 from ..measures.transformations import Transformation
 from ..noise import draw_order
 from ..progress import track
-from .controls import ONCE, REPEATED, Comparison, FamilyMatches
+from .controls import ONCE, REPEATED, Comparison, FamilyMatches, share_level
 from .families import PLAIN, Family, families_of
 from .thresholds import THRESHOLDS
 
-_LEVEL, _FALSE_DISCOVERY = THRESHOLDS["p"].value, THRESHOLDS["false discovery"].value
+_FALSE_DISCOVERY = THRESHOLDS["false discovery"].value
 _LEAST_CONTROLS = 500
 
 
 class Copy(NamedTuple):
-    """A sample named as a copy.
-
-    Attributes:
-        sample: its index.
-        image: the index of the training image it is a copy of.
-        original: the original which that image belongs to.
-        family: what the copy looks like.
-        transformation: what was done to the image.
-        rmse: root mean square difference of the two, in the family's window.
-        ratio: d₁/d₂.
-    """
+    """A sample named as a copy."""
 
     sample: int
-    image: int
-    original: int
-    family: str
-    transformation: Transformation
-    rmse: float
-    ratio: float
+    image: int  # the training image it is a copy of
+    original: int  # the original which that image belongs to
+    family: str  # what the copy looks like
+    transformation: Transformation  # what was done to the image
+    rmse: float  # root mean square difference of the two, in the family's window
+    ratio: float  # d₁/d₂
 
 
-@dataclass(frozen=True, eq=False)
+class Repeats(NamedTuple):
+    """Which of the training images, then held-out ones, repeat others."""
+
+    pairs: Int[Tensor, "p 2"]  # (i, j) of which j repeats i, the first that it repeats
+    overlap: Bool[Tensor, "m"]  # held-out images that repeat a training image, or are of a group with training images
+
+
+def find_repeats(
+    train: Tensor,
+    held_out: Tensor | None,
+    groups: Int[Tensor, "n"] | None = None,
+    held_out_groups: Int[Tensor, "m"] | None = None,
+    *,
+    rmse: float = DUPLICATE_RMSE,
+    device: torch.device | str | None = None,
+) -> Repeats:
+    """The images of both sets that are within a root mean square difference of earlier ones, and where the sets overlap."""
+    pool = train if held_out is None else torch.cat([train.cpu(), held_out.cpu()])
+    pairs = near_duplicates(pool, rmse=rmse, device=device)
+    shared = pairs[(pairs[:, 0] < len(train)) & (pairs[:, 1] >= len(train)), 1]
+    overlap = torch.zeros(len(pool) - len(train), dtype=torch.bool)
+    overlap[shared - len(train)] = True
+    if groups is not None and held_out_groups is not None:
+        overlap |= torch.isin(held_out_groups.cpu(), groups.cpu())
+    return Repeats(pairs, overlap)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Copies:
-    """How near samples lie to training images, and which are copies; tensors are on the CPU.
+    """How near samples lie to training images, and which are copies; tensors are on the CPU."""
 
-    Attributes:
-        matches: nearest originals of samples and controls, by family.
-        comparisons: samples beside their controls, for each family and kind of original.
-        overlap_decides: whether copies exist only if held-out images that repeat training images are left out.
-        copies: the samples named as whole copies, by ascending ratio.
-        part_copies: the samples named for a copied part; a sample may stand here several times.
-        share: the share of samples that are whole copies by the rule, plain ones or in a family that convicts.
-        gl: the GL score, the mean of ‖x − NN(x)‖/‖x‖ over samples x ≠ 0.
-        gl_held_out: the same of the held-out images; None without them.
-        two_set: the two-set copy test; None without held-out images that are exchangeable with training images.
-    """
+    matches: dict[str, FamilyMatches]  # nearest originals of samples and controls, by family
+    copies: list[Copy]  # the samples named as whole copies, by ascending ratio
+    part_copies: list[Copy]  # those named for a copied part; a sample may stand here several times
+    share: Estimate  # of samples that are whole copies by the rule, plain ones or in a family that convicts
+    gl: Estimate  # the GL score, the mean of ‖x − NN(x)‖/‖x‖ over samples x ≠ 0
+    gl_held_out: Estimate | None  # the same of the held-out images
+    two_set: CopyTest | None  # None without held-out images that are exchangeable with training images
 
-    matches: dict[str, FamilyMatches] = field(repr=False)
-    comparisons: list[Comparison]
-    overlap_decides: bool
-    copies: list[Copy] = field(repr=False)
-    part_copies: list[Copy] = field(repr=False)
-    share: Estimate
-    gl: Estimate
-    gl_held_out: Estimate | None
-    two_set: CopyTest | None
+    @property
+    def comparisons(self) -> list[Comparison]:
+        """Samples beside their controls, for each family and kind of original."""
+        return [one for found in self.matches.values() for one in found.comparisons]
 
     @property
     def exist(self) -> bool:
         """Whether copies of whole training images exist among the samples."""
-        return any(found.convicts and not self._is_part(found.family) for found in self.comparisons)
+        return any(one.convicts and not self.matches[one.family].family.is_part for one in self.comparisons)
+
+    @property
+    def overlap_decides(self) -> bool:
+        """Whether copies exist only if held-out images that repeat training images are left out."""
+        without = (one for found in self.matches.values() for one in found.compare(with_overlap=False))
+        return not any(one.convicts for one in self.comparisons) and any(one.convicts for one in without)
 
     @property
     def undecided(self) -> Comparison | None:
@@ -116,19 +130,6 @@ class Copies:
         """The comparison of a family and a kind of original, if there is one."""
         return next((found for found in self.comparisons if (found.family, found.kind) == (family, kind)), None)
 
-    def _is_part(self, family: str) -> bool:
-        return self.matches[family].family.is_part
-
-    def __str__(self) -> str:
-        lines = [f"{self.share.count} samples: a share of {self.share} are copies of training images by the rule"]
-        lines += [
-            f"  of originals that stand {found.kind}: {found.samples.copies} of {found.samples.total} samples, "
-            f"{found.real.copies} of {found.real.total} real images, p = {found.p_value:.2g}"
-            for found in self.comparisons
-            if found.family == PLAIN
-        ]
-        return "\n".join([*lines, f"  {len(self.copies)} samples are named, of {len(self.counts)} originals"])
-
 
 def find_copies(
     samples: Images,
@@ -143,7 +144,7 @@ def find_copies(
     shifts: Sequence[int] = (1, 2),
     parts: bool = True,
     flip: bool = False,
-    repeats: Int[Tensor, "p 2"] | None = None,
+    repeats: Repeats | None = None,
     duplicate_rmse: float = DUPLICATE_RMSE,
     seed: int = 0,
     bounds: Bounds = (-1.0, 1.0),
@@ -158,17 +159,11 @@ def find_copies(
     >>> copies.exist, len(copies.counts), str(copies.copies[0].transformation)
     (True, 30, 'mirrored')
     """
-    generated, known, unseen = gather_sets(
-        samples, train, held_out, threshold=COPY_RATIO, duplicate_rmse=duplicate_rmse, bounds=bounds
-    )
-    generated, known = resident(generated, device), resident(known, device)
-    unseen = None if unseen is None else resident(unseen, device)
+    sets = gather_sets(samples, train, held_out, threshold=COPY_RATIO, duplicate_rmse=duplicate_rmse, bounds=bounds)
+    generated, known = (resident(part, device) for part in sets[:2])
+    unseen = None if sets[2] is None else resident(sets[2], device)
     where: dict[str, Any] = {"rmse": duplicate_rmse, "device": device}
-    n_train, n_held_out = len(known), 0 if unseen is None else len(unseen)
-    if repeats is None:
-        pool = known if unseen is None else torch.cat([known.cpu(), unseen.cpu()])
-        repeats = near_duplicates(pool, rmse=duplicate_rmse, device=device)
-    overlap = overlapping(repeats, n_train, n_held_out, groups, held_out_groups)
+    repeats = repeats or find_repeats(known, unseen, groups, held_out_groups, **where)
     families = families_of(known.shape[1:], mirrored=mirrored, shifts=shifts, parts=parts, flip=flip)
     search = _Search(
         samples=generated,
@@ -177,8 +172,7 @@ def find_copies(
         gaussian=None if gaussian is None else gather(gaussian, bounds=None, name="gaussian"),
         groups=groups,
         held_out_groups=held_out_groups,
-        repeats=repeats[repeats[:, 1] < n_train],
-        overlap=overlap,
+        repeats=repeats,
         n_families=len(families),
         where=where,
         seed=seed,
@@ -187,45 +181,23 @@ def find_copies(
     whole = [family for family in families if not family.is_part]
     matches = {family.name: search.match(family, everyone) for family in track(whole, label="copies", enabled=progress)}
     named = _whole_copies(matches.values())
-    rest = torch.tensor([index for index in everyone.tolist() if index not in named], dtype=torch.long)
+    rest = everyone[~torch.isin(everyone, torch.tensor(list(named), dtype=torch.long))]
     if len(rest):
         looked_for = track([family for family in families if family.is_part], label="parts", enabled=progress)
         matches |= {family.name: search.match(family, rest) for family in looked_for}
-    comparisons = [one for found in matches.values() for one in found.comparisons()]
-    without_overlap = [one for found in matches.values() for one in found.comparisons(with_overlap=False)]
-    plain, two_set = matches[PLAIN], None
-    if unseen is not None and exchangeable and not bool(overlap.all()):
-        two_set = _two_set(plain.originals, generated, unseen, held_out_groups, overlap, where, seed)
+    originals, samples_matched = matches[PLAIN].originals, matches[PLAIN].samples
+    two_set = None
+    if unseen is not None and exchangeable and not bool(repeats.overlap.all()):
+        two_set = _two_set(originals, generated, unseen, held_out_groups, repeats.overlap, where, seed)
     return Copies(
         matches=matches,
-        comparisons=comparisons,
-        overlap_decides=not any(one.convicts for one in comparisons) and any(one.convicts for one in without_overlap),
         copies=sorted(named.values(), key=lambda copy: (copy.ratio, copy.sample)),
         part_copies=[copy for found in matches.values() if found.family.is_part for copy in _named(found)],
         share=_share(matches.values()),
-        gl=gl_score(generated, plain.samples.first),
-        gl_held_out=None if unseen is None else gl_score(unseen, plain.originals.nearest(unseen).first),
+        gl=gl_score(generated, samples_matched.first),
+        gl_held_out=None if unseen is None else gl_score(unseen, originals.nearest(unseen).first),
         two_set=two_set,
     )
-
-
-def overlapping(
-    repeats: Int[Tensor, "p 2"],
-    n_train: int,
-    n_held_out: int,
-    groups: Int[Tensor, "n"] | None = None,
-    held_out_groups: Int[Tensor, "m"] | None = None,
-) -> Bool[Tensor, "m"]:
-    """Which held-out images repeat a training image, or are of a group with training images.
-
-    `repeats` are pairs (i, j) of training images, then held-out ones, of which j repeats i, the first that it repeats.
-    """
-    shared = repeats[(repeats[:, 0] < n_train) & (repeats[:, 1] >= n_train)]
-    overlap = torch.zeros(n_held_out, dtype=torch.bool)
-    overlap[shared[:, 1] - n_train] = True
-    if groups is not None and held_out_groups is not None:
-        overlap |= torch.isin(held_out_groups.cpu(), groups.cpu())
-    return overlap
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,16 +210,16 @@ class _Search:
     gaussian: Tensor | None
     groups: Tensor | None
     held_out_groups: Tensor | None
-    repeats: Tensor
-    overlap: Tensor
+    repeats: Repeats
     n_families: int
     where: dict[str, Any]
     seed: int
 
     def match(self, family: Family, rows: Int[Tensor, "s"]) -> FamilyMatches:
         """Samples in `rows`, and all controls, held up against the originals in a family."""
-        known = family.crop(self.train)
-        originals = Originals.of(known, self.groups, repeats=None if family.is_part else self.repeats, **self.where)
+        known, pairs = family.crop(self.train), self.repeats.pairs
+        own_pairs = None if family.is_part else pairs[pairs[:, 1] < len(known)]
+        originals = Originals.of(known, self.groups, repeats=own_pairs, **self.where)
         how: dict[str, Any] = {"transformations": family.transformations}
         most = max(_LEAST_CONTROLS, 2 * len(self.samples))
         once = originals.unique[originals.of_image[originals.kept]].nonzero()[:, 0]
@@ -256,17 +228,17 @@ class _Search:
         if self.held_out is not None:
             new = self._one_of_each(torch.arange(len(self.held_out)), self.held_out_groups, "held-out controls")[:most]
             held_out = originals.nearest(family.crop(self.held_out[new.to(self.held_out.device)]), **how)
+        kinds = [ONCE] * bool(originals.unique.any()) + [REPEATED] * bool((~originals.unique).any())
         return FamilyMatches(
             family=family,
             originals=originals,
             rows=rows,
             samples=originals.nearest(family.crop(self.samples[rows.to(self.samples.device)]), **how),
             held_out=held_out,
-            overlap=self.overlap[new],
+            overlap=self.repeats.overlap[new],
             others=originals.without_themselves(once, **how),
             gaussian=None if self.gaussian is None else originals.nearest(family.crop(self.gaussian), **how),
-            level=_LEVEL,
-            n_families=self.n_families,
+            levels=share_level(family.name, kinds, self.n_families),
             tolerance=self.where["rmse"] * math.sqrt(known[0].numel()),
         )
 
@@ -287,7 +259,7 @@ class _Search:
 def _named(found: FamilyMatches) -> list[Copy]:
     """The samples named in a family, for each kind of original that convicts there."""
     copies = []
-    for comparison in found.comparisons():
+    for comparison in found.comparisons:
         if not comparison.convicts:
             continue
         ratios = found.samples.ratio.masked_fill(~found.of_kind(found.samples, comparison.kind), math.inf)
@@ -341,7 +313,7 @@ def _share(matches: Iterable[FamilyMatches]) -> Estimate:
     counted = [
         found.samples.copied
         for found in matches
-        if not found.family.is_part and (found.family.name == PLAIN or any(one.convicts for one in found.comparisons()))
+        if not found.family.is_part and (found.family.name == PLAIN or any(one.convicts for one in found.comparisons))
     ]
     copied = torch.stack(counted).any(0)
     return proportion_estimate(int(copied.sum()), len(copied))

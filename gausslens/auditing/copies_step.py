@@ -60,11 +60,7 @@ def generate_samples(
 def take_copies(
     context: AuditContext, samples: Tensor, *, exchangeable: bool = True, progress: bool = False
 ) -> Iterator[Record]:
-    """Which samples are copies of training images, of which ones, how often, and how few would have been found.
-
-    Yields:
-        The records.
-    """
+    """Which samples are copies of training images, of which ones, how often, and how few would have been found."""
     pixels = context.bounds is not None
     images = context.images
     gaussian = generate_samples(context, 0, len(samples), denoiser=context.denoisers["gaussian"], progress=progress)
@@ -114,19 +110,11 @@ def take_copies(
     yield from _take_names(context, found, len(samples))
     for kind, count in _smallest_counts(found).items():
         yield {"quantity": "smallest_count", "value": count, "kind": kind, "count": len(samples)}
-    for power in copy_power(found, seed=context.config.seed):
-        yield {
-            **{"quantity": "detectable", "value": power.count, "kind": power.planting.name, "count": power.samples},
-            "recognised": power.recognised,
-        }
+    yield from copy_power(found, seed=context.config.seed)
 
 
 def _take_names(context: AuditContext, found: Copies, samples: int) -> Iterator[Record]:
-    """Copies by name: samples, originals, parts and classes; and the samples most like one original.
-
-    Yields:
-        The records.
-    """
+    """Copies by name: samples, originals, parts and classes; and the samples most like one original."""
     originals = found.matches[PLAIN].originals
     first = {copy.original: copy.image for copy in found.copies}
     for original, count in found.counts.items():
@@ -153,11 +141,7 @@ def _take_names(context: AuditContext, found: Copies, samples: int) -> Iterator[
 
 
 def _take_classes(copied: set[int], classes: Tensor, samples: int) -> Iterator[Record]:
-    """Classes of which copies are more frequent than of the others, by Fisher's test at the audit's level.
-
-    Yields:
-        A record for each.
-    """
+    """Classes of which copies are more frequent than of the others, by Fisher's test at the audit's level."""
     of_sample = [int(classes[index % len(classes)]) for index in range(samples)]
     for label in classes.tolist():
         own = [index for index, other in enumerate(of_sample) if other == label]

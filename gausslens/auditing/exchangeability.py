@@ -1,4 +1,4 @@
-"""Can it be judged? Whether training and held-out images are draws of one law, tested without the model.
+"""Can it be judged? Whether training and held-out images come from one distribution, tested without the model.
 
 Everything that compares a model's losses on both sets assumes that membership is a fair label: that any of the images might
 as well have been in the other set. If held-out images are of other classes, another source, or prepared otherwise, a model
@@ -20,12 +20,12 @@ import math
 from dataclasses import dataclass
 
 import torch
+from scipy.stats import rankdata
 from torch import Tensor
 
 from .._typing import Bool, Float, Int
 from ..denoisers.gaussian import GaussianDenoiser
 from ..images import dequantize
-from ..measures.neighbors import resident
 from ..measures.originals import DUPLICATE_RMSE, Originals
 from ..noise import draw_order, generator
 from .baseline import shrunk_filter
@@ -42,24 +42,14 @@ _CHUNK_LABELS = 1 << 23
 
 @dataclass(frozen=True)
 class Exchangeability:
-    """Whether two sets of images may be draws of one law.
+    """Whether two sets of images may come from one distribution."""
 
-    Attributes:
-        neighbors_p: p-value of the share of neighbours of the own set.
-        neighbors_share: that share, in units of what chance gives.
-        detail_p: p-value of the largest difference in detail.
-        contrast: held-out images' median variance about the mean image, in units of training images'.
-        fineness: the same of squared differences of neighbouring values, in units of `contrast`.
-        n_train: originals of the training set that were compared.
-        n_held_out: the same of the held-out set.
-    """
-
-    neighbors_p: float
-    neighbors_share: float
-    detail_p: float
-    contrast: float
-    fineness: float
-    n_train: int
+    neighbors_p: float  # p-value of the share of neighbours of the own set
+    neighbors_share: float  # that share, in units of what chance gives
+    detail_p: float  # p-value of the largest difference in detail
+    contrast: float  # held-out images' median variance about the mean image, in units of training images'
+    fineness: float  # the same of squared differences of neighbouring values, in units of `contrast`
+    n_train: int  # originals of the training set that were compared
     n_held_out: int
 
     @property
@@ -76,7 +66,7 @@ class Exchangeability:
             )
         if not found:
             return None
-        return f"training and held-out images are no draws of one law: {'; and '.join(found)}."
+        return f"training and held-out images do not come from one distribution: {'; and '.join(found)}."
 
     @property
     def _difference(self) -> str:
@@ -103,7 +93,7 @@ def check_exchangeability(
     device: torch.device | str | None = None,
     progress: bool = False,
 ) -> Exchangeability | None:
-    """Whether training and held-out images may be draws of one law.
+    """Whether training and held-out images may come from one distribution.
 
     >>> images = torch.rand(400, 1, 6, 6, generator=torch.Generator().manual_seed(0))
     >>> check_exchangeability(images[:200], images[200:]).refused is None
@@ -121,8 +111,7 @@ def check_exchangeability(
     own = labels[chosen]
     if min(int(own.sum()), int((~own).sum())) < _FEWEST_UNITS:
         return None
-    pictures = dequantize(resident(pool[chosen], device))
-    pictures = pictures if device is None else pictures.to(device)
+    pictures = dequantize(pool[chosen]).to(device or "cpu")
     images = pictures.flatten(1)
     share, neighbors_p = _compare_neighbors(images, own, permutations, seed)
     return Exchangeability(
@@ -206,19 +195,18 @@ def _compare_detail(images: Float[Tensor, "k d"], own: Bool[Tensor, "k"], permut
     spread = float((images - images.mean(0)).square().mean().sqrt())
     sigmas = spread * torch.logspace(-2, 1, _LEVELS, dtype=torch.float64)
     removed = torch.zeros(2 * _LEVELS, count, dtype=torch.float64)
-    observed, null, variance = (
-        torch.zeros(2 * _LEVELS),
-        torch.zeros(permutations, 2 * _LEVELS),
-        torch.zeros(2 * _LEVELS),
-    )
+    observed, variance = torch.zeros(2, 2 * _LEVELS)
+    null = torch.zeros(permutations, 2 * _LEVELS)
     for number, (fitted, filtered) in enumerate((halves, halves[::-1])):
         wiener = shrunk_filter(images[fitted.to(images.device)])
         removed[:, filtered] = _removed(wiener, images[filtered.to(images.device)], sigmas)
-        ranks = torch.stack([_midranks(row) for row in removed[:, filtered]])
+        ranks = torch.from_numpy(rankdata(removed[:, filtered].numpy(), axis=1))
         centred = (ranks - ranks.mean(1, keepdim=True)).float()
         here = own[filtered]
-        observed += centred @ here.float()
-        variance += centred.square().mean(1) * float(here.sum()) * float((~here).sum()) / max(len(here) - 1, 1)
+        observed = observed + centred @ here.float()
+        variance = variance + centred.square().mean(1) * float(here.sum()) * float((~here).sum()) / max(
+            len(here) - 1, 1
+        )
         shuffled = _labels(here, permutations, seed, f"detail {number}")
         null += torch.cat([labels.float() @ centred.T for labels in shuffled.split(1024)])
     scale = variance.sqrt().clamp_min(1e-12)
@@ -259,8 +247,3 @@ def _ratio(values: Float[Tensor, "k"], own: Bool[Tensor, "k"]) -> float:
     """The median of held-out images in units of training images'."""
     known, new = values.cpu()[own].median(), values.cpu()[~own].median()
     return float(new / known.clamp_min(1e-12))
-
-
-def _midranks(values: Float[Tensor, "k"]) -> Float[Tensor, "k"]:
-    ordered = values.sort().values
-    return (torch.searchsorted(ordered, values) + torch.searchsorted(ordered, values, right=True) + 1).double() / 2

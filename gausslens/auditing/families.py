@@ -19,18 +19,11 @@ _SMALLEST_SIDE = 4  # a quarter of a smaller picture has too few pixels to be an
 
 @dataclass(frozen=True)
 class Family:
-    """One way in which a sample may copy an original.
-
-    Attributes:
-        name: for people and records.
-        transformations: what may have been done to the original.
-        rows: first and last row of the window, or None for the whole image.
-        columns: likewise.
-    """
+    """One way in which a sample may copy an original."""
 
     name: str
-    transformations: tuple[Transformation, ...] = (Transformation(),)
-    rows: tuple[int, int] | None = None
+    transformations: tuple[Transformation, ...] = (Transformation(),)  # what may have been done to the original
+    rows: tuple[int, int] | None = None  # first and last row of the window, or None for the whole image
     columns: tuple[int, int] | None = None
 
     @property

@@ -7,53 +7,25 @@ neighbours, ratios and two-set copy test are taken in feature space, with two nu
     MiFID = FD/m,  m = mean over samples x of min over training images y of 1 − |cos(f(x), f(y))|,  if m < 0.1, else FD
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from .._typing import Bool, Float, Images
+from ..evaluation.records import of_estimate, record_of
 from ..images import Bounds
 from ..measures.frechet import frechet_distances
 from ..measures.intervals import Estimate, jackknife_estimate, mean_estimate
-from ..measures.memorization import Memorization, memorization
+from ..measures.memorization import memorization
+from ..store.records import Record
 from .embedding import BATCH, FeatureNetwork
 
 _COPYING = 0.1  # the mean cosine distance below which MiFID counts samples as copies
 _SMALLEST = 1e-14  # keeps MiFID finite
 _COSINE_ROWS = 1024
 _GROUPS = 10  # of samples, left out in turn for the error of a distance
-
-
-@dataclass(frozen=True, eq=False)
-class FeatureComparison:
-    """What a feature network says of samples.
-
-    Attributes:
-        network: its name.
-        memorization: neighbours, ratios and copy test of the features; distances are Euclidean.
-        frechet: FD of samples and training images. Intervals are over samples; distances shrink as sets grow, so compare
-            such of equal counts.
-        frechet_held_out: FD of as many held-out images and the training images, what real new images have; None without.
-        mifid: FD/m.
-        nearest_cosine: m, before it is replaced by 1.
-    """
-
-    network: str
-    memorization: Memorization
-    frechet: Estimate
-    frechet_held_out: Estimate | None
-    mifid: Estimate
-    nearest_cosine: Estimate
-
-    def __str__(self) -> str:
-        beside = "" if self.frechet_held_out is None else f"; of held-out images: {self.frechet_held_out}"
-        return (
-            f"features of {self.network}\n  Fréchet distance of samples: {self.frechet}{beside}\n"
-            f"  MiFID: {self.mifid}; mean cosine distance to the nearest training image: {self.nearest_cosine}\n"
-            f"  {self.memorization}"
-        )
 
 
 def compare_features(
@@ -66,8 +38,13 @@ def compare_features(
     seed: int = 0,
     batch_size: int = BATCH,
     progress: bool = False,
-) -> FeatureComparison:
+) -> Iterator[Record]:
     """How near samples lie to training images in a feature space.
+
+    Yields:
+        FD of samples (`frechet`) and of as many held-out images (`frechet_held_out`), with intervals over samples: distances
+        shrink as sets grow, so compare those of equal counts. MiFID, and m before it is replaced by 1 (`nearest_cosine`).
+        From Euclidean distances of features the share of copies by the ratio rule, relative GL and the two-set test.
 
     Reference: Heusel, Ramsauer, Unterthiner, Nessler, Hochreiter (2017), arXiv:1706.08500, for FD; Bai, Lin, Raffel, Kan
     (2021), arXiv:2106.03062, for MiFID.
@@ -76,20 +53,24 @@ def compare_features(
     made = network.embed(samples, bounds=None, **how)
     known = network.embed(train, bounds=bounds, **how)
     unseen = None if held_out is None else network.embed(held_out, bounds=bounds, **how)
-    count = len(made) if unseen is None else min(len(made), len(unseen))
+    count, named = len(made) if unseen is None else min(len(made), len(unseen)), {"features": network.name}
     cosines = _nearest_cosines(made[:count], known, network.device)
     frechet, without = _frechet(made[:count], known)
     parts = [mifid(far, _mean(cosines[left])) for far, left in zip(without, _without_groups(count), strict=True)]
-    return FeatureComparison(
-        network=network.name,
-        memorization=memorization(
-            made, known, unseen, duplicate_rmse=0.0, seed=seed, bounds=None, device=network.device, progress=progress
-        ),
-        frechet=frechet,
-        frechet_held_out=None if unseen is None else _frechet(unseen[:count], known)[0],
-        mifid=jackknife_estimate(mifid(frechet.value, _mean(cosines)), parts, count),
-        nearest_cosine=mean_estimate(cosines[~cosines.isnan()] if not cosines.isnan().all() else torch.ones(1)),
+    yield of_estimate("frechet", frechet, **named)
+    if unseen is not None:
+        yield of_estimate("frechet_held_out", _frechet(unseen[:count], known)[0], **named)
+    yield of_estimate("mifid", jackknife_estimate(mifid(frechet.value, _mean(cosines)), parts, count), **named)
+    directed = cosines[~cosines.isnan()]
+    yield of_estimate("nearest_cosine", mean_estimate(directed if len(directed) else torch.ones(1)), **named)
+    near = memorization(
+        made, known, unseen, duplicate_rmse=0.0, seed=seed, bounds=None, device=network.device, progress=progress
     )
+    yield of_estimate("copied_share_features", near.ratio_fraction, **named)
+    if near.relative_gl is not None:
+        yield of_estimate("relative_gl_features", near.relative_gl, **named)
+    if near.copy_test is not None:
+        yield record_of("two_set_p_features", near.copy_test.p_value, count=len(made), **named)
 
 
 def mifid(frechet: float, nearest_cosine: float) -> float:

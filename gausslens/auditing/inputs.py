@@ -3,7 +3,7 @@
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from ..zoo.loading import load_model
 from ..zoo.model import Model
 from ..zoo.python_objects import takes_labels
 from .config import AuditConfig
-from .context import FEWEST_HELD_OUT, AuditContext
+from .context import FEWEST_HELD_OUT, AuditContext, keep_held_out
 
 _FEWEST_TRAIN = 4
 _FEW = 2  # images, to see whether a model takes them
@@ -39,13 +39,7 @@ def load_context(
 
 def validate_inputs(model: Model, images: RunImages, config: AuditConfig, *, trial: bool = False) -> AuditContext:
     """A model and images that fit each other; pixels become latents for a model of latents."""
-    if images.train_labels is not None and images.held_out_labels is not None:
-        unseen, classes = keep_known_classes(as_tensor(images.held_out), images.held_out_labels, images.train_labels)
-        left = len(unseen) if len(unseen) >= FEWEST_HELD_OUT or len(unseen) == len(images.held_out) else 0
-        kept = torch.isin(images.held_out_labels, images.train_labels) if images.held_out_groups is not None else None
-        groups = None if kept is None or images.held_out_groups is None else images.held_out_groups[kept][:left]
-        images = replace(images, held_out=unseen[:left], held_out_labels=classes[:left], held_out_groups=groups)
-    _check_sets(images)
+    images = _check_sets(images)
     if config.features is not None and model.bounds is None:
         raise ConfigError("features must be left out: the samples of this model are no pictures.")
     pictures = None
@@ -116,21 +110,35 @@ def training_run(source: Any) -> Run | None:
     return run
 
 
-def _check_sets(images: RunImages) -> None:
-    """See that there are enough images to compare, and that the held-out ones are held out."""
-    different = len(first_equal(as_tensor(images.train)).unique())
+def _check_sets(images: RunImages) -> RunImages:
+    """The images without held-out ones of classes not trained on; raises unless there are enough, and held out."""
+    train, held_out = as_tensor(images.train), as_tensor(images.held_out)
+    if held_out.shape[1:] != train.shape[1:]:
+        raise DataError(
+            f"held-out images must have the shape of the training images, {tuple(train.shape[1:])}; got "
+            f"{tuple(held_out.shape[1:])}. Resize (--size) or convert one of the sets."
+        )
+    labels, known = images.held_out_labels, images.train_labels
+    if known is not None and labels is None and len(held_out):
+        raise DataError("the training images have labels and the held-out images have none.")
+    if known is not None and labels is not None:
+        keep_known_classes(held_out, labels, known)  # says which are left out
+        rows = torch.isin(labels, known.to(labels.device)).nonzero()[:, 0]
+        if len(rows) < len(held_out):
+            images = keep_held_out(images, rows if len(rows) >= FEWEST_HELD_OUT else rows[:0])
+    different = len(first_equal(train).unique())
     if different < _FEWEST_TRAIN:
-        same = "" if different == len(images.train) else f" different ones, the rest of {len(images.train)} are repeats"
+        same = "" if different == len(train) else f" different ones, the rest of {len(train)} are repeats"
         raise DataError(
             f"an audit needs at least {_FEWEST_TRAIN} training images; {images.name} has {different}{same}."
         )
     if 0 < len(images.held_out) < FEWEST_HELD_OUT:
         raise DataError(f"an audit needs at least {FEWEST_HELD_OUT} held-out images, or none; got 1.")
-    if len(images.held_out) == len(images.train) and content_hash(images.held_out) == content_hash(images.train):
+    if len(images.held_out) == len(train) and content_hash(images.held_out) == content_hash(train):
         raise DataError(
-            f"held-out images must be new to the model; these {len(images.held_out):,} are the training images. Name "
-            "others, or none."
+            f"held-out images must be new to the model; these {len(train):,} are the training images. Name others, or none."
         )
+    return images
 
 
 def _own_images(config: AuditConfig, *, progress: bool) -> tuple[RunImages, bool]:
@@ -153,35 +161,26 @@ def _named_images(config: AuditConfig, model: Model, progress: bool) -> RunImage
     assert config.train is not None
     named = [config.train] if config.held_out is None else [config.train, config.held_out]
     sets = with_shared_groups([load_images(source, **how, progress=progress) for source in named], config.groups)
-    known, conditional = sets[0], takes_labels(model)
-    images, labels, groups = _tensors(known, conditional)
-    nothing = slice(0, 0)
-    unseen = images[nothing], _part(labels, nothing), _part(groups, nothing)
+    known, unseen = (_tensors(sets[index], takes_labels(model)) for index in (0, -1))
     if config.unseen is not None:
-        if config.unseen >= len(images) - 3:
-            raise DataError(f"{config.train} has {len(images)} images; {config.unseen} unseen ones leave too few.")
-        before, after = slice(None, -config.unseen), slice(-config.unseen, None)
-        unseen = images[after], _part(labels, after), _part(groups, after)
-        images, labels, groups = images[before], _part(labels, before), _part(groups, before)
-    elif config.held_out is not None:
-        unseen = _tensors(sets[1], conditional)
-        if unseen[0].shape[1:] != images.shape[1:]:
-            same_channels = unseen[0].shape[1] == images.shape[1]
-            raise DataError(
-                f"held-out images must have the shape of the training images, {tuple(images.shape[1:])}; got "
-                f"{tuple(unseen[0].shape[1:])}. "
-                + ("Say --size to make them equal." if same_channels else "Convert one of the sets.")
-            )
-        if labels is not None and unseen[1] is None:
-            raise DataError(f"the training images have labels and those of {config.held_out} have none.")
-    return RunImages(images, images, unseen[0], labels, unseen[1], known.name, groups, unseen[2])
+        if config.unseen >= len(known[0]) - 3:
+            raise DataError(f"{config.train} has {len(known[0])} images; {config.unseen} unseen ones leave too few.")
+        known, unseen = _rows(known, slice(None, -config.unseen)), _rows(known, slice(-config.unseen, None))
+    elif config.held_out is None:
+        unseen = _rows(known, slice(0))
+    (train, labels, groups), (held_out, held_out_labels, held_out_groups) = known, unseen
+    return RunImages(train, train, held_out, labels, held_out_labels, sets[0].name, groups, held_out_groups)
 
 
-def _tensors(images: ImageSet, conditional: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:
+_Tagged: TypeAlias = tuple[Tensor, Tensor | None, Tensor | None]  # images, labels and groups
+
+
+def _tensors(images: ImageSet, conditional: bool) -> _Tagged:
     """Images, labels for a model that takes them, and groups."""
     labels = as_tensor(images.labels) if conditional and images.labels is not None else None
     return as_tensor(images.images), labels, None if images.groups is None else as_tensor(images.groups)
 
 
-def _part(tags: Tensor | None, rows: slice) -> Tensor | None:
-    return None if tags is None else tags[rows]
+def _rows(tagged: _Tagged, rows: slice) -> _Tagged:
+    images, labels, groups = tagged
+    return images[rows], None if labels is None else labels[rows], None if groups is None else groups[rows]

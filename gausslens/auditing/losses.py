@@ -19,7 +19,8 @@ is 0 for the posterior mean, 1 for the memoriser, and w for D = wM + (1 − w)P,
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ from torch import Tensor
 
 from .._typing import Bool, Float, Images, Int, Sigmas
 from ..denoisers.protocol import Denoiser, call, eval_mode, in_batches, placement
-from ..errors import ConfigError, DataError
+from ..errors import DataError, require
 from ..images import Bounds, check_labels, dequantize, gather
 from ..measures.intervals import Estimate, mean_estimate, mean_interval, ratio_interval
 from ..measures.two_sample import auc_estimate, difference_estimate, permutation_p_values, quotient_estimate
@@ -41,35 +42,19 @@ DEFAULT_NOISES, DEFAULT_IMAGES = 16, 200
 _BATCH_NUMBERS = 1 << 20
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LossGap:
-    """Losses of denoisers by image, or by group where images come in groups, and what follows from them.
-
-    Attributes:
-        sigmas: the noise levels, (s,).
-        train: loss of each denoiser, by name, at each level on each training image used, (s, n).
-        held_out: the same on held-out images, (s, m); m may be 0.
-        pull: ⟨M − B, D − x0⟩/d of each denoiser at each level on each held-out image, (s, m).
-        apart: ‖D − G‖²/d of each denoiser and the Gaussian one at each level on each held-out image, (s, m).
-        n_train: how many training images there are.
-        noises: noises per image.
-        seed: of noises and of the choice of images.
-        images: which training images they are, (n,); of groups the first image.
-        labels: their classes, (n,), or None.
-        held_out_labels: classes of the held-out images, (m,), or None.
-    """
+    """Losses of denoisers, by name, by image (or by group where images come in groups), and what follows from them."""
 
     sigmas: Float[Tensor, "s"]
-    train: Mapping[str, Float[Tensor, "s n"]] = field(repr=False)
-    held_out: Mapping[str, Float[Tensor, "s m"]] = field(repr=False)
-    pull: Mapping[str, Float[Tensor, "s m"]] = field(repr=False)
-    apart: Mapping[str, Float[Tensor, "s m"]] = field(repr=False)
-    n_train: int
-    noises: int
-    seed: int
-    images: Int[Tensor, "n"] = field(repr=False)
-    labels: Int[Tensor, "n"] | None = field(default=None, repr=False)
-    held_out_labels: Int[Tensor, "m"] | None = field(default=None, repr=False)
+    train: Mapping[str, Float[Tensor, "s n"]]  # losses on each training image used
+    held_out: Mapping[str, Float[Tensor, "s m"]]  # the same on held-out images; m may be 0
+    pull: Mapping[str, Float[Tensor, "s m"]]  # ⟨M − B, D − x0⟩/d on each held-out image
+    apart: Mapping[str, Float[Tensor, "s m"]]  # ‖D − G‖²/d of each denoiser and the Gaussian one on each held-out image
+    seed: int  # of noises and of the choice of images
+    images: Int[Tensor, "n"]  # which training images they are; of groups the first image
+    labels: Int[Tensor, "n"] | None = None  # their classes
+    held_out_labels: Int[Tensor, "m"] | None = None
 
     @property
     def calibrated(self) -> bool:
@@ -105,13 +90,12 @@ class LossGap:
         """κ, the share of the multi-delta denoiser's answers to new images in this denoiser's, at each level."""
         self._check_calibrated()
         ones = self.pull[MULTIDELTA]
-        resolved = mean_interval(ones)[1] > 0
-        shares: list[Estimate | None] = [None] * len(ones)
-        if bool(resolved.any()):
-            values, low, high, _ = ratio_interval(self.pull[name][resolved], ones[resolved])
-            for level, *row in zip(resolved.nonzero()[:, 0].tolist(), values, low, high, strict=True):
-                shares[level] = Estimate(float(row[0]), float(row[1]), float(row[2]), ones.shape[1])
-        return shares
+        ends = torch.stack(ratio_interval(self.pull[name], ones)[:3], 1).tolist()
+        resolved = (mean_interval(ones)[1] > 0).tolist()
+        return [
+            Estimate(value, low, high, ones.shape[1]) if known else None
+            for (value, low, high), known in zip(ends, resolved, strict=True)
+        ]
 
     def near_gaussian(self, name: str) -> tuple[bool, ...]:
         """At which levels it is nearer to the Gaussian than half the multi-delta denoiser's distance, on held-out images."""
@@ -138,19 +122,18 @@ class LossGap:
     def relative(self, name: str, to: str, on: str = "held_out") -> list[Estimate]:
         """Mean loss of one denoiser in units of another's at each level, with intervals over the same images."""
         losses = self.train if on == "train" else self.held_out
-        values, low, high, per_image = ratio_interval(losses[name], losses[to])
-        ends = zip(values.tolist(), low.tolist(), high.tolist(), strict=True)
-        return [Estimate(*row, per_image.shape[1]) for row in ends]
+        *ends, per_image = ratio_interval(losses[name], losses[to])
+        rows = torch.stack(ends, 1).tolist()
+        return [Estimate(value, low, high, per_image.shape[1]) for value, low, high in rows]
 
     def _rows(self, name: str) -> list[tuple[Tensor, Tensor]]:
         self._check_calibrated()
         return list(zip(self.train[name], self.held_out[name], strict=True))
 
     def _check_calibrated(self) -> None:
-        if not self.calibrated:
-            raise ConfigError(
-                "gaps need held-out images, and none were given. Pass images that the model has not seen."
-            )
+        require(
+            self.calibrated, "gaps need held-out images, and none were given. Pass images that the model has not seen."
+        )
 
 
 def measure_losses(
@@ -167,63 +150,60 @@ def measure_losses(
     groups: Int[Tensor, "N"] | None = None,
     held_out_groups: Int[Tensor, "M"] | None = None,
     bounds: Bounds = (-1.0, 1.0),
-    device: torch.device | str | None = None,
     batch_size: int | None = None,
     progress: bool = False,
 ) -> LossGap:
     """Denoising losses on training and held-out images, of the network and of the references beside it."""
-    if missing := {GAUSSIAN, MULTIDELTA} - set(denoisers):
-        raise ConfigError(f"denoisers must include the references; {', '.join(sorted(missing))} is missing.")
-    if noises < 1 or count < 2:
-        raise ConfigError(f"expected noises >= 1 and count >= 2; got noises={noises}, count={count}.")
-    if held_out is not None and (labels is None) != (held_out_labels is None):
-        raise ConfigError("labels are given for training and held-out images, or for neither; got one of the two.")
+    missing = sorted({GAUSSIAN, MULTIDELTA} - set(denoisers))
+    require(not missing, f"denoisers must include the references; {', '.join(missing)} is missing.")
+    require(noises >= 1 and count >= 2, f"expected noises >= 1 and count >= 2; got noises={noises}, count={count}.")
+    require(
+        held_out is None or (labels is None) == (held_out_labels is None),
+        "labels are given for training and held-out images, or for neither; got one of the two.",
+    )
     levels = as_sigmas(sigmas)
-    known = _Part.of(train, labels, groups, bounds, "train", seed, count, noises)
-    unseen = None
+    how: dict[str, Any] = {"bounds": bounds, "seed": seed, "count": count, "noises": noises}
+    parts = [_Part.of("train", train, labels, groups, **how)]
     if held_out is not None:
-        unseen = _Part.of(held_out, held_out_labels, held_out_groups, bounds, "held_out", seed, count, noises)
-    parts = [known] if unseen is None else [known, unseen]
-    if len({tuple(part.images.shape[1:]) for part in parts}) > 1:
-        raise DataError(
-            f"training and held-out images must have one shape; got {tuple(known.images.shape[1:])} and "
-            f"{tuple(parts[1].images.shape[1:])}. Resize or convert one of the sets."
-        )
-    if sum(len(part.images) for part in parts) < 4:
-        raise DataError("training and held-out images must be at least 4 together; there is nothing to compare with.")
-    home = placement(next(iter(denoisers.values())), known.images, device)[0]
+        parts.append(_Part.of("held_out", held_out, held_out_labels, held_out_groups, **how))
+    known, unseen = parts[0], parts[-1]
+    require(
+        known.images.shape[1:] == unseen.images.shape[1:],
+        f"training and held-out images must have one shape; got {tuple(known.images.shape[1:])} and "
+        f"{tuple(unseen.images.shape[1:])}. Resize or convert one of the sets.",
+        DataError,
+    )
+    require(
+        sum(len(part.images) for part in parts) >= 4,
+        "training and held-out images must be at least 4 together; there is nothing to compare with.",
+        DataError,
+    )
+    home = placement(next(iter(denoisers.values())), known.images)[0]
     dim = known.images[0].numel()
     share = images_used(dim) // len(parts)
-    halves = [torch.cat([part.half(first, share) for part in parts]).to(home) for first in (True, False)]
-    baseline = Baseline(*halves)
+    baseline = Baseline(*(torch.cat([part.half(start, share) for part in parts]).to(home) for start in (0, 1)))
     size = batch_size or max(16, min(1024, _BATCH_NUMBERS // dim))
     results = []
     with eval_mode(*denoisers.values()):
         for part in parts:
-
-            def work(start: int, stop: int, part: _Part = part) -> tuple[Tensor, Tensor, Tensor]:
-                return _losses(denoisers, baseline, part, levels, start, stop, noises, seed, device, home)
-
-            n_inputs = len(part.chosen) * noises
-            batches = in_batches(work, n_inputs, size)
-            pieces = list(track(batches, total=-(-n_inputs // size), label=part.stream, enabled=progress))
-            results.append([_per_image(torch.cat(rows, 2), noises) for rows in zip(*pieces, strict=True)])
-    empty = torch.zeros(len(denoisers) + 1, len(levels), 0, dtype=torch.float64)
-    train_losses = results[0][0]
-    held_losses, pull, apart = results[1] if unseen is not None else (empty, empty, empty)
+            work = partial(_losses, denoisers, baseline, part, levels, seed, home)
+            batches = in_batches(work, part.chosen.numel(), size)
+            total = -(-part.chosen.numel() // size)
+            values = torch.cat(list(track(batches, total=total, label=part.stream, enabled=progress)), 3)
+            results.append(values.reshape(*values.shape[:3], -1, noises).mean(4))
     names = [*denoisers, BASELINE]
+    on_train, on_held_out = results[0], results[1] if held_out is not None else results[0][..., :0]
+    losses, pull, apart = (dict(zip(names, rows, strict=True)) for rows in on_held_out)
     return LossGap(
         sigmas=levels,
-        train=dict(zip(names, train_losses, strict=True)),
-        held_out=dict(zip(names, held_losses, strict=True)),
-        pull=dict(zip(names, pull, strict=True)),
-        apart=dict(zip(names, apart, strict=True)),
-        n_train=len(known.images),
-        noises=noises,
+        train=dict(zip(names, on_train[0], strict=True)),
+        held_out=losses,
+        pull=pull,
+        apart=apart,
         seed=seed,
         images=known.chosen[:, 0],
         labels=known.labels_of_units,
-        held_out_labels=None if unseen is None else unseen.labels_of_units,
+        held_out_labels=None if held_out is None else unseen.labels_of_units,
     )
 
 
@@ -240,40 +220,39 @@ class _Part:
     @classmethod
     def of(
         cls,
+        name: str,
         images: Images,
         labels: Any,
         groups: Tensor | None,
+        *,
         bounds: Bounds,
-        name: str,
         seed: int,
         count: int,
         noises: int,
     ) -> "_Part":
-        pixels = gather(images, bounds=bounds, name=name)
+        pixels, stream = gather(images, bounds=bounds, name=name), f"{name} losses"
         classes = None if labels is None else check_labels(labels, len(pixels), f"{name} labels")
-        order = draw_order(seed, len(pixels), stream=f"{name} losses")
+        order = draw_order(seed, len(pixels), stream=stream)
         if groups is None:
-            return cls(pixels, classes, order[:count, None].expand(-1, noises), order[count:], f"{name} losses")
+            return cls(pixels, classes, order[:count, None].expand(-1, noises), order[count:], stream)
         members: dict[int, list[int]] = {}
         for image, group in zip(order.tolist(), groups.cpu()[order].tolist(), strict=True):
             members.setdefault(group, []).append(image)
         units = list(members.values())
         chosen = torch.tensor([[unit[noise % len(unit)] for noise in range(noises)] for unit in units[:count]])
         rest = torch.tensor([image for unit in units[count:] for image in unit], dtype=torch.long)
-        return cls(pixels, classes, chosen, rest, f"{name} losses")
+        return cls(pixels, classes, chosen, rest, stream)
 
     @property
     def labels_of_units(self) -> Tensor | None:
         return None if self.labels is None else self.labels.cpu()[self.chosen[:, 0]]
 
-    def clean(self, indices: Int[Tensor, "b"]) -> Tensor:
-        return dequantize(self.images[indices.to(self.images.device)], torch.float64)
+    def clean(self, indices: Int[Tensor, "b"], dtype: torch.dtype = torch.float32) -> Tensor:
+        return dequantize(self.images[indices.to(self.images.device)], dtype)
 
-    def half(self, first: bool, most: int) -> Tensor:
+    def half(self, start: int, most: int) -> Tensor:
         """Images of one half, at most so many: those of every other unit chosen, then of the rest."""
-        start = 0 if first else 1
-        indices = torch.cat([self.chosen[start::2].T.flatten().unique(), self.rest[start::2]])[:most]
-        return dequantize(self.images[indices.to(self.images.device)])
+        return self.clean(torch.cat([self.chosen[start::2].T.flatten().unique(), self.rest[start::2]])[:most])
 
 
 def _losses(
@@ -281,42 +260,36 @@ def _losses(
     baseline: Baseline,
     part: _Part,
     levels: Float[Tensor, "s"],
+    seed: int,
+    home: torch.device,
     start: int,
     stop: int,
-    noises: int,
-    seed: int,
-    device: torch.device | str | None,
-    home: torch.device,
-) -> tuple[Float[Tensor, "k s b"], Float[Tensor, "k s b"], Float[Tensor, "k s b"]]:
+) -> Float[Tensor, "3 k s b"]:
     """Losses, pulls and distances to the Gaussian of each denoiser, the baseline last, at some noisy images of a set."""
     rows = torch.arange(start, stop)
     which = part.chosen.flatten()[rows]
-    x0 = part.clean(which).to(home)
+    x0 = part.clean(which, torch.float64).to(home)
     eps = draw_noise(seed, rows, tuple(x0.shape[1:]), stream=part.stream).to(home)
     labels = None if part.labels is None else part.labels[which.to(part.labels.device)]
-    in_first = (rows // noises % 2 == 0).to(home)
-    losses, pulls, apart, finite = [], [], [], []
+    in_first = (rows // part.chosen.shape[1] % 2 == 0).to(home)
+    values, finite = [], []
     for sigma in levels.tolist():
         x = x0 + sigma * eps.double()
-        answers = {name: _answer(denoiser, x, sigma, labels, device) for name, denoiser in denoisers.items()}
-        finite.append(torch.stack([answer.isfinite().all() for answer in answers.values()]))
-        errors = {name: answer - x0.flatten(1) for name, answer in answers.items()}
-        errors[BASELINE] = baseline(x.float(), sigma, in_first).double().flatten(1) - x0.flatten(1)
-        toward = errors[MULTIDELTA] - errors[BASELINE]
-        losses.append(torch.stack([error.square().mean(1) for error in errors.values()]))
-        pulls.append(torch.stack([(toward * error).mean(1) for error in errors.values()]))
-        apart.append(torch.stack([(error - errors[GAUSSIAN]).square().mean(1) for error in errors.values()]))
+        errors = {}
+        for name, denoiser in denoisers.items():
+            place, dtype = placement(denoiser, x.float())
+            answer = call(denoiser, x.to(place, dtype), sigma, labels).to(home, torch.float64)
+            errors[name] = (answer - x0).flatten(1)
+        finite.append(torch.stack([error.isfinite().all() for error in errors.values()]))
+        errors[BASELINE] = (baseline(x.float(), sigma, in_first).double() - x0).flatten(1)
+        toward, gaussian = errors[MULTIDELTA] - errors[BASELINE], errors[GAUSSIAN]
+        measured = [
+            torch.stack([error.square().mean(1), (toward * error).mean(1), (error - gaussian).square().mean(1)])
+            for error in errors.values()
+        ]
+        values.append(torch.stack(measured, 1))
     _check_finite(torch.stack(finite).cpu(), levels, list(denoisers))  # last, so that a GPU is waited for only once
-    return torch.stack(losses, 1).cpu(), torch.stack(pulls, 1).cpu(), torch.stack(apart, 1).cpu()
-
-
-def _answer(
-    denoiser: Denoiser, x: Tensor, sigma: float, labels: Tensor | None, device: torch.device | str | None
-) -> Float[Tensor, "b d"]:
-    """A denoiser's answers, called where and in what dtype it is at home; back where x is, in float64."""
-    place, dtype = placement(denoiser, x.float(), device)
-    denoised = call(denoiser, x.to(place, dtype), sigma, labels)
-    return denoised.to(x.device, torch.float64).flatten(1)
+    return torch.stack(values, 2).cpu()
 
 
 def _check_finite(finite: Bool[Tensor, "s k"], levels: Float[Tensor, "s"], names: list[str]) -> None:
@@ -327,7 +300,3 @@ def _check_finite(finite: Bool[Tensor, "s k"], levels: Float[Tensor, "s"], names
             f"{names[which]} must return finite values; at sigma = {float(levels[level]):g} some are NaN or infinite. "
             "Name other levels with --sigmas, or look whether its weights were read."
         )
-
-
-def _per_image(values: Float[Tensor, "k s c"], noises: int) -> Float[Tensor, "k s n"]:
-    return values.reshape(*values.shape[:2], -1, noises).mean(3)

@@ -1,7 +1,8 @@
 """The page of an audit: the answer, then copies as pictures, then membership as one plot, then what else was measured."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from ..store.records import Record
 from .audit import Audit
 from .context import AuditContext
 from .evidence import DISTANCES
-from .summary import advice, headline, sentence, summary
+from .summary import advice, headline, image_counts, sentence, smallest_counts, summary
 from .thresholds import THRESHOLDS
 
 _NOISE = Axis("noise level σ", log=True)
@@ -28,166 +29,152 @@ _DRAWN, _SHOWN_LOSSES = (-1.0, 2.0), (1e-6, math.inf)  # uncertain positions and
 
 def make_page(audit: Audit, context: AuditContext, provenance: Mapping[str, Any], command: str) -> Page:
     """The page."""
-    unseen = f"{audit.n_held_out:,} held-out" if audit.n_held_out else "no held-out"
-    reasons = "\n\n".join(map(sentence, audit.verdict.reasons))
     rows = [f"{name}: {value} ({note})" if note else f"{name}: {value}" for name, value, note in summary(audit)]
-    sections = [
+    sections = (
         Section("Does it copy?", _drawn(audit, context), tuple(_pairs(audit, context, command))),
         Section(
             "Does it give its training images away?",
             "Whoever has the model can compare its loss on an image with its losses on images that it has not seen.",
-            tuple(_recognised(audit, command)),
+            _curves(_recognised(audit), command),
         ),
-        Section("Why this verdict?", reasons, tuple(_leaning(audit, command))),
+        Section(
+            "Why this verdict?", "\n\n".join(map(sentence, audit.verdict.reasons)), _curves(_leaning(audit), command)
+        ),
         Section(
             "What does it do with noise?",
             "Distances are between the answers of two denoisers to the same noisy images. The multi-delta denoiser knows "
             "the training images and nothing else. The Gaussian denoiser knows their mean and covariance and nothing else.",
-            tuple(_distances(audit, command)),
+            _curves(_distances(audit), command),
         ),
         Section("All numbers in short", "\n\n".join(rows)),
-    ]
+    )
     session = provenance["sessions"][-1] if provenance.get("sessions") else {}
     return Page(
         title=f"Audit of {audit.model}",
-        summary=f"{headline(audit)}\n\n{advice(audit)}\n\n"
-        f"{audit.n_train:,} training and {unseen} images of {audit.data}.",
-        sections=tuple(sections),
+        summary=f"{headline(audit)}\n\n{advice(audit)}\n\n{image_counts(audit)} of {audit.data}.",
+        sections=sections,
         made_by=f"gausslens {gausslens.__version__}, {session.get('device', '')}, {session.get('started', '')}",
     )
 
 
-def _leaning(audit: Audit, command: str) -> Iterator[Figure]:
+def _curves(figures: Iterable[CurveFigure], command: str) -> tuple[CurveFigure, ...]:
+    """The figures in which there is a line, with the command that makes them."""
+    return tuple(replace(figure, command=command) for figure in figures if figure.series)
+
+
+def _leaning(audit: Audit) -> Iterator[CurveFigure]:
     """Losses, and where they lie between the references."""
-    leaning = [
-        ("retrieval κ on held-out images", audit.find("retrieval"), False),
-        ("position of the loss gap above the baseline", audit.find("position"), False),
-        ("position ρ between Gaussian and multi-delta", audit.find("rho"), True),
-    ]
-    series = tuple(_series(name, records, dashed=dashed, within=_DRAWN) for name, records, dashed in leaning if records)
-    decisive = [record["sigma"] for record in audit.find("window") if record["value"]]
-    levels = ", ".join(f"{sigma:.3g}" for sigma in decisive) or "none"
-    if series:
-        yield CurveFigure(
-            title="Between new and copied",
-            caption="0 is a model to which training images are like any others, 1 one that returns training images. The "
-            f"verdict rests on the greatest of the solid lines among the levels at which a copier would be seen: {levels}. "
-            "At the others a copier's loss gap is too small to be seen, or the Gaussian's nearly as large, and the lines "
-            "say little, whatever their height. "
-            f"What lies beyond {_DRAWN[0]:g} or {_DRAWN[1]:g} is drawn there.",
-            command=command,
-            x=_NOISE,
-            y=Axis("position"),
-            series=series,
-            thresholds=tuple(Threshold(THRESHOLDS[name].value, name) for name in ("memorizing", "generalizing")),
-        )
-    losses = tuple(
-        _series(
-            *(f"{said}, {where}", audit.find("loss", denoiser=name, on=on)), dashed=on == "train", within=_SHOWN_LOSSES
-        )
-        for name, said in _NAMES.items()
-        for on, where in (("train", "training"), ("held_out", "held-out"))
-        if audit.find("loss", denoiser=name, on=on)
+    levels = ", ".join(f"{sigma:.3g}" for sigma in audit.evidence.where("window")) or "none"
+    yield CurveFigure(
+        title="Between new and copied",
+        caption="0 is a model to which training images are like any others, 1 one that returns training images. The "
+        f"verdict rests on the greatest of the solid lines among the levels at which a copier would be seen: {levels}. "
+        "At the others a copier's loss gap is too small to be seen, or the Gaussian's nearly as large, and the lines "
+        "say little, whatever their height. "
+        f"What lies beyond {_DRAWN[0]:g} or {_DRAWN[1]:g} is drawn there.",
+        x=_NOISE,
+        y=Axis("position"),
+        series=(
+            *_lines("retrieval κ on held-out images", audit.find("retrieval"), within=_DRAWN),
+            *_lines("position of the loss gap above the baseline", audit.find("position"), within=_DRAWN),
+            *_lines("position ρ between Gaussian and multi-delta", audit.find("rho"), within=_DRAWN, dashed=True),
+        ),
+        thresholds=tuple(Threshold(THRESHOLDS[name].value, name) for name in ("memorizing", "generalizing")),
     )
     yield CurveFigure(
         title="Denoising losses",
         caption="Mean squared error a pixel, on training images (dashed) and held-out ones (solid), with the same noises "
         f"for all denoisers. A copier's loss is far lower on its training images; below {_SHOWN_LOSSES[0]:g} it is "
         "drawn there.",
-        command=command,
         x=_NOISE,
         y=Axis("loss", "pixel range [−1, 1] squared", log=True),
-        series=losses,
+        series=tuple(
+            line
+            for name, said in _NAMES.items()
+            for on, dashed in (("train", True), ("held_out", False))
+            for line in _lines(
+                f"{said}, {'training' if dashed else 'held-out'}",
+                audit.find("loss", denoiser=name, on=on),
+                within=_SHOWN_LOSSES,
+                dashed=dashed,
+            )
+        ),
     )
 
 
-def _recognised(audit: Audit, command: str) -> Iterator[Figure]:
+def _recognised(audit: Audit) -> Iterator[CurveFigure]:
     """Who could be recognised as trained on, and at which noise level best."""
-    curves = [
-        ("the model", audit.find("roc", denoiser="network"), False),
-        ("Gaussian denoiser of the training images", audit.find("roc", denoiser="gaussian"), True),
-    ]
-    if not curves[0][1]:
+    aucs = audit.find("auc")
+    if not aucs:
         return
-    ends = [0.0, 1.0]
-    auc = max(audit.find("auc"), key=lambda record: record["value"])
+    auc, ends = max(aucs, key=lambda record: record["value"]), [0.0, 1.0]
+    along = "false_positive_rate"
     yield CurveFigure(
         title="Training images recognised by their loss",
         caption="The share of the training images that their low loss gives away, against the share of new images that "
         "would be taken for training images by mistake. A model that tells nothing lies on the diagonal. At this noise "
         f"level, σ = {auc['sigma']:.3g}, the training image has the lower loss in {100 * auc['value']:.0f} % of pairs.",
-        command=command,
         x=Axis("new images taken for training images"),
         y=Axis("training images recognised"),
         series=(
-            *(_roc(name, records, dashed=dashed) for name, records, dashed in curves if records),
-            Series("a model that tells nothing", ends, ends, None, None, dashed=True),
+            *_lines("the model", audit.find("roc", denoiser="network"), along),
+            *_lines(
+                "Gaussian denoiser of the training images", audit.find("roc", denoiser="gaussian"), along, dashed=True
+            ),
+            Series("a model that tells nothing", ends, ends, dashed=True),
         ),
     )
     yield CurveFigure(
         title="Can the loss tell training images from others?",
         caption="AUC: how often a training image has the lower loss of a pair. Above .5 the model depends on its training "
         f"images; above {THRESHOLDS['auc'].value} for certain we say that it leaks membership.",
-        command=command,
         x=_NOISE,
         y=Axis("AUC"),
-        series=(_series("the model", audit.find("auc")),),
+        series=_lines("the model", aucs),
         thresholds=(Threshold(0.5, "no difference"), Threshold(THRESHOLDS["auc"].value, "leaks")),
     )
 
 
-def _roc(name: str, records: list[Record], *, dashed: bool) -> Series:
-    points = [(record["false_positive_rate"], record["value"]) for record in records]
-    return Series(name, [x for x, _ in points], [y for _, y in points], None, None, dashed=dashed)
-
-
-def _distances(audit: Audit, command: str) -> Iterator[Figure]:
+def _distances(audit: Audit) -> Iterator[CurveFigure]:
     """Distances and linearity."""
-    found = [
-        ("to the Gaussian", DISTANCES["gaussian"], False),
-        ("to multi-delta", DISTANCES["multidelta"], False),
-        ("to its linear denoiser", {"denoiser": "network", "reference": "linear"}, False),
-        ("control: multi-delta to the Gaussian", DISTANCES["references"], True),
-    ]
+    between = {
+        "to the Gaussian": DISTANCES["gaussian"],
+        "to multi-delta": DISTANCES["multidelta"],
+        "to its linear denoiser": {"denoiser": "network", "reference": "linear"},
+        "control: multi-delta to the Gaussian": DISTANCES["references"],
+    }
     yield CurveFigure(
         title="Distances of the model",
-        caption="RMSE a pixel on noisy images"
-        + (" that it has not seen." if audit.n_held_out else " of its training."),
-        command=command,
+        caption=f"RMSE a pixel on noisy images {'that it has not seen' if audit.n_held_out else 'of its training'}.",
         x=_NOISE,
         y=Axis("RMSE", "pixel range [−1, 1]"),
         series=tuple(
-            _series(name, audit.find("rmse", **which), dashed=dashed)
-            for name, which, dashed in found
-            if audit.find("rmse", **which)
+            line
+            for name, which in between.items()
+            for line in _lines(name, audit.find("rmse", **which), dashed=which == DISTANCES["references"])
         ),
     )
     yield CurveFigure(
         title="Affine linearity",
         caption="Cosine between D of a superposition and the superposition of D; 1 for every affine map, such as the "
         "Gaussian. Models that generalise are nearly linear.",
-        command=command,
         x=_NOISE,
         y=Axis("linearity, cosine"),
         series=tuple(
-            _series(said, audit.find("linearity", denoiser=name), dashed=name != "network")
+            line
             for name, said in _NAMES.items()
-            if audit.find("linearity", denoiser=name)
+            for line in _lines(said, audit.find("linearity", denoiser=name), dashed=name != "network")
         ),
     )
-    if audit.find("fvu"):
-        yield CurveFigure(
-            title="What no affine map explains",
-            caption="Share of the model's variance that its linear denoiser, fitted to it on training images, leaves "
-            "unexplained. Dashed: what a fit to so few calls leaves in any case.",
-            command=command,
-            x=_NOISE,
-            y=Axis("FVU", log=True),
-            series=(
-                _series("the model", audit.find("fvu")),
-                _series("floor of the fit", audit.find("fvu_floor"), dashed=True),
-            ),
-        )
+    yield CurveFigure(
+        title="What no affine map explains",
+        caption="Share of the model's variance that its linear denoiser, fitted to it on training images, leaves "
+        "unexplained. Dashed: what a fit to so few calls leaves in any case.",
+        x=_NOISE,
+        y=Axis("FVU", log=True),
+        series=_lines("the model", audit.find("fvu"))
+        + _lines("floor of the fit", audit.find("fvu_floor"), dashed=True),
+    )
 
 
 def _drawn(audit: Audit, context: AuditContext) -> str:
@@ -204,7 +191,7 @@ def _drawn(audit: Audit, context: AuditContext) -> str:
         )
     for record in audit.find("copied_part"):
         told.append(f"{record['value']:,} samples have their {record['window']} from a training image.")
-    counts = {record["kind"]: record["value"] for record in audit.find("smallest_count")}
+    counts = smallest_counts(audit)
     if counts.get("spread") and counts.get("concentrated"):
         told.append(
             f"This audit would have found {counts['spread']:,} copies of different images, or {counts['concentrated']:,} of "
@@ -289,12 +276,19 @@ def _told(record: Record, times: Mapping[int, int]) -> str:
     return ", ".join([f"{_quotient(record):.2f}", *ways])
 
 
-def _series(
-    name: str, records: list[Record], *, dashed: bool = False, within: tuple[float, float] = (-math.inf, math.inf)
-) -> Series:
-    """A line over noise levels; what lies beyond the ends of `within` is drawn at them."""
-    ordered = sorted(records, key=lambda record: record["sigma"])
-    columns = [[record.get(part) for record in ordered] for part in ("sigma", "value", "low", "high")]
+def _lines(
+    name: str,
+    records: list[Record],
+    along: str = "sigma",
+    *,
+    dashed: bool = False,
+    within: tuple[float, float] = (-math.inf, math.inf),
+) -> tuple[Series, ...]:
+    """A line of records, or none; what lies beyond the ends of `within` is drawn at them."""
+    ordered = sorted(records, key=lambda record: record[along])
     least, most = within
-    columns[1:] = [[None if v is None else min(max(v, least), most) for v in column] for column in columns[1:]]
-    return Series(name, columns[0], columns[1], columns[2], columns[3], dashed=dashed)
+    y, low, high = (
+        [None if record.get(part) is None else min(max(record[part], least), most) for record in ordered]
+        for part in ("value", "low", "high")
+    )
+    return (Series(name, [record[along] for record in ordered], y, low, high, dashed),) if ordered else ()

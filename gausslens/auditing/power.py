@@ -6,8 +6,7 @@ number that convicts there (see `controls`), n copies among the samples are foun
 and q.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -20,6 +19,7 @@ from ..measures.memorization import identifiable_images
 from ..measures.originals import Originals
 from ..measures.transformations import MIRRORED, Transformation
 from ..noise import draw_noise, draw_order
+from ..store.records import Record
 from .controls import ONCE
 from .copies import Copies
 from .families import PLAIN
@@ -29,19 +29,12 @@ _PROBABILITY = 0.95
 
 
 class Planting(NamedTuple):
-    """What planted copies look like.
-
-    Attributes:
-        name: for people.
-        family: the family in which they are looked for.
-        transformation: what is done to the image.
-        rmse: standard deviation of the pixel noise on it, in units of the images.
-    """
+    """What planted copies look like."""
 
     name: str
-    family: str = PLAIN
+    family: str = PLAIN  # in which they are looked for
     transformation: Transformation = Transformation()
-    rmse: float = 0.0
+    rmse: float = 0.0  # standard deviation of the pixel noise on them, in units of the images
 
 
 PLANTINGS = (
@@ -55,49 +48,28 @@ PLANTINGS = (
 )
 
 
-@dataclass(frozen=True)
-class Power:
-    """How many copies of one kind would have been found.
+def copy_power(copies: Copies, *, plantings: Sequence[Planting] = PLANTINGS, seed: int = 0) -> Iterator[Record]:
+    """The power of an audit to find copies of different originals, by what they look like.
 
-    Attributes:
-        planting: what they look like.
-        recognised: the share of them that the rule recognises.
-        count: the smallest number among the samples that would have been found in 95 % of cases; None if there is none.
-        samples: how many samples there are.
+    Yields:
+        For each kind the smallest number of copies among the samples that would have been found in 95 % of cases, None if
+        there is none, and the share of them that the rule recognises.
     """
-
-    planting: Planting
-    recognised: float
-    count: int | None
-    samples: int
-
-
-def copy_power(copies: Copies, *, plantings: Sequence[Planting] = PLANTINGS, seed: int = 0) -> list[Power]:
-    """The power of an audit to find copies of different originals, by what they look like."""
-    plain = copies.matches[PLAIN].originals
+    plain, samples = copies.matches[PLAIN].originals, len(copies.closest.first)
     originals = _identifiable(plain, seed)
-    found = []
     for planting in plantings if len(originals) else ():
         comparison = copies.find(planting.family, ONCE)
         if comparison is None:
             continue
         matches = copies.matches[planting.family]
-        match = matches.originals.nearest(
-            matches.family.crop(_planted(plain, planting, originals, seed)),
-            transformations=matches.family.transformations,
-        )
+        planted = matches.family.crop(_planted(plain, planting, originals, seed))
+        match = matches.originals.nearest(planted, transformations=matches.family.transformations)
         right = match.original == matches.originals.of_image[plain.kept[originals]]
         recognised = float((matches.of_kind(match, ONCE) & right).double().mean())
         needed = comparison.smallest_count(concentrated=False, exact=planting.rmse == 0)
-        found.append(
-            Power(
-                planting,
-                recognised,
-                _found_mostly(needed, recognised, len(copies.closest.first)),
-                len(copies.closest.first),
-            )
-        )
-    return found
+        count = _found_mostly(needed, recognised, samples)
+        tags = {"kind": planting.name, "count": samples, "recognised": recognised}
+        yield {"quantity": "detectable", "value": count, **tags}
 
 
 def _found_mostly(needed: int | None, recognised: float, samples: int) -> int | None:

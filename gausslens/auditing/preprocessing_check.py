@@ -45,33 +45,22 @@ _LEAST_NOISE, _MOST_NOISE = 0.2, 12.0
 
 @dataclass(frozen=True)
 class Preparation:
-    """One way in which images may have been meant.
+    """One way in which images may have been meant."""
 
-    Attributes:
-        name: what the model seems to expect, as the end of a sentence.
-        scale: s, by which images and noise are multiplied.
-        apply: T.
-    """
-
-    name: str
-    scale: float
-    apply: Callable[[Tensor], Tensor]
+    name: str  # what the model seems to expect, as the end of a sentence
+    scale: float  # s, by which images and noise are multiplied
+    apply: Callable[[Tensor], Tensor]  # T
 
 
 @dataclass(frozen=True)
 class Foreignness:
-    """What a model makes of its images prepared otherwise.
+    """What a model makes of its images prepared otherwise."""
 
-    Attributes:
-        expected: what the model seems to expect instead of what it was given; None if nothing suits it better.
-        gain: loss of the preparation that suits it best, in units of the loss as given, with its interval; below 1 it
-            is better. None if there was no noise level to compare at, or all preparations are out of the question.
-        sigma: the noise level of `gain`.
-    """
-
-    expected: str | None
-    gain: Estimate | None
-    sigma: float | None
+    expected: str | None = None  # what it seems to expect instead of what it was given; None if nothing suits it better
+    # Loss of the preparation that suits it best, in units of the loss as given; below 1 it is better. None if there was no
+    # noise level to compare at, or all preparations are out of the question.
+    gain: Estimate | None = None
+    sigma: float | None = None  # the noise level of `gain`
 
     def __str__(self) -> str:
         if self.expected is None:
@@ -121,7 +110,7 @@ def check_foreignness(
     )
     levels = [s for s in as_sigmas(sigmas).tolist() if lowest <= s <= highest]
     if not levels or len(clean) < 2:
-        return Foreignness(None, None, None)
+        return Foreignness()
     place, dtype = placement(denoiser, clean, device)
 
     with eval_mode(denoiser):
@@ -144,7 +133,7 @@ def check_foreignness(
             gain = Estimate(float(values[at]), float(low[at]), float(high[at]), units.shape[1])
             found.append((excess, preparation.name, gain, levels[at]))
     if not found:
-        return Foreignness(None, None, None)
+        return Foreignness()
     excess, name, gain, sigma = min(found, key=lambda entry: entry[0])
     return Foreignness(name if excess < 1 else None, gain, sigma)
 

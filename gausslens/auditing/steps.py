@@ -33,20 +33,17 @@ _DISTANCE_IMAGES = 200
 
 
 def take_premises(context: AuditContext, *, progress: bool = False) -> Iterator[Record]:
-    """Whether the sets can be compared: repeats, overlap, and whether they may be draws of one law.
-
-    Yields:
-        How many images repeat others; p-values; and `refused` with the reason if membership cannot be judged.
-    """
+    """Whether the sets can be compared: repeats, overlap, and whether they may come from one distribution."""
     images, device = context.images, context.device
-    yield {"quantity": "train_duplicates", "value": len(context.train_repeats), "count": len(images.train)}
+    repeats = int((context.repeats.pairs[:, 1] < len(images.train)).sum())
+    yield {"quantity": "train_duplicates", "value": repeats, "count": len(images.train)}
     if not len(images.held_out):
         return
-    overlap = int(context.overlap.sum())
+    overlap = int(context.repeats.overlap.sum())
     yield {"quantity": "overlap", "value": overlap, "count": len(images.held_out)}
     found = check_exchangeability(
         *(images.train, images.held_out, images.train_groups, images.held_out_groups),
-        repeats=context.repeats,
+        repeats=context.repeats.pairs,
         rmse=context.duplicate_rmse,
         seed=context.config.seed,
         device=device,
@@ -66,11 +63,7 @@ def take_premises(context: AuditContext, *, progress: bool = False) -> Iterator[
 
 
 def take_losses(context: AuditContext, *, progress: bool = False) -> Iterator[Record]:
-    """Denoising losses on training and held-out images, and where the network's lie between the references'.
-
-    Yields:
-        The records.
-    """
+    """Denoising losses on training and held-out images, and where the network's lie between the references'."""
     losses = measure_losses(
         context.denoisers,
         context.images.train,
@@ -82,7 +75,8 @@ def take_losses(context: AuditContext, *, progress: bool = False) -> Iterator[Re
         bounds=context.bounds,
         progress=progress,
         **context.labels,
-        **context.groups,
+        groups=context.images.train_groups,
+        held_out_groups=context.compared.held_out_groups,
     )
     for name in (*context.denoisers, BASELINE):
         for on in ("train", "held_out") if losses.calibrated else ("train",):
@@ -135,11 +129,7 @@ def _noises(context: AuditContext) -> int:
 
 
 def take_foreignness(context: AuditContext, *, progress: bool = False) -> Iterator[Record]:
-    """Whether the images look foreign to the model.
-
-    Yields:
-        One record; `expected` says what the model seems to expect instead, if anything.
-    """
+    """Whether the images look foreign to the model."""
     found = check_foreignness(
         *(context.fast_network, context.images.train, context.held_out, context.sigmas),
         seed=context.config.seed,
@@ -157,14 +147,10 @@ def foreignness_record(found: Foreignness) -> Record:
 
 
 def take_distances(context: AuditContext, *, progress: bool = False) -> Iterator[Record]:
-    """How far the network is from the Gaussian, the multi-delta and its linear denoiser, and how linear it is.
-
-    Yields:
-        The records, on held-out images if there are any.
-    """
+    """How far the network is from the Gaussian, the multi-delta and its linear denoiser, and how linear it is."""
     images, on, labels = context.images.train, "train", context.images.train_labels
     if context.held_out is not None:
-        images, on, labels = context.held_out, "held_out", context.held_out_labels
+        images, on, labels = context.held_out, "held_out", context.compared.held_out_labels
     how: dict[str, Any] = {
         **{
             "count": min(_DISTANCE_IMAGES, context.config.count, len(images)),
@@ -200,26 +186,11 @@ def take_distances(context: AuditContext, *, progress: bool = False) -> Iterator
 
 
 def take_features(context: AuditContext, samples: Tensor, *, progress: bool = False) -> Iterator[Record]:
-    """What a feature network says of the samples.
-
-    Yields:
-        The records.
-    """
+    """What a feature network says of the samples."""
     if context.features is None:
-        return
-    found = compare_features(
-        context.features, samples, context.images.train, context.held_out, seed=context.config.seed, progress=progress
-    )
-    near, named = found.memorization, {"features": found.network}
-    for quantity in ("frechet", "frechet_held_out", "mifid", "nearest_cosine"):
-        estimate = getattr(found, quantity)
-        if estimate is not None:
-            yield of_estimate(quantity, estimate, **named)
-    yield of_estimate("copied_share_features", near.ratio_fraction, **named)
-    if near.relative_gl is not None:
-        yield of_estimate("relative_gl_features", near.relative_gl, **named)
-    if near.copy_test is not None:
-        yield {"quantity": "two_set_p_features", "value": near.copy_test.p_value, "count": len(samples), **named}
+        return iter(())
+    sets = samples, context.images.train, context.held_out
+    return compare_features(context.features, *sets, seed=context.config.seed, progress=progress)
 
 
 STAGES: dict[str, Callable[..., Iterator[Record]]] = {

@@ -3,14 +3,15 @@
 import json
 import textwrap
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import gausslens
 
 from ..store.records import Record
-from .evidence import DISTANCES
+from .evidence import DISTANCES, estimate_of
 from .thresholds import THRESHOLDS
-from .verdict import GENERALIZING, MEMORIZING, PARTLY, SUSPECT, least_copy_p
+from .verdict import GENERALIZING, MEMORIZING, PARTLY, SUSPECT, least_copy_p, percent, percent_interval
 
 if TYPE_CHECKING:
     from .audit import Audit
@@ -20,6 +21,8 @@ SCHEMA = "gausslens-audit/2"
 
 _WIDTH = 100
 _LISTED = 5  # originals in a row of the table
+_KINDS = ("stage", "quantity")
+_LEAKS = f"above {THRESHOLDS['auc'].value} for certain it would count as a leak"
 
 
 def headline(audit: "Audit") -> str:
@@ -33,28 +36,22 @@ def _copying(audit: "Audit") -> str:
     share, originals = audit.first("copied_share"), audit.find("copied_original")
     if share is None:
         return "samples were not examined" if audit.samples is None else "copies cannot be told from likenesses"
-    parts = [record["window"] for record in audit.find("copied_part")]
+    among = f"{percent(share['value'])} of {share['count']:,} samples"
     said = []
     if originals:
-        said.append(
-            f"{_percent(share['value'])} of {share['count']:,} samples copy {len(originals):,} of the {audit.n_train:,} "
-            f"training images"
-        )
-    exist = audit.first("copies_exist")
-    if exist is not None and exist["value"] and not originals:
-        said.append(f"{_percent(share['value'])} of {share['count']:,} samples pass as copies, and none can be named")
-    if parts:
-        subject = "others" if said else "samples"
-        said.append(f"{subject} copy parts of training images ({', '.join(parts)})")
+        said.append(f"{among} copy {len(originals):,} of the {audit.n_train:,} training images")
+    elif audit.evidence.value("copies_exist"):
+        said.append(f"{among} pass as copies, and none can be named")
+    if parts := [record["window"] for record in audit.find("copied_part")]:
+        said.append(f"{'others' if said else 'samples'} copy parts of training images ({', '.join(parts)})")
     return ", and ".join(said) or f"{_suspicion(audit)} among {share['count']:,} samples{_missed(audit)}"
 
 
 def _suspicion(audit: "Audit") -> str:
     """What is to be said of copies where none exist for certain."""
-    overlap = audit.first("overlap_decides")
-    if overlap is not None and overlap["value"]:
+    if audit.evidence.value("overlap_decides"):
         return "copies cannot be told from images that recur"
-    if audit.first("undecided_copies") is not None:
+    if audit.find("undecided_copies"):
         return "copies of repeated images cannot be told from commonplace images"
     if least_copy_p(audit.evidence) <= SUSPECT:
         return "copies are suspected, but not certain,"
@@ -63,7 +60,7 @@ def _suspicion(audit: "Audit") -> str:
 
 def _missed(audit: "Audit") -> str:
     """What the audit would have found, to be said where it found nothing."""
-    counts = {record["kind"]: record["value"] for record in audit.find("smallest_count")}
+    counts = smallest_counts(audit)
     known = [count for kind, count in counts.items() if count is not None and kind != "repeated"]
     told = f"{max(known):,} would have been noticed" if known else "not even many would have been noticed"
     if "repeated" in counts:
@@ -72,37 +69,39 @@ def _missed(audit: "Audit") -> str:
     return f" ({told})"
 
 
+def smallest_counts(audit: "Audit") -> dict[str, int | None]:
+    """The smallest number of copies that this audit would have found, by how they are spread."""
+    return {record["kind"]: record["value"] for record in audit.find("smallest_count")}
+
+
 def _membership(audit: "Audit") -> str:
     aucs = audit.find("auc")
     if audit.verdict.leaks is None or not aucs:
         return "whether it leaks membership cannot be told"
-    auc = max(aucs, key=lambda record: record["value"])
-    value = f"AUC {_number(auc)}"
+    value = f"AUC {_number(_greatest(aucs))}"
     if audit.verdict.leaks:
         return f"its losses give training images away ({value})"
-    return f"its losses do not give training images away by our limits ({value})"
+    return f"its losses do not give training images away ({value}; {_LEAKS})"
 
 
 def advice(audit: "Audit") -> str:
     """What to do, for whoever trained the model in whatever way."""
-    verdict = audit.verdict
-    said = []
-    if verdict.verdict == MEMORIZING:
-        said += ["Do not publish samples that must not show training images.", _train_otherwise(audit)]
-    elif verdict.verdict == PARTLY and (audit.find("copied_original") or audit.find("copied_part")):
-        said.append(
-            "Look at the copies that are named, and keep such samples back where training images must not be shown."
-        )
-        said.append(_repeats(audit) or _train_otherwise(audit))
-    elif verdict.verdict == PARTLY:
-        said.append(_train_otherwise(audit))
-    elif verdict.verdict == GENERALIZING:
-        said.append("Nothing needs to be done about copies." if verdict.leaks else "Nothing needs to be done.")
+    verdict, leaks = audit.verdict.verdict, audit.verdict.leaks
+    named = audit.find("copied_original") or audit.find("copied_part")
+    if verdict == MEMORIZING:
+        said = ["Do not publish samples that must not show training images.", _train_otherwise(audit)]
+    elif verdict == PARTLY and named:
+        look = "Look at the copies that are named, and keep such samples back where training images must not be shown."
+        said = [look, _repeats(audit) or _train_otherwise(audit)]
+    elif verdict == PARTLY:
+        said = [_train_otherwise(audit)]
+    elif verdict == GENERALIZING:
+        said = ["Nothing needs to be done about copies." if leaks else "Nothing needs to be done."]
         if audit.samples is None:
             said.append("Samples were not examined, so copies among them may have been missed: audit with --samples.")
     else:
-        said.append(_put_right(audit))
-    if verdict.leaks:
+        said = [_put_right(audit)]
+    if leaks:
         said.append(
             "Whoever has the model can tell that it was trained on certain images; if that must stay private, keep the "
             "model private, too."
@@ -111,13 +110,15 @@ def advice(audit: "Audit") -> str:
 
 
 def _train_otherwise(audit: "Audit") -> str:
-    watch = (
-        "`gausslens train --monitor` says when to stop"
+    monitor = (
+        "`gausslens train --monitor` says"
         if audit.is_run
-        else "`gausslens.GeneralizationMonitor` says in any training loop when to stop"
+        else "`gausslens.GeneralizationMonitor` says in any training loop"
     )
-    more = "`gausslens how-many` says how many images it takes"
-    return f"Train on more images, stop earlier, or take a smaller network: {more}, {watch}."
+    return (
+        "Train on more images, stop earlier, or take a smaller network: `gausslens how-many` says how many images it takes, "
+        f"{monitor} when to stop."
+    )
 
 
 def _repeats(audit: "Audit") -> str | None:
@@ -133,13 +134,12 @@ def _repeats(audit: "Audit") -> str | None:
 
 
 def _put_right(audit: "Audit") -> str:
-    refused = audit.first("refused")
-    if refused is not None:
+    if audit.evidence.refused:
         return (
             "Name held-out images that were drawn from the same source as the training images and prepared alike, such as "
             "the last images of the same set if they were left out of training (--unseen), and audit again."
         )
-    if audit.first("undecided_copies") is not None:
+    if audit.find("undecided_copies"):
         return (
             "Look at the samples that are most like one training image. Name more held-out images (--held-out or "
             "--unseen), or take repeated images out of the training set and train again. Then audit again."
@@ -154,11 +154,15 @@ def sentence(reason: str) -> str:
     return reason[:1].upper() + reason[1:]
 
 
+def image_counts(audit: "Audit") -> str:
+    """How many images there are of either set."""
+    unseen = f"{audit.n_held_out:,} held-out" if audit.n_held_out else "no held-out"
+    return f"{audit.n_train:,} training and {unseen} images"
+
+
 def format_text(audit: "Audit") -> str:
     """The audit for a terminal: the answer, reasons, what to do, and a short table."""
-    unseen = f"{audit.n_held_out:,} held-out" if audit.n_held_out else "no held-out"
-    head = f"{audit.model} on {audit.data}: {audit.n_train:,} training and {unseen} images"
-    lines = [head, "", *textwrap.wrap(headline(audit), _WIDTH), ""]
+    lines = [f"{audit.model} on {audit.data}: {image_counts(audit)}", "", *textwrap.wrap(headline(audit), _WIDTH), ""]
     for reason in audit.verdict.reasons:
         lines += textwrap.wrap(sentence(reason), _WIDTH, initial_indent="  - ", subsequent_indent="    ")
     lines += ["", *textwrap.wrap(advice(audit), _WIDTH), ""]
@@ -173,8 +177,9 @@ def summary(audit: "Audit") -> Iterator[tuple[str, str, str]]:
     yield from _copying_rows(audit)
     yield from _membership_rows(audit)
     yield from _model_rows(audit)
+    beside = audit.first("frechet_held_out")
     for name, quantity, note in (
-        ("Fréchet distance of features", "frechet", f"of held-out images {_single(audit, 'frechet_held_out')}"),
+        ("Fréchet distance of features", "frechet", f"of held-out images {_number(beside) if beside else 'unknown'}"),
         ("MiFID of features", "mifid", "like the Fréchet distance, far larger if samples are copies"),
         ("copies by features", "copied_share_features", "features nearer than a third of the next; decides nothing"),
         ("novelty of features, relative GL", "relative_gl_features", "1 is as new as held-out images"),
@@ -185,51 +190,39 @@ def summary(audit: "Audit") -> Iterator[tuple[str, str, str]]:
 
 
 def _copying_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
-    share = audit.first("copied_share")
-    if share is not None:
-        beside = [
-            f"{name} {_percent(record['value'])}"
-            for name, record in (
-                ("real images", audit.first("real_share")),
-                ("the Gaussian denoiser's samples", audit.first("gaussian_share")),
-            )
-            if record is not None and record["value"] is not None
-        ]
-        yield "copies among samples", _percent_interval(share), f"beside them: {', '.join(beside)}" if beside else ""
-    originals = audit.find("copied_original")
-    if originals:
+    beside = [
+        f"{name} {percent(record['value'])}"
+        for name, quantity in (("real images", "real_share"), ("the Gaussian denoiser's samples", "gaussian_share"))
+        for record in audit.find(quantity)
+        if record["value"] is not None
+    ]
+    for record in audit.find("copied_share"):
+        yield "copies among samples", _percent_interval(record), f"beside them: {', '.join(beside)}" * bool(beside)
+    if originals := audit.find("copied_original"):
         named = [f"image {record['image']} ({record['value']:,} times)" for record in originals[:_LISTED]]
         yield "training images copied", f"{len(originals):,}", f"most often {', '.join(named)}"
     for record in audit.find("copied_class"):
         yield f"copies of class {record['label']}", _percent_interval(record), f"of {record['count']:,} samples of it"
     for record in audit.find("copied_part"):
         yield f"copied: {record['window']}", f"{record['value']:,}", f"of {record['count']:,} samples"
-    counts = {record["kind"]: record for record in audit.find("smallest_count")}
-    for kind, name in (
-        ("spread", "copies noticed, of different images"),
-        ("concentrated", "copies noticed, of one image"),
-        ("repeated", "copies noticed, of a repeated image"),
+    for kind, which in (
+        ("spread", "different images"),
+        ("concentrated", "one image"),
+        ("repeated", "a repeated image"),
     ):
-        if kind in counts:
-            number = counts[kind]["value"]
-            value = "none" if number is None else f"{number:,} of {counts[kind]['count']:,}"
-            yield name, value, "the fewest among the samples that this audit would have found"
+        for record in audit.find("smallest_count", kind=kind):
+            value = "none" if record["value"] is None else f"{record['value']:,} of {record['count']:,}"
+            yield f"copies noticed, of {which}", value, "the fewest among the samples that this audit would have found"
     for record in audit.find("relative_gl"):
         yield "novelty of samples", _number(record), "distance to training images, 1 is that of held-out images"
-    for record in audit.find("train_duplicates"):
-        if record["value"]:
-            yield "repeated training images", f"{record['value']:,}", "what stands there twice is learned twice"
+    if repeated := audit.evidence.value("train_duplicates"):
+        yield "repeated training images", f"{repeated:,}", "what stands there twice is learned twice"
 
 
 def _membership_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
-    for record in audit.find("overlap"):
-        if record["value"]:
-            yield (
-                "held-out images not new",
-                f"{record['value']:,}",
-                "they repeat or belong to training images; left out",
-            )
-    if audit.first("refused") is not None:
+    if overlap := audit.evidence.value("overlap"):
+        yield "held-out images not new", f"{overlap:,}", "they repeat or belong to training images; left out"
+    if audit.evidence.refused:
         yield "membership", "cannot be told", "the two sets differ, and losses on them would differ anyway"
         return
     lean = audit.verdict.lean
@@ -237,89 +230,86 @@ def _membership_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
         limit = THRESHOLDS["generalizing"].value
         note = f"at σ = {audit.verdict.sigma:.3g}; 0 none, 1 a copier; above {limit} for certain is not generalizing"
         yield "lean toward training images", f"{lean.value:.2f} [{lean.low:.2f}, {lean.high:.2f}]", note
-    aucs = audit.find("auc")
-    if aucs:
-        auc = max(aucs, key=lambda record: record["value"])
-        filters = audit.first("filter_auc")
+    if aucs := audit.find("auc"):
+        auc, filters = _greatest(aucs), audit.first("filter_auc")
         beside = "" if filters is None else f"; the Gaussian denoiser's {_number(filters)}"
-        yield "AUC of the loss", _number(auc), f"at σ = {auc['sigma']:.3g}; .5 tells nothing{beside}"
+        at = f"at σ = {auc['sigma']:.3g}"
+        yield "AUC of the loss", _number(auc), f"{at}; .5 tells nothing{beside}"
         for record in audit.find("memory_share", sigma=auc["sigma"]):
-            yield (
-                "loss lower on training images",
-                _percent_interval(record),
-                f"than on held-out ones, at σ = {auc['sigma']:.3g}",
-            )
+            yield "loss lower on training images", _percent_interval(record), f"than on held-out ones, {at}"
         for rate, name in ((0.01, "1 %"), (0.001, "0.1 %")):
             for record in audit.find("tpr", sigma=auc["sigma"], false_positive_rate=rate):
                 yield f"recognised at {name} false alarms", _percent_interval(record), "of the training images"
     for record in audit.find("leaking"):
         if record["value"] and audit.verdict.leaks is not None:  # of sets that differ the losses name nobody
-            yield (
-                "images that leak, by name",
-                f"{record['value']:,}",
-                f"of {record['count']:,} examined, a tenth of them wrong at most",
-            )
+            note = f"of {record['count']:,} examined, a tenth of them wrong at most"
+            yield "images that leak, by name", f"{record['value']:,}", note
 
 
 def _model_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
     """Distances at the level of the lean, or where both references are furthest apart of the levels that decide."""
-    decisive = {record["sigma"] for record in audit.find("window") if record["value"]}
+    decisive, lean = audit.evidence.where("window"), audit.verdict.lean
     apart = audit.find("rmse", **DISTANCES["references"])
     apart = [record for record in apart if record["sigma"] in decisive] or apart
     if apart:
-        widest = max(apart, key=lambda record: record["value"])["sigma"]
-        leaning = audit.verdict.lean is not None and audit.verdict.lean.low > THRESHOLDS["generalizing"].value
-        sigma = audit.verdict.sigma if leaning else widest
-        between = next((record for record in apart if record["sigma"] == sigma), None)
-        note = f"RMSE at σ = {sigma:.3g}" + ("" if between is None else f"; between the two {_number(between)}")
+        leaning = lean is not None and lean.low > THRESHOLDS["generalizing"].value
+        sigma = audit.verdict.sigma if leaning else _greatest(apart)["sigma"]
+        beside = "".join(f"; between the two {_number(record)}" for record in apart if record["sigma"] == sigma)
         for name, which in (("the Gaussian", "gaussian"), ("multi-delta", "multidelta")):
             for record in audit.find("rmse", **DISTANCES[which], sigma=sigma):
-                yield f"distance to {name}", _number(record), note
-    linear = audit.find("linearity", denoiser="network")
-    if linear:
+                yield f"distance to {name}", _number(record), f"RMSE at σ = {sigma:.3g}{beside}"
+    if linear := audit.find("linearity", denoiser="network"):
         least = min(linear, key=lambda record: record["value"])
         yield "affine linearity, least", _number(least), f"at σ = {least['sigma']:.3g}; 1 is an affine map"
 
 
 def as_json(audit: "Audit", *, page: str | None = None) -> str:
     """Everything, for programs; see `SCHEMA`."""
-    verdict, lean = audit.verdict, audit.verdict.lean
-    refused, exist = audit.first("refused"), audit.first("copies_exist")
+    verdict, lean, evidence = audit.verdict, audit.verdict.lean, audit.evidence
+
+    def estimate(quantity: str) -> Record | None:
+        record = evidence.first(quantity)
+        return record and {name: record.get(name) for name in ("value", "low", "high", "count")}
+
+    def rows(quantity: str) -> list[Record]:
+        return [{name: told for name, told in row.items() if name not in _KINDS} for row in evidence.find(quantity)]
+
     told: dict[str, Any] = {
         "schema": SCHEMA,
         "gausslens": gausslens.__version__,
-        "model": audit.model,
-        "data": audit.data,
-        "n_train": audit.n_train,
-        "n_held_out": audit.n_held_out,
+        **{name: getattr(audit, name) for name in ("model", "data", "n_train", "n_held_out")},
         "verdict": verdict.verdict,
         "headline": headline(audit),
         "reasons": [sentence(reason) for reason in verdict.reasons],
         "advice": advice(audit),
         "page": page,
         "copying": {
-            "exist": None if exist is None else exist["value"],
-            "share": _estimate(audit.first("copied_share")),
-            "real_share": _estimate(audit.first("real_share")),
-            "gaussian_share": _estimate(audit.first("gaussian_share")),
-            "originals": [_without(record, "stage", "quantity") for record in audit.find("copied_original")],
-            "parts": [record["window"] for record in audit.find("copied_part")],
-            "classes": [record["label"] for record in audit.find("copied_class")],
-            "smallest_count": {record["kind"]: record["value"] for record in audit.find("smallest_count")},
-            "copies": [_without(record, "stage", "quantity") for record in audit.find("copy")],
+            "exist": evidence.value("copies_exist"),
+            "share": estimate("copied_share"),
+            "real_share": estimate("real_share"),
+            "gaussian_share": estimate("gaussian_share"),
+            "originals": rows("copied_original"),
+            "parts": [record["window"] for record in evidence.find("copied_part")],
+            "classes": [record["label"] for record in evidence.find("copied_class")],
+            "smallest_count": smallest_counts(audit),
+            "copies": rows("copy"),
         },
         "membership": {
             "leaks": verdict.leaks,
-            "refused": None if refused is None else sentence(refused["reason"]),
-            "lean": None if lean is None else {**lean.__dict__, "sigma": verdict.sigma},
-            "auc": [_without(record, "stage", "quantity") for record in audit.find("auc")],
-            "tpr": [_without(record, "stage", "quantity") for record in audit.find("tpr")],
-            "leaking_images": [] if verdict.leaks is None else [one["value"] for one in audit.find("leaking_image")],
+            "refused": evidence.refused and sentence(evidence.refused),
+            "lean": lean and {**asdict(lean), "sigma": verdict.sigma},
+            "auc": rows("auc"),
+            "tpr": rows("tpr"),
+            "leaking_images": [] if verdict.leaks is None else [one["value"] for one in evidence.find("leaking_image")],
         },
         "thresholds": {name: threshold._asdict() for name, threshold in THRESHOLDS.items()},
         "records": audit.records,
     }
     return json.dumps(told, indent=1)
+
+
+def _greatest(records: list[Record]) -> Record:
+    return max(records, key=lambda record: record["value"])
 
 
 def _number(record: Record) -> str:
@@ -330,25 +320,5 @@ def _number(record: Record) -> str:
     return f"{record['value']:.3g}{interval}"
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %" if share in (0, 1) or share >= 0.001 else f"{100 * share:.2g} %"
-
-
 def _percent_interval(record: Record) -> str:
-    if record["value"] is None:
-        return "undefined"
-    ends = [100 * record[end] if record.get(end) is not None else float("nan") for end in ("low", "high")]
-    return f"{_percent(record['value'])} [{ends[0]:.1f}, {ends[1]:.1f}]"
-
-
-def _single(audit: "Audit", quantity: str) -> str:
-    found = audit.first(quantity)
-    return "unknown" if found is None else _number(found)
-
-
-def _estimate(record: Record | None) -> dict[str, Any] | None:
-    return None if record is None else {name: record.get(name) for name in ("value", "low", "high", "count")}
-
-
-def _without(record: Record, *names: str) -> Record:
-    return {name: value for name, value in record.items() if name not in names}
+    return "undefined" if record["value"] is None else percent_interval(estimate_of(record))

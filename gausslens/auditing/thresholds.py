@@ -45,7 +45,9 @@ THRESHOLDS = {
     "few originals": Threshold(5, "copied originals below which a collapsed generator may be at work: our choice"),
     "rare": Threshold(0.01, "share of real images that are copies by chance, below which few originals convict, too"),
     "false discovery": Threshold(0.1, "admissible share of wrong names among those named"),
-    "exchangeable": Threshold(0.0005, "p-value at which training and held-out images are no draws of one law"),
+    "exchangeable": Threshold(
+        0.0005, "p-value at which training and held-out images do not come from one distribution"
+    ),
     "auc": Threshold(
         0.6, "AUC of the loss above which it leaks membership: a filter of few images stays below or is named"
     ),

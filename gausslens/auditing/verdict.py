@@ -143,8 +143,8 @@ def _copies(evidence: Evidence) -> str:
     if evidence.value("copies_exist") and share is not None:
         originals = len(evidence.find("copied_original"))
         of = f", of {originals:,} different training image{'s' * (originals != 1)}" * bool(originals)
-        beside = "" if real is None else f"; of real images {percent(real)} would pass as such"
-        said.append(f"{percent(share)} of {share.count:,} samples are copies of training images{of}{beside}")
+        beside = "" if real is None else f"; of real images {percent_interval(real)} would pass as such"
+        said.append(f"{percent_interval(share)} of {share.count:,} samples are copies of training images{of}{beside}")
         if classes := [str(record["label"]) for record in evidence.find("copied_class")]:
             said.append(f"most of them are of class {', '.join(classes)}")
     if parts := [record["window"] for record in evidence.find("copied_part")]:
@@ -169,13 +169,18 @@ def _too_few_originals(evidence: Evidence) -> bool:
     return originals is not None and originals < FEWEST_ORIGINALS
 
 
-def percent(share: Estimate) -> str:
-    """A share with its interval, as people write it.
+def percent(share: float) -> str:
+    """A share as people write it."""
+    return f"{100 * share:.1f} %" if share in (0, 1) or share >= 0.001 else f"{100 * share:.2g} %"
 
-    >>> percent(Estimate(0.451, 0.42, 0.482, 1000))
+
+def percent_interval(share: Estimate) -> str:
+    """A share with its interval.
+
+    >>> percent_interval(Estimate(0.451, 0.42, 0.482, 1000))
     '45.1 % [42.0, 48.2]'
     """
-    return f"{100 * share.value:.1f} % [{100 * share.low:.1f}, {100 * share.high:.1f}]"
+    return f"{percent(share.value)} [{100 * share.low:.1f}, {100 * share.high:.1f}]"
 
 
 class _Lean(NamedTuple):
@@ -318,12 +323,14 @@ def _context(evidence: Evidence, leaks: bool | None, decisive: str) -> list[str]
         evidence.estimate("real_share"),
     )
     if share is not None and not exist:
-        beside = "" if real is None else f", of real images {percent(real)}"
+        beside = "" if real is None else f", of real images {percent_interval(real)}"
         p_value = least_copy_p(evidence)
         doubt = "not decided" if undecided else "no more than by chance"
         if p_value <= SUSPECT:
             doubt = f"more than by chance, but not for certain (p = {p_value:.2g})"
-        said.append(f"by the rule for copies {percent(share)} of {share.count:,} samples are copies{beside}: {doubt}.")
+        said.append(
+            f"by the rule for copies {percent_interval(share)} of {share.count:,} samples are copies{beside}: {doubt}."
+        )
     if share is None and evidence.find("train_loss") and not _too_few_originals(evidence):
         said.append("samples were not examined.")
     two_set_p = evidence.value("two_set_p")
@@ -356,7 +363,8 @@ def _recognition(evidence: Evidence, leaks: bool | None) -> str:
     told = {
         None: "whether the model leaks membership cannot be told",
         True: "the model leaks membership",
-        False: "the model does not leak membership by our limits",
+        False: "the model does not leak membership (an AUC above "
+        f"{THRESHOLDS['auc'].value} for certain would count as a leak)",
     }[leaks]
     return (
         f"{told}: a training image has a lower loss than a new one in {100 * auc.value:.0f} % "

@@ -44,19 +44,9 @@ def look_at_copies(context: TaskContext) -> Iterator[Record]:
     """
     run, device = run_of(context.inputs[0]), best_device(cpu=context.options.get("cpu", False))
     images, samples = load_run_images(run, data=context.options.get("data")), context.options["samples"]
-    probed = ProbeImages(
-        images.train, images.held_out, images.train_labels, images.held_out_labels, (-1.0, 1.0), images.train_groups
-    )
-    probe = Probe(
-        probed,
-        sigmas=None,
-        count=_COUNT,
-        noises=_NOISES,
-        samples=samples,
-        steps=_STEPS,
-        seed=run.config.seed,
-        device=torch.device(device),
-    )
+    sets = images.train, images.held_out, images.train_labels, images.held_out_labels
+    how = {"count": _COUNT, "noises": _NOISES, "samples": samples, "steps": _STEPS, "seed": run.config.seed}
+    probe = Probe(ProbeImages(*sets, (-1.0, 1.0), images.train_groups), sigmas=None, device=torch.device(device), **how)
     for number, kimg in enumerate(run.snapshots):
         network = load_trained(run, kimg=kimg, device=device)
         look, tags = probe.look(network, kimg, number), tags_of(run, kimg)

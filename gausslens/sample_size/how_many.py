@@ -43,19 +43,12 @@ _NO_NUMBERS = ("data", "on", "workers", "budget", "no_images", "blur", "out", "c
 
 @dataclass(frozen=True)
 class HowMany:
-    """What came of the question.
-
-    Attributes:
-        run: its Run.
-        page: the page.
-        answer: what was found; None while too little is finished.
-        outcome: tasks that failed, were skipped or left out.
-    """
+    """What came of the question."""
 
     run: Run
     page: Path | None
-    answer: Answer | None
-    outcome: Outcome
+    answer: Answer | None  # None while too little is finished
+    outcome: Outcome  # tasks that failed, were skipped or left out
 
 
 class Question:
@@ -89,11 +82,7 @@ class Question:
 
     def second_round(self) -> list[tuple[int, int]]:
         """Networks around the transition, seed by seed, as far as the first round shows where it is."""
-        ends = {
-            n: self.counts([(n, 0)])[0].share
-            for n, seed in self.first_round()
-            if self.store.is_done(self.task(n, seed))
-        }
+        ends = {count.n: count.share for count in self.counts(self.first_round())}
         return [(n, seed) for seed in range(self.config.seeds) for n in sizes_around(ends)] if len(ends) > 1 else []
 
     def records(self, networks: Sequence[tuple[int, int]]) -> list[Record]:
@@ -152,19 +141,13 @@ def answer_of(question: Question, networks: Sequence[tuple[int, int]]) -> Answer
     for record in question.records(networks):
         if record["quantity"] == "memorized_fraction":
             shares.setdefault(record["n"], {}).setdefault(record["seed"], {})[record["kimg"]] = record["value"]
-    plan = question.plan
     return Answer(
-        data=plan.name,
-        network=str(plan.training["network"]),
-        width=plan.width,
-        kimg=plan.kimg,
-        available=plan.available,
-        threshold=MEMORIZED,
+        plan=question.plan,
         transition=fit_transition(counts),
         counts=tuple(counts),
         onsets=tuple(find_onset(n, list(of_size.values())) for n, of_size in sorted(shares.items())),
         relative_loss=_relative_loss(question.records(networks)),
-        command=_command(question),
+        command=typed_command("how-many", question.config.data, typed_options(question.config, _NO_NUMBERS)),
     )
 
 
@@ -204,12 +187,7 @@ def _samples(question: Question) -> list[tuple[int, Any, Any]]:
     """Samples of the first network of each size, and the training images nearest to them."""
     found = []
     for n in question.sizes:
-        task = question.task(n, 0)
-        if question.store.is_done(task):
+        if question.store.is_done(task := question.task(n, 0)):
             arrays = question.store.result(task).arrays
             found.append((n, arrays["samples"].numpy(), arrays["nearest"].numpy()))
     return found
-
-
-def _command(question: Question) -> str:
-    return typed_command("how-many", question.config.data, typed_options(question.config, _NO_NUMBERS))

@@ -9,59 +9,48 @@ import numpy as np
 import gausslens
 
 from ..auditing.thresholds import THRESHOLDS
-from ..measures.transition import Bound, Count, Transition
+from ..measures.memorization import MEMORIZED
+from ..measures.transition import Count, Transition
 from ..paper.critical_points import Onset
+from ..paper.plan import Plan
 from ..report import Axis, CurveFigure, Figure, ImageGrid, Page, Section, Series, Threshold
 from ..store.records import Record
 
 _IMAGES = Axis("training images N", log=True)
 _TIME = Axis("training", "thousands of images", log=True)
+_THRESHOLDS = (Threshold(MEMORIZED, "memorising"),)
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What was found.
+    """What was found."""
 
-    Attributes:
-        data: name of the images.
-        network: the architecture.
-        width: its channels.
-        kimg: how long every network was trained.
-        available: images that there are to train on.
-        threshold: share of copies above which a network memorises.
-        transition: from copying to novelty.
-        counts: of every network, at its end.
-        onsets: when memorising starts, by number of images.
-        relative_loss: of the network of most images, in units of the Gaussian's: on training or on held-out images, where it
-            is less; None if it was not measured.
-        command: that asks the same.
-    """
-
-    data: str
-    network: str
-    width: int
-    kimg: float
-    available: int
-    threshold: float
-    transition: Transition
-    counts: tuple[Count, ...]
-    onsets: tuple[Onset, ...]
+    plan: Plan
+    transition: Transition  # from copying to novelty
+    counts: tuple[Count, ...]  # of every network, at its end
+    onsets: tuple[Onset, ...]  # when memorising starts, by number of images
+    # Of the network of most images, in units of the Gaussian's: on training or on held-out images, where it is less.
     relative_loss: float | None
-    command: str
+    command: str  # that asks the same
 
     @property
     def words(self) -> str:
         """The answer in plain words."""
-        trained = (
-            f"{self.network} with {self.width} channels, trained for {self.kimg:,g} thousand images on {self.data}"
-        )
-        return "\n".join([f"{trained}:", self._how_many(), *self._how_long(), *self._hardly_trained(), self._advice()])
+        plan = self.plan
+        network = f"{plan.training['network']} with {plan.width} channels"
+        trained = f"{network}, trained for {plan.kimg:,g} thousand images on {plan.name}:"
+        return "\n".join([trained, self._how_many(), *self._how_long(), *self._hardly_trained(), self._advice()])
 
     def as_json(self) -> dict[str, Any]:
         """The answer as JSON can hold it."""
-        fields = ("data", "network", "width", "kimg", "available", "threshold", "relative_loss", "command")
+        plan = self.plan
         return {
-            **{name: getattr(self, name) for name in fields},
+            "data": plan.name,
+            "network": str(plan.training["network"]),
+            **{name: getattr(plan, name) for name in ("width", "kimg", "available")},
+            "threshold": MEMORIZED,
+            "relative_loss": self.relative_loss,
+            "command": self.command,
             "images_needed": asdict(self.transition.needed),
             "midpoint": asdict(self.transition.midpoint),
             "probability_more_than_tried": self.transition.always,
@@ -74,20 +63,18 @@ class Answer:
     def _how_many(self) -> str:
         fewest, most = (end(count.n for count in self.counts) for end in (min, max))
         needed, seeds = self.transition.needed, len({count.seed for count in self.counts})
+        low, high = _end(needed.low, f"below {fewest:,}"), _end(needed.high, f"above {most:,}")
         if needed.value is None:
-            beyond = self.transition.always > self.transition.never
-            found = (
-                f"It still memorises with {most:,} images, the most that were tried: more are needed."
-                if beyond
-                else f"It does not memorise even with {fewest:,} images, the fewest that were tried."
-            )
-            return found + _only(needed, fewest, most)
+            known = needed.low is not None or needed.high is not None
+            interval = f" (95 % interval: {low} to {high})" if known else ""
+            if self.transition.always > self.transition.never:
+                return f"It still memorises with {most:,} images, the most that were tried: more are needed.{interval}"
+            return f"It does not memorise even with {fewest:,} images, the fewest that were tried.{interval}"
         few = "" if seeds > 2 else " This is from too few seeds to be sure."
-        times = "1 seed" if seeds == 1 else f"{seeds} seeds"
         return (
-            f"It stops memorising from about {_rounded(needed.value)} images on (95 % interval "
-            f"{_end(needed.low, f'below {fewest:,}')} to {_end(needed.high, f'above {most:,}')}, {len(self.counts)} "
-            f"networks, {times}): fewer than {self.threshold:.0%} of a typical network's samples are copies then.{few}"
+            f"It stops memorising from about {_rounded(needed.value)} images on (95 % interval {low} to {high}, "
+            f"{len(self.counts)} networks, {seeds} seed{'s' * (seeds > 1)}): fewer than {MEMORIZED:.0%} of a typical "
+            f"network's samples are copies then.{few}"
         )
 
     def _how_long(self) -> list[str]:
@@ -104,7 +91,7 @@ class Answer:
             )
         free = [onset.n for onset in self.onsets if onset.starts is None]
         if free:
-            lines.append(f"  No memorising within {self.kimg:,g} thousand images with {_listed(free)} images.")
+            lines.append(f"  No memorising within {self.plan.kimg:,g} thousand images with {_listed(free)} images.")
         return lines
 
     def _hardly_trained(self) -> list[str]:
@@ -118,21 +105,16 @@ class Answer:
         ]
 
     def _advice(self) -> str:
-        needed = self.transition.needed
-        if needed.high is not None and needed.high <= self.available:
-            return f"With all {self.available:,} images of this set it may train for {self.kimg:,g} thousand images."
-        longest = self.onsets[-1]
+        needed, longest = self.transition.needed, self.onsets[-1]
+        whole_length = f"it may train for {self.plan.kimg:,g} thousand images."
+        if needed.high is not None and needed.high <= self.plan.available:
+            return f"With all {self.plan.available:,} images of this set {whole_length}"
         if longest.starts is None:
-            return f"With {longest.n:,} images it may train for {self.kimg:,g} thousand images."
-        if not longest.safe:
-            return (
-                f"With {longest.n:,} images no length that was looked at is safe: take a smaller network, or collect more "
-                "images."
-            )
-        return (
-            f"With {longest.n:,} images stop after {longest.safe:,g} thousand images, take a smaller network, or collect "
-            "more images."
+            return f"With {longest.n:,} images {whole_length}"
+        stop = (
+            f"stop after {longest.safe:,g} thousand images" if longest.safe else "no length that was looked at is safe"
         )
+        return f"With {longest.n:,} images {stop}: take a smaller network, or collect more images."
 
 
 def make_page(
@@ -152,7 +134,7 @@ def make_page(
     )
     made_on = ", ".join(f"{key} {value}" for key, value in machine.items() if isinstance(value, str | int | float))
     return Page(
-        title=f"How many images? {answer.data}",
+        title=f"How many images? {answer.plan.name}",
         summary=answer.words.replace("\n", "\n\n"),
         sections=(how_many, how_long),
         made_by=f"gausslens {gausslens.__version__}. {made_on}",
@@ -163,26 +145,26 @@ def _of_size(answer: Answer, records: Sequence[Record], samples: Sequence[tuple[
     transition, seeds = answer.transition, sorted({count.seed for count in answer.counts})
     median, low, high = (row.tolist() for row in transition.curve)
     lines = [Series("the transition", transition.sizes, median, low, high, markers=False)]
+    positions = []
     for seed in seeds:
         own = sorted((count.n, count.share) for count in answer.counts if count.seed == seed)
         lines.append(Series(f"seed {seed}", [n for n, _ in own], [share for _, share in own], dashed=True))
-    positions = []
-    for seed in seeds:
-        chosen = {"quantity": "rho", "seed": seed, "kimg": answer.kimg}
+        chosen = {"quantity": "rho", "seed": seed, "kimg": answer.plan.kimg}
         found = sorted((r for r in records if chosen.items() <= r.items()), key=lambda record: record["n"])
         if found:
-            x, y, low, high = ([record[key] for record in found] for key in ("n", "value", "low", "high"))
-            positions.append(Series(f"seed {seed}", x, y, low, high))
+            positions.append(
+                Series(f"seed {seed}", *([r[key] for r in found] for key in ("n", "value", "low", "high")))
+            )
     figures: list[Figure] = [
         CurveFigure(
             title="Copies among samples",
-            caption=f"Share of copies after {answer.kimg:,g} thousand images of training, network by network, and the "
+            caption=f"Share of copies after {answer.plan.kimg:,g} thousand images of training, network by network, and the "
             "transition fitted to them with its 95 % band. Below the threshold a network no longer memorises.",
             command=answer.command,
             x=_IMAGES,
             y=Axis("memorised fraction"),
             series=tuple(lines),
-            thresholds=(Threshold(answer.threshold, "memorising"),),
+            thresholds=_THRESHOLDS,
         )
     ]
     if positions:
@@ -227,7 +209,7 @@ def _of_time(answer: Answer, records: Sequence[Record]) -> CurveFigure:
         x=_TIME,
         y=Axis("memorised fraction"),
         series=tuple(lines),
-        thresholds=(Threshold(answer.threshold, "memorising"),),
+        thresholds=_THRESHOLDS,
     )
 
 
@@ -237,13 +219,6 @@ def _rounded(value: float) -> str:
 
 def _end(value: float | None, otherwise: str) -> str:
     return otherwise if value is None else _rounded(value)
-
-
-def _only(needed: Bound, fewest: int, most: int) -> str:
-    if needed.low is None and needed.high is None:
-        return ""
-    low, high = _end(needed.low, f"below {fewest:,}"), _end(needed.high, f"above {most:,}")
-    return f" (95 % interval: {low} to {high})"
 
 
 def _listed(sizes: Sequence[int]) -> str:

@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from gausslens import memorization
-from gausslens.auditing.copies import find_copies, overlapping
+from gausslens.auditing.copies import find_copies, find_repeats
 from gausslens.auditing.families import PLAIN, families_of
 from gausslens.errors import ConfigError, DataError
 from gausslens.images import quantize
-from gausslens.measures.neighbors import duplicates
 from gausslens.measures.transformations import MIRRORED, Transformation
 
 
@@ -100,8 +99,7 @@ def test_held_out_images_that_repeat_training_images_count_as_coincidences():
     copies = find_copies(samples, train, held_out)
     assert not copies.exist
     assert copies.overlap_decides
-    pairs = duplicates(torch.cat([train, held_out]), tolerance=0.0)
-    assert int(overlapping(pairs, len(train), len(held_out)).sum()) == 60
+    assert int(find_repeats(train, held_out).overlap.sum()) == 60
 
 
 def test_the_gaussians_samples_are_a_control():
@@ -154,7 +152,7 @@ def test_images_of_one_group_are_one_original():
     assert grouped.exist
     assert grouped.counts == dict.fromkeys(range(40), 1)
     assert find_copies(samples, frames, held_out).share.value < grouped.share.value
-    shared = overlapping(torch.empty(0, 2, dtype=torch.long), 300, 200, groups, torch.arange(200))
+    shared = find_repeats(frames, held_out, groups, torch.arange(200)).overlap
     assert shared[:100].all()
     assert not shared[100:].any()
 

@@ -1,4 +1,4 @@
-"""Whether the sets may be draws of one law: what differs is refused and named, what does not is not."""
+"""Whether the sets may come from one distribution: what differs is refused and named, what does not is not."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ def test_what_differs_is_refused_and_named(digits, name, n_held_out):
     images, _ = digits
     found = check_exchangeability(images[:400], CHANGES[name](images[400 : 400 + n_held_out]))
     assert found.detail_p <= 0.0005
-    assert "no draws of one law" in found.refused
+    assert "do not come from one distribution" in found.refused
     assert name in found.refused
 
 

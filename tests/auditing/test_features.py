@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from gausslens.auditing.embedding import FeatureNetwork, load_features
+from gausslens.auditing.evidence import Evidence
 from gausslens.auditing.features import compare_features, mifid
 from gausslens.errors import CheckpointError, ConfigError, DataError, MissingExtraError
 from gausslens.images import dequantize
@@ -46,6 +47,10 @@ def script(tmp_path):
         return path
 
     return save
+
+
+def told_of(*what):
+    return Evidence(compare_features(*what))
 
 
 def test_a_torchscript_network_embeds_as_the_module_does(script):
@@ -149,19 +154,20 @@ def test_an_unreadable_onnx_file_is_named(tmp_path):
 def test_distances_follow_their_formulas():
     network, train, held_out = FeatureNetwork("tiny", Tiny()), pixels(80, 4), pixels(60, 5)
     samples = torch.cat([train[:10], pixels(40, 6)])
-    found = compare_features(network, samples, train, held_out)
+    found = told_of(network, samples, train, held_out)
+    frechet, mifid_, nearest = (found.estimate(of) for of in ("frechet", "mifid", "nearest_cosine"))
     made, known, unseen = (network.embed(images).double() for images in (samples, train, held_out))
-    assert found.frechet.count == 50
+    assert frechet.count == 50
     cosines = [max(abs(float(torch.cosine_similarity(x, y, 0))) for y in known) for x in made]
-    assert found.nearest_cosine.value == pytest.approx(1 - sum(cosines) / 50, rel=1e-6)
-    assert found.frechet.value == pytest.approx(frechet_distances([made], known)[0], rel=1e-6)
-    assert found.frechet_held_out.value == pytest.approx(frechet_distances([unseen[:50]], known)[0], rel=1e-6)
-    assert found.mifid.value == mifid(found.frechet.value, found.nearest_cosine.value)
-    for estimate in (found.frechet, found.frechet_held_out, found.mifid, found.nearest_cosine):
+    assert nearest.value == pytest.approx(1 - sum(cosines) / 50, rel=1e-6)
+    assert frechet.value == pytest.approx(frechet_distances([made], known)[0], rel=1e-6)
+    held_out_distance = found.estimate("frechet_held_out")
+    assert held_out_distance.value == pytest.approx(frechet_distances([unseen[:50]], known)[0], rel=1e-6)
+    assert mifid_.value == mifid(frechet.value, nearest.value)
+    for estimate in (frechet, held_out_distance, mifid_, nearest):
         assert estimate.low < estimate.value < estimate.high
-    assert found.memorization.nearest[:10].tolist() == list(range(10))
-    assert found.memorization.ratio_fraction.value >= 0.2
-    assert "Fréchet distance of samples: " in str(found)
+    assert found.value("copied_share_features") >= 0.2
+    assert {record["features"] for record in found.find("frechet")} == {"tiny"}
 
 
 def test_feature_distance_is_that_of_its_formula():
@@ -175,12 +181,12 @@ def test_feature_distance_is_that_of_its_formula():
 
 def test_copies_have_a_far_larger_mifid():
     network, train = FeatureNetwork("tiny", Tiny()), pixels(60, 9)
-    copying, fresh = compare_features(network, train[:30], train), compare_features(network, pixels(30, 10), train)
-    assert copying.nearest_cosine.value < 1e-12
-    assert copying.mifid.value > 1e9 * fresh.mifid.value
-    assert math.isfinite(copying.mifid.value)
+    copying, fresh = told_of(network, train[:30], train), told_of(network, pixels(30, 10), train)
+    assert copying.value("nearest_cosine") < 1e-12
+    assert copying.value("mifid") > 1e9 * fresh.value("mifid")
+    assert math.isfinite(copying.value("mifid"))
     assert mifid(3.0, 0.5) == 3.0
-    assert copying.frechet_held_out is None
+    assert not copying.find("frechet_held_out")
 
 
 @pytest.mark.slow
@@ -194,9 +200,9 @@ def test_mifid_is_that_of_torchmetrics():
     theirs = _mifid_compute(
         *(made.mean(0), made.T.cov(correction=0), made, known.mean(0), known.T.cov(correction=0), known)
     )
-    found = compare_features(network, samples, train)
-    assert found.nearest_cosine.value < 0.1
-    assert found.mifid.value == pytest.approx(float(theirs), rel=1e-4)
+    found = told_of(network, samples, train)
+    assert found.value("nearest_cosine") < 0.1
+    assert found.value("mifid") == pytest.approx(float(theirs), rel=1e-4)
 
 
 def test_efficientnet_knows_what_it_sees():

@@ -24,8 +24,6 @@ def losses(train, held_out, **others):
         held_out={"network": held_out, **{name: gamma(*shape, mean, 91) for name, mean in both.items()}},
         pull={},
         apart={},
-        n_train=train.shape[1],
-        noises=4,
         seed=0,
         images=torch.arange(train.shape[1]) + 1000,
         **others,

@@ -246,7 +246,7 @@ def test_parts_and_classes_are_named():
 
 
 def test_sets_that_differ_do_not_judge_membership_and_copies_still_convict():
-    why = "training and held-out images are no draws of one law: they differ."
+    why = "training and held-out images do not come from one distribution: they differ."
     for position in (-1.0, 0.0, 0.9):
         found = judge(evidence(position, refused={"reason": why}, **copying(0.0, exist=False)))
         assert (found.verdict, found.reasons[0], found.leaks) == ("cannot tell", why, None)
