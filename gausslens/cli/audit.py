@@ -10,7 +10,7 @@ import tyro
 
 from ..auditing.config import FAIL_ON, AuditConfig
 from ..errors import CheckpointError, ConfigError
-from ..store.invocation import typed_command, typed_options
+from ..store.typed_command import typed_command, typed_options
 from . import GlobalOptions
 
 if TYPE_CHECKING:

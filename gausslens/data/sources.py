@@ -11,18 +11,19 @@ import re
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import DataError
 from .arrays import Pixels, idx_labels, is_idx, open_unzipped, read_idx, read_npy, read_npz
 from .cifar import cifar_batches, read_cifar_archive, read_cifar_file, read_cifar_folder
 from .hub import is_saved, load_hub, open_hub
-from .pictures import LABELS, SUFFIXES, Pictures, is_picture, list_folder, open_folder, open_zip
+from .image_files import LABELS, SUFFIXES, ImageFiles, is_image, list_folder, open_folder, open_zip
+
+T = TypeVar("T")
 
 EMBEDDED = ("digits", "fashion")
 SUPPORTED = (
@@ -41,7 +42,7 @@ class Source:
     name: str
     address: str
     identity: Any
-    open: Callable[[], Pixels | Pictures]
+    open: Callable[[], Pixels | ImageFiles]
     embedded: bool = False
     names: Callable[[], Sequence[str] | None] = lambda: None
 
@@ -79,7 +80,8 @@ def image_names(source: str | os.PathLike[str]) -> tuple[str, ...] | None:
 def _folder(path: Path) -> Source:
     name = _plain(path.name)
     if batches := cifar_batches(path):
-        return Source(name, str(path), [_stamp(file) for file in batches], partial(read_cifar_folder, path))
+        stamps = [_stamp(file) for file in batches]
+        return Source(name, str(path), stamps, partial(_read, read_cifar_folder, path))
     listed = list_folder(path)
     names = [entry[0] for entry in listed]
     pictures = [entry for entry in names if entry != LABELS]
@@ -97,26 +99,17 @@ def _hint(folder: Path) -> str:
     return f"Pass one of its files, such as {arrays[-1]}. " if arrays else ""
 
 
-def _open_file(path: Path) -> Pixels | Pictures:
-    with _readable(path):
-        read = _reader(path)
-        if read is not None:
-            return read(path)
-        with open_unzipped(path) as file:
-            trouble = f"its format is not known (it begins with {file.read(8)!r})"
-    if is_picture(path.name):
-        trouble = "one image is no data set; pass its folder"
-    raise DataError(f"{path}: {trouble}. {SUPPORTED}")
+def _open_file(path: Path) -> Pixels | ImageFiles:
+    return _read(_read(_reader, path), path)
 
 
 def _names_in_zip(path: Path) -> Sequence[str] | None:
     """The names of the images in a zip; None for any other file, of which only the first bytes are read."""
-    with _readable(path):
-        return open_zip(path).names if _reader(path) is open_zip else None
+    return _read(open_zip, path).names if _read(_reader, path) is open_zip else None
 
 
-def _reader(path: Path) -> Callable[[Path], Pixels | Pictures] | None:
-    """What reads a file, by its first bytes; None if its format is not known."""
+def _reader(path: Path) -> Callable[[Path], Pixels | ImageFiles]:
+    """What reads a file, by its first bytes."""
     with open_unzipped(path) as file:
         head = file.read(512)
     if head.startswith(b"PK"):
@@ -128,14 +121,19 @@ def _reader(path: Path) -> Callable[[Path], Pixels | Pictures] | None:
         return read_cifar_archive
     if head.startswith(b"\x80"):  # a pickle
         return read_cifar_file
-    return read_npy if head.startswith(b"\x93NUMPY") else None
+    if head.startswith(b"\x93NUMPY"):
+        return read_npy
+    single, unknown = (
+        "one image is no data set; pass its folder",
+        f"its format is not known (it begins with {head[:8]!r})",
+    )
+    raise DataError(f"{path}: {single if is_image(path.name) else unknown}. {SUPPORTED}")
 
 
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Inside, a file that cannot be read is a DataError."""
+def _read(read: Callable[[Path], T], path: Path) -> T:
+    """What a function reads; a file or folder that cannot be read is a DataError."""
     try:
-        yield
+        return read(path)
     except (OSError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
         raise DataError(f"could not read {path}: {error}. Get the file again.") from None
 

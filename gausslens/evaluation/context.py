@@ -94,9 +94,8 @@ class EvaluationContext:
     def references(self) -> dict[str, nn.Module]:
         """The closed-form denoisers of the training images, by name; of each class for a network with labels."""
         images = self.reference_images
-        known = self.moments if images.train_labels is None else None
         made = {
-            "gaussian": gaussian_denoiser(images, device=self.device, moments=known, bounds=self.bounds),
+            "gaussian": gaussian_denoiser(images, device=self.device, bounds=self.bounds),
             "multidelta": multidelta_denoiser(images, bounds=self.bounds),
         }
         return {name: denoiser.to(self.device, torch.float32) for name, denoiser in made.items()}
@@ -154,6 +153,15 @@ class MeasureContext(EvaluationContext):
             sets.append(Inputs("surrogate", self._surrogates(), {"labels": None, "bounds": None}))
         return sets
 
+    def on(self, name: str) -> Inputs:
+        """The set of images of this name."""
+        return next(inputs for inputs in self.inputs if inputs.name == name)
+
+    def curve_options(self, inputs: Inputs) -> dict[str, Any]:
+        """What all curves on a set of images are taken with."""
+        how = {"count": self.config.count, "seed": self.config.seed, "device": self.device}
+        return {**how, **inputs.options}
+
     @cached_property
     def full_gaussian(self) -> GaussianDenoiser | None:
         """The Gaussian denoiser of all images that could have been trained on; None where all were, or with labels."""
@@ -177,31 +185,28 @@ class MeasureContext(EvaluationContext):
     def linear(self, name: str, inputs: Inputs) -> LinearDenoiser:
         """One of the denoisers distilled on a set of images; kept in the folder of results."""
         path = self.folder / f"distilled-{name}-{inputs.name}.safetensors"
+        unseen = self.images.held_out
         self.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_suffix(".lock")):  # another process may be at it
             if not path.exists():
-                self._distilled(name, inputs).save(path)
+                distill(
+                    self.fast_network if name == "network" else self.references[name],
+                    inputs.images,
+                    self.sigmas,
+                    train=self.moments,
+                    held_out=unseen if len(unseen) > 1 and inputs.name != "held_out" else None,
+                    calls=self.calls,
+                    seed=self.config.seed,
+                    full=True if self.dim <= self._distilled_dim else None,
+                    bounds=inputs.options["bounds"],
+                    device=self.device,
+                    dtype=torch.float32,
+                    batch_size=_CONTROL_BATCH if name in self.references else None,
+                ).save(path)
         if self._last_linear is None or self._last_linear[0] != path:
             self._last_linear = None  # the maps of ten levels at 12,288 dimensions are 12 GB: one set at a time
             self._last_linear = path, LinearDenoiser.load(path).to(self.device)
         return self._last_linear[1]
-
-    def _distilled(self, name: str, inputs: Inputs) -> LinearDenoiser:
-        unseen = self.images.held_out
-        return distill(
-            self.fast_network if name == "network" else self.references[name],
-            inputs.images,
-            self.sigmas,
-            train=self.moments,
-            held_out=unseen if len(unseen) > 1 and inputs.name != "held_out" else None,
-            calls=self.calls,
-            seed=self.config.seed,
-            full=True if self.dim <= self._distilled_dim else None,
-            bounds=inputs.options["bounds"],
-            device=self.device,
-            dtype=torch.float32,
-            batch_size=_CONTROL_BATCH if name in self.references else None,
-        )
 
     @cached_property
     def samples(self) -> dict[str, Tensor]:

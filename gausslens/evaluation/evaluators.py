@@ -30,7 +30,7 @@ from ..noise import draw_noise, draw_order
 from ..store.records import Record
 from ..training.objective import denoising_losses
 from .context import Inputs, MeasureContext
-from .records import of_curve, of_estimate, of_similarity, record_of
+from .records import of_agreement, of_curve, of_estimate, record_of
 
 _OVERLAPS = (1, 2, 5, 10, 20, 50, 100)
 _MOST_DIRECTIONS = 1024  # singular vectors compared
@@ -67,7 +67,7 @@ def take_linearity(evaluation: MeasureContext) -> Iterator[Record]:
     """How linear each denoiser is."""
     for inputs, (name, denoiser) in product(evaluation.inputs, evaluation.cached_denoisers.items()):
         for metric, affine in product(("cosine", "nmse"), (False, True)):
-            how = {"metric": metric, "affine": affine, **_how(evaluation, inputs)}
+            how = {"metric": metric, "affine": affine, **evaluation.curve_options(inputs)}
             curve = linearity(denoiser, inputs.images, evaluation.sigmas, **how)
             yield from of_curve(f"linearity_{metric}", curve, on=inputs.name, denoiser=name, affine=affine)
 
@@ -100,7 +100,7 @@ def take_identity_gap(evaluation: MeasureContext) -> Iterator[Record]:
     """How far each denoiser is from doing nothing."""
     for inputs, (name, denoiser) in product(evaluation.inputs, evaluation.cached_denoisers.items()):
         for metric in ("nmse", "cosine"):
-            how = {"metric": metric, **_how(evaluation, inputs)}
+            how = {"metric": metric, **evaluation.curve_options(inputs)}
             curve = identity_gap(denoiser, inputs.images, evaluation.sigmas, **how)
             yield from of_curve(f"identity_{metric}", curve, on=inputs.name, denoiser=name)
 
@@ -135,8 +135,7 @@ def take_agreement(evaluation: MeasureContext) -> Iterator[Record]:
     generated = samples.pop("network", None)
     for reference, others in samples.items():
         found = agreement(generated, others, seed=evaluation.config.seed)
-        for noise, likeness in (("same", found.same_noise), ("shuffled", found.shuffled)):
-            yield from of_similarity(likeness, denoiser="network", reference=reference, noise=noise)
+        yield from of_agreement(found, denoiser="network", reference=reference)
 
 
 def take_jacobian(evaluation: MeasureContext) -> Iterator[Record]:
@@ -177,7 +176,7 @@ def _gaps(
 ) -> Iterator[Record]:
     """The distances between pairs of denoisers, by name."""
     for inputs, (name, reference), metric in product(evaluation.inputs, pairs, ("rmse", "nmse", "ev")):
-        how = {"metric": metric, **_how(evaluation, inputs)}
+        how = {"metric": metric, **evaluation.curve_options(inputs)}
         curve = gap(denoisers[name], denoisers[reference], inputs.images, evaluation.sigmas, **how)
         yield from of_curve(metric, curve, on=inputs.name, denoiser=name, reference=reference, **tags)
 
@@ -278,12 +277,6 @@ def _per_level(evaluation: MeasureContext, quantity: str, values: Tensor | None,
     if values is not None:
         for sigma, value in zip(evaluation.sigmas.tolist(), values.tolist(), strict=True):
             yield record_of(quantity, value, sigma=sigma, **tags)
-
-
-def _how(evaluation: MeasureContext, inputs: Inputs) -> dict[str, Any]:
-    """What all curves are taken with."""
-    config = evaluation.config
-    return {"count": config.count, "seed": config.seed, "device": evaluation.device, **inputs.options}
 
 
 def _real(evaluation: MeasureContext) -> list[Inputs]:

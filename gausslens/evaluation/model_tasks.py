@@ -6,7 +6,6 @@ from functools import partial
 from ..config import TrainConfig
 from ..errors import DivergedError, GausslensError
 from ..experiments.task import Result, TaskContext, task
-from ..generation import best_device
 from ..identity import identity_of
 from ..measures.neighbors import nearest
 from ..store.records import Record
@@ -38,7 +37,7 @@ def train_model(context: TaskContext) -> list[Record] | None:
     try:
         run = begin()
     except DivergedError:
-        if best_device(cpu=config.cpu).type == "cpu":
+        if context.device.type == "cpu":
             raise
     if run is None:  # not in the handler, where the error would keep the memory of what diverged
         run = begin()
@@ -83,7 +82,7 @@ def evaluation_of(context: TaskContext) -> tuple[MeasureContext, Record]:
     run = run_of(context.inputs[0])
     given = {name: context.options[name] for name in _MEASURED_WITH if name in context.options}
     config = MeasureConfig(run=str(run.path), **given)
-    network = load_trained(run, kimg=config.kimg, device=best_device(cpu=context.options.get("cpu", False)))
+    network = load_trained(run, kimg=config.kimg, device=context.device)
     images = load_run_images(run, data=context.options.get("data"))
     # What is distilled lies beside the model, for all tasks that measure it in the same way.
     maps = context.inputs[0].folder / f"maps-{identity_of([given.get(name) for name in _DISTILLED_WITH])}"

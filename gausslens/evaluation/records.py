@@ -1,13 +1,15 @@
 """Numbers as tidy records: plain dictionaries with `quantity`, `value`, where known `low`, `high` and `count`, and tags."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ..measures.agreement import Similarity
+from ..measures.agreement import Agreement, Similarity
 from ..measures.curve import Curve
 from ..measures.intervals import Estimate
 from ..store.records import Record
+
+_SIMILARITIES = ("rmse", "nmse", "correlation", "ssim")
 
 
 def of_estimate(quantity: str, estimate: Estimate, **tags: Any) -> Record:
@@ -23,10 +25,21 @@ def of_curve(quantity: str, curve: Curve, **tags: Any) -> Iterator[Record]:
         yield of_estimate(quantity, Estimate(value, low, high, curve.count), sigma=sigma, **tags)
 
 
-def of_similarity(likeness: Similarity, **tags: Any) -> Iterator[Record]:
+def of_agreement(
+    found: Agreement, quantity: str = "agreement", measures: Iterable[str] = _SIMILARITIES, **tags: Any
+) -> Iterator[Record]:
+    """The records of an agreement: `noise` is same, shuffled and, where it was taken, excess."""
+    for noise, likeness in (("same", found.same_noise), ("shuffled", found.shuffled), ("excess", found.excess)):
+        if likeness is not None:
+            yield from of_similarity(likeness, quantity, measures, noise=noise, **tags)
+
+
+def of_similarity(
+    likeness: Similarity, quantity: str = "agreement", measures: Iterable[str] = _SIMILARITIES, **tags: Any
+) -> Iterator[Record]:
     """The records of how alike pairs of images are, one for each measure."""
-    for name in ("rmse", "nmse", "correlation", "ssim"):
-        yield of_estimate(f"agreement_{name}", getattr(likeness, name), **tags)
+    for name in measures:
+        yield of_estimate(f"{quantity}_{name}", getattr(likeness, name), **tags)
 
 
 def record_of(quantity: str, value: float | int, **tags: Any) -> Record:

@@ -23,7 +23,7 @@ from ..denoisers.linear import LinearDenoiser
 from ..denoisers.moments import Moments
 from ..denoisers.multidelta import MultiDeltaDenoiser
 from ..denoisers.preconditioned import Preconditioned
-from ..errors import ConfigError, DataError
+from ..errors import ConfigError, DataError, require
 from ..images import Bounds, as_tensor, keep_known_classes
 from ..noise import karras_sigmas
 from ..store.run import Run
@@ -73,25 +73,28 @@ def load_run_images(run: Run, *, data: str | os.PathLike[str] | None = None, pro
         skip_broken=config.skip_broken,
         progress=progress,
     )
-    if images.content_hash != manifest["content_hash"]:
-        raise DataError(
-            f"expected the {manifest['count']} images that {run.path} was trained on; {images.source} holds "
-            f"{len(images)} of other content. Restore them, or say where they are now with --data."
-        )
-    if config.labels and manifest.get("labels_hash", images.labels_hash) != images.labels_hash:
-        raise DataError(
-            f"expected the labels that {run.path} was trained with; those of {images.source} are others. Restore them, or "
-            "say where they are now with --data."
-        )
+    require(
+        images.content_hash == manifest["content_hash"],
+        f"expected the {manifest['count']} images that {run.path} was trained on; {images.source} holds "
+        f"{len(images)} of other content. Restore them, or say where they are now with --data.",
+        DataError,
+    )
+    require(
+        not config.labels or manifest.get("labels_hash", images.labels_hash) == images.labels_hash,
+        f"expected the labels that {run.path} was trained with; those of {images.source} are others. Restore them, or "
+        "say where they are now with --data.",
+        DataError,
+    )
     try:
         images = with_groups(images, config.groups)
     except (ConfigError, DataError) as error:
         raise DataError(f"the groups that {run.path} was trained with cannot be read again: {error}") from None
-    if images.groups_hash != manifest.get("groups_hash"):
-        raise DataError(
-            f"expected the groups that {run.path} was trained with; {config.groups} now gives other groups, and "
-            "would hold out other images. Restore the earlier groups, or train again."
-        )
+    require(
+        images.groups_hash == manifest.get("groups_hash"),
+        f"expected the groups that {run.path} was trained with; {config.groups} now gives other groups, and "
+        "would hold out other images. Restore the earlier groups, or train again.",
+        DataError,
+    )
     splits = Splits(len(images), held_out=config.held_out, seed=config.split_seed, groups=images.groups)
     chosen, everything, rest = (as_tensor(splits.named(name)) for name in (config.split, "all", "held-out"))
     pixels = as_tensor(images.images)
@@ -127,12 +130,11 @@ def gaussian_denoiser(
     images: RunImages,
     *,
     device: torch.device | None = None,
-    moments: Moments | None = None,
     bounds: Bounds = (-1.0, 1.0),
 ) -> GaussianDenoiser | PerClassDenoiser:
     """The Wiener filter of the training images' mean and covariance, or of each class's."""
     if images.train_labels is None:
-        return GaussianDenoiser(moments or moments_of(images.train, device=device, bounds=bounds))
+        return GaussianDenoiser(moments_of(images.train, device=device, bounds=bounds))
     return GaussianDenoiser.per_class(images.train, images.train_labels, device=device, bounds=bounds)
 
 
@@ -154,8 +156,6 @@ def linear_denoiser(
     progress: bool = False,
 ) -> nn.Module:
     """The affine map closest to a run's network at each level of `karras_sigmas(steps)`, kept in the run."""
-    if run.config.sigma is not None:
-        raise ConfigError(f"{run.path} was trained for sigma = {run.config.sigma:g} alone, and cannot be sampled.")
     folder = run.path / "linear"
     folder.mkdir(exist_ok=True)
     stem, labels = f"kimg-{kimg:g}-{'ema' if ema else 'raw'}-{steps}", images.train_labels

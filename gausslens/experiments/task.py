@@ -11,10 +11,10 @@ but *partial*: what other tasks would work with, such as weights, is missing, an
 
 A task's identity is a hash of its registered name and version, its options, and the identities of the tasks that it needs: a
 changed option, another content of the data (an option too) or a new version of a measure makes another task, and so does
-whatever depends on it, and nothing else.
+whatever depends on it, and nothing else. Version 0.1 hashed the place of a task's function instead of a name. Its finished
+work is found by that hash, so `_PLACES_OF_0_1` keeps these places, wherever the functions go.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -22,14 +22,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+import torch
+
 from ..atomic_files import load_tensors, save_tensors
-from ..errors import CheckpointError
+from ..errors import CheckpointError, require
 from ..generation import best_device
 from ..identity import identity_of
 from ..store.artifact import Artifact
 from ..store.provenance import describe_machine
 from ..store.records import Record
-from .keys import KEYS_OF_0_1
 
 Report: TypeAlias = Callable[[float], None]
 Work: TypeAlias = Callable[["TaskContext"], Iterable[Record] | None]
@@ -40,6 +41,32 @@ DONE = "done.json"
 
 _REGISTRY: dict[str, str] = {}
 """The modules of the registered functions, by name."""
+
+_PLACES_OF_0_1 = {
+    "check_theorem": "studies.theorem",
+    "compare_gaussians": "studies.subsets",
+    "compare_layouts": "studies.layouts",
+    "compare_samples": "studies.agreements",
+    "compare_with_stationary": "studies.stationarity",
+    "denoise_images": "studies.outputs",
+    "describe_images": "studies.describing",
+    "distill_by_adam": "studies.distilling",
+    "distill_model": "studies.distilling",
+    "explain_gaussian": "studies.explaining",
+    "explain_variance": "studies.explaining",
+    "follow_jacobians": "studies.sensitivity",
+    "follow_levels": "studies.levels",
+    "follow_trajectories": "studies.trajectories",
+    "look_at_copies": "sufficiency.looking",
+    "look_at_snapshot": "studies.snapshots",
+    "measure_levels": "studies.levels",
+    "measure_model": "studies.models",
+    "refine_at_levels": "studies.refining",
+    "sample_model": "studies.models",
+    "train_model": "studies.models",
+    "vary_weights": "studies.superposing",
+}
+"""The modules of 0.1 in which the functions of its tasks were, by name."""
 
 
 class TaskName(NamedTuple):
@@ -55,8 +82,9 @@ class TaskName(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What identities are made of: the name, or for a task of 0.1 what stood in its place."""
-        return KEYS_OF_0_1.get(self.name, self.name)
+        """What identities are made of: the name, or for a task of 0.1 the place of its function."""
+        place = _PLACES_OF_0_1.get(self.name)
+        return self.name if place is None else f"gausslens.{place}:{self.name}"
 
 
 def task(name: str, version: int) -> Callable[[F], F]:
@@ -97,8 +125,8 @@ class Task:
     @cached_property
     def identity(self) -> str:
         """Twelve hexadecimal digits."""
-        key, version = self.kind.key, self.kind.version
-        return identity_of(key, version, self.options, [need.identity for need in self.needs], digits=12)
+        needs = [need.identity for need in self.needs]
+        return identity_of(self.kind.key, self.kind.version, self.options, needs, digits=12)
 
     @property
     def kind(self) -> TaskName:
@@ -130,6 +158,11 @@ class TaskContext:
     report: Report
     tags: Record = field(default_factory=dict)
 
+    @property
+    def device(self) -> torch.device:
+        """Where it works: on a GPU if there is one, unless it is told not to."""
+        return best_device(cpu=self.options.get("cpu", False))
+
     def save_arrays(self, **tensors: Any) -> None:
         """Keep tensors beside the records."""
         save_tensors(self.folder / "arrays.safetensors", tensors, kind=ARRAYS)
@@ -144,8 +177,7 @@ class Result:
     @cached_property
     def done(self) -> dict[str, Any]:
         """What `done.json` says."""
-        said: dict[str, Any] = json.loads((self.folder / DONE).read_text())
-        return said
+        return Artifact(self.folder).read_json(DONE)
 
     @cached_property
     def records(self) -> list[Record]:
@@ -165,10 +197,7 @@ class Result:
 
     @property
     def is_partial(self) -> bool:
-        """Whether only the records, and perhaps a few images, were brought from elsewhere (`copy_finished`).
-
-        What other tasks would work with, such as weights, is then missing, and if one needs it, the task is done again.
-        """
+        """Whether only the records, and perhaps a few images, were brought from elsewhere; see the module."""
         return bool(self.done.get("partial", False))
 
 
@@ -200,8 +229,8 @@ class TaskStore:
 
     def result(self, task: Task) -> Result:
         """What came out of a finished task."""
-        if not self.is_done(task):
-            raise CheckpointError(f"{self.path / task.name} is not finished; run the study again to go on.")
+        told = f"{self.path / task.name} is not finished; run the study again to go on."
+        require(self.is_done(task), told, CheckpointError)
         return self.find(task.name)
 
     def run(self, task: Task, report: Report) -> float:
@@ -210,13 +239,12 @@ class TaskStore:
         artifact.path.mkdir(parents=True, exist_ok=True)
         with artifact.locked(wait=True, name="lock"):
             if not self.is_complete(task):
-                start, machine = time.perf_counter(), describe_machine(best_device(cpu=task.runtime.get("cpu", False)))
                 inputs = tuple(self.result(need) for need in task.needs)
                 context = TaskContext(task.options | task.runtime, inputs, artifact.path, report)
+                start, machine = time.perf_counter(), describe_machine(context.device)
                 if (records := task.work(context)) is not None:  # else it has kept its own, or there are none
                     artifact.save_records(records)
-                done = {"work": task.kind.key, "options": task.options, "needs": [need.name for need in task.needs]}
-                artifact.save_json(
-                    DONE, {**done, "tags": context.tags, "seconds": time.perf_counter() - start, "machine": machine}
-                )
+                what = {"work": task.kind.key, "options": task.options, "needs": [need.name for need in task.needs]}
+                how = {"tags": context.tags, "seconds": time.perf_counter() - start, "machine": machine}
+                artifact.save_json(DONE, what | how)
         return self.result(task).seconds

@@ -48,11 +48,7 @@ class Artifact:
             raise CheckpointError(f"{path} has a line that is not a record: {error}. Restore or remove it.") from None
 
     def append(self, records: Iterable[Record]) -> None:
-        """Add records at the end; values must be what JSON can hold.
-
-        Raises:
-            CheckpointError: if they cannot be written.
-        """
+        """Add records at the end; values must be what JSON can hold."""
         text = "".join(json.dumps(record, allow_nan=False) + "\n" for record in records)
         try:
             with open(self.path / _RECORDS, "ab+") as file:
@@ -105,12 +101,7 @@ class Artifact:
     def locked(self, *, wait: bool = False, name: str = ".lock") -> Iterator[None]:
         """Inside, no other process on this machine works on the folder; the system frees it if this one dies.
 
-        Args:
-            wait: for another process, instead of raising.
-            name: of the file that is locked.
-
-        Raises:
-            CheckpointError: if another process is at it, unless it is waited for.
+        If another process is at it, this one waits or else raises an error; `name` is of the file that is locked.
         """
         lock = FileLock(self.path / name)
         try:

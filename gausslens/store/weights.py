@@ -12,7 +12,7 @@ from torch import Tensor
 from ..atomic_files import load_tensors, save_tensors
 from ..config import TrainConfig
 from ..denoisers.preconditioned import Preconditioned
-from ..errors import CheckpointError, one_line
+from ..errors import CheckpointError, one_line, require
 from ..nn import build_network
 
 _KIND = "gausslens snapshot"
@@ -20,7 +20,8 @@ _KIND = "gausslens snapshot"
 
 def build_denoiser(description: Mapping[str, Any]) -> Preconditioned:
     """A denoiser with initial weights, from what `describe_denoiser` wrote down."""
-    network = {name: _as_tuple(value) for name, value in description["network"].items()}
+    described = description["network"].items()
+    network: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in described}
     return Preconditioned(build_network(**network), kind=description["kind"], sigma_data=description["sigma_data"])
 
 
@@ -50,8 +51,8 @@ def load_snapshot(path: Path, *, ema: bool = True, device: torch.device | str | 
     """The denoiser in a snapshot file, in eval mode."""
     tensors, metadata = load_tensors(path, kind=_KIND)
     weights = _chosen(tensors, ema)
-    if not weights and not ema:
-        raise CheckpointError(f"{path} was converted from a file of averaged weights alone; it has no raw ones.")
+    hint = f"{path} was converted from a file of averaged weights alone; it has no raw ones."
+    require(weights or ema, hint, CheckpointError)
     try:
         _check_fit(metadata["denoiser"], weights)
         denoiser = build_denoiser(metadata["denoiser"])
@@ -92,7 +93,3 @@ def _check_fit(description: Mapping[str, Any], weights: Mapping[str, Tensor]) ->
 def _chosen(tensors: Mapping[str, Tensor], ema: bool) -> dict[str, Tensor]:
     prefix = "ema." if ema else "raw."
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

@@ -94,7 +94,7 @@ def test_a_training_that_diverges_on_a_gpu_goes_on_once(device, attempts, tmp_pa
         raise DivergedError("training diverged: the loss is nan.")
 
     monkeypatch.setattr("gausslens.evaluation.model_tasks.train", train_and_diverge)
-    monkeypatch.setattr("gausslens.evaluation.model_tasks.best_device", lambda *, cpu: torch.device(device))
+    monkeypatch.setattr("gausslens.experiments.task.best_device", lambda *, cpu: torch.device(device))
     monkeypatch.setattr("gausslens.experiments.task.describe_machine", lambda device: {})  # there may be none such
     task = Task(train_model, {"config": CONFIG, "content_hash": "any"}, runtime=WHERE)
     outcome = run_tasks([task], tmp_path, on="here")
