@@ -79,8 +79,11 @@ def is_idx(head: bytes) -> bool:
 def read_idx(path: Path) -> Pixels:
     """The images of an IDX file, with the labels of the file beside it if it is there."""
     images = _idx_array(path)
-    hint = "so labels and not images. Pass the images' file (…-images-idx3-ubyte)."
-    require(images.ndim > 2, f"{path} holds {images.ndim} axes, {hint}", DataError)
+    require(
+        images.ndim >= 3,
+        f"{path} holds {images.ndim} axes, so labels and not images. Pass the images' file (…-images-idx3-ubyte).",
+        DataError,
+    )
     beside = idx_labels(path)
     return Pixels(images, None if beside is None else as_labels(_idx_array(beside), len(images), str(beside)))
 
@@ -123,8 +126,11 @@ def _idx_array(path: Path) -> NDArray[Any]:
     axes, kind = content[3], np.dtype(_IDX_TYPES[content[2]])
     shape = tuple(int(length) for length in np.frombuffer(content[4 : 4 + 4 * axes], ">u4"))
     expected, got = 4 + 4 * axes + math.prod(shape) * kind.itemsize, len(content)
-    said = f"{path} says it holds {shape}, {expected} bytes in all, but has {got}. Get the file again."
-    require(len(shape) == axes and expected == got, said, DataError)
+    require(
+        len(shape) == axes and expected == got,
+        f"{path} says it holds {shape}, {expected} bytes in all, but has {got}. Get the file again.",
+        DataError,
+    )
     array = np.frombuffer(content, kind, offset=4 + 4 * axes).reshape(shape)
     return array.astype(kind.newbyteorder("="), copy=False)
 

@@ -4,7 +4,6 @@ An entry is a folder with `images.npy` (n, c, h, w), `labels.npy` if there are l
 a temporary name and renamed when complete, so a reader, a second writer or a crash never meets half an entry.
 """
 
-import hashlib
 import json
 import math
 import os
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
+from ..identity import identity_of
 
 _VERSION = 2
 _CHUNK = 1024  # images
@@ -36,8 +36,7 @@ def entry_folder(cache: str | os.PathLike[str] | None, name: str, identity: Any)
     if cache is None:
         shared = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         cache = os.environ.get("GAUSSLENS_CACHE") or Path(shared) / "gausslens"
-    key = hashlib.sha256(json.dumps([_VERSION, identity]).encode()).hexdigest()[:16]
-    return Path(cache).expanduser() / f"{name}-{key}"
+    return Path(cache).expanduser() / f"{name}-{identity_of(_VERSION, identity, digits=16)}"
 
 
 def read_entry(folder: Path) -> Entry | None:

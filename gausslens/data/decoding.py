@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError, require
+from ..errors import DataError
 from ..progress import track
 from .arrays import Pixels, Range, channels_first, check_depth, quantize
 from .image_files import ImageFiles
@@ -189,8 +189,10 @@ def _values(reopen: Callable[[], Any], name: str) -> NDArray[Any]:
 def _deep_color(picture: Any, reopen: Callable[[], Any], name: str) -> NDArray[np.uint16]:
     """Colours of 16 bits, of which pillow keeps eight: read once for the high bytes and, in swapped order, for the low."""
     codec, extents, offset, layout = picture.tile[0]
-    hint = "16-bit colours are read from PNG without grey alpha. Save these images as .npy or .npz."
-    require(picture.format == "PNG" and layout in ("RGB;16B", "RGBA;16B"), f"{name}: {hint}", DataError)
+    if picture.format != "PNG" or layout not in ("RGB;16B", "RGBA;16B"):
+        raise DataError(
+            f"{name}: 16-bit colours are read from PNG without grey alpha. Save these images as .npy or .npz."
+        )
     high = np.asarray(picture).astype(np.uint16)
     with reopen() as again:
         again.tile = [(codec, extents, offset, layout.replace("16B", "16L"))]

@@ -117,19 +117,19 @@ def _stored_labels(content: bytes, names: Sequence[str], where: str) -> NDArray[
         raise DataError(
             f'{where}: expected {{"labels": [[name, label], …]}} or {{"labels": null}}; reading it failed ({error!r}).'
         ) from None
-    return None if stored is None else np.array([_stored_label(stored, name, where) for name in names], np.int64)
-
-
-def _stored_label(stored: dict[str, Any], name: str, where: str) -> int:
-    hint = f"{where}: no label for {name}. Add one for every image, or set labels to null."
-    require(name in stored, hint, DataError)
-    label = stored[name]
-    if isinstance(label, list) and label.count(1) == 1 and label.count(0) == len(label) - 1:
-        return label.index(1)
-    require(
-        type(label) is int and 0 <= label < MOST_CLASSES,
-        f"{where}: labels must be integers from 0 on, below {MOST_CLASSES}, or one-hot; got {label!r} for {name}. "
-        "Or set labels to null.",
-        DataError,
-    )
-    return int(label)
+    if stored is None:
+        return None
+    labels = np.zeros(len(names), np.int64)
+    for index, name in enumerate(names):
+        if name not in stored:
+            raise DataError(f"{where}: no label for {name}. Add one for every image, or set labels to null.")
+        label = stored[name]
+        if isinstance(label, list) and label.count(1) == 1 and label.count(0) == len(label) - 1:
+            label = label.index(1)
+        if type(label) is not int or not 0 <= label < MOST_CLASSES:
+            raise DataError(
+                f"{where}: labels must be integers from 0 on, below {MOST_CLASSES}, or one-hot; got {label!r} for {name}. "
+                "Or set labels to null."
+            )
+        labels[index] = label
+    return labels

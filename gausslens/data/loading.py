@@ -87,7 +87,7 @@ def load_images(
     require(workers is None or workers >= 1, f"workers must be at least 1; got {workers}.")
     options = Options(size, check_range(value_range))
     found = find_source(source)
-    if found.embedded:
+    if found.identity is None:
         entry = _in_memory(found, options)
     else:
         folder = entry_folder(cache, found.name, [found.identity, options])
@@ -135,11 +135,10 @@ def _decode(
     if options.size is not None:
         check_room(content, options.size, name, folder=place.parent, workers=workers)
     broken: dict[int, str] = {}
-    names: Sequence[str] = ()
+    names: Sequence[str] = () if isinstance(content, Pixels) else content.names
     if isinstance(content, Pixels):
         batches = convert_pixels(content, options, name, workers=workers, progress=progress)
     else:
-        names = content.names
         batches = decode_files(content, options, broken, workers=workers, progress=progress)
     problems: list[DataError] = []
     try:

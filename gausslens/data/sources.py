@@ -37,13 +37,15 @@ _ENDINGS = re.compile(r"(\.tar|\.gz|\.tgz|\.zip|\.npz|\.npy|[-.]idx\d-ubyte)+$")
 
 @dataclass(frozen=True)
 class Source:
-    """Where images come from: a short name, what their cache depends on, how to open them, and their files' names."""
+    """Where images come from: a short name, what their cache depends on, how to open them, and their files' names.
+
+    `identity` is None for images that need no cache.
+    """
 
     name: str
     address: str
     identity: Any
     open: Callable[[], Pixels | ImageFiles]
-    embedded: bool = False
     names: Callable[[], Sequence[str] | None] = lambda: None
 
 
@@ -51,7 +53,7 @@ def find_source(source: str | os.PathLike[str]) -> Source:
     """The source that a string or path means."""
     text = os.fspath(source)
     if text in EMBEDDED:
-        return Source(text, text, None, partial(read_npz, _HOME / f"{text}.npz"), embedded=True)
+        return Source(text, text, None, partial(read_npz, _HOME / f"{text}.npz"))
     if text.startswith("hf:"):
         name = text.removeprefix("hf:")
         dataset = load_hub(name)
@@ -65,7 +67,8 @@ def find_source(source: str | os.PathLike[str]) -> Source:
     if path.is_file():
         stamps = [_stamp(file) for file in (path, idx_labels(path)) if file is not None]
         name = _plain(_ENDINGS.sub("", path.name))
-        return Source(name, str(path), stamps, partial(_open_file, path), names=partial(_names_in_zip, path))
+        opened = partial(_read, lambda path: _reader(path)(path), path)
+        return Source(name, str(path), stamps, opened, names=partial(_names_in_zip, path))
     raise DataError(f"no such source: {text!r} is neither a name nor an existing file or folder. {SUPPORTED}")
 
 
@@ -99,10 +102,6 @@ def _hint(folder: Path) -> str:
     return f"Pass one of its files, such as {arrays[-1]}. " if arrays else ""
 
 
-def _open_file(path: Path) -> Pixels | ImageFiles:
-    return _read(_read(_reader, path), path)
-
-
 def _names_in_zip(path: Path) -> Sequence[str] | None:
     """The names of the images in a zip; None for any other file, of which only the first bytes are read."""
     return _read(open_zip, path).names if _read(_reader, path) is open_zip else None
@@ -123,11 +122,10 @@ def _reader(path: Path) -> Callable[[Path], Pixels | ImageFiles]:
         return read_cifar_file
     if head.startswith(b"\x93NUMPY"):
         return read_npy
-    single, unknown = (
-        "one image is no data set; pass its folder",
-        f"its format is not known (it begins with {head[:8]!r})",
-    )
-    raise DataError(f"{path}: {single if is_image(path.name) else unknown}. {SUPPORTED}")
+    trouble = f"its format is not known (it begins with {head[:8]!r})"
+    if is_image(path.name):
+        trouble = "one image is no data set; pass its folder"
+    raise DataError(f"{path}: {trouble}. {SUPPORTED}")
 
 
 def _read(read: Callable[[Path], T], path: Path) -> T:

@@ -97,8 +97,12 @@ def _read(column: Column, *, by_name: bool) -> tuple[list[str], list[str] | None
 def _read_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The lines of a table of bounded size, with cells of bounded length; if it cannot be read, that is a DataError."""
     require(path.is_file(), f"there is no file {path}. Expected a CSV with a header.", DataError)
-    told = f"{path} has {path.stat().st_size / 1e6:,.0f} MB; expected {_MOST_BYTES / 1e6:,.0f} at most"
-    require(path.stat().st_size <= _MOST_BYTES, f"{told}. Keep the columns needed.", DataError)
+    size = path.stat().st_size
+    require(
+        size <= _MOST_BYTES,
+        f"{path} has {size / 1e6:,.0f} MB; expected {_MOST_BYTES / 1e6:,.0f} at most. Keep the columns needed.",
+        DataError,
+    )
     before = csv.field_size_limit(_LONGEST_FIELD)
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:

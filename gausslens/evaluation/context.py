@@ -39,17 +39,11 @@ _MATRICES = 40  # of float64 numbers that a fit, with its maps at ten levels, ma
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """One set of images to measure on.
+    """One set of images to measure on."""
 
-    Attributes:
-        name: "train", "held_out" or "surrogate".
-        images: (n, c, h, w).
-        options: labels and bounds, as the measures take them.
-    """
-
-    name: str
-    images: Tensor
-    options: Mapping[str, Any]
+    name: str  # "train", "held_out" or "surrogate"
+    images: Tensor  # (n, c, h, w)
+    options: Mapping[str, Any]  # labels and bounds, as the measures take them
 
     def labels_of(self, indices: Tensor) -> Tensor | None:
         """The labels of some of the images, if they have any."""

@@ -1,20 +1,19 @@
 """Numbers as tidy records: plain dictionaries with `quantity`, `value`, where known `low`, `high` and `count`, and tags."""
 
-import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..measures.agreement import Agreement, Similarity
 from ..measures.curve import Curve
 from ..measures.intervals import Estimate
-from ..store.records import Record
+from ..store.records import Record, finite
 
 _SIMILARITIES = ("rmse", "nmse", "correlation", "ssim")
 
 
 def of_estimate(quantity: str, estimate: Estimate, **tags: Any) -> Record:
     """The record of one number with its interval."""
-    interval = {"low": _finite(estimate.low), "high": _finite(estimate.high), "count": estimate.count}
+    interval = {"low": estimate.low, "high": estimate.high, "count": estimate.count}
     return record_of(quantity, estimate.value, **interval, **tags)
 
 
@@ -43,10 +42,5 @@ def of_similarity(
 
 
 def record_of(quantity: str, value: float | int, **tags: Any) -> Record:
-    """One number with its tags; None if it is not finite, since JSON has no other numbers."""
-    return {"quantity": quantity, "value": _finite(value), **tags}
-
-
-def _finite(value: float | int) -> float | int | None:
-    """JSON has no other numbers."""
-    return value if math.isfinite(value) else None
+    """One number with its tags; None in place of what is not finite."""
+    return finite({"quantity": quantity, "value": value, **tags})

@@ -35,26 +35,15 @@ _moments: OrderedDict[tuple[object, ...], Moments] = OrderedDict()
 
 @dataclass(frozen=True, eq=False)
 class RunImages:
-    """The images of a training run.
+    """The images of a training run, uint8 (…, c, h, w). Labels and groups are integers, one for each image, or None."""
 
-    Attributes:
-        train: what the network was trained on, uint8 (n, c, h, w).
-        available: all of the source but what is held out, uint8 (m, c, h, w); what the training images are a part of.
-        held_out: what no training set of the source touches, uint8 (m, c, h, w); m may be 0.
-        train_labels: integers (n,) for a network with labels, else None.
-        held_out_labels: integers (m,) for a network with labels, else None.
-        name: of the source.
-        train_groups: which of `train` belong together, (n,), numbers shared with `held_out_groups`, if the run has groups.
-        held_out_groups: which of `held_out` do, (m,).
-    """
-
-    train: Tensor
-    available: Tensor
-    held_out: Tensor
-    train_labels: Tensor | None
+    train: Tensor  # what the network was trained on
+    available: Tensor  # all of the source but what is held out; what the training images are a part of
+    held_out: Tensor  # what no training set of the source touches; there may be none
+    train_labels: Tensor | None  # for a network with labels
     held_out_labels: Tensor | None
-    name: str
-    train_groups: Tensor | None = None
+    name: str  # of the source
+    train_groups: Tensor | None = None  # which images belong together, numbered over both sets
     held_out_groups: Tensor | None = None
 
     @property

@@ -30,32 +30,20 @@ _BROKEN_POOLS = 10
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a grid is.
-
-    Attributes:
-        done: seconds of work that are done, as expected beforehand and corrected by how long tasks really took.
-        total: seconds of work in all, likewise.
-        running: the tasks that are being worked on, with the share of each that is done.
-    """
+    """How far a grid is, in seconds of work as expected beforehand and corrected by how long tasks really took."""
 
     done: float
     total: float
-    running: dict[Task, float]
+    running: dict[Task, float]  # the tasks that are being worked on, with the share of each that is done
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a grid.
+    """What became of a grid."""
 
-    Attributes:
-        failed: tasks that failed, and why.
-        skipped: tasks that need one that failed.
-        left_out: tasks that the budget did not allow.
-    """
-
-    failed: dict[Task, Exception] = field(default_factory=dict)
-    skipped: list[Task] = field(default_factory=list)
-    left_out: list[Task] = field(default_factory=list)
+    failed: dict[Task, Exception] = field(default_factory=dict)  # tasks that failed, and why
+    skipped: list[Task] = field(default_factory=list)  # tasks that need one that failed
+    left_out: list[Task] = field(default_factory=list)  # tasks that the budget did not allow
 
 
 def in_order(tasks: Iterable[Task], *, is_there: Callable[[Task], bool] = lambda _: False) -> list[Task]:

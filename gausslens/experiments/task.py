@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import torch
 
 from ..atomic_files import load_tensors, save_tensors
-from ..errors import CheckpointError, require
+from ..errors import CheckpointError
 from ..generation import best_device
 from ..identity import identity_of
 from ..store.artifact import Artifact
@@ -70,15 +70,10 @@ _PLACES_OF_0_1 = {
 
 
 class TaskName(NamedTuple):
-    """What a task is known by, wherever its function lives.
+    """What a task is known by, wherever its function lives."""
 
-    Attributes:
-        name: of the task, unique.
-        version: to be raised whenever a record would be another one.
-    """
-
-    name: str
-    version: int
+    name: str  # unique
+    version: int  # to be raised whenever a record would be another one
 
     @property
     def key(self) -> str:
@@ -105,22 +100,14 @@ def task(name: str, version: int) -> Callable[[F], F]:
 
 @dataclass(frozen=True)
 class Task:
-    """One piece of work.
+    """One piece of work. Neither `runtime` nor `cost` is part of its identity."""
 
-    Attributes:
-        work: the registered function that does it (see `task`): called with a `TaskContext`, it returns records.
-        options: what it is told, as JSON can hold it; part of the identity.
-        needs: the tasks whose results it uses, in the order it will find them.
-        runtime: what it is told beside the options and changes no number, such as where the data lies; not part of the
-            identity.
-        cost: the seconds it is expected to take; not part of the identity.
-    """
-
-    work: Work
-    options: dict[str, Any] = field(default_factory=dict, hash=False)
-    needs: tuple["Task", ...] = ()
+    work: Work  # the registered function that does it (see `task`): called with a `TaskContext`, it returns records
+    options: dict[str, Any] = field(default_factory=dict, hash=False)  # what it is told, as JSON can hold it
+    needs: tuple["Task", ...] = ()  # the tasks whose results it uses, in the order it will find them
+    # What it is told beside the options and changes no number, such as where the data lies.
     runtime: dict[str, Any] = field(default_factory=dict, compare=False)
-    cost: float | int = field(default=1.0, compare=False)
+    cost: float | int = field(default=1.0, compare=False)  # the seconds it is expected to take
 
     @cached_property
     def identity(self) -> str:
@@ -142,21 +129,13 @@ class Task:
 
 @dataclass(frozen=True)
 class TaskContext:
-    """What a task's function works with.
+    """What a task's function works with."""
 
-    Attributes:
-        options: the task's options and runtime.
-        inputs: the results of the tasks it needs.
-        folder: where it may keep what it needs to go on from after a stop; other files there survive.
-        report: to be called now and then with the share of the work that is done, in [0, 1].
-        tags: to be filled with what all records are of; kept once, and read with every record.
-    """
-
-    options: dict[str, Any]
-    inputs: tuple["Result", ...]
-    folder: Path
-    report: Report
-    tags: Record = field(default_factory=dict)
+    options: dict[str, Any]  # the task's options and runtime
+    inputs: tuple["Result", ...]  # the results of the tasks it needs
+    folder: Path  # where it may keep what it needs to go on from after a stop; other files there survive
+    report: Report  # to be called now and then with the share of the work that is done, in [0, 1]
+    tags: Record = field(default_factory=dict)  # to be filled with what all records are of; read with every record
 
     @property
     def device(self) -> torch.device:
@@ -202,11 +181,7 @@ class Result:
 
 
 class TaskStore:
-    """The folder that holds the folders of tasks.
-
-    Args:
-        path: the folder; made when first written to.
-    """
+    """The folder that holds the folders of tasks, made when first written to."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -229,8 +204,8 @@ class TaskStore:
 
     def result(self, task: Task) -> Result:
         """What came out of a finished task."""
-        told = f"{self.path / task.name} is not finished; run the study again to go on."
-        require(self.is_done(task), told, CheckpointError)
+        if not self.is_done(task):
+            raise CheckpointError(f"{self.path / task.name} is not finished; run the study again to go on.")
         return self.find(task.name)
 
     def run(self, task: Task, report: Report) -> float:

@@ -28,11 +28,7 @@ _RECORDS, _PROVENANCE = "records.jsonl", "provenance.json"
 
 
 class Artifact:
-    """A folder of records and files that one process at a time works on.
-
-    Attributes:
-        path: the folder.
-    """
+    """A folder of records and files, `path`, that one process at a time works on."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)

@@ -29,20 +29,17 @@ from .weights import load_snapshot, read_weights, save_denoiser
 class Run(Artifact):
     """The directory of one run, to read its config, records and weights.
 
-    Use `Run.open` for a run that exists and `Run.create` to make one or find it again.
-
-    Attributes:
-        path: the directory.
+    Use `Run.open` for a run that exists and `Run.create` to make one or find it again. `path` is the directory.
     """
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "Run":
         """The run in a directory; raises `CheckpointError` if there is none."""
         run = cls(path)
-        hint = f"expected the directory of a run at {path}; there is no such directory."
-        require(run.path.is_dir(), hint, CheckpointError)
-        has_all = {"verb", "identity", "config"} <= run.read_json("config.json").keys()
-        require(has_all, f"{run.path / 'config.json'} was not written by gausslens; is {path} a run?", CheckpointError)
+        if not run.path.is_dir():
+            raise CheckpointError(f"expected the directory of a run at {path}; there is no such directory.")
+        if not {"verb", "identity", "config"} <= run.read_json("config.json").keys():
+            raise CheckpointError(f"{run.path / 'config.json'} was not written by gausslens; is {path} a run?")
         return run
 
     @staticmethod
@@ -81,9 +78,8 @@ class Run(Artifact):
             ) from error
         if not (run.path / "config.json").exists():
             run.save_json("config.json", {"verb": verb, "identity": identity, "config": config})
-        held = run.identity
-        told = f"{run.path} holds the run {held}, not {identity}. Choose another folder."
-        require(held == identity, told, CheckpointError)
+        if run.identity != identity:
+            raise CheckpointError(f"{run.path} holds the run {run.identity}, not {identity}. Choose another folder.")
         return run
 
     @property
@@ -107,9 +103,9 @@ class Run(Artifact):
     @property
     def config(self) -> TrainConfig:
         """The resolved config of a training run."""
-        verb, settings = self.verb, self.settings
-        told = f"expected a training run at {self.path}; this is a run of {verb!r}."
-        require(verb == "train", told, CheckpointError)
+        if self.verb != "train":
+            raise CheckpointError(f"expected a training run at {self.path}; this is a run of {self.verb!r}.")
+        settings = self.settings
         unknown = settings.keys() - {field.name for field in fields(TrainConfig)}
         require(
             not unknown,
@@ -156,9 +152,10 @@ class Run(Artifact):
         if not kept:
             _ = self.config  # says so if it is no training run
             raise CheckpointError(f"{self.path} has no snapshot yet. Run its command again to continue it.")
-        wanted, listed = kept[-1] if kimg is None else float(kimg), ", ".join(f"{value:g}" for value in kept)
-        told = f"{self.path} has no snapshot at {wanted:g} kimg; it has {listed}."
-        require(wanted in kept, told, CheckpointError)
+        wanted = kept[-1] if kimg is None else float(kimg)
+        if wanted not in kept:
+            listed = ", ".join(f"{value:g}" for value in kept)
+            raise CheckpointError(f"{self.path} has no snapshot at {wanted:g} kimg; it has {listed}.")
         return self._snapshot_file(wanted)
 
     def save_snapshot(

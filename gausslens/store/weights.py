@@ -12,7 +12,7 @@ from torch import Tensor
 from ..atomic_files import load_tensors, save_tensors
 from ..config import TrainConfig
 from ..denoisers.preconditioned import Preconditioned
-from ..errors import CheckpointError, one_line, require
+from ..errors import CheckpointError, one_line
 from ..nn import build_network
 
 _KIND = "gausslens snapshot"
@@ -51,8 +51,8 @@ def load_snapshot(path: Path, *, ema: bool = True, device: torch.device | str | 
     """The denoiser in a snapshot file, in eval mode."""
     tensors, metadata = load_tensors(path, kind=_KIND)
     weights = _chosen(tensors, ema)
-    hint = f"{path} was converted from a file of averaged weights alone; it has no raw ones."
-    require(weights or ema, hint, CheckpointError)
+    if not weights and not ema:
+        raise CheckpointError(f"{path} was converted from a file of averaged weights alone; it has no raw ones.")
     try:
         _check_fit(metadata["denoiser"], weights)
         denoiser = build_denoiser(metadata["denoiser"])
