@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, TypeAlias
 from uuid import uuid4
 
 import numpy as np
@@ -18,17 +18,12 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from ..identity import identity_of
+from .arrays import Pixels
+
+Entry: TypeAlias = tuple[Pixels, dict[str, Any]]
 
 _VERSION = 2
 _CHUNK = 1024  # images
-
-
-class Entry(NamedTuple):
-    """What the cache holds of one source."""
-
-    images: NDArray[np.uint8]
-    labels: NDArray[np.int64] | None
-    info: dict[str, Any]
 
 
 def entry_folder(cache: str | os.PathLike[str] | None, name: str, identity: Any) -> Path:
@@ -40,14 +35,14 @@ def entry_folder(cache: str | os.PathLike[str] | None, name: str, identity: Any)
 
 
 def read_entry(folder: Path) -> Entry | None:
-    """The entry in a folder, or None if there is none that is whole."""
+    """The images and labels of the entry in a folder, and its info; None if there is no entry that is whole."""
     try:
         info = json.loads((folder / "info.json").read_text(encoding="utf-8"))
         images = np.load(info["mapped"] or folder / "images.npy", mmap_mode="r").reshape(info["shape"])
         labels = np.load(folder / "labels.npy") if info["labelled"] else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return Entry(images, labels, info)
+    return Pixels(images, labels), info
 
 
 def write_entry(folder: Path, fill: Callable[[Path], tuple[NDArray[np.int64] | None, dict[str, Any]]]) -> Entry:

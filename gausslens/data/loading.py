@@ -95,17 +95,17 @@ def load_images(
         entry = read_entry(folder) or write_entry(
             folder, lambda place: _decode(place, found, options, skip_broken, threads, progress)
         )
-    skipped = entry.info["skipped"]
-    if skipped and not skip_broken:
-        raise _broken_error(found, skipped)
+    pixels, info = entry
+    if info["skipped"] and not skip_broken:
+        raise _broken_error(found, info["skipped"])
     return ImageSet(
-        images=entry.images,
-        labels=entry.labels,
+        images=pixels.images,
+        labels=pixels.labels,
         name=found.name,
         source=found.address,
         options=options._asdict(),
-        content_hash=entry.info["content_hash"],
-        skipped=tuple(skipped),
+        content_hash=info["content_hash"],
+        skipped=tuple(info["skipped"]),
     )
 
 
@@ -121,7 +121,7 @@ def _in_memory(source: Source, options: Options) -> Entry:
     if options.size is not None:
         check_room(content, options.size, source.address)
     images = np.concatenate(list(convert_pixels(content, options, source.address, workers=1, progress=False)))
-    return Entry(images, content.labels, _info(source, options, images, {}))
+    return Pixels(images, content.labels), _info(source, options, images, {})
 
 
 def _decode(

@@ -62,11 +62,7 @@ class Splits:
         self.count, self.seed = count, seed
         self.groups = None if groups is None else as_groups(groups, count)
         order: NDArray[np.int64] = draw_order(seed, count, stream="splits").numpy()
-        if self.groups is None:
-            sides = np.arange(count) % 2
-            sides[count - reserved :] = _HELD_OUT
-        else:
-            sides = _deal(self.groups, reserved, seed)[order]
+        sides = _deal(np.arange(count) if self.groups is None else self.groups, reserved, seed)[order]
         self._order: NDArray[np.int64] = order[sides != _HELD_OUT]
         self._pair = order[sides == 0], order[sides == 1]
         self.held_out: NDArray[np.int64] = order[sides == _HELD_OUT]

@@ -8,7 +8,7 @@ that others make of it: a network that nothing is left to measure of is not wort
 
 import math
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -108,8 +108,7 @@ class _Engine:
         self.todo = [task for task in wanted if task.identity not in self.done]
         self.running: dict[Future[float], Task] = {}
         self.crowded: set[str] = set()  # tasks beside which others have run since they were begun
-        self.suspects: set[str] = set()
-        self.deaths: Counter[str] = Counter()  # of suspects, alone
+        self.suspects: dict[str, int] = {}  # how often each has died alone
         self.broken_pools = 0  # since a task was finished
         self.deadline = None if budget is None else time.monotonic() + budget
         # Seconds that finished tasks took and were expected to take, by kind of work: a start of seconds makes short tasks
@@ -163,7 +162,7 @@ class _Engine:
                 broken = error
                 self._give_back(task, error, alone=alone)
                 continue
-            self.suspects.discard(task.identity)
+            self.suspects.pop(task.identity, None)
             if error is None:
                 self.took[task.kind.name] += future.result()
                 self.expected[task.kind.name] += task.cost
@@ -184,12 +183,11 @@ class _Engine:
 
     def _give_back(self, task: Task, error: Exception, *, alone: bool) -> None:
         """Try a task whose worker may have died again, unless it has died alone often enough."""
-        self.deaths[task.identity] += alone
-        if self.deaths[task.identity] < _ATTEMPTS:
-            self.suspects.add(task.identity)
+        deaths = self.suspects.pop(task.identity, 0) + alone
+        if deaths < _ATTEMPTS:
+            self.suspects[task.identity] = deaths
             self.todo.insert(0, task)
         else:
-            self.suspects.discard(task.identity)
             self._fail(task, error)
 
     def _fail(self, task: Task, error: Exception) -> None:

@@ -36,8 +36,9 @@ class Artifact:
     def records(self) -> list[Record]:
         """All records, in the order they were made."""
         path = self.path / _RECORDS
-        # What follows the last newline is cut short.
-        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+        lines = (
+            path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+        )  # what follows the last newline is cut short
         try:
             return [with_current_names(json.loads(line)) for line in lines]
         except ValueError as error:
