@@ -81,7 +81,7 @@ def evaluation_of(context: TaskContext) -> tuple[MeasureContext, Record]:
     """The model that a task works on, with its images and references, and the tags of its records."""
     run = run_of(context.inputs[0])
     given = {name: context.options[name] for name in _MEASURED_WITH if name in context.options}
-    config = MeasureConfig(run=str(run.path), **given)
+    config = MeasureConfig(run=str(run.path), **{**given, "sigmas": tuple(given.get("sigmas") or ())})
     network = load_trained(run, kimg=config.kimg, device=context.device)
     images = load_run_images(run, data=context.options.get("data"))
     # What is distilled lies beside the model, for all tasks that measure it in the same way.
