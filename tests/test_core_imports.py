@@ -25,7 +25,7 @@ EXCUSED = {
     "evaluation/context.py": {"filelock"},
     "store/image_io.py": {"PIL"},
     "data/decoding.py": {"PIL"},
-    "data/pictures.py": {"PIL"},
+    "data/image_files.py": {"PIL"},
     "report/pictures.py": {"PIL"},
     "report/rendering.py": {"jinja2", "markupsafe"},
     "experiments/executors.py": {"ray"},

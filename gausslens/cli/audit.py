@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..auditing.config import AuditConfig as Options
 from ..errors import CheckpointError, ConfigError
-from ..store.invocation import typed_command, typed_options
+from ..store.typed_command import typed_command, typed_options
 from . import GlobalOptions
 
 if TYPE_CHECKING:

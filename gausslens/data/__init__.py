@@ -18,7 +18,7 @@ _HOME = {
     "Splits": "splits",
     "find_duplicates": "duplicates",
     "DuplicateReport": "duplicates",
-    "manifest": "manifests",
+    "manifest": "splits",
 }
 
 __all__ = [*_HOME]

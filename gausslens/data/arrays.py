@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError, DataError
+from ..errors import ConfigError, DataError, require
 
 Range: TypeAlias = tuple[float, float] | None
 
@@ -44,13 +44,13 @@ class Pixels:
 def read_npz(path: Path) -> Pixels:
     """The array `images` or `arr_0` of a .npz file, with `labels` or `arr_1`."""
     with _numpy_file(path), np.load(path, allow_pickle=False) as file:
-        held = {key: file[key] for key in ("images", "arr_0", "labels", "arr_1") if key in file}
-        names = file.files
-    images = held.get("images", held.get("arr_0"))
+        images, labels = (
+            next((np.atleast_1d(file[key]) for key in keys if key in file), None)
+            for keys in (("images", "arr_0"), ("labels", "arr_1"))
+        )
+        names = ", ".join(file.files) or "nothing"
     if images is None:
-        raise DataError(f"{path}: expected an array named images or arr_0; it holds {', '.join(names) or 'nothing'}.")
-    labels = held.get("labels", held.get("arr_1"))
-    images = np.atleast_1d(images)
+        raise DataError(f"{path}: expected an array named images or arr_0; it holds {names}.")
     return Pixels(images, None if labels is None else as_labels(labels, len(images), str(path)))
 
 
@@ -79,10 +79,11 @@ def is_idx(head: bytes) -> bool:
 def read_idx(path: Path) -> Pixels:
     """The images of an IDX file, with the labels of the file beside it if it is there."""
     images = _idx_array(path)
-    if images.ndim < 3:
-        raise DataError(
-            f"{path} holds {images.ndim} axes, so labels and not images. Pass the images' file (…-images-idx3-ubyte)."
-        )
+    require(
+        images.ndim >= 3,
+        f"{path} holds {images.ndim} axes, so labels and not images. Pass the images' file (…-images-idx3-ubyte).",
+        DataError,
+    )
     beside = idx_labels(path)
     return Pixels(images, None if beside is None else as_labels(_idx_array(beside), len(images), str(beside)))
 
@@ -97,11 +98,12 @@ def idx_labels(path: Path) -> Path | None:
 def as_labels(labels: Any, n: int, name: str) -> NDArray[np.int64]:
     """Labels as n integers."""
     array = np.asarray(labels)
-    if array.shape != (n,) or array.dtype.kind not in "ui":
-        raise DataError(
-            f"{name}: expected {n} integer labels, one per image; got shape {array.shape}, dtype {array.dtype}. "
-            "One-hot labels become integers with .argmax(1)."
-        )
+    require(
+        array.shape == (n,) and array.dtype.kind in "ui",
+        f"{name}: expected {n} integer labels, one per image; got shape {array.shape}, dtype {array.dtype}. "
+        "One-hot labels become integers with .argmax(1).",
+        DataError,
+    )
     if array.size and not 0 <= int(array.min()) <= int(array.max()) < MOST_CLASSES:
         raise DataError(
             f"{name}: labels must number classes from 0 on, below {MOST_CLASSES}; these go from {array.min()} to "
@@ -120,13 +122,15 @@ def open_unzipped(path: Path) -> io.BufferedIOBase:
 def _idx_array(path: Path) -> NDArray[Any]:
     with open_unzipped(path) as file:
         content = file.read()
-    if not is_idx(content):
-        raise DataError(f"{path} is not an IDX file: it begins with {content[:4]!r}.")
+    require(is_idx(content), f"{path} is not an IDX file: it begins with {content[:4]!r}.", DataError)
     axes, kind = content[3], np.dtype(_IDX_TYPES[content[2]])
     shape = tuple(int(length) for length in np.frombuffer(content[4 : 4 + 4 * axes], ">u4"))
     expected, got = 4 + 4 * axes + math.prod(shape) * kind.itemsize, len(content)
-    if len(shape) != axes or expected != got:
-        raise DataError(f"{path} says it holds {shape}, {expected} bytes in all, but has {got}. Get the file again.")
+    require(
+        len(shape) == axes and expected == got,
+        f"{path} says it holds {shape}, {expected} bytes in all, but has {got}. Get the file again.",
+        DataError,
+    )
     array = np.frombuffer(content, kind, offset=4 + 4 * axes).reshape(shape)
     return array.astype(kind.newbyteorder("="), copy=False)
 
@@ -139,8 +143,8 @@ def check_range(value_range: Any) -> Range:
         low, high = (float(value) for value in value_range)
     except (TypeError, ValueError):
         raise ConfigError(f"value_range must be two numbers, LOW and HIGH; got {value_range!r}.") from None
-    if not (np.isfinite([low, high]).all() and low < high):
-        raise ConfigError(f"value_range needs two finite numbers, LOW < HIGH; got {low:.9g} and {high:.9g}.")
+    fits = math.isfinite(low) and math.isfinite(high) and low < high
+    require(fits, f"value_range needs two finite numbers, LOW < HIGH; got {low:.9g} and {high:.9g}.")
     return low, high
 
 
@@ -173,8 +177,7 @@ def channels_first(images: NDArray[Any], name: str) -> NDArray[Any]:
 def check_depth(images: NDArray[Any], value_range: Range, name: str) -> None:
     """Raise unless the values can become 0 … 255: bytes, or finite numbers within an explicit range."""
     kind = images.dtype
-    if kind.kind not in "uif":
-        raise DataError(f"{name}: expected numbers as pixels; got dtype {kind}. Convert to uint8.")
+    require(kind.kind in "uif", f"{name}: expected numbers as pixels; got dtype {kind}. Convert to uint8.", DataError)
     if kind == np.uint8 and value_range is None:
         return
     ends = np.array(value_range or (0, 0), np.float64)
@@ -182,16 +185,14 @@ def check_depth(images: NDArray[Any], value_range: Range, name: str) -> None:
         with np.errstate(over="ignore"):
             ends = ends.astype(kind)
     chunks = [images[start : start + _CHUNK] for start in range(0, len(images), _CHUNK)]
-    low, high, outside = np.inf, -np.inf, 0
-    for chunk in chunks:
-        if kind.kind == "f" and not np.isfinite(chunk).all():
-            broken = sum(int((~np.isfinite(part)).sum()) for part in chunks)
-            raise DataError(
-                f"{name}: pixels must be finite; {broken} of {images.size} values are NaN or infinite. "
-                "Remove or repair those images."
-            )
-        low, high = min(low, float(chunk.min())), max(high, float(chunk.max()))
-        outside += int(((chunk < ends[0]) | (chunk > ends[1])).sum())
+    extremes = np.array([(float(chunk.min()), float(chunk.max())) for chunk in chunks])  # NaN where there is any
+    if not np.isfinite(extremes).all():
+        broken = sum(int((~np.isfinite(chunk)).sum()) for chunk in chunks)
+        raise DataError(
+            f"{name}: pixels must be finite; {broken} of {images.size} values are NaN or infinite. "
+            "Remove or repair those images."
+        )
+    low, high = extremes.min().item(), extremes.max().item()
     found = f"go from {_exact(low)} to {_exact(high)}"
     if value_range is None:
         likely = next(((a, b) for a, b in _USUAL_RANGES if a <= low and high <= b), (low, high))
@@ -200,7 +201,8 @@ def check_depth(images: NDArray[Any], value_range: Range, name: str) -> None:
             f"{name}: {kind} images need the range that becomes 0 … 255; the values here {found}. "
             f"Give it explicitly, for example --range {a} {b} (value_range=({a}, {b}))."
         )
-    if outside:
+    if low < ends[0] or high > ends[1]:
+        outside = sum(int(((chunk < ends[0]) | (chunk > ends[1])).sum()) for chunk in chunks)
         a, b = map(_exact, value_range)
         raise DataError(
             f"{name}: {outside} of {images.size} values lie outside the range {a} … {b}; they {found}. Widen --range, or "

@@ -4,30 +4,26 @@ An entry is a folder with `images.npy` (n, c, h, w), `labels.npy` if there are l
 a temporary name and renamed when complete, so a reader, a second writer or a crash never meets half an entry.
 """
 
-import hashlib
 import json
+import math
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, TypeAlias
 from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
+from ..identity import identity_of
+from .arrays import Pixels
+
+Entry: TypeAlias = tuple[Pixels, dict[str, Any]]
 
 _VERSION = 2
-
-
-class Entry(NamedTuple):
-    """What the cache holds of one source."""
-
-    images: NDArray[np.uint8]
-    labels: NDArray[np.int64] | None
-    info: dict[str, Any]
+_CHUNK = 1024  # images
 
 
 def entry_folder(cache: str | os.PathLike[str] | None, name: str, identity: Any) -> Path:
@@ -35,118 +31,93 @@ def entry_folder(cache: str | os.PathLike[str] | None, name: str, identity: Any)
     if cache is None:
         shared = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         cache = os.environ.get("GAUSSLENS_CACHE") or Path(shared) / "gausslens"
-    key = hashlib.sha256(json.dumps([_VERSION, identity]).encode()).hexdigest()[:16]
-    return Path(cache).expanduser() / f"{name}-{key}"
+    return Path(cache).expanduser() / f"{name}-{identity_of(_VERSION, identity, digits=16)}"
 
 
 def read_entry(folder: Path) -> Entry | None:
-    """The entry in a folder, or None if there is none that is whole."""
+    """The images and labels of the entry in a folder, and its info; None if there is no entry that is whole."""
     try:
         info = json.loads((folder / "info.json").read_text(encoding="utf-8"))
         images = np.load(info["mapped"] or folder / "images.npy", mmap_mode="r").reshape(info["shape"])
         labels = np.load(folder / "labels.npy") if info["labelled"] else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return Entry(images, labels, info)
+    return Pixels(images, labels), info
 
 
-class EntryWriter:
-    """Writes an entry: `append` batches, then `finish`; used as a context, which leaves nothing behind on failure.
+def write_entry(folder: Path, fill: Callable[[Path], tuple[NDArray[np.int64] | None, dict[str, Any]]]) -> Entry:
+    """Make an entry, or nothing if that fails; if another writer was faster, theirs is the entry.
 
-    The first batch decides height and width. Grey and colour images may be mixed, and then all become colour.
-    Bytes go through an ordinary file and not through a map, where a full disk would end the process.
+    `fill` is given a folder. It writes `images.npy` there, unless its info says where they are mapped from, and returns the
+    labels and the info.
     """
+    unfinished = folder.with_name(f".{folder.name}.{uuid4().hex}.partial")
+    try:
+        unfinished.mkdir(parents=True)
+        labels, info = fill(unfinished)
+        if labels is not None:
+            np.save(unfinished / "labels.npy", labels)
+        text = json.dumps({"mapped": None, **info, "labelled": labels is not None}, indent=1)
+        (unfinished / "info.json").write_text(text, encoding="utf-8")
+        for path in unfinished.iterdir():
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+        if read_entry(folder) is None:
+            shutil.rmtree(folder, ignore_errors=True)
+            try:
+                unfinished.rename(folder)
+            except OSError:
+                if read_entry(folder) is None:
+                    raise
+    except OSError as error:
+        raise DataError(
+            f"could not write the decoded images to {folder.parent}: {error.strerror or error}. "
+            "Free some space there, or choose another folder with GAUSSLENS_CACHE (cache=FOLDER)."
+        ) from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    entry = read_entry(folder)
+    if entry is None:
+        raise DataError(f"{folder} was removed while it was being written. Run the command again.")
+    return entry
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._partial = folder.with_name(f".{folder.name}.{uuid4().hex}.partial")
-        self._file: BinaryIO | None = None
-        self._shape: tuple[int, ...] = ()
-        self.count = 0
 
-    def __enter__(self) -> "EntryWriter":
-        with self._explain_errors():
-            self._partial.mkdir(parents=True)
-        return self
+def write_images(path: Path, batches: Iterable[NDArray[np.uint8]]) -> None:
+    """Write batches of images (b, c, h, w) as one .npy file.
 
-    def __exit__(self, *error: object) -> None:
-        if self._file is not None:
-            with suppress(OSError):  # what is still buffered finds no room either
-                self._file.close()
-        shutil.rmtree(self._partial, ignore_errors=True)
+    The first batch decides height and width. Grey and colour images may be mixed, and then all become colour. Bytes go
+    through an ordinary file and not through a map, where a full disk would end the process.
+    """
+    count, shape = 0, (0, 0, 0)
+    with open(path, "w+b") as file:
+        for batch in batches:
+            if not count:
+                shape = batch.shape[1:]
+                _write_header(file, 0, shape)
+            elif batch.shape[1] > shape[0]:
+                shape = batch.shape[1:]
+                _color_in_place(file, count, shape)
+            file.write(np.broadcast_to(batch, (len(batch), *shape)).tobytes())
+            count += len(batch)
+        if count:
+            file.seek(0)
+            _write_header(file, count, shape)  # the true count: NumPy leaves room for the first axis to grow
 
-    def append(self, batch: NDArray[np.uint8]) -> None:
-        """Add images (b, c, h, w)."""
-        with self._explain_errors():
-            if self._file is None:
-                self._start(batch.shape[1:])
-            if batch.shape[1] > self._shape[0]:
-                self._become_color(batch.shape[1])
-            assert self._file is not None
-            self._file.write(np.broadcast_to(batch, (len(batch), *self._shape)).tobytes())
-            self.count += len(batch)
 
-    def images(self) -> NDArray[np.uint8]:
-        """What has been appended, as a map of the finished file."""
-        with self._explain_errors():
-            self._close()
-        images: NDArray[np.uint8] = np.load(self._partial / "images.npy", mmap_mode="r")
-        return images
+def _write_header(file: BinaryIO, count: int, shape: tuple[int, ...]) -> int:
+    """Write the header of a .npy file; returns its length, which does not depend on the count."""
+    header = {"descr": "|u1", "fortran_order": False, "shape": (count, *shape)}
+    np.lib.format.write_array_header_1_0(file, header)
+    return file.tell()
 
-    def finish(self, labels: NDArray[np.int64] | None, info: dict[str, Any], mapped: str | None = None) -> Entry:
-        """Make the entry visible; if another writer was faster, theirs is the entry."""
-        with self._explain_errors():
-            self._close()
-            if labels is not None:
-                np.save(self._partial / "labels.npy", labels)
-            text = json.dumps({**info, "mapped": mapped, "labelled": labels is not None}, indent=1)
-            (self._partial / "info.json").write_text(text, encoding="utf-8")
-            for path in self._partial.iterdir():
-                with open(path, "rb") as file:
-                    os.fsync(file.fileno())
-            if read_entry(self._folder) is None:
-                shutil.rmtree(self._folder, ignore_errors=True)
-                try:
-                    self._partial.rename(self._folder)
-                except OSError:
-                    if read_entry(self._folder) is None:
-                        raise
-        entry = read_entry(self._folder)
-        if entry is None:
-            raise DataError(f"{self._folder} was removed while it was being written. Run the command again.")
-        return entry
 
-    def _start(self, shape: tuple[int, ...]) -> None:
-        self._file = open(self._partial / "images.npy", "wb")  # noqa: SIM115 (closed by the context)
-        self._shape, self.count = shape, 0
-        self._write_header(self._file)
-
-    def _write_header(self, file: BinaryIO) -> None:
-        header = {"descr": "|u1", "fortran_order": False, "shape": (self.count, *self._shape)}
-        np.lib.format.write_array_header_1_0(file, header)
-
-    def _close(self) -> None:
-        """Write the true count: NumPy leaves room in the header for the first axis to grow."""
-        if self._file is not None and not self._file.closed:
-            self._file.seek(0)
-            self._write_header(self._file)
-            self._file.close()
-
-    def _become_color(self, channels: int) -> None:
-        self._close()
-        grey_file = (self._partial / "images.npy").rename(self._partial / "grey.npy")
-        grey = np.load(grey_file, mmap_mode="r")
-        self._start((channels, *self._shape[1:]))
-        for start in range(0, len(grey), 1024):
-            self.append(grey[start : start + 1024])
-        grey_file.unlink()
-
-    @contextmanager
-    def _explain_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise DataError(
-                f"could not write the decoded images to {self._folder.parent}: {error.strerror or error}. "
-                "Free some space there, or choose another folder with GAUSSLENS_CACHE (cache=FOLDER)."
-            ) from error
+def _color_in_place(file: BinaryIO, count: int, shape: tuple[int, ...]) -> None:
+    """Make colour images of the grey ones in a file: the last ones first, so that none is overwritten before it is read."""
+    file.seek(0)
+    begin, pixels, size = _write_header(file, 0, shape), math.prod(shape[1:]), math.prod(shape)
+    for first in reversed(range(0, count, _CHUNK)):
+        file.seek(begin + first * pixels)
+        grey = np.frombuffer(file.read(min(_CHUNK, count - first) * pixels), np.uint8).reshape(-1, 1, *shape[1:])
+        file.seek(begin + first * size)
+        file.write(np.broadcast_to(grey, (len(grey), *shape)).tobytes())
+    file.seek(0, os.SEEK_END)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError
+from ..errors import DataError, require
 from ..safe_pickle import ARRAYS, Instance, kind_of, safe_load
 from .arrays import Pixels, as_labels
 
@@ -35,22 +35,20 @@ def read_cifar_folder(folder: Path) -> Pixels:
 
 def read_cifar_file(path: Path) -> Pixels:
     """The images of one extracted batch."""
-    try:
-        return _batch(str(path), path.read_bytes())
-    except OSError as error:
-        raise DataError(f"could not read a CIFAR-10 batch: {error}.") from None
+    return _batch(str(path), path.read_bytes())
 
 
 def read_cifar_archive(path: Path) -> Pixels:
     """The training images of cifar-10-python.tar.gz; nothing is extracted."""
     with tarfile.open(path) as archive:
         members = {Path(member.name): member for member in archive.getmembers() if member.isfile()}
-        batches = _in_order(members)
-        if not batches:
-            raise DataError(
-                f"{path}: expected CIFAR-10's data_batch_1 … data_batch_5 in this archive; found "
-                f"{', '.join(map(str, list(members)[:5])) or 'nothing'}. Extract it and pass the folder of images."
-            )
+        batches, found = _in_order(members), ", ".join(map(str, list(members)[:5])) or "nothing"
+        require(
+            batches,
+            f"{path}: expected CIFAR-10's data_batch_1 … data_batch_5 in this archive; found {found}. Extract it and pass "
+            "the folder of images.",
+            DataError,
+        )
         return _join(
             _batch(f"{path}:{name}", archive.extractfile(members[name]).read())  # type: ignore[union-attr]  # it is a file
             for name in batches

@@ -20,10 +20,15 @@ from numpy.typing import NDArray
 from ..errors import DataError
 from ..progress import track
 from .arrays import Pixels, Range, channels_first, check_depth, quantize
-from .pictures import Pictures
+from .image_files import ImageFiles
 
 _TASK = 16  # files that a thread decodes at a time
 _CHUNK = 256  # images of an array that a thread converts at a time
+_ALIKE = {
+    "size": "Pass --size S (size=S) to crop and resize them.",
+    "depth": "Convert them to one depth, since one --range cannot serve both.",
+}
+"""What must be the same for all images of a set, and what to do if it is not."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -36,12 +41,9 @@ class Options(NamedTuple):
     value_range: Range
 
 
-class _Decoded(NamedTuple):
-    """An image, and what must be the same for all images of a set."""
-
-    image: NDArray[np.uint8]
-    size: str
-    depth: str
+def available_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def convert_pixels(
@@ -50,29 +52,34 @@ def convert_pixels(
     """An array of images as bytes, checked as a whole before the first."""
     chunks = _slices(channels_first(pixels.images, name), _CHUNK)
     check_depth(pixels.images, options.value_range, name)
-    converted = _in_threads(partial(_convert_chunk, options), chunks, workers)
+    converted = _in_threads(partial(_convert, options), chunks, workers)
     yield from track(converted, total=len(chunks), label="reading images", enabled=progress)
 
 
-def decode_pictures(
-    pictures: Pictures, options: Options, broken: dict[int, str], *, workers: int, progress: bool
+def decode_files(
+    files: ImageFiles, options: Options, broken: dict[int, str], *, workers: int, progress: bool
 ) -> Iterator[NDArray[np.uint8]]:
     """Encoded images in order, each (1, c, h, w); those that cannot be decoded are noted in `broken` and left out."""
-    first: tuple[str, _Decoded] | None = None
+    first: tuple[str, dict[str, str]] | None = None
     unlike: DataError | None = None  # raised at the end, when all that is broken is known
-    n = len(pictures.names)
+    n = len(files.names)
     parts = _in_threads(
-        lambda task: [_decode(pictures, options, index) for index in task], _slices(range(n), _TASK), workers
+        lambda task: [_decode(files, options, index) for index in task], _slices(range(n), _TASK), workers
     )
     outcomes = (outcome for part in parts for outcome in part)
     for index, outcome in enumerate(track(outcomes, total=n, label="decoding images", enabled=progress)):
         if isinstance(outcome, str):
             broken[index] = outcome
             continue
-        first = first or (pictures.names[index], outcome)
-        unlike = unlike or _difference(*first, pictures.names[index], outcome)
+        image, traits = outcome
+        first = first or (files.names[index], traits)
+        name, expected = first
+        for trait, hint in _ALIKE.items():
+            if unlike is None and traits[trait] != expected[trait]:
+                found = f"{name} is {expected[trait]}, {files.names[index]} is {traits[trait]}"
+                unlike = DataError(f"all images must have one {trait}; {found}. {hint}")
         if unlike is None:
-            yield outcome.image[None]
+            yield image
     if unlike is not None:
         raise unlike
 
@@ -82,25 +89,23 @@ def _slices(values: Any, size: int) -> list[Any]:
 
 
 def check_room(
-    content: Pixels | Pictures, size: int, name: str, *, folder: Path | None = None, workers: int = 1
+    content: Pixels | ImageFiles, size: int, name: str, *, folder: Path | None = None, workers: int = 1
 ) -> None:
     """See that the machine has room for images of another size, before one is resized.
 
     Embedded images are held in memory, twice while they become one array. Others are written to a folder, and only those
     that threads work on are held.
     """
-    if isinstance(content, Pictures):
+    if isinstance(content, ImageFiles):
         # At least one channel: they do not say before they are decoded.
         count, channels, at_a_time = len(content.names), 1, _TASK
     else:
         count, channels = channels_first(content.images, name).shape[:2]
         at_a_time = _CHUNK
-    image = channels * size**2
     held = 2 * count if folder is None else min(count, workers * at_a_time)
-    rooms = [(held * image, _memory(), "of memory")]
-    if folder is not None:
-        rooms.append((count * image, shutil.disk_usage(folder).free, f"free in {folder}"))
-    for needed, available, what in rooms:
+    free = None if folder is None else shutil.disk_usage(folder).free
+    for images, available, what in ((held, _memory(), "of memory"), (count, free, f"free in {folder}")):
+        needed = images * channels * size**2
         if available is not None and needed > available:
             raise DataError(
                 f"{name}: to make {count:,} images of {size} × {size} takes {needed / 1e9:,.1f} GB {what}; this machine has "
@@ -143,26 +148,24 @@ def _in_threads(function: Callable[[Item], Result], items: Iterable[Item], worke
             yield pending.popleft().result()
 
 
-def _convert_chunk(options: Options, chunk: NDArray[Any]) -> NDArray[np.uint8]:
-    images = quantize(chunk, options.value_range)
-    return images if options.size is None else np.stack([fit(image, options.size) for image in images])
+def _convert(options: Options, images: NDArray[Any]) -> NDArray[np.uint8]:
+    """Images (n, c, h, w) as bytes, of the size that is asked for."""
+    pixels = quantize(images, options.value_range)
+    return pixels if options.size is None else np.stack([fit(image, options.size) for image in pixels])
 
 
-def _decode(pictures: Pictures, options: Options, index: int) -> _Decoded | str:
-    """One image, or why it cannot be decoded."""
+def _decode(files: ImageFiles, options: Options, index: int) -> tuple[NDArray[np.uint8], dict[str, str]] | str:
+    """One image (1, c, h, w), and what must be the same for all images of a set; or why it cannot be decoded."""
     try:
-        values = _values(partial(pictures.open, index), pictures.names[index])
+        values = _values(partial(files.open, index), files.names[index])
     except DataError:
         raise
-    # Damaged bytes make decoders fail in any way: OSError, SyntaxError, struct.error, zlib.error, …
-    except Exception as error:
+    except Exception as error:  # damaged bytes make decoders fail in any way: OSError, SyntaxError, zlib.error, …
         return str(error) or type(error).__name__
-    check_depth(values[None], options.value_range, pictures.names[index])
-    image = quantize(values[None] if values.ndim == 2 else values.transpose(2, 0, 1), options.value_range)
-    if options.size is not None:
-        image = fit(image, options.size)
-    height, width = image.shape[1:]
-    return _Decoded(image, f"{width}×{height}", str(values.dtype.newbyteorder("=")))
+    check_depth(values[None], options.value_range, files.names[index])
+    image = _convert(options, values[None, None] if values.ndim == 2 else values.transpose(2, 0, 1)[None])
+    height, width = image.shape[2:]
+    return image, {"size": f"{width}×{height}", "depth": str(values.dtype.newbyteorder("="))}
 
 
 def _values(reopen: Callable[[], Any], name: str) -> NDArray[Any]:
@@ -196,15 +199,3 @@ def _deep_color(picture: Any, reopen: Callable[[], Any], name: str) -> NDArray[n
         low = np.asarray(again)
     colors: NDArray[np.uint16] = (high << 8 | low)[..., :3]
     return colors
-
-
-def _difference(name: str, decoded: _Decoded, other: str, other_decoded: _Decoded) -> DataError | None:
-    """What to say if two images cannot be in one set."""
-    for trait, what_to_do in (
-        ("size", "Pass --size S (size=S) to crop and resize them."),
-        ("depth", "Convert them to one depth, since one --range cannot serve both."),
-    ):
-        one, another = getattr(decoded, trait), getattr(other_decoded, trait)
-        if one != another:
-            return DataError(f"all images must have one {trait}; {name} is {one}, {other} is {another}. {what_to_do}")
-    return None

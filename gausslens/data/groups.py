@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError, DataError
+from ..errors import ConfigError, DataError, require
+from .image_files import ImageFiles
 from .loading import ImageSet, load_images
-from .pictures import Pictures
 from .sources import find_source, image_names
 from .tables import list_some, parse_column, read_column
 
@@ -50,10 +50,10 @@ def as_groups(groups: Any, count: int) -> NDArray[np.int64]:
     [0, 0, 1, 0]
     """
     array = np.asarray(groups)
-    if array.shape != (count,) or array.dtype.kind not in "ui":
-        raise ConfigError(
-            f"groups must be {count} integers, one for each image; got shape {array.shape}, dtype {array.dtype}."
-        )
+    require(
+        array.shape == (count,) and array.dtype.kind in "ui",
+        f"groups must be {count} integers, one for each image; got shape {array.shape}, dtype {array.dtype}.",
+    )
     return _number(array.tolist())
 
 
@@ -84,10 +84,8 @@ def _keys(images: ImageSet, spec: str) -> Sequence[Any]:
         keys = _search(spec, names, images.source)
         lacking = f"have no match of the regular expression {spec!r} in their file names"
     without = [f"number {places[i]}" if names is None else names[i] for i, key in enumerate(keys) if not key]
-    if without:
-        raise DataError(
-            f"{len(without)} of {len(images)} images {lacking}, such as {list_some(without)}. Give every image a group."
-        )
+    such = f"{len(without)} of {len(images)} images {lacking}, such as {list_some(without)}"
+    require(not without, f"{such}. Give every image a group.", DataError)
     return keys
 
 
@@ -95,17 +93,18 @@ def _kept(images: ImageSet, names: Sequence[str] | None) -> tuple[int, Sequence[
     """How many images the source has, and the positions of those that were not left out."""
     if names is None and images.skipped:  # rows of the hub can be broken, too
         content = find_source(images.source).open()
-        assert isinstance(content, Pictures)
+        assert isinstance(content, ImageFiles)
         names = content.names
     if names is None:
         return len(images), range(len(images))
     left_out = set(images.skipped)
     kept = [index for index, name in enumerate(names) if name not in left_out]
-    if len(kept) != len(images):
-        raise DataError(
-            f"{images.source} holds {len(kept)} images now, and {len(images)} were read; it has changed in between. Run the "
-            "command again."
-        )
+    require(
+        len(kept) == len(images),
+        f"{images.source} holds {len(kept)} images now, and {len(images)} were read; it has changed in between. Run the "
+        "command again.",
+        DataError,
+    )
     return len(names), kept
 
 

@@ -7,12 +7,9 @@ The split is `train` unless named.
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ..errors import DataError, import_extra
+from ..errors import DataError, import_extra, require
 from .arrays import as_labels
-from .pictures import Pictures
+from .image_files import ImageFiles
 
 
 def is_saved(folder: Path) -> bool:
@@ -36,23 +33,19 @@ def load_hub(text: str) -> Any:
         ) from error
 
 
-def open_hub(dataset: Any, text: str) -> Pictures:
+def open_hub(dataset: Any, text: str) -> ImageFiles:
     """The images and labels of a loaded data set."""
     columns = dict(dataset.features)
     kinds = {name: type(feature).__name__ for name, feature in columns.items()}
     column = next((name for name, kind in kinds.items() if kind == "Image"), None)
-    if column is None:
-        raise DataError(f"hf:{text}: expected a column of images; its columns are {kinds}.")
-    return Pictures(
+    require(column, f"hf:{text}: expected a column of images; its columns are {kinds}.", DataError)
+    named = [name for name in ("label", "labels") if name in kinds]
+    classes = [name for name, kind in kinds.items() if kind == "ClassLabel"]
+    labels = next(iter(named + classes), None)
+    return ImageFiles(
         names=[f"{column}[{index}]" for index in range(len(dataset))],
-        labels=_labels(dataset, kinds, text),
+        labels=None
+        if labels is None
+        else as_labels(list(dataset[labels]), len(dataset), f"hf:{text}, column {labels}"),
         open=lambda index: dataset[index][column],
     )
-
-
-def _labels(dataset: Any, kinds: dict[str, str], text: str) -> NDArray[np.int64] | None:
-    wanted: list[str] = [name for name in ("label", "labels") if name in kinds]
-    wanted += [name for name, kind in kinds.items() if kind == "ClassLabel"]
-    if not wanted:
-        return None
-    return as_labels(list(dataset[wanted[0]]), len(dataset), f"hf:{text}, column {wanted[0]}")

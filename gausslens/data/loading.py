@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError, DataError
+from ..errors import DataError, require
 from .arrays import Pixels, channels_first, check_range
-from .cache import Entry, EntryWriter, entry_folder, read_entry
-from .decoding import Options, check_room, convert_pixels, decode_pictures
+from .cache import Entry, entry_folder, read_entry, write_entry, write_images
+from .decoding import Options, available_cores, check_room, convert_pixels, decode_files
 from .sources import Source, find_source
 
 _LISTED = 10
@@ -83,28 +83,29 @@ def load_images(
     >>> len(digits), digits.shape, digits.labels[:3].tolist()
     (1797, (1, 8, 8), [0, 1, 2])
     """
-    if size is not None and size < 1:
-        raise ConfigError(f"size must be at least 1 pixel; got {size}.")
-    if workers is not None and workers < 1:
-        raise ConfigError(f"workers must be at least 1; got {workers}.")
+    require(size is None or size >= 1, f"size must be at least 1 pixel; got {size}.")
+    require(workers is None or workers >= 1, f"workers must be at least 1; got {workers}.")
     options = Options(size, check_range(value_range))
     found = find_source(source)
-    if found.embedded:
+    if found.identity is None:
         entry = _in_memory(found, options)
     else:
         folder = entry_folder(cache, found.name, [found.identity, options])
-        entry = read_entry(folder) or _decode(folder, found, options, skip_broken, workers or _cores(), progress)
-    skipped = entry.info["skipped"]
-    if skipped and not skip_broken:
-        raise _broken_error(found, skipped)
+        threads = workers or available_cores()
+        entry = read_entry(folder) or write_entry(
+            folder, lambda place: _decode(place, found, options, skip_broken, threads, progress)
+        )
+    pixels, info = entry
+    if info["skipped"] and not skip_broken:
+        raise _broken_error(found, info["skipped"])
     return ImageSet(
-        images=entry.images,
-        labels=entry.labels,
+        images=pixels.images,
+        labels=pixels.labels,
         name=found.name,
         source=found.address,
         options=options._asdict(),
-        content_hash=entry.info["content_hash"],
-        skipped=tuple(skipped),
+        content_hash=info["content_hash"],
+        skipped=tuple(info["skipped"]),
     )
 
 
@@ -120,37 +121,38 @@ def _in_memory(source: Source, options: Options) -> Entry:
     if options.size is not None:
         check_room(content, options.size, source.address)
     images = np.concatenate(list(convert_pixels(content, options, source.address, workers=1, progress=False)))
-    return Entry(images, content.labels, _info(source, options, images, {}))
+    return Pixels(images, content.labels), _info(source, options, images, {})
 
 
-def _decode(folder: Path, source: Source, options: Options, skip_broken: bool, workers: int, progress: bool) -> Entry:
+def _decode(
+    place: Path, source: Source, options: Options, skip_broken: bool, workers: int, progress: bool
+) -> tuple[NDArray[np.int64] | None, dict[str, Any]]:
+    """Write the images of a source into a folder of the cache; returns their labels and what is known of them."""
     content, name = source.open(), source.address
-    with EntryWriter(folder) as writer:
-        if isinstance(content, Pixels) and _is_ready(content.images, options, name):
-            images = channels_first(content.images, name)
-            return writer.finish(content.labels, _info(source, options, images, {}), mapped=name)
-        if options.size is not None:
-            check_room(content, options.size, name, folder=folder.parent, workers=workers)
-        broken: dict[int, str] = {}
-        if isinstance(content, Pixels):
-            names: Sequence[str] = ()
-            batches = convert_pixels(content, options, name, workers=workers, progress=progress)
-        else:
-            names = content.names
-            batches = decode_pictures(content, options, broken, workers=workers, progress=progress)
-        problems: list[DataError] = []
-        try:
-            for batch in batches:
-                writer.append(batch)
-        except DataError as error:
-            problems.append(error)
-        skipped = {names[index]: reason for index, reason in broken.items()}
-        if skipped and (not skip_broken or writer.count == 0):
-            problems.append(_broken_error(source, skipped))
-        if problems:
-            raise DataError("\n".join(map(str, problems)))
-        labels = None if content.labels is None else np.delete(content.labels, list(broken))
-        return writer.finish(labels, _info(source, options, writer.images(), skipped))
+    if isinstance(content, Pixels) and _is_ready(content.images, options, name):
+        info = _info(source, options, channels_first(content.images, name), {})
+        return content.labels, {**info, "mapped": name}
+    if options.size is not None:
+        check_room(content, options.size, name, folder=place.parent, workers=workers)
+    broken: dict[int, str] = {}
+    names: Sequence[str] = () if isinstance(content, Pixels) else content.names
+    if isinstance(content, Pixels):
+        batches = convert_pixels(content, options, name, workers=workers, progress=progress)
+    else:
+        batches = decode_files(content, options, broken, workers=workers, progress=progress)
+    problems: list[DataError] = []
+    try:
+        write_images(place / "images.npy", batches)
+    except DataError as error:
+        problems.append(error)
+    skipped = {names[index]: reason for index, reason in broken.items()}
+    if skipped and (not skip_broken or len(skipped) == len(names)):
+        problems.append(_broken_error(source, skipped))
+    if problems:
+        raise DataError("\n".join(map(str, problems)))
+    labels = None if content.labels is None else np.delete(content.labels, list(broken))
+    images: NDArray[np.uint8] = np.load(place / "images.npy", mmap_mode="r")
+    return labels, _info(source, options, images, skipped)
 
 
 def _is_ready(images: NDArray[Any], options: Options, name: str) -> bool:
@@ -181,7 +183,3 @@ def _broken_error(source: Source, skipped: dict[str, str]) -> DataError:
         "\n".join([f"{source.address}: {len(skipped)} broken files cannot be decoded:", *lines])
         + "\nRepair or remove them, or pass --skip-broken (skip_broken=True) to leave them out."
     )
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -11,18 +11,19 @@ import re
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import DataError
 from .arrays import Pixels, idx_labels, is_idx, open_unzipped, read_idx, read_npy, read_npz
 from .cifar import cifar_batches, read_cifar_archive, read_cifar_file, read_cifar_folder
 from .hub import is_saved, load_hub, open_hub
-from .pictures import LABELS, SUFFIXES, Pictures, is_picture, list_folder, open_folder, open_zip
+from .image_files import LABELS, SUFFIXES, ImageFiles, is_image, list_folder, open_folder, open_zip
+
+T = TypeVar("T")
 
 EMBEDDED = ("digits", "fashion")
 SUPPORTED = (
@@ -36,13 +37,15 @@ _ENDINGS = re.compile(r"(\.tar|\.gz|\.tgz|\.zip|\.npz|\.npy|[-.]idx\d-ubyte)+$")
 
 @dataclass(frozen=True)
 class Source:
-    """Where images come from: a short name, what their cache depends on, how to open them, and their files' names."""
+    """Where images come from: a short name, what their cache depends on, how to open them, and their files' names.
+
+    `identity` is None for images that need no cache.
+    """
 
     name: str
     address: str
     identity: Any
-    open: Callable[[], Pixels | Pictures]
-    embedded: bool = False
+    open: Callable[[], Pixels | ImageFiles]
     names: Callable[[], Sequence[str] | None] = lambda: None
 
 
@@ -50,7 +53,7 @@ def find_source(source: str | os.PathLike[str]) -> Source:
     """The source that a string or path means."""
     text = os.fspath(source)
     if text in EMBEDDED:
-        return Source(text, text, None, partial(read_npz, _HOME / f"{text}.npz"), embedded=True)
+        return Source(text, text, None, partial(read_npz, _HOME / f"{text}.npz"))
     if text.startswith("hf:"):
         name = text.removeprefix("hf:")
         dataset = load_hub(name)
@@ -64,7 +67,8 @@ def find_source(source: str | os.PathLike[str]) -> Source:
     if path.is_file():
         stamps = [_stamp(file) for file in (path, idx_labels(path)) if file is not None]
         name = _plain(_ENDINGS.sub("", path.name))
-        return Source(name, str(path), stamps, partial(_open_file, path), names=partial(_names_in_zip, path))
+        opened = partial(_read, lambda path: _reader(path)(path), path)
+        return Source(name, str(path), stamps, opened, names=partial(_names_in_zip, path))
     raise DataError(f"no such source: {text!r} is neither a name nor an existing file or folder. {SUPPORTED}")
 
 
@@ -79,7 +83,8 @@ def image_names(source: str | os.PathLike[str]) -> tuple[str, ...] | None:
 def _folder(path: Path) -> Source:
     name = _plain(path.name)
     if batches := cifar_batches(path):
-        return Source(name, str(path), [_stamp(file) for file in batches], partial(read_cifar_folder, path))
+        stamps = [_stamp(file) for file in batches]
+        return Source(name, str(path), stamps, partial(_read, read_cifar_folder, path))
     listed = list_folder(path)
     names = [entry[0] for entry in listed]
     pictures = [entry for entry in names if entry != LABELS]
@@ -97,26 +102,13 @@ def _hint(folder: Path) -> str:
     return f"Pass one of its files, such as {arrays[-1]}. " if arrays else ""
 
 
-def _open_file(path: Path) -> Pixels | Pictures:
-    with _readable(path):
-        read = _reader(path)
-        if read is not None:
-            return read(path)
-        with open_unzipped(path) as file:
-            trouble = f"its format is not known (it begins with {file.read(8)!r})"
-    if is_picture(path.name):
-        trouble = "one image is no data set; pass its folder"
-    raise DataError(f"{path}: {trouble}. {SUPPORTED}")
-
-
 def _names_in_zip(path: Path) -> Sequence[str] | None:
     """The names of the images in a zip; None for any other file, of which only the first bytes are read."""
-    with _readable(path):
-        return open_zip(path).names if _reader(path) is open_zip else None
+    return _read(open_zip, path).names if _read(_reader, path) is open_zip else None
 
 
-def _reader(path: Path) -> Callable[[Path], Pixels | Pictures] | None:
-    """What reads a file, by its first bytes; None if its format is not known."""
+def _reader(path: Path) -> Callable[[Path], Pixels | ImageFiles]:
+    """What reads a file, by its first bytes."""
     with open_unzipped(path) as file:
         head = file.read(512)
     if head.startswith(b"PK"):
@@ -128,14 +120,18 @@ def _reader(path: Path) -> Callable[[Path], Pixels | Pictures] | None:
         return read_cifar_archive
     if head.startswith(b"\x80"):  # a pickle
         return read_cifar_file
-    return read_npy if head.startswith(b"\x93NUMPY") else None
+    if head.startswith(b"\x93NUMPY"):
+        return read_npy
+    trouble = f"its format is not known (it begins with {head[:8]!r})"
+    if is_image(path.name):
+        trouble = "one image is no data set; pass its folder"
+    raise DataError(f"{path}: {trouble}. {SUPPORTED}")
 
 
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Inside, a file that cannot be read is a DataError."""
+def _read(read: Callable[[Path], T], path: Path) -> T:
+    """What a function reads; a file or folder that cannot be read is a DataError."""
     try:
-        yield
+        return read(path)
     except (OSError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
         raise DataError(f"could not read {path}: {error}. Get the file again.") from None
 

@@ -1,4 +1,4 @@
-"""Named parts of a set of images, fixed by a seed, which gives one order of all images.
+"""Named parts of a set of images, fixed by a seed, which gives one order of all images; and the record of what was used.
 
 `subset(n)` is the first n, `pair(n)` the first n at even places and the first n at odd places, and `held_out` the last
 ones. So parts are nested for n < m, the sets of a pair are disjoint, and a subset does not depend on how many are held out.
@@ -6,17 +6,23 @@ ones. So parts are nested for n < m, the sets of a pair are disjoint, and a subs
 With groups (see `groups`), no group is both held out and trained on, or in both sets of a pair. The last groups of a second
 order are held out, as few as make up the number asked for, and the others dealt to the sets of a pair, the largest first,
 each to the smaller set. Parts are nested as before; but a pair is no longer a subset, and subsets depend on the held-out.
+
+Two runs used the same images if and only if the hashes in their manifests agree, whatever the files were called.
 """
 
 import re
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError
+from ..errors import ConfigError, DataError, require
+from ..images import as_tensor, content_hash
 from ..noise import draw_order
 from .groups import as_groups, count_groups
+from .loading import ImageSet, hash_integers
 
 _HELD_OUT = 2  # beside 0 and 1, the sets of a pair
 _NAME = re.compile(r"(?:s([12]):)?([0-9]+)")
@@ -47,22 +53,16 @@ class Splits:
     """
 
     def __init__(self, count: int, *, held_out: int | None = None, seed: int = 0, groups: Any = None) -> None:
-        if count < 1:
-            raise ConfigError(f"splits need at least 1 image; got {count}.")
+        require(count >= 1, f"splits need at least 1 image; got {count}.")
         reserved = count // 5 if held_out is None else held_out
-        if not 0 <= reserved < count:
-            raise ConfigError(
-                f"held_out must leave something to train on: 0 … {count - 1} of {count} images; got {reserved}."
-            )
-        self.count = count
-        self.seed = seed
+        require(
+            0 <= reserved < count,
+            f"held_out must leave something to train on: 0 … {count - 1} of {count} images; got {reserved}.",
+        )
+        self.count, self.seed = count, seed
         self.groups = None if groups is None else as_groups(groups, count)
         order: NDArray[np.int64] = draw_order(seed, count, stream="splits").numpy()
-        if self.groups is None:
-            sides = np.arange(count) % 2
-            sides[count - reserved :] = _HELD_OUT
-        else:
-            sides = _deal(self.groups, reserved, seed)[order]
+        sides = _deal(np.arange(count) if self.groups is None else self.groups, reserved, seed)[order]
         self._order: NDArray[np.int64] = order[sides != _HELD_OUT]
         self._pair = order[sides == 0], order[sides == 1]
         self.held_out: NDArray[np.int64] = order[sides == _HELD_OUT]
@@ -97,12 +97,9 @@ class Splits:
         return self.pair(size)[int(match[1]) - 1] if match[1] else self.subset(size)
 
     def _check(self, n: int, most: int, what: str) -> None:
-        if not 1 <= n <= most:
-            whole = "" if self.groups is None else f" in {count_groups(self.groups)} groups"
-            raise ConfigError(
-                f"{what} can have 1 … {most} images here ({self.count} in all{whole}, {len(self.held_out)} held out); "
-                f"got {n}."
-            )
+        whole = "" if self.groups is None else f" in {count_groups(self.groups)} groups"
+        available = f"{self.count} in all{whole}, {len(self.held_out)} held out"
+        require(1 <= n <= most, f"{what} can have 1 … {most} images here ({available}); got {n}.")
 
 
 def _deal(groups: NDArray[np.int64], reserved: int, seed: int) -> NDArray[np.int64]:
@@ -111,11 +108,11 @@ def _deal(groups: NDArray[np.int64], reserved: int, seed: int) -> NDArray[np.int
     order = draw_order(seed, len(sizes), stream="splits").numpy()
     from_the_end = np.cumsum(sizes[order[::-1]])
     n_held_out = int(np.searchsorted(from_the_end, reserved)) + 1 if reserved else 0
-    if n_held_out == len(sizes):
-        raise ConfigError(
-            f"held_out must leave something to train on: groups are held out whole, and {reserved} of {len(groups)} images "
-            f"take all {len(sizes)} groups (of up to {sizes.max()} images). Hold out fewer or none (0), or use another seed."
-        )
+    require(
+        n_held_out < len(sizes),
+        f"held_out must leave something to train on: groups are held out whole, and {reserved} of {len(groups)} images "
+        f"take all {len(sizes)} groups (of up to {sizes.max()} images). Hold out fewer or none (0), or use another seed.",
+    )
     parts = np.full(len(sizes), _HELD_OUT)
     known = order[: len(sizes) - n_held_out]
     so_far = [0, 0]
@@ -123,3 +120,38 @@ def _deal(groups: NDArray[np.int64], reserved: int, seed: int) -> NDArray[np.int
         parts[group] = part = int(so_far[1] < so_far[0])
         so_far[part] += int(sizes[group])
     return parts[groups]
+
+
+def manifest(images: ImageSet, splits: Splits, names: Iterable[str] = ()) -> dict[str, Any]:
+    """The record of a set of images and of the named splits; the held-out part, if there is one, is always among them."""
+    require(
+        splits.count == len(images),
+        f"expected splits of the {len(images)} images given; these are of {splits.count}. Make them again.",
+        DataError,
+    )
+    used = dict.fromkeys([*names, *(["held-out"] if len(splits.held_out) else [])])
+    return {
+        "kind": "gausslens manifest",
+        "version": 1,
+        "source": Path(images.source).name if Path(images.source).is_absolute() else images.source,
+        "name": images.name,
+        "options": {key: list(value) if isinstance(value, tuple) else value for key, value in images.options.items()},
+        "count": len(images),
+        "shape": list(images.shape),
+        "labelled": images.labels is not None,
+        "labels_hash": images.labels_hash,
+        "groups_hash": images.groups_hash,
+        "content_hash": images.content_hash,
+        "skipped": list(images.skipped),
+        "seed": splits.seed,
+        "splits": {name: _part(images, splits.named(name)) for name in used},
+    }
+
+
+def _part(images: ImageSet, indices: NDArray[np.int64]) -> dict[str, Any]:
+    part = {
+        "count": len(indices),
+        "indices_hash": hash_integers(indices),
+        "content_hash": content_hash(as_tensor(images.images[indices])),
+    }
+    return part if images.groups is None else part | {"groups": count_groups(images.groups[indices])}

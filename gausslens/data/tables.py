@@ -9,14 +9,13 @@ image, in their order.
 import csv
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
-from ..errors import ConfigError, DataError
-from .pictures import is_picture
+from ..errors import DataError, require
+from .image_files import is_image
 
 FILE_COLUMNS = ("file", "filename", "file_name", "path", "image", "name")
 """Names of the column of file names, in upper or lower case; the first one present is used if none is given."""
@@ -44,8 +43,8 @@ def parse_column(text: str) -> Column | None:
     if match is None:
         return None
     name, *files = (match[2] or "").split(":")
-    if not name or not all(files) or len(files) > 1:
-        raise ConfigError(f"expected FILE.csv:COLUMN or FILE.csv:COLUMN:FILECOLUMN; got {text!r}.")
+    fits = name and all(files) and len(files) <= 1
+    require(fits, f"expected FILE.csv:COLUMN or FILE.csv:COLUMN:FILECOLUMN; got {text!r}.")
     return Column(Path(match[1]).expanduser(), name, files[0] if files else None)
 
 
@@ -53,20 +52,21 @@ def read_column(
     column: Column, names: Sequence[str] | None, places: Sequence[int], count: int, folder: str
 ) -> list[str]:
     """The text of each image, given their file names, or their places among the `count` images of the source."""
-    if column.files is not None and names is None:
-        raise ConfigError(
-            f"{column.path.name}:{column.name}:{column.files} names a column of file names; {folder} has no files. Leave "
-            "that column out, and give one row for each image, in their order."
-        )
+    require(
+        column.files is None or names is not None,
+        f"{column.path.name}:{column.name}:{column.files} names a column of file names; {folder} has no files. Leave "
+        "that column out, and give one row for each image, in their order.",
+    )
     values, files = _read(column, by_name=names is not None)
     if names is not None and files is not None:
         return [values[row] for row in _match(files, names, folder, column.path.name)]
-    if len(values) != count:
-        by_name = f", or a column of file names ({', '.join(FILE_COLUMNS)})" if names is not None else ""
-        raise DataError(
-            f"{column.path}: expected one row for each of the {count} images, in their order{by_name}; it has "
-            f"{len(values)} rows."
-        )
+    by_name = f", or a column of file names ({', '.join(FILE_COLUMNS)})" if names is not None else ""
+    require(
+        len(values) == count,
+        f"{column.path}: expected one row for each of the {count} images, in their order{by_name}; it has "
+        f"{len(values)} rows.",
+        DataError,
+    )
     return [values[place] for place in places]
 
 
@@ -78,34 +78,37 @@ def list_some(names: Sequence[str], most: int = 3) -> str:
 def _read(column: Column, *, by_name: bool) -> tuple[list[str], list[str] | None]:
     """The column's texts, and the file names beside them if there are any and they are wanted."""
     path, values, files = column.path, [], []
-    with _open(path) as file:
-        reader = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", skipinitialspace=True)
-        header = [cell.strip() for cell in next(reader, [])]
-        value_at = _index(header, column.name, path)
-        file_at = _file_index(header, column) if by_name else None
-        for row in filter(None, reader):
-            if len(row) <= max(value_at, file_at or 0):
-                raise DataError(
-                    f"{path}, line {reader.line_num}: expected {len(header)} cells as in the header; got {len(row)}."
-                )
-            values.append(row[value_at].strip())
-            files.append(row[file_at or 0])
+    lines = _read_lines(path)
+    header = [cell.strip() for cell in next(lines, (0, []))[1]]
+    value_at, file_at = _index(header, column.name, path), None
+    if by_name and column.files is not None:
+        file_at = _index(header, column.files, path)
+    elif by_name:
+        lowered = ["" if name == column.name else name.lower() for name in header]
+        file_at = next((lowered.index(name) for name in FILE_COLUMNS if name in lowered), None)
+    for number, row in lines:
+        if len(row) <= max(value_at, file_at or 0):
+            raise DataError(f"{path}, line {number}: expected {len(header)} cells as in the header; got {len(row)}.")
+        values.append(row[value_at].strip())
+        files.append(row[file_at or 0])
     return values, None if file_at is None else files
 
 
-@contextmanager
-def _open(path: Path) -> Iterator[TextIO]:
-    """A table of bounded size, with cells of bounded length; if it cannot be read, that is a DataError."""
+def _read_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The lines of a table of bounded size, with cells of bounded length; if it cannot be read, that is a DataError."""
+    require(path.is_file(), f"there is no file {path}. Expected a CSV with a header.", DataError)
+    size = path.stat().st_size
+    require(
+        size <= _MOST_BYTES,
+        f"{path} has {size / 1e6:,.0f} MB; expected {_MOST_BYTES / 1e6:,.0f} at most. Keep the columns needed.",
+        DataError,
+    )
     before = csv.field_size_limit(_LONGEST_FIELD)
     try:
-        if not path.is_file():
-            raise DataError(f"there is no file {path}. Expected a CSV with a header.")
-        if (size := path.stat().st_size) > _MOST_BYTES:
-            raise DataError(
-                f"{path} has {size / 1e6:,.0f} MB; expected {_MOST_BYTES / 1e6:,.0f} at most. Keep the columns needed."
-            )
         with open(path, encoding="utf-8-sig", newline="") as file:
-            yield file
+            reader = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", skipinitialspace=True)
+            for row in filter(None, reader):
+                yield reader.line_num, row
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise DataError(f"could not read {path}: {reason}. Expected a CSV with a header, in UTF-8.") from None
@@ -114,18 +117,9 @@ def _open(path: Path) -> Iterator[TextIO]:
 
 
 def _index(header: list[str], name: str, path: Path) -> int:
-    if header.count(name) != 1:
-        listed = list_some(header, most=12) or "none"
-        raise ConfigError(f"{path}: expected one column {name!r} in the header; its columns are {listed}.")
+    listed = list_some(header, most=12) or "none"
+    require(header.count(name) == 1, f"{path}: expected one column {name!r} in the header; its columns are {listed}.")
     return header.index(name)
-
-
-def _file_index(header: list[str], column: Column) -> int | None:
-    """Which column holds file names, as given or by its name."""
-    if column.files is not None:
-        return _index(header, column.files, column.path)
-    lowered = ["" if name == column.name else name.lower() for name in header]
-    return next((lowered.index(name) for name in FILE_COLUMNS if name in lowered), None)
 
 
 def _match(files: Sequence[str], names: Sequence[str], folder: str, table: str) -> list[int]:
@@ -136,30 +130,29 @@ def _match(files: Sequence[str], names: Sequence[str], folder: str, table: str) 
     # Where folders tell images apart, the row of another folder's 007.png is not this one's.
     by_path = any("/" in files[match[0]] for match in found if match)
     rows = _rows(["" if by_path and "/" in file else _base(file) for file in files])
-    bases = [_base(name) for name in names]
-    stems = [_stem(base) for base in bases]
+    bases, stems = [_base(name) for name in names], [_stem(_base(name)) for name in names]
     n_bases, n_stems = Counter(bases), Counter(stems)
     for index, (base, stem) in enumerate(zip(bases, stems, strict=True)):
         alone = [base] * (n_bases[base] == 1) + [stem] * (n_stems[stem] == 1)
         found[index] = found[index] or _first(rows, alone)
-    for trouble, listed in (
-        ("no row", [name for name, match in zip(names, found, strict=True) if not match]),
-        ("more than one row", [name for name, match in zip(names, found, strict=True) if len(match) > 1]),
-    ):
-        if listed:
-            raise DataError(
-                f"{len(listed)} of {len(names)} images have {trouble} in {table}, such as {list_some(listed)}; its "
-                f"files are called {list_some(files) or 'nothing'}. Give every image one row, or name the column "
-                f"of file names: {table}:COLUMN:FILECOLUMN."
-            )
+    lacking = [name for name, match in zip(names, found, strict=True) if not match]
+    doubled = [name for name, match in zip(names, found, strict=True) if len(match) > 1]
+    for trouble, listed in (("no row", lacking), ("more than one row", doubled)):
+        require(
+            not listed,
+            f"{len(listed)} of {len(names)} images have {trouble} in {table}, such as {list_some(listed)}; its "
+            f"files are called {list_some(files) or 'nothing'}. Give every image one row, or name the column "
+            f"of file names: {table}:COLUMN:FILECOLUMN.",
+            DataError,
+        )
     return [match[0] for match in found]
 
 
 def _rows(names: Iterable[str]) -> dict[str, list[int]]:
     """The rows of each name."""
-    rows: dict[str, list[int]] = {}
+    rows = defaultdict(list)
     for row, name in enumerate(names):
-        rows.setdefault(name, []).append(row)
+        rows[name].append(row)
     return rows
 
 
@@ -181,7 +174,7 @@ def _plain(name: str) -> str:
 
 
 def _stem(name: str) -> str:
-    return name.rpartition(".")[0] if is_picture(_base(name)) else name
+    return name.rpartition(".")[0] if is_image(_base(name)) else name
 
 
 def _base(name: str) -> str:

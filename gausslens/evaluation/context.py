@@ -39,17 +39,11 @@ _MATRICES = 40  # of float64 numbers that a fit, with its maps at ten levels, ma
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """One set of images to measure on.
+    """One set of images to measure on."""
 
-    Attributes:
-        name: "train", "held_out" or "surrogate".
-        images: (n, c, h, w).
-        options: labels and bounds, as the measures take them.
-    """
-
-    name: str
-    images: Tensor
-    options: Mapping[str, Any]
+    name: str  # "train", "held_out" or "surrogate"
+    images: Tensor  # (n, c, h, w)
+    options: Mapping[str, Any]  # labels and bounds, as the measures take them
 
     def labels_of(self, indices: Tensor) -> Tensor | None:
         """The labels of some of the images, if they have any."""
@@ -94,9 +88,8 @@ class EvaluationContext:
     def references(self) -> dict[str, nn.Module]:
         """The closed-form denoisers of the training images, by name; of each class for a network with labels."""
         images = self.reference_images
-        known = self.moments if images.train_labels is None else None
         made = {
-            "gaussian": gaussian_denoiser(images, device=self.device, moments=known, bounds=self.bounds),
+            "gaussian": gaussian_denoiser(images, device=self.device, bounds=self.bounds),
             "multidelta": multidelta_denoiser(images, bounds=self.bounds),
         }
         return {name: denoiser.to(self.device, torch.float32) for name, denoiser in made.items()}
@@ -186,31 +179,28 @@ class MeasureContext(EvaluationContext):
     def linear(self, name: str, inputs: Inputs) -> LinearDenoiser:
         """One of the denoisers distilled on a set of images; kept in the folder of results."""
         path = self.folder / f"distilled-{name}-{inputs.name}.safetensors"
+        unseen = self.images.held_out
         self.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_suffix(".lock")):  # another process may be at it
             if not path.exists():
-                self._distilled(name, inputs).save(path)
+                distill(
+                    self.fast_network if name == "network" else self.references[name],
+                    inputs.images,
+                    self.sigmas,
+                    train=self.moments,
+                    held_out=unseen if len(unseen) > 1 and inputs.name != "held_out" else None,
+                    calls=self.calls,
+                    seed=self.config.seed,
+                    full=True if self.dim <= self._distilled_dim else None,
+                    bounds=inputs.options["bounds"],
+                    device=self.device,
+                    dtype=torch.float32,
+                    batch_size=_CONTROL_BATCH if name in self.references else None,
+                ).save(path)
         if self._last_linear is None or self._last_linear[0] != path:
             self._last_linear = None  # the maps of ten levels at 12,288 dimensions are 12 GB: one set at a time
             self._last_linear = path, LinearDenoiser.load(path).to(self.device)
         return self._last_linear[1]
-
-    def _distilled(self, name: str, inputs: Inputs) -> LinearDenoiser:
-        unseen = self.images.held_out
-        return distill(
-            self.fast_network if name == "network" else self.references[name],
-            inputs.images,
-            self.sigmas,
-            train=self.moments,
-            held_out=unseen if len(unseen) > 1 and inputs.name != "held_out" else None,
-            calls=self.calls,
-            seed=self.config.seed,
-            full=True if self.dim <= self._distilled_dim else None,
-            bounds=inputs.options["bounds"],
-            device=self.device,
-            dtype=torch.float32,
-            batch_size=_CONTROL_BATCH if name in self.references else None,
-        )
 
     @cached_property
     def samples(self) -> dict[str, Tensor]:

@@ -79,7 +79,7 @@ def evaluation_of(context: TaskContext) -> MeasureContext:
     """The model that a task works on, with its images and references; the task's records get the tags of the model."""
     run = run_of(context.inputs[0])
     given = {name: context.options[name] for name in _MEASURED_WITH if name in context.options}
-    config = MeasureConfig(run=str(run.path), **given)
+    config = MeasureConfig(run=str(run.path), **{**given, "sigmas": tuple(given.get("sigmas") or ())})
     context.tags.update(tags_of(run, config.kimg))
     network = load_trained(run, kimg=config.kimg, device=context.device)
     images = load_run_images(run, data=context.options.get("data"))

@@ -1,20 +1,19 @@
 """Numbers as tidy records: plain dictionaries with `quantity`, `value`, where known `low`, `high` and `count`, and tags."""
 
-import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..measures.agreement import Agreement, Similarity
 from ..measures.curve import Curve
 from ..measures.intervals import Estimate
-from ..store.records import Record
+from ..store.records import Record, finite
 
 _SIMILARITIES = ("rmse", "nmse", "correlation", "ssim")
 
 
 def of_estimate(quantity: str, estimate: Estimate, **tags: Any) -> Record:
     """The record of one number with its interval."""
-    interval = {"low": _finite(estimate.low), "high": _finite(estimate.high), "count": estimate.count}
+    interval = {"low": estimate.low, "high": estimate.high, "count": estimate.count}
     return record_of(quantity, estimate.value, **interval, **tags)
 
 
@@ -28,11 +27,7 @@ def of_curve(quantity: str, curve: Curve, **tags: Any) -> Iterator[Record]:
 def of_agreement(
     found: Agreement, quantity: str = "agreement", measures: Iterable[str] = _SIMILARITIES, **tags: Any
 ) -> Iterator[Record]:
-    """The records of an agreement: `noise` is same, shuffled and, where it was taken, excess.
-
-    Yields:
-        The records.
-    """
+    """The records of an agreement: `noise` is same, shuffled and, where it was taken, excess."""
     for noise, likeness in (("same", found.same_noise), ("shuffled", found.shuffled), ("excess", found.excess)):
         if likeness is not None:
             yield from of_similarity(likeness, quantity, measures, noise=noise, **tags)
@@ -41,20 +36,11 @@ def of_agreement(
 def of_similarity(
     likeness: Similarity, quantity: str = "agreement", measures: Iterable[str] = _SIMILARITIES, **tags: Any
 ) -> Iterator[Record]:
-    """The records of how alike pairs of images are, one for each measure.
-
-    Yields:
-        The records.
-    """
+    """The records of how alike pairs of images are, one for each measure."""
     for name in measures:
         yield of_estimate(f"{quantity}_{name}", getattr(likeness, name), **tags)
 
 
 def record_of(quantity: str, value: float | int, **tags: Any) -> Record:
-    """One number with its tags; None if it is not finite, since JSON has no other numbers."""
-    return {"quantity": quantity, "value": _finite(value), **tags}
-
-
-def _finite(value: float | int) -> float | int | None:
-    """JSON has no other numbers."""
-    return value if math.isfinite(value) else None
+    """One number with its tags; None in place of what is not finite."""
+    return finite({"quantity": quantity, "value": value, **tags})

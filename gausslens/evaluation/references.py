@@ -23,7 +23,7 @@ from ..denoisers.linear import LinearDenoiser
 from ..denoisers.moments import Moments
 from ..denoisers.multidelta import MultiDeltaDenoiser
 from ..denoisers.preconditioned import Preconditioned
-from ..errors import ConfigError, DataError
+from ..errors import ConfigError, DataError, require
 from ..images import Bounds, as_tensor, keep_known_classes
 from ..noise import karras_sigmas
 from ..store.run import Run
@@ -35,26 +35,15 @@ _moments: OrderedDict[tuple[object, ...], Moments] = OrderedDict()
 
 @dataclass(frozen=True, eq=False)
 class RunImages:
-    """The images of a training run.
+    """The images of a training run, uint8 (…, c, h, w). Labels and groups are integers, one for each image, or None."""
 
-    Attributes:
-        train: what the network was trained on, uint8 (n, c, h, w).
-        available: all of the source but what is held out, uint8 (m, c, h, w); what the training images are a part of.
-        held_out: what no training set of the source touches, uint8 (m, c, h, w); m may be 0.
-        train_labels: integers (n,) for a network with labels, else None.
-        held_out_labels: integers (m,) for a network with labels, else None.
-        name: of the source.
-        train_groups: which of `train` belong together, (n,), numbers shared with `held_out_groups`, if the run has groups.
-        held_out_groups: which of `held_out` do, (m,).
-    """
-
-    train: Tensor
-    available: Tensor
-    held_out: Tensor
-    train_labels: Tensor | None
+    train: Tensor  # what the network was trained on
+    available: Tensor  # all of the source but what is held out; what the training images are a part of
+    held_out: Tensor  # what no training set of the source touches; there may be none
+    train_labels: Tensor | None  # for a network with labels
     held_out_labels: Tensor | None
-    name: str
-    train_groups: Tensor | None = None
+    name: str  # of the source
+    train_groups: Tensor | None = None  # which images belong together, numbered over both sets
     held_out_groups: Tensor | None = None
 
     @property
@@ -73,25 +62,28 @@ def load_run_images(run: Run, *, data: str | os.PathLike[str] | None = None, pro
         skip_broken=config.skip_broken,
         progress=progress,
     )
-    if images.content_hash != manifest["content_hash"]:
-        raise DataError(
-            f"expected the {manifest['count']} images that {run.path} was trained on; {images.source} holds "
-            f"{len(images)} of other content. Restore them, or say where they are now with --data."
-        )
-    if config.labels and manifest.get("labels_hash", images.labels_hash) != images.labels_hash:
-        raise DataError(
-            f"expected the labels that {run.path} was trained with; those of {images.source} are others. Restore them, or "
-            "say where they are now with --data."
-        )
+    require(
+        images.content_hash == manifest["content_hash"],
+        f"expected the {manifest['count']} images that {run.path} was trained on; {images.source} holds "
+        f"{len(images)} of other content. Restore them, or say where they are now with --data.",
+        DataError,
+    )
+    require(
+        not config.labels or manifest.get("labels_hash", images.labels_hash) == images.labels_hash,
+        f"expected the labels that {run.path} was trained with; those of {images.source} are others. Restore them, or "
+        "say where they are now with --data.",
+        DataError,
+    )
     try:
         images = with_groups(images, config.groups)
     except (ConfigError, DataError) as error:
         raise DataError(f"the groups that {run.path} was trained with cannot be read again: {error}") from None
-    if images.groups_hash != manifest.get("groups_hash"):
-        raise DataError(
-            f"expected the groups that {run.path} was trained with; {config.groups} now gives other groups, and "
-            "would hold out other images. Restore the earlier groups, or train again."
-        )
+    require(
+        images.groups_hash == manifest.get("groups_hash"),
+        f"expected the groups that {run.path} was trained with; {config.groups} now gives other groups, and "
+        "would hold out other images. Restore the earlier groups, or train again.",
+        DataError,
+    )
     splits = Splits(len(images), held_out=config.held_out, seed=config.split_seed, groups=images.groups)
     chosen, everything, rest = (as_tensor(splits.named(name)) for name in (config.split, "all", "held-out"))
     pixels = as_tensor(images.images)
@@ -127,12 +119,11 @@ def gaussian_denoiser(
     images: RunImages,
     *,
     device: torch.device | None = None,
-    moments: Moments | None = None,
     bounds: Bounds = (-1.0, 1.0),
 ) -> GaussianDenoiser | PerClassDenoiser:
     """The Wiener filter of the training images' mean and covariance, or of each class's."""
     if images.train_labels is None:
-        return GaussianDenoiser(moments or moments_of(images.train, device=device, bounds=bounds))
+        return GaussianDenoiser(moments_of(images.train, device=device, bounds=bounds))
     return GaussianDenoiser.per_class(images.train, images.train_labels, device=device, bounds=bounds)
 
 
@@ -154,8 +145,6 @@ def linear_denoiser(
     progress: bool = False,
 ) -> nn.Module:
     """The affine map closest to a run's network at each level of `karras_sigmas(steps)`, kept in the run."""
-    if run.config.sigma is not None:
-        raise ConfigError(f"{run.path} was trained for sigma = {run.config.sigma:g} alone, and cannot be sampled.")
     folder = run.path / "linear"
     folder.mkdir(exist_ok=True)
     stem, labels = f"kimg-{kimg:g}-{'ema' if ema else 'raw'}-{steps}", images.train_labels

@@ -7,11 +7,13 @@ them by how long finished tasks really took.
 """
 
 from functools import cache
+from typing import Any
 
 import torch
 
 from ..config import TrainConfig
 from ..nn import build_network
+from ..store.weights import describe_denoiser
 
 # Of one CPU thread and of a large GPU, on small and on large networks: arithmetic per second, seconds per step.
 _CPU_SPEED, _CPU_OVERHEAD = 2.5e10, 4e-3
@@ -36,25 +38,17 @@ def seconds_to_call(config: TrainConfig, shape: tuple[int, int, int], calls: int
 
 
 def _arithmetic(config: TrainConfig, shape: tuple[int, int, int]) -> float:
-    return _count(config.network, shape, config.width, config.multipliers, config.blocks, config.attention)
+    network = describe_denoiser(config, shape, classes=0, augment_inputs=0)["network"]
+    return _count(shape, tuple(network.items()))
 
 
 @cache
-def _count(
-    network: str,
-    shape: tuple[int, int, int],
-    width: int | None,
-    multipliers: tuple[int, ...] | None,
-    blocks: int | None,
-    attention: tuple[int, ...] | None,
-) -> float:
+def _count(shape: tuple[int, int, int], network: tuple[tuple[str, Any], ...]) -> float:
     """Multiplications and additions of a call on one image."""
     from torch.utils.flop_counter import FlopCounterMode
 
     with torch.device("meta"):
-        built = build_network(
-            network, shape, width=width, multipliers=multipliers, blocks=blocks, attention=attention
-        ).eval()
+        built = build_network(**dict(network)).eval()
         with FlopCounterMode(display=False) as counter, torch.no_grad():
             built(torch.zeros(2, *shape), torch.zeros(2))
     return float(counter.get_total_flops()) / 2
@@ -62,7 +56,5 @@ def _count(
 
 @cache
 def _machine(cpu: bool) -> tuple[float, float]:
-
-    if torch.cuda.is_available() and not cpu:
-        return _GPU_SPEED, _GPU_OVERHEAD
-    return _CPU_SPEED, _CPU_OVERHEAD
+    gpu = torch.cuda.is_available() and not cpu
+    return (_GPU_SPEED, _GPU_OVERHEAD) if gpu else (_CPU_SPEED, _CPU_OVERHEAD)

@@ -21,7 +21,8 @@ from typing import Any
 import torch
 
 from .._kernels.fused import uncompiled
-from ..errors import ConfigError, MissingExtraError
+from ..data.decoding import available_cores
+from ..errors import import_extra, require
 from ..generation import best_device
 from .task import Task, TaskStore
 
@@ -30,9 +31,7 @@ _SECONDS_BETWEEN_REPORTS = 0.5
 
 def default_workers(*, cpu: bool) -> int:
     """One worker for each core, or one for a GPU unless `cpu` leaves it alone."""
-    if best_device(cpu=cpu).type != "cpu":
-        return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return available_cores() if best_device(cpu=cpu).type == "cpu" else 1
 
 
 def make_executor(on: str, workers: int) -> Executor:
@@ -43,17 +42,24 @@ def make_executor(on: str, workers: int) -> Executor:
         # Not forked: a copy of a process that has used torch's threads can hang.
         context = multiprocessing.get_context("spawn")
         return PoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(os.getpid(),))
-    if on == "ray":
-        return RayExecutor(workers)
-    raise ConfigError(f"tasks run on 'here', 'pool' or 'ray'; got {on!r}.")
+    require(on == "ray", f"tasks run on 'here', 'pool' or 'ray'; got {on!r}.")
+    return RayExecutor(workers)
 
 
 def run_task(task: Task, folder: Path) -> float:
     """Do a task's work in this process, on one thread, noting the share that is done in a file."""
     torch.set_num_threads(1)
+    last = 0.0
+
+    def report(share: float) -> None:
+        nonlocal last
+        if time.monotonic() - last > _SECONDS_BETWEEN_REPORTS:
+            (folder / task.name / "share").write_text(f"{share:.4f}")
+            last = time.monotonic()
+
     try:
         with uncompiled():
-            return TaskStore(folder).run(task, _Reporter(folder / task.name / "share"))
+            return TaskStore(folder).run(task, report)
     except BaseException as error:
         _let_go(error)
         raise
@@ -76,19 +82,6 @@ def share_done(task: Task, folder: Path) -> float:
         return float((folder / task.name / "share").read_text())
     except (OSError, ValueError):  # not begun, or being written
         return 0.0
-
-
-class _Reporter:
-    """Writes a share to a file now and then."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._last = path, 0.0
-
-    def __call__(self, share: float) -> None:
-        now = time.monotonic()
-        if now - self._last > _SECONDS_BETWEEN_REPORTS:
-            self._path.write_text(f"{share:.4f}")
-            self._last = now
 
 
 def _or_leave(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -139,25 +132,16 @@ class RayExecutor(Executor):
     """Runs work on a Ray cluster: one that is there (`RAY_ADDRESS`), or a local one with this many workers.
 
     The folder of tasks must be on a file system that all nodes share.
-
-    Args:
-        workers: CPUs of a local cluster.
-
-    Raises:
-        MissingExtraError: if Ray is not installed.
     """
 
     def __init__(self, workers: int) -> None:
-        try:
-            import ray
-        except ImportError:
-            raise MissingExtraError("running on Ray needs the package ray: pip install 'gausslens[cluster]'.") from None
-        self._ray, self._began = ray, not ray.is_initialized()
+        self._ray = ray = import_extra("ray", "running on Ray needs the package ray", "'gausslens[cluster]'")
+        self._began = not ray.is_initialized()
         if self._began:
             there = {"address": "auto"} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers}
             ray.init(**there, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         # Work that asks for no GPU would see none.
-        self._gpus = min(1.0, ray.cluster_resources().get("GPU", 0.0) / workers)  # type: ignore[no-untyped-call, unused-ignore]
+        self._gpus = min(1.0, ray.cluster_resources().get("GPU", 0.0) / workers)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run it on a worker."""

@@ -11,10 +11,10 @@ but *partial*: what other tasks would work with, such as weights, is missing, an
 
 A task's identity is a hash of its registered name and version, its options, and the identities of the tasks that it needs: a
 changed option, another content of the data (an option too) or a new version of a measure makes another task, and so does
-whatever depends on it, and nothing else.
+whatever depends on it, and nothing else. Version 0.1 hashed the place of a task's function instead of a name. Its finished
+work is found by that hash, so `_PLACES_OF_0_1` keeps these places, wherever the functions go.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -31,7 +31,6 @@ from ..identity import identity_of
 from ..store.artifact import Artifact
 from ..store.provenance import describe_machine
 from ..store.records import Record
-from .keys import KEYS_OF_0_1
 
 Report: TypeAlias = Callable[[float], None]
 Work: TypeAlias = Callable[["TaskContext"], Iterable[Record] | None]
@@ -43,22 +42,44 @@ DONE = "done.json"
 _REGISTRY: dict[str, str] = {}
 """The modules of the registered functions, by name."""
 
+_PLACES_OF_0_1 = {
+    "check_theorem": "studies.theorem",
+    "compare_gaussians": "studies.subsets",
+    "compare_layouts": "studies.layouts",
+    "compare_samples": "studies.agreements",
+    "compare_with_stationary": "studies.stationarity",
+    "denoise_images": "studies.outputs",
+    "describe_images": "studies.describing",
+    "distill_by_adam": "studies.distilling",
+    "distill_model": "studies.distilling",
+    "explain_gaussian": "studies.explaining",
+    "explain_variance": "studies.explaining",
+    "follow_jacobians": "studies.sensitivity",
+    "follow_levels": "studies.levels",
+    "follow_trajectories": "studies.trajectories",
+    "look_at_copies": "sufficiency.looking",
+    "look_at_snapshot": "studies.snapshots",
+    "measure_levels": "studies.levels",
+    "measure_model": "studies.models",
+    "refine_at_levels": "studies.refining",
+    "sample_model": "studies.models",
+    "train_model": "studies.models",
+    "vary_weights": "studies.superposing",
+}
+"""The modules of 0.1 in which the functions of its tasks were, by name."""
+
 
 class TaskName(NamedTuple):
-    """What a task is known by, wherever its function lives.
+    """What a task is known by, wherever its function lives."""
 
-    Attributes:
-        name: of the task, unique.
-        version: to be raised whenever a record would be another one.
-    """
-
-    name: str
-    version: int
+    name: str  # unique
+    version: int  # to be raised whenever a record would be another one
 
     @property
     def key(self) -> str:
-        """What identities are made of: the name, or for a task of 0.1 what stood in its place."""
-        return KEYS_OF_0_1.get(self.name, self.name)
+        """What identities are made of: the name, or for a task of 0.1 the place of its function."""
+        place = _PLACES_OF_0_1.get(self.name)
+        return self.name if place is None else f"gausslens.{place}:{self.name}"
 
 
 def task(name: str, version: int) -> Callable[[F], F]:
@@ -79,28 +100,20 @@ def task(name: str, version: int) -> Callable[[F], F]:
 
 @dataclass(frozen=True)
 class Task:
-    """One piece of work.
+    """One piece of work. Neither `runtime` nor `cost` is part of its identity."""
 
-    Attributes:
-        work: the registered function that does it (see `task`): called with a `TaskContext`, it returns records.
-        options: what it is told, as JSON can hold it; part of the identity.
-        needs: the tasks whose results it uses, in the order it will find them.
-        runtime: what it is told beside the options and changes no number, such as where the data lies; not part of the
-            identity.
-        cost: the seconds it is expected to take; not part of the identity.
-    """
-
-    work: Work
-    options: dict[str, Any] = field(default_factory=dict, hash=False)
-    needs: tuple["Task", ...] = ()
+    work: Work  # the registered function that does it (see `task`): called with a `TaskContext`, it returns records
+    options: dict[str, Any] = field(default_factory=dict, hash=False)  # what it is told, as JSON can hold it
+    needs: tuple["Task", ...] = ()  # the tasks whose results it uses, in the order it will find them
+    # What it is told beside the options and changes no number, such as where the data lies.
     runtime: dict[str, Any] = field(default_factory=dict, compare=False)
-    cost: float | int = field(default=1.0, compare=False)
+    cost: float | int = field(default=1.0, compare=False)  # the seconds it is expected to take
 
     @cached_property
     def identity(self) -> str:
         """Twelve hexadecimal digits."""
-        key, version = self.kind.key, self.kind.version
-        return identity_of(key, version, self.options, [need.identity for need in self.needs], digits=12)
+        needs = [need.identity for need in self.needs]
+        return identity_of(self.kind.key, self.kind.version, self.options, needs, digits=12)
 
     @property
     def kind(self) -> TaskName:
@@ -116,21 +129,18 @@ class Task:
 
 @dataclass(frozen=True)
 class TaskContext:
-    """What a task's function works with.
+    """What a task's function works with."""
 
-    Attributes:
-        options: the task's options and runtime.
-        inputs: the results of the tasks it needs.
-        folder: where it may keep what it needs to go on from after a stop; other files there survive.
-        report: to be called now and then with the share of the work that is done, in [0, 1].
-        tags: to be filled with what all records are of; kept once, and read with every record.
-    """
+    options: dict[str, Any]  # the task's options and runtime
+    inputs: tuple["Result", ...]  # the results of the tasks it needs
+    folder: Path  # where it may keep what it needs to go on from after a stop; other files there survive
+    report: Report  # to be called now and then with the share of the work that is done, in [0, 1]
+    tags: Record = field(default_factory=dict)  # to be filled with what all records are of; read with every record
 
-    options: dict[str, Any]
-    inputs: tuple["Result", ...]
-    folder: Path
-    report: Report
-    tags: Record = field(default_factory=dict)
+    @property
+    def device(self) -> torch.device:
+        """Where it works: on a GPU if there is one, unless it is told not to."""
+        return best_device(cpu=self.options.get("cpu", False))
 
     @property
     def device(self) -> torch.device:
@@ -151,8 +161,7 @@ class Result:
     @cached_property
     def done(self) -> dict[str, Any]:
         """What `done.json` says."""
-        said: dict[str, Any] = json.loads((self.folder / DONE).read_text())
-        return said
+        return Artifact(self.folder).read_json(DONE)
 
     @cached_property
     def records(self) -> list[Record]:
@@ -172,19 +181,12 @@ class Result:
 
     @property
     def is_partial(self) -> bool:
-        """Whether only the records, and perhaps a few images, were brought from elsewhere (`copy_finished`).
-
-        What other tasks would work with, such as weights, is then missing, and if one needs it, the task is done again.
-        """
+        """Whether only the records, and perhaps a few images, were brought from elsewhere; see the module."""
         return bool(self.done.get("partial", False))
 
 
 class TaskStore:
-    """The folder that holds the folders of tasks.
-
-    Args:
-        path: the folder; made when first written to.
-    """
+    """The folder that holds the folders of tasks, made when first written to."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -217,13 +219,12 @@ class TaskStore:
         artifact.path.mkdir(parents=True, exist_ok=True)
         with artifact.locked(wait=True, name="lock"):
             if not self.is_complete(task):
-                start, machine = time.perf_counter(), describe_machine(best_device(cpu=task.runtime.get("cpu", False)))
                 inputs = tuple(self.result(need) for need in task.needs)
                 context = TaskContext(task.options | task.runtime, inputs, artifact.path, report)
+                start, machine = time.perf_counter(), describe_machine(context.device)
                 if (records := task.work(context)) is not None:  # else it has kept its own, or there are none
                     artifact.save_records(records)
-                done = {"work": task.kind.key, "options": task.options, "needs": [need.name for need in task.needs]}
-                artifact.save_json(
-                    DONE, {**done, "tags": context.tags, "seconds": time.perf_counter() - start, "machine": machine}
-                )
+                what = {"work": task.kind.key, "options": task.options, "needs": [need.name for need in task.needs]}
+                how = {"tags": context.tags, "seconds": time.perf_counter() - start, "machine": machine}
+                artifact.save_json(DONE, what | how)
         return self.result(task).seconds

@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 from ..config import ImageOptions, NetworkName, PageOptions, among, check_fields, different, positive, whole
 from ..errors import ConfigError
-from ..store.invocation import typed_options
+from ..store.typed_command import typed_options
 
 STUDIES = (
     *("references", "distillation", "linearity", "size", "time", "capacity", "strong"),

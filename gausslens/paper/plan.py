@@ -23,7 +23,7 @@ from ..evaluation.model_tasks import measure_model, sample_model, train_model
 from ..experiments.costs import seconds_to_call, seconds_to_train
 from ..experiments.task import Task, Work
 from ..nn import default_options
-from ..store.invocation import typed_command
+from ..store.typed_command import typed_command
 from .config import StudyConfig
 
 READING = ("size", "value_range", "skip_broken")

@@ -27,9 +27,9 @@ from ..paper.critical_points import find_onset
 from ..paper.plan import Plan
 from ..paper.run import identity, plan_study
 from ..report import save_report
-from ..store.invocation import typed_command, typed_options
 from ..store.records import Record
 from ..store.run import Run
+from ..store.typed_command import typed_command, typed_options
 from .config import HowManyConfig
 from .copies_task import copies_task
 from .summary import Answer, make_page

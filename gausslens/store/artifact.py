@@ -28,11 +28,7 @@ _RECORDS, _PROVENANCE = "records.jsonl", "provenance.json"
 
 
 class Artifact:
-    """A folder of records and files that one process at a time works on.
-
-    Attributes:
-        path: the folder.
-    """
+    """A folder of records and files, `path`, that one process at a time works on."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -40,19 +36,16 @@ class Artifact:
     def records(self) -> list[Record]:
         """All records, in the order they were made."""
         path = self.path / _RECORDS
-        # What follows the last newline is cut short.
-        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+        lines = (
+            path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+        )  # what follows the last newline is cut short
         try:
             return [with_current_names(json.loads(line)) for line in lines]
         except ValueError as error:
             raise CheckpointError(f"{path} has a line that is not a record: {error}. Restore or remove it.") from None
 
     def append(self, records: Iterable[Record]) -> None:
-        """Add records at the end; values must be what JSON can hold.
-
-        Raises:
-            CheckpointError: if they cannot be written.
-        """
+        """Add records at the end; values must be what JSON can hold."""
         text = "".join(json.dumps(record, allow_nan=False) + "\n" for record in records)
         try:
             with open(self.path / _RECORDS, "ab+") as file:
@@ -105,12 +98,7 @@ class Artifact:
     def locked(self, *, wait: bool = False, name: str = ".lock") -> Iterator[None]:
         """Inside, no other process on this machine works on the folder; the system frees it if this one dies.
 
-        Args:
-            wait: for another process, instead of raising.
-            name: of the file that is locked.
-
-        Raises:
-            CheckpointError: if another process is at it, unless it is waited for.
+        If another process is at it, this one waits or else raises an error; `name` is of the file that is locked.
         """
         lock = FileLock(self.path / name)
         try:

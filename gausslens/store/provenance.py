@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -33,13 +34,9 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
 
 @cache
 def _commit() -> str | None:
-    told, root = os.environ.get("GAUSSLENS_COMMIT"), Path(__file__).resolve().parents[2]
-    if not (root / ".git").exists():  # installed, perhaps into a tree that is not ours
-        return told
-    try:
-        answer = subprocess.run(
-            ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return told
-    return answer.stdout.strip()
+    root = Path(__file__).resolve().parents[2]
+    if (root / ".git").exists():  # else installed, perhaps into a tree that is not ours
+        command = ["git", "-C", str(root), "rev-parse", "HEAD"]
+        with suppress(OSError, subprocess.SubprocessError):
+            return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    return os.environ.get("GAUSSLENS_COMMIT")

@@ -1,5 +1,6 @@
 """The vocabulary of records: one name for each quantity, and the names that older versions wrote."""
 
+from math import isfinite
 from typing import Any, TypeAlias
 
 Record: TypeAlias = dict[str, Any]
@@ -35,3 +36,8 @@ def with_current_names(record: Record) -> Record:
         denoiser, reference = _DISTANCES[quantity]
         return {**record, "quantity": "rmse", "denoiser": denoiser, "reference": reference}
     return {**record, "quantity": _RENAMED[quantity]} if quantity in _RENAMED else record
+
+
+def finite(record: Record) -> Record:
+    """The record with None in place of NaN and infinity, which JSON has not."""
+    return {name: None if isinstance(value, float) and not isfinite(value) else value for name, value in record.items()}

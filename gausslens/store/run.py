@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ..config import TrainConfig
 from ..denoisers.preconditioned import Preconditioned
-from ..errors import CheckpointError, ConfigError, one_line
+from ..errors import CheckpointError, ConfigError, one_line, require
 from .artifact import Artifact
 from .weights import load_snapshot, read_weights, save_denoiser
 
@@ -29,25 +29,12 @@ from .weights import load_snapshot, read_weights, save_denoiser
 class Run(Artifact):
     """The directory of one run, to read its config, records and weights.
 
-    Use `Run.open` for a run that exists and `Run.create` to make one or find it again.
-
-    Attributes:
-        path: the directory.
+    Use `Run.open` for a run that exists and `Run.create` to make one or find it again. `path` is the directory.
     """
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "Run":
-        """The run in a directory.
-
-        Args:
-            path: the directory.
-
-        Returns:
-            The run.
-
-        Raises:
-            CheckpointError: if there is no run there.
-        """
+        """The run in a directory; raises `CheckpointError` if there is none."""
         run = cls(path)
         if not run.path.is_dir():
             raise CheckpointError(f"expected the directory of a run at {path}; there is no such directory.")
@@ -73,9 +60,6 @@ class Run(Artifact):
             data: name of the data, for the directory's name.
             identity: hexadecimal digits that tell it from other runs.
             config: the resolved config, for a run that is new.
-
-        Returns:
-            The run.
 
         Raises:
             CheckpointError: if the directory belongs to another run or cannot be written.
@@ -121,14 +105,16 @@ class Run(Artifact):
         """The resolved config of a training run."""
         if self.verb != "train":
             raise CheckpointError(f"expected a training run at {self.path}; this is a run of {self.verb!r}.")
-        unknown = self.settings.keys() - {field.name for field in fields(TrainConfig)}
-        if unknown:
-            raise CheckpointError(
-                f"{self.path / 'config.json'} has settings this version does not know: {', '.join(sorted(unknown))}. "
-                "Use the version of gausslens that wrote it."
-            )
+        settings = self.settings
+        unknown = settings.keys() - {field.name for field in fields(TrainConfig)}
+        require(
+            not unknown,
+            f"{self.path / 'config.json'} has settings this version does not know: {', '.join(sorted(unknown))}. "
+            "Use the version of gausslens that wrote it.",
+            CheckpointError,
+        )
         try:
-            return TrainConfig(**self.settings)
+            return TrainConfig(**settings)
         except (TypeError, ConfigError) as error:  # settings that are missing, of other types, or impossible
             raise CheckpointError(f"{self.path / 'config.json'} is not a training run's: {one_line(error)}.") from None
 
@@ -149,14 +135,11 @@ class Run(Artifact):
         return self.config.kimg in self.snapshots
 
     def weights(self, kimg: float | int | None = None, *, ema: bool = True) -> dict[str, Tensor]:
-        """The weights of a snapshot, by name.
+        """The weights of a snapshot by name, on the CPU.
 
         Args:
-            kimg: which snapshot; None is the last.
+            kimg: which snapshot, in thousands of images; None is the last.
             ema: the moving average rather than the raw weights.
-
-        Returns:
-            Tensors on the CPU.
 
         Raises:
             CheckpointError: if there is no such snapshot.
@@ -164,37 +147,21 @@ class Run(Artifact):
         return read_weights(self.snapshot_path(kimg), ema=ema)
 
     def snapshot_path(self, kimg: float | int | None = None) -> Path:
-        """The file of a snapshot; None is the last.
-
-        Args:
-            kimg: which snapshot, in thousands of images.
-
-        Returns:
-            The path.
-
-        Raises:
-            CheckpointError: if there is no such snapshot.
-        """
+        """The file of the snapshot after `kimg` thousands of images; None is the last."""
         kept = self.snapshots
         if not kept:
             _ = self.config  # says so if it is no training run
             raise CheckpointError(f"{self.path} has no snapshot yet. Run its command again to continue it.")
-        if kimg is not None and float(kimg) not in kept:
+        wanted = kept[-1] if kimg is None else float(kimg)
+        if wanted not in kept:
             listed = ", ".join(f"{value:g}" for value in kept)
-            raise CheckpointError(f"{self.path} has no snapshot at {kimg:g} kimg; it has {listed}.")
-        return self._snapshot_file(kept[-1] if kimg is None else kimg)
+            raise CheckpointError(f"{self.path} has no snapshot at {wanted:g} kimg; it has {listed}.")
+        return self._snapshot_file(wanted)
 
     def save_snapshot(
         self, kimg: float | int, raw: Mapping[str, Tensor], ema: Mapping[str, Tensor], denoiser: Mapping[str, Any]
     ) -> None:
-        """Keep weights.
-
-        Args:
-            kimg: when, in thousands of images.
-            raw: the trained weights, by name.
-            ema: their moving average, by name.
-            denoiser: what `build_denoiser` needs.
-        """
+        """Keep the trained weights and their moving average, each by name, with what `build_denoiser` needs."""
         (self.path / "snapshots").mkdir(exist_ok=True)
         save_denoiser(self._snapshot_file(kimg), denoiser, ema=ema, raw=raw, kimg=kimg, run=self.identity)
 
@@ -221,8 +188,8 @@ def load_trained(
     device: torch.device | str | None = None,
 ) -> Preconditioned:
     """The trained denoiser D(x, σ) of a run or of a snapshot file, in eval mode."""
-    if not isinstance(run, Run) and Path(run).is_file():
-        path = Path(run)
-    else:
-        path = (run if isinstance(run, Run) else Run.open(run)).snapshot_path(kimg)
-    return load_snapshot(path, ema=ema, device=device)
+    if not isinstance(run, Run):
+        if Path(run).is_file():
+            return load_snapshot(Path(run), ema=ema, device=device)
+        run = Run.open(run)
+    return load_snapshot(run.snapshot_path(kimg), ema=ema, device=device)

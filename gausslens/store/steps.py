@@ -5,20 +5,17 @@ The records of a step are written together, the seconds it took last, and by tha
 
 import time
 from collections.abc import Callable, Iterable
-from math import isfinite
 
 from .artifact import Artifact
-from .records import Record
+from .records import Record, finite
 
 _FINISHED = "seconds"  # the quantity of a step's last record
 
 
 class Steps:
-    """The steps of one piece of work.
+    """The steps of one piece of work; records call the step that they are of by `tag`: "measure", "stage".
 
-    Args:
-        tag: what records call the step that they are of: "measure", "stage".
-        artifact: where records are kept; None keeps them in memory alone.
+    Without an artifact, records are kept in memory alone.
     """
 
     def __init__(self, tag: str, artifact: Artifact | None = None) -> None:
@@ -34,14 +31,9 @@ class Steps:
         if step in self.finished:
             return
         started = time.perf_counter()
-        made = [{self.tag: step, **_finite(record)} for record in work()]
+        made = [{self.tag: step, **finite(record)} for record in work()]
         made.append({self.tag: step, "quantity": _FINISHED, "value": time.perf_counter() - started})
         self.records += made
         self.finished.add(step)
         if self._artifact is not None:
             self._artifact.append(made)
-
-
-def _finite(record: Record) -> Record:
-    """A record without NaN and infinity, which JSON has not."""
-    return {name: None if isinstance(value, float) and not isfinite(value) else value for name, value in record.items()}

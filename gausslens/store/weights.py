@@ -20,7 +20,8 @@ _KIND = "gausslens snapshot"
 
 def build_denoiser(description: Mapping[str, Any]) -> Preconditioned:
     """A denoiser with initial weights, from what `describe_denoiser` wrote down."""
-    network = {name: _as_tuple(value) for name, value in description["network"].items()}
+    described = description["network"].items()
+    network: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in described}
     return Preconditioned(build_network(**network), kind=description["kind"], sigma_data=description["sigma_data"])
 
 
@@ -92,7 +93,3 @@ def _check_fit(description: Mapping[str, Any], weights: Mapping[str, Tensor]) ->
 def _chosen(tensors: Mapping[str, Tensor], ema: bool) -> dict[str, Tensor]:
     prefix = "ema." if ema else "raw."
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

@@ -20,8 +20,7 @@ from ..config import TrainConfig
 from ..data.duplicates import find_duplicates
 from ..data.groups import with_groups
 from ..data.loading import ImageSet, load_images
-from ..data.manifests import manifest
-from ..data.splits import Splits
+from ..data.splits import Splits, manifest
 from ..errors import (
     ConfigError,
     DataError,

@@ -1,5 +1,6 @@
 """Images are decoded once; the cache is whole or absent, and never stale."""
 
+import itertools
 import json
 import os
 import threading
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gausslens.data import cache, load_images
+from gausslens.data import cache, decoding, load_images
 from gausslens.errors import DataError
 
 RNG = np.random.default_rng(0)
@@ -131,14 +132,11 @@ def test_writers_at_the_same_time_leave_one_whole_entry(tmp_path, folder, monkey
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt, DataError])
 def test_a_stop_in_the_middle_leaves_nothing(tmp_path, folder, monkeypatch, failure):
-    append = cache.EntryWriter.append
+    def stop_later(*args, **options):
+        yield from itertools.islice(decoding.decode_files(*args, **options), 20)
+        raise failure
 
-    def stop_later(writer, batch):
-        if writer.count == 20:
-            raise failure
-        append(writer, batch)
-
-    monkeypatch.setattr(cache.EntryWriter, "append", stop_later)
+    monkeypatch.setattr("gausslens.data.loading.decode_files", stop_later)
     with pytest.raises(failure):
         load_images(folder, cache=tmp_path / "cache")
     assert entries(tmp_path / "cache") == []

@@ -29,9 +29,9 @@ def _importable_in_workers(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FOLDER), os.environ.get("PYTHONPATH", "")]))
 
 
-def _grid():
-    """A diamond and a chain: 2, 2+3, 2+5, (2+3)+(2+5)+7."""
-    root = add(2)
+def _grid(*needs):
+    """A diamond and a chain: 2, 2+3, 2+5, (2+3)+(2+5)+7; more by what the root needs."""
+    root = add(2, *needs)
     left, right = add(3, root), add(5, root)
     return root, left, right, add(7, left, right)
 
@@ -50,9 +50,10 @@ def test_needed_tasks_come_first_and_once():
     assert in_order([top, left]) == [root, left, right, top]
 
 
-@pytest.mark.parametrize("on", ["here", "pool"])
-def test_every_executor_gives_the_same_records_and_runs_each_task_once(on, tmp_path):
-    grid = _grid()
+@pytest.mark.parametrize(("on", "needs"), [("here", ()), ("pool", (Task(toy_tasks.die_once),))])
+def test_every_executor_gives_the_same_records_and_runs_each_task_once(on, needs, tmp_path):
+    """Also if a worker dies, which is replaced."""
+    grid = _grid(*needs)
     told = []
     outcome = run_tasks([grid[-1]], tmp_path, on=on, workers=2, finished=told.append)
     machine = json.loads((tmp_path / grid[0].name / "done.json").read_text())["machine"]
@@ -60,11 +61,12 @@ def test_every_executor_gives_the_same_records_and_runs_each_task_once(on, tmp_p
     assert not (outcome.failed)
     assert not (outcome.skipped)
     assert not (outcome.left_out)
-    assert _values(tmp_path, grid) == [2, 5, 7, 19]
-    assert sorted(task.name for task in told) == sorted(task.name for task in grid)
+    assert _values(tmp_path, needs) == [1] * len(needs)
+    assert _values(tmp_path, grid) == ([3, 6, 8, 21] if needs else [2, 5, 7, 19])
+    assert sorted(task.name for task in told) == sorted(task.name for task in (*needs, *grid))
     assert set(_log(tmp_path).values()) == {1}
     store = TaskStore(tmp_path)
-    assert store.result(grid[-1]).arrays["value"].tolist() == [19.0]
+    assert store.result(grid[-1]).arrays["value"].tolist() == _values(tmp_path, grid[-1:])
     assert store.result(grid[-1]).records[0]["threads"] == 1
     run_tasks([grid[-1]], tmp_path, on=on, workers=2)
     assert set(_log(tmp_path).values()) == {1}
@@ -117,13 +119,6 @@ def pools_that_take_no_work(monkeypatch):
 def test_pools_that_never_last_are_given_up_in_words(tmp_path):
     with pytest.raises(GausslensError, match="__main__"):
         run_tasks([add(k) for k in range(9)], tmp_path, workers=2)
-
-
-def test_a_worker_that_dies_is_replaced(tmp_path):
-    task = Task(toy_tasks.die_once)
-    outcome = run_tasks([task, add(1, task)], tmp_path, on="pool", workers=1)
-    assert not outcome.failed
-    assert TaskStore(tmp_path).is_done(task)
 
 
 @pytest.mark.slow

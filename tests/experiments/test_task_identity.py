@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from gausslens import evaluation, sample_size
-from gausslens.experiments.keys import KEYS_OF_0_1
-from gausslens.experiments.task import Task, task
+from gausslens.experiments.task import _PLACES_OF_0_1, Task, task
 from gausslens.paper import tasks
 
 OF_0_1 = json.loads((Path(__file__).parents[1] / "fixtures" / "0.1" / "identities.json").read_text())["tasks"]
@@ -18,7 +17,7 @@ WORK = {
     for package in (evaluation, sample_size, tasks)
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")
     for name in vars(import_module(module.name))
-    if name in KEYS_OF_0_1
+    if name in _PLACES_OF_0_1
 }
 
 

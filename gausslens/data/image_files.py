@@ -1,4 +1,4 @@
-"""Collections of image files: folders and zip archives.
+"""Collections of encoded images: folders and zip archives of image files.
 
 Images come in the order of their names. Labels are those of `dataset.json` if there is one (EDM's format: {"labels":
 [[name, label], …]} or null). Otherwise, if every image lies in a subfolder of their common folder, those subfolders in
@@ -10,7 +10,7 @@ import json
 import os
 import re
 import zipfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError
+from ..errors import DataError, require
 from .arrays import MOST_CLASSES
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
@@ -26,7 +26,7 @@ LABELS = "dataset.json"
 
 
 @dataclass(frozen=True)
-class Pictures:
+class ImageFiles:
     """Encoded images by name; `open(i)` gives the i-th as a pillow image, not yet decoded."""
 
     names: Sequence[str]
@@ -34,7 +34,7 @@ class Pictures:
     open: Callable[[int], Any]
 
 
-def is_picture(name: str) -> bool:
+def is_image(name: str) -> bool:
     """Whether a name is that of an image: by its suffix, and not hidden."""
     return name.lower().endswith(SUFFIXES) and not name.startswith((".", "__MACOSX/")) and "/." not in name
 
@@ -44,53 +44,46 @@ def list_folder(folder: Path) -> list[tuple[str, int, int]]:
 
     A link to nothing is listed as an empty file, which cannot be decoded; one back to a folder above is not followed.
     """
-    found = []
 
-    def walk(path: str, prefix: str, above: frozenset[tuple[int, int]]) -> None:
+    def walk(path: str, prefix: str, above: frozenset[tuple[int, int]]) -> Iterator[tuple[str, int, int]]:
         status = os.stat(path)
         here = (status.st_dev, status.st_ino)
-        if here in above:
-            return
         with os.scandir(path) as entries:
-            for entry in entries:
+            for entry in entries if here not in above else ():
                 name = prefix + entry.name
                 if entry.is_dir():
                     if not entry.name.startswith("."):
-                        walk(entry.path, f"{name}/", above | {here})
-                elif is_picture(name) or name == LABELS:
+                        yield from walk(entry.path, f"{name}/", above | {here})
+                elif is_image(name) or name == LABELS:
                     status = entry.stat(follow_symlinks=os.path.exists(entry.path))
-                    found.append((name, status.st_size, status.st_mtime_ns))
+                    yield name, status.st_size, status.st_mtime_ns
 
     try:
-        walk(os.fspath(folder), "", frozenset())
+        return sorted(walk(os.fspath(folder), "", frozenset()))
     except OSError as error:
         raise DataError(f"could not list the images in {folder}: {error}.") from None
-    return sorted(found)
 
 
-def open_folder(folder: Path, listed: Collection[str]) -> Pictures:
+def open_folder(folder: Path, listed: Collection[str]) -> ImageFiles:
     """The images of a folder as listed by `list_folder`."""
     from PIL import Image
 
     names = [name for name in listed if name != LABELS]
     labels = _labels(names, listed, lambda name: (folder / name).read_bytes(), folder)
-    return Pictures(names, labels, lambda index: Image.open(folder / names[index]))
+    return ImageFiles(names, labels, lambda index: Image.open(folder / names[index]))
 
 
-def open_zip(path: Path) -> Pictures:
+def open_zip(path: Path) -> ImageFiles:
     """The images of a zip archive; nothing is extracted."""
     from PIL import Image
 
     archive = zipfile.ZipFile(path)
     listed = sorted(archive.namelist())
-    names = [name for name in listed if is_picture(name)]
-    if not names:
-        raise DataError(
-            f"{path}: expected images ({', '.join(SUFFIXES)}) in this archive; "
-            f"found {', '.join(listed[:5]) or 'nothing'}."
-        )
+    names = [name for name in listed if is_image(name)]
+    found = ", ".join(listed[:5]) or "nothing"
+    require(names, f"{path}: expected images ({', '.join(SUFFIXES)}) in this archive; found {found}.", DataError)
     labels = _labels(names, set(listed), archive.read, path)
-    return Pictures(names, labels, lambda index: Image.open(io.BytesIO(archive.read(names[index]))))
+    return ImageFiles(names, labels, lambda index: Image.open(io.BytesIO(archive.read(names[index]))))
 
 
 def _labels(
@@ -124,18 +117,19 @@ def _stored_labels(content: bytes, names: Sequence[str], where: str) -> NDArray[
         raise DataError(
             f'{where}: expected {{"labels": [[name, label], …]}} or {{"labels": null}}; reading it failed ({error!r}).'
         ) from None
-    return None if stored is None else np.array([_stored_label(stored, name, where) for name in names], np.int64)
-
-
-def _stored_label(stored: dict[str, Any], name: str, where: str) -> int:
-    if name not in stored:
-        raise DataError(f"{where}: no label for {name}. Add one for every image, or set labels to null.")
-    label = stored[name]
-    if isinstance(label, list) and label.count(1) == 1 and label.count(0) == len(label) - 1:
-        return label.index(1)
-    if type(label) is not int or not 0 <= label < MOST_CLASSES:
-        raise DataError(
-            f"{where}: labels must be integers from 0 on, below {MOST_CLASSES}, or one-hot; got {label!r} for {name}. "
-            "Or set labels to null."
-        )
-    return label
+    if stored is None:
+        return None
+    labels = np.zeros(len(names), np.int64)
+    for index, name in enumerate(names):
+        if name not in stored:
+            raise DataError(f"{where}: no label for {name}. Add one for every image, or set labels to null.")
+        label = stored[name]
+        if isinstance(label, list) and label.count(1) == 1 and label.count(0) == len(label) - 1:
+            label = label.index(1)
+        if type(label) is not int or not 0 <= label < MOST_CLASSES:
+            raise DataError(
+                f"{where}: labels must be integers from 0 on, below {MOST_CLASSES}, or one-hot; got {label!r} for {name}. "
+                "Or set labels to null."
+            )
+        labels[index] = label
+    return labels

@@ -5,7 +5,7 @@ from gausslens.cli.audit import _NO_NUMBERS
 from gausslens.cli.audit import Options as AuditOptions
 from gausslens.paper.config import StudyConfig
 from gausslens.sample_size.config import HowManyConfig
-from gausslens.store.invocation import typed_command, typed_options
+from gausslens.store.typed_command import typed_command, typed_options
 
 
 def test_options_at_their_defaults_are_not_typed():
