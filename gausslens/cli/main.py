@@ -23,15 +23,15 @@ from ..errors import ConfigError, DataError, GausslensError
 from .completion import SHELLS, completion
 from .parsing import as_typed, make_parser, parse, usage_error
 
-_VERBS = {  # its module, and what it does
-    "train": ("train", "train a denoiser on a set of images"),
-    "sample": ("sample", "sample images from a trained denoiser, or from one in closed form"),
-    "measure": ("measure", "take every measure of a trained denoiser, beside its controls"),
-    "convert": ("convert", "an EDM network's pickle to safetensors, without executing anything in it"),
-    "study": ("study", "the paper's studies on a set of images, from training to one page with every figure"),
-    "audit": ("audit", "whether a model memorises its training images, for anybody's model"),
-    "how-many": ("how_many", "how many images a network needs before it stops memorising, and how long it may train"),
-    "report": ("report", "verdicts on the paper's claims, and the page, from studies that were done"),
+_VERBS = {
+    "train": "train a denoiser on a set of images",
+    "sample": "sample images from a trained denoiser, or from one in closed form",
+    "measure": "take every measure of a trained denoiser, beside its controls",
+    "convert": "convert an EDM network's pickle to safetensors, without executing anything in it",
+    "study": "do the paper's studies on a set of images, from training to one page with every figure",
+    "audit": "say whether a model memorises its training images, for anybody's model",
+    "how-many": "find how many images a network needs before it stops memorising, and how long it may train",
+    "report": "judge the paper's claims and write the page again, from studies that were done",
 }
 
 _HELP = """\
@@ -116,7 +116,7 @@ def _dispatch(words: list[str]) -> int:
     early = [word for word in words[:1] if word == "--debug"]  # it may also stand before the verb
     verb, rest = words[len(early) :][:1], words[len(early) + 1 :]
     if verb in (["-h"], ["--help"]):
-        print(_HELP.format(verbs="\n".join(f"  {name:14}{summary}" for name, (_, summary) in _VERBS.items())), end="")
+        print(_HELP.format(verbs="\n".join(f"  {name:14}{summary}" for name, summary in _VERBS.items())), end="")
     elif verb == ["--version"]:
         print(f"gausslens {gausslens.__version__}")
     elif verb == ["--print-completion"]:
@@ -124,7 +124,7 @@ def _dispatch(words: list[str]) -> int:
     elif not verb or verb[0] not in _VERBS:
         usage_error("gausslens", f"expected a verb, one of {', '.join(_VERBS)}; got {verb[0] if verb else 'none'}")
     else:
-        module = import_module(f".{_VERBS[verb[0]][0]}", __package__)
+        module = _module(verb[0])
         program = f"gausslens {verb[0]}"
         options, how = parse(module.Options, [*rest, *early], program=program, description=module.DESCRIPTION)
         return module.run(options, how) or 0
@@ -135,17 +135,18 @@ def _completion(shell: str = "none") -> str:
     """A script that completes verbs and options in a shell."""
     if shell not in SHELLS:
         usage_error("gausslens", f"--print-completion: expected one of {', '.join(SHELLS)}; got {shell}")
-    options = {}
-    for verb, (name, _) in _VERBS.items():
-        module = import_module(f".{name}", __package__)
-        options[verb] = make_parser(module.Options, program="gausslens", description="").options
-    return completion(shell, options)
+    parsers = {verb: make_parser(_module(verb).Options, program="gausslens", description="") for verb in _VERBS}
+    return completion(shell, {verb: parser.options for verb, parser in parsers.items()})
 
 
 def _as_typed(message: str, words: list[str]) -> str:
     """An error's message in the words of the command line."""
-    module = next((_VERBS[word][0] for word in words[:2] if word in _VERBS), None)
-    return message if module is None else as_typed(message, import_module(f".{module}", __package__).Options)
+    verb = next((word for word in words[:2] if word in _VERBS), None)
+    return message if verb is None else as_typed(message, _module(verb).Options)
+
+
+def _module(verb: str) -> Any:
+    return import_module(f".{verb.replace('-', '_')}", __package__)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..config import check_fields, whole
+from ..config import RunOptions, check_fields, whole
 from ..errors import ConfigError
 from . import GlobalOptions, open_training_run
 
@@ -35,25 +35,15 @@ _LONGEST = 60  # characters of labels in a file's name
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(RunOptions):
     """What to sample, and where to put it."""
 
-    run: str
-    """The folder of a training run."""
     count: int = 256
     """How many images to sample."""
     denoiser: Literal["network", "gaussian", "multidelta", "linear"] = "network"
     """The network; the Gaussian or the multi-delta denoiser of its training images; or its linear distillation."""
     solver: Literal["heun", "euler", "dpmpp_2m"] = "heun"
     """The solver of the ODE."""
-    steps: int = 18
-    """Number of noise levels."""
-    seed: int = 0
-    """Seed of the initial noise."""
-    kimg: float | None = None
-    """The snapshot of the network, in thousands of images. Default: the last."""
-    weights: Literal["ema", "raw"] = "ema"
-    """The moving average of the weights, or the weights themselves."""
     labels: tuple[int, ...] = ()
     """The classes to sample in turn, for a network with labels. Default: all classes."""
     format: tuple[str, ...] = _FORMATS
@@ -62,10 +52,6 @@ class Options:
     """The folder to write into. Default: `samples` in the run."""
     batch: int = 256
     """Images to sample at a time."""
-    data: str | None = None
-    """Where the training images are now, if they have moved. The network does not need them. Default: where they were."""
-    cpu: bool = False
-    """Use the CPU even if there is a GPU."""
 
     def __post_init__(self) -> None:
         known = f"some of {', '.join(_FORMATS)}"

@@ -1,9 +1,9 @@
 """What `gausslens study` is asked to do: one frozen `StudyConfig`, which imports nothing heavy."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from ..config import ImageOptions, NetworkName, PageOptions, among, check_fields, different, positive, whole
+from ..config import NetworkOptions, PageOptions, among, check_fields, different, positive, whole
 from ..errors import ConfigError
 from ..store.invocation import typed_options
 
@@ -21,35 +21,16 @@ _CIRCUMSTANCES = ("data", "only", "on", "workers", "budget", "svg", "no_images",
 Where: TypeAlias = Literal["pool", "here", "ray"]
 
 
-@dataclass(frozen=True)
-class GridOptions(ImageOptions, PageOptions):
+@dataclass(frozen=True, kw_only=True)
+class GridOptions(NetworkOptions, PageOptions):
     """What all questions have in common that are answered by training many networks."""
 
-    data: str
-    """The images: an embedded set ("digits", "fashion"), a folder, a file, or "hf:NAME"."""
-    _: KW_ONLY
-    network: NetworkName = "unet"
-    """The architecture."""
-    width: int | None = None
-    """Channels of the network. Default: chosen for the image size."""
-    kimg: float | None = None
-    """How long to train each network, in thousands of images. Default: chosen for the image size."""
-    batch: int | None = None
-    """Images per training step. Default: chosen for the image size."""
-    learning_rate: float | None = None
-    """Adam's step size. Default: chosen for the image size."""
-    held_out: int | None = None
-    """How many images are held out from every training set. Default: a fifth."""
     on: Where = "pool"
     """Where to work: in a pool of processes, in this process ("here"), or on a Ray cluster ("ray")."""
     workers: int | None = None
     """How many networks to work on at a time. Default: one for each core, and one with a GPU."""
     budget: float | None = None
     """Minutes to spend. The answer is from what was finished by then, and says what was left out. Default: no limit."""
-    out: str = "runs"
-    """The folder that holds the folder of results, and the networks."""
-    cpu: bool = False
-    """Use the CPU even if there is a GPU."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
