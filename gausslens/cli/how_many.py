@@ -1,6 +1,5 @@
 """`gausslens how-many`: how many images a network needs before it stops memorising, and how long it may train."""
 
-import sys
 from typing import TYPE_CHECKING
 
 from ..errors import GausslensError
@@ -28,12 +27,11 @@ def run(options: Options, how: GlobalOptions) -> None:
     from ..paper.run import plan_study
     from ..sample_size.how_many import Question, how_many
 
-    visible = sys.stderr.isatty() and not how.quiet
-    plan = plan_study(options.study, progress=visible)
+    plan = plan_study(options.study, progress=how.progress)
     if how.dry_run:
         print(listing(Question(options, plan)))
         return
-    with bars("how many", visible) as show:
+    with bars("how many", how.progress) as show:
         found = how_many(options, plan=plan, progress=show)
     if found.answer is None:
         print("Too little is finished for an answer; a longer --budget goes on from here.")

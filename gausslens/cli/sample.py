@@ -1,17 +1,15 @@
 """`gausslens sample`: images from a trained network, or from a denoiser in closed form on the same images."""
 
 import hashlib
-import json
 import math
 import os
-import sys
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..config import RunOptions, check_fields, whole
 from ..errors import ConfigError
-from . import GlobalOptions, open_training_run
+from . import GlobalOptions, open_training_run, print_options
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,19 +73,18 @@ def run(options: Options, how: GlobalOptions) -> None:
     options = replace(options, kimg=kimg, out=str(folder))
     paths = {name: folder / f"{_stem(options)}.{name}" for name in _FORMATS if name in options.format}
     missing = {name: path for name, path in paths.items() if not path.exists()}
-    progress = sys.stderr.isatty() and not how.quiet
     if missing:
         _check_folder(folder)
-        inputs = _load(run, options, progress=progress)
+        inputs = _load(run, options, progress=how.progress)
     if how.dry_run:
-        print(json.dumps({**asdict(options), "files": [str(path) for path in paths.values()]}, indent=2))
+        print_options(options, files=[str(path) for path in paths.values()])
         return
     for path in paths.values():
         if path not in missing.values():
             print(f"{path} is there already.")
     if not missing:
         return
-    images, labels = _sample(run, options, *inputs, progress=progress), inputs[1]
+    images, labels = _sample(run, options, *inputs, progress=how.progress), inputs[1]
     folder.mkdir(parents=True, exist_ok=True)
     for name, path in missing.items():
         if name == "png":

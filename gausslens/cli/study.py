@@ -34,12 +34,11 @@ def run(options: Options, how: GlobalOptions) -> None:
     from ..paper.page import spoken
     from ..paper.run import plan_study, study
 
-    visible = sys.stderr.isatty() and not how.quiet
-    plan = plan_study(options, progress=visible)
+    plan = plan_study(options, progress=how.progress)
     if how.dry_run:
         print(listing(plan, options))
         return
-    with bars("study", visible) as show:
+    with bars("study", how.progress) as show:
         done = study(options, plan=plan, progress=show, tell=lambda words: print(words, file=sys.stderr))
     print(spoken(done.verdicts))
     print(f"The records are in {done.run.path / 'records.jsonl'}, the page is {done.page}")

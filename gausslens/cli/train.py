@@ -3,10 +3,9 @@
 import json
 import os
 import sys
-from dataclasses import asdict
 
 from ..config import TrainConfig as Options
-from . import GlobalOptions
+from . import GlobalOptions, print_options
 
 DESCRIPTION = """\
 Train a denoiser on a set of images. The same command continues a run that was stopped, and finds one that is
@@ -42,10 +41,9 @@ def run(config: Options, how: GlobalOptions) -> None:
         images = with_groups(images, config.groups)
         resolved = resolve(config, images)
         check(resolved, images, processes=int(os.environ.get("WORLD_SIZE", "1")))
-        print(json.dumps(asdict(resolved), indent=2))
-        print(f"The run would be in {run_folder(resolved, images)}", file=sys.stderr)
+        print_options(resolved, f"The run would be in {run_folder(resolved, images)}")
         return
-    run = train(config, progress=sys.stderr.isatty() and not how.quiet)
+    run = train(config, progress=how.progress)
     if is_main:
         skipped = run.manifest["skipped"]
         if skipped:
