@@ -35,7 +35,7 @@ _VERBS = {
 }
 
 _HELP = """\
-usage: gausslens VERB ... [--dry-run] [--quiet] [--debug]
+usage: gausslens VERB [options] [--dry-run] [--quiet] [--debug]
 
 Shows whether a diffusion model has learned to generalise or only memorises.
 
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")
     try:
         with _ending_on_sigterm(), _plain_warnings():
-            code = _dispatch(words)
+            code = _dispatch([word for word in words if word != "--debug"])  # which may also stand before the verb
             sys.stdout.flush()
     except (KeyboardInterrupt, _Terminated) as stopped:
         print(f"\ngausslens: {str(stopped) or _STOPPED}", file=sys.stderr)
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except GausslensError as error:
         if debug:
             raise
-        print(f"gausslens: {_as_typed(str(error), words)}", file=sys.stderr)
+        print(f"gausslens: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError | DataError) else 1
     except BrokenPipeError:  # whoever was reading, such as `head`, has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would complain at its end
@@ -107,28 +107,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
-        print(f"gausslens: {type(error).__name__}: {error}. With --debug it shows where.", file=sys.stderr)
+        print(f"gausslens: {type(error).__name__}: {error}. Run with --debug for the traceback.", file=sys.stderr)
         return 1
     return code
 
 
 def _dispatch(words: list[str]) -> int:
-    early = [word for word in words[:1] if word == "--debug"]  # it may also stand before the verb
-    verb, rest = words[len(early) :][:1], words[len(early) + 1 :]
-    if verb in (["-h"], ["--help"]):
-        print(_HELP.format(verbs="\n".join(f"  {name:14}{summary}" for name, summary in _VERBS.items())), end="")
-    elif verb == ["--version"]:
-        print(f"gausslens {gausslens.__version__}")
-    elif verb == ["--print-completion"]:
-        print(_completion(*rest[:1]), end="")
-    elif not verb or verb[0] not in _VERBS:
-        usage_error("gausslens", f"expected a verb, one of {', '.join(_VERBS)}; got {verb[0] if verb else 'none'}")
-    else:
-        module = _module(verb[0])
-        program = f"gausslens {verb[0]}"
-        options, how = parse(module.Options, [*rest, *early], program=program, description=module.DESCRIPTION)
-        return module.run(options, how) or 0
+    match words:
+        case ["-h" | "--help", *_]:
+            print(_HELP.format(verbs="\n".join(f"  {name:14}{summary}" for name, summary in _VERBS.items())), end="")
+        case ["--version", *_]:
+            print(f"gausslens {gausslens.__version__}")
+        case ["--print-completion", *shell]:
+            print(_completion(*shell[:1]), end="")
+        case [verb, *rest] if verb in _VERBS:
+            return _run(verb, rest)
+        case _:
+            got = words[0] if words else "none"
+            usage_error("gausslens", f"expected a verb, one of {', '.join(_VERBS)}; got {got}")
     return 0
+
+
+def _run(verb: str, words: list[str]) -> int:
+    module = _module(verb)
+    options, how = parse(module.Options, words, program=f"gausslens {verb}", description=module.DESCRIPTION)
+    try:
+        return module.run(options, how) or 0
+    except GausslensError as error:  # in the words of the command line
+        error.args = (as_typed(str(error), module.Options),)
+        raise
 
 
 def _completion(shell: str = "none") -> str:
@@ -137,12 +144,6 @@ def _completion(shell: str = "none") -> str:
         usage_error("gausslens", f"--print-completion: expected one of {', '.join(SHELLS)}; got {shell}")
     parsers = {verb: make_parser(_module(verb).Options, program="gausslens", description="") for verb in _VERBS}
     return completion(shell, {verb: parser.options for verb, parser in parsers.items()})
-
-
-def _as_typed(message: str, words: list[str]) -> str:
-    """An error's message in the words of the command line."""
-    verb = next((word for word in words[:2] if word in _VERBS), None)
-    return message if verb is None else as_typed(message, _module(verb).Options)
 
 
 def _module(verb: str) -> Any:
