@@ -22,9 +22,9 @@ class GlobalOptions:
     """How to go about it."""
 
     dry_run: bool = False
-    """Print what would be done, with all options resolved, and stop."""
+    """Check everything, print the resolved options, and stop."""
     quiet: bool = False
-    """Show no progress bar. An audit prints nothing but its JSON, if that is asked for."""
+    """Show no progress bar. An audit prints only its JSON, if asked for."""
     debug: bool = False
     """Show the traceback of an error."""
 

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from ..auditing.verdict import Verdict
 
 DESCRIPTION = """\
-Say whether a model memorises its training images: memorizing, partly memorizing, generalizing, or cannot tell. Name the
-samples that are copies, say whether the model gives its training images away by its losses, and what to do. Nothing in a
-model's file is executed. An audit that was stopped goes on when the same command is called again.
+Say whether a model memorises its training images. The verdict is memorizing, partly memorizing, generalizing, or
+cannot tell. The audit names the samples that are copies, says whether the model's losses give its training images
+away, and says what to do. Nothing in a model's file is executed. The same command continues an audit that was stopped.
 
 examples:
   gausslens audit runs/train-digits-1a2b3c4d

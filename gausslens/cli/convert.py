@@ -7,8 +7,8 @@ from ..errors import ConfigError
 from . import GlobalOptions, bad_input, print_options
 
 DESCRIPTION = """\
-Convert a network pickle of EDM into a safetensors file, which is read as a snapshot of ours is. Nothing in the pickle
-is run: its weights, class names and constructor arguments are taken out as data, and anything else in it is refused.
+Convert an EDM network pickle into a safetensors file, which is read like a snapshot of a run. Nothing in the pickle is
+run: weights, class names and constructor arguments are read as data, and anything else is refused.
 
 examples:
   gausslens convert edm-cifar10-32x32-uncond-vp.pkl cifar10-vp.safetensors

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from ..sample_size.how_many import Question
 
 DESCRIPTION = """\
-Find out how many images a network needs before it stops memorising them, and how long it may train: small networks are
-trained on more and more of your images, and copies are counted among their samples. Stopped at any moment, the same command
-goes on; more --seeds or a longer --budget make the answer sharper.
+Find out how many images a network needs before it stops memorising them, and how long it may train. Small networks are
+trained on more and more of your images, and copies are counted among their samples. The same command continues after
+any stop. More --seeds or a longer --budget make the answer sharper.
 
 examples:
   gausslens how-many digits

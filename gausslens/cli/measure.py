@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from ..store.records import Record
 
 DESCRIPTION = """\
-Measure a run that `gausslens train` has made: at every noise level, on training and held-out images, beside the Gaussian
-and the multi-delta denoiser of its training images. Records go to a folder of their own, one number a line; measures
-that are there already are not taken again.
+Measure a run of `gausslens train` at every noise level, on training and on held-out images, beside the Gaussian and
+the multi-delta denoiser of its training images. Records go to a folder of their own, one number a line. Measures that
+are there already are not taken again.
 
 examples:
   gausslens measure runs/train-digits-1a2b3c4d

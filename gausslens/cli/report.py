@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from ..store.run import Run
 
 DESCRIPTION = """\
-Judge the paper's claims from the records of studies that were done, and write their pages again. Nothing is trained or
-measured. A folder that holds the folders of studies stands for all of them; they are judged together, repetitions of one
-study as one.
+Judge the paper's claims from the records of finished studies, and write their pages again. Nothing is trained or
+measured. A folder that holds the folders of studies stands for all of them. They are judged together, and repetitions
+of a study count as one.
 
 examples:
   gausslens report runs

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ..store.run import Run
 
 DESCRIPTION = """\
-Sample images from a run that `gausslens train` has made, or from the denoisers that follow from its training images.
-Image i depends on the seed and on i alone. What is there already is not made again.
+Sample images from a run of `gausslens train`, or from the denoisers that follow from its training images. Image i
+depends only on the seed and on i. Files that are there already are not made again.
 
 examples:
   gausslens sample runs/train-digits-1a2b3c4d

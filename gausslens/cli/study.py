@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from ..paper.plan import Plan
 
 DESCRIPTION = """\
-Study a set of images as the paper does: train models on more and more of them, on disjoint halves, narrow and wide, for
-short and for long; measure them beside their controls; judge the paper's claims; and write one page with the figures.
-Stopped at any moment, the same command goes on. What was done before is not done again.
+Study a set of images as the paper does. Networks are trained on more and more images, on disjoint halves, narrow and
+wide, short and long. They are measured beside controls, the paper's claims are judged, and one page shows the figures.
+The same command continues a study that was stopped. Finished work is not done again.
 
 examples:
   gausslens study digits

@@ -8,8 +8,8 @@ from ..config import TrainConfig as Options
 from . import GlobalOptions, print_options
 
 DESCRIPTION = """\
-Train a denoiser on a set of images. The same command continues a run that was stopped, and finds one that is
-finished; a larger --kimg extends it.
+Train a denoiser on a set of images. The same command continues a run that was stopped, and finds one that is finished.
+A larger --kimg extends a run.
 
 examples:
   gausslens train digits

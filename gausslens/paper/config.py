@@ -53,22 +53,22 @@ class StudyConfig(GridOptions):
     sizes: tuple[int, ...] = ()
     """Numbers of training images to compare. Default: chosen for the number of images."""
     few: int | None = None
-    """A number of training images that is small for the network, for the studies of width and time. Default: chosen for the
-    image size."""
+    """A small number of training images, for the studies of width and time. Default: chosen for the image size."""
     subset: int | None = None
-    """A number of images whose Gaussian is compared with that of all. Default: --few, but at least 64."""
+    """Number of images whose Gaussian denoiser is compared with that of all images. Default: --few, but at least 64."""
     widths: tuple[int, ...] = ()
     """Channels to compare at --few images. Default: chosen for --width."""
     narrow: int | None = None
     """Channels of a narrow network, trained on the fewest images. Default: chosen for --width."""
     early: float | None = None
-    """When training is stopped early, in thousands of images. Default: chosen for --kimg."""
+    """When early stopping ends training, in thousands of images. Default: chosen for --kimg."""
     seeds: int = 3
-    """How many times to train each network. A claim needs three to hold. Small images get one more for sizes and pairs."""
+    """How many times to train each network. No claim holds with fewer than three. Small images get one more for sizes and
+    pairs."""
     shown: int = 0
-    """Which of these trainings the image figures show, counted from 0."""
+    """Index of the training seed that image figures show."""
     repetition: int = 0
-    """Another number repeats the whole study with other training seeds and another split of the images."""
+    """Number of the repetition. Each has its own training seeds and its own split of the images."""
     count: int | None = None
     """Images, or pairs of images, behind every number. Default: half of those held out, at most 200."""
     samples: int = 512
