@@ -19,6 +19,9 @@ NetworkName: TypeAlias = Literal["unet", "ncsnpp", "ddpmpp", "adm", "linear", "s
 Preconditioning: TypeAlias = Literal["edm", "vp", "ve", "none"]
 Precision: TypeAlias = Literal["auto", "float32", "bf16"]
 
+Images: TypeAlias = Literal["shown", "blurred", "none"]
+"""How a page shows images."""
+
 VERSION = 1
 """Counts changes of the training code after which the same config gives other weights."""
 
@@ -155,7 +158,7 @@ class PageOptions:
             raise ConfigError("images can be left out (--no-images) or blurred (--blur), not both.")
 
     @property
-    def images(self) -> Literal["shown", "blurred", "none"]:
+    def images(self) -> Images:
         """How the page shows images."""
         return "none" if self.no_images else "blurred" if self.blur else "shown"
 

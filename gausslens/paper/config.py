@@ -34,7 +34,8 @@ class GridOptions(NetworkOptions, PageOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fields(self, whole("width workers batch", 1), positive("kimg learning_rate budget"))
+        has_width = ("network", "one whose width can be chosen", lambda name: name != "linear")
+        check_fields(self, has_width, whole("width workers batch", 1), positive("kimg learning_rate budget"))
 
 
 @dataclass(frozen=True)

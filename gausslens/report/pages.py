@@ -7,12 +7,11 @@ where; and pictures stay, are blurred beyond recovery, or go.
 
 import re
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
+from ..config import Images
 from .figures import Figure, ImageGrid, Table
 from .pictures import blur
-
-Images: TypeAlias = Literal["shown", "blurred", "none"]
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ Texts are escaped by the template. Plots are the drawings of the SVG files. Imag
 import math
 from importlib.resources import files
 
+from ..config import Images
 from ..errors import ConfigError
 from .drawings import draw
 from .figures import CurveFigure, Figure, HeatMap, ImageGrid, Real
-from .pages import Images, Page, redact
+from .pages import Page, redact
 from .pictures import data_uri, image_uri
 from .spreadsheets import as_csv
 
