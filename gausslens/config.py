@@ -7,7 +7,7 @@ next without starting another run. Precisions "float32" and "bf16" are two runs;
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 from .errors import require
@@ -18,6 +18,9 @@ T = TypeVar("T")
 NetworkName: TypeAlias = Literal["unet", "ncsnpp", "ddpmpp", "adm", "linear", "skipnet", "dit"]
 Preconditioning: TypeAlias = Literal["edm", "vp", "ve", "none"]
 Precision: TypeAlias = Literal["auto", "float32", "bf16"]
+
+Images: TypeAlias = Literal["shown", "blurred", "none"]
+"""How a page shows images."""
 
 VERSION = 1
 """Counts changes of the training code after which the same config gives other weights."""
@@ -95,6 +98,52 @@ class ImageOptions:
     """Skip files that cannot be decoded instead of stopping."""
 
 
+@dataclass(frozen=True)
+class NetworkOptions(ImageOptions):
+    """Which network is trained, on which images, and where it is kept."""
+
+    data: str
+    """The images: an embedded set ("digits", "fashion"), a folder, a file, or "hf:NAME"."""
+    _: KW_ONLY
+    held_out: int | None = None
+    """How many images are held out from every training set. Default: a fifth."""
+    network: NetworkName = "unet"
+    """The architecture."""
+    width: int | None = None
+    """Channels at full resolution. Default: chosen for the network and the image size."""
+    batch: int | None = None
+    """Images per training step, over all devices. Default: chosen for the network and the image size."""
+    learning_rate: float | None = None
+    """Adam's step size after the ramp. Default: chosen for the network and the image size."""
+    kimg: float | None = None
+    """How long to train a network, in thousands of images. Default: chosen for the network and the image size."""
+    out: str = "runs"
+    """The folder that holds the folder of results, and the networks."""
+    cpu: bool = False
+    """Use the CPU even if there is a GPU."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What to take of the run of a network that was trained."""
+
+    run: str
+    """The folder of a training run."""
+    _: KW_ONLY
+    kimg: float | None = None
+    """The snapshot of the network, in thousands of images. Default: the last."""
+    weights: Literal["ema", "raw"] = "ema"
+    """The moving average of the weights, or the weights themselves."""
+    data: str | None = None
+    """Where the images are now, if they have moved. Default: where they were for training."""
+    steps: int = 18
+    """Noise levels of the sampler."""
+    seed: int = 0
+    """Seed of the noise, and of the choice of images."""
+    cpu: bool = False
+    """Use the CPU even if there is a GPU."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PageOptions:
     """What a page may show."""
@@ -109,7 +158,7 @@ class PageOptions:
             raise ConfigError("images can be left out (--no-images) or blurred (--blur), not both.")
 
     @property
-    def images(self) -> Literal["shown", "blurred", "none"]:
+    def images(self) -> Images:
         """How the page shows images."""
         return "none" if self.no_images else "blurred" if self.blur else "shown"
 
@@ -122,7 +171,7 @@ def _checks_itself(cls: type[T]) -> type[T]:
 
 @_checks_itself
 @dataclass(frozen=True)
-class TrainConfig(ImageOptions):
+class TrainConfig(NetworkOptions):
     """Everything that decides a training run.
 
     Attributes are documented below, one by one. Of `sigma`: with it, one network is trained for one noise level on the
@@ -136,21 +185,13 @@ class TrainConfig(ImageOptions):
     'edm'
     """
 
-    data: str
-    """The images: an embedded set ("digits", "fashion"), a folder, a file, or "hf:NAME"."""
     split: str = "all"
     """The images to train on: "all" but the held-out ones, "1400" of them, or "s1:700" or "s2:700", two disjoint sets."""
-    held_out: int | None = None
-    """How many images are held out from every training set. Default: a fifth."""
     split_seed: int = 0
     """Seed of the random split into training and held-out images."""
     groups: str | None = None
     """Which images belong together, such as those of one patient: "FILE.csv:COLUMN", or a regular expression on file names.
     The images of a group are all held out, or none of them. Default: each image is its own group."""
-    network: NetworkName = "unet"
-    """The architecture."""
-    width: int | None = None
-    """Channels at full resolution. Default: the architecture's own."""
     multipliers: tuple[int, ...] | None = None
     """Channels at each resolution, as multiples of the width. Default: the architecture's own."""
     blocks: int | None = None
@@ -174,17 +215,11 @@ class TrainConfig(ImageOptions):
     network and the image size."""
     level_spread: float | None = None
     """Standard deviation of ln σ over the noise levels of training. Default: chosen for the network and the image size."""
-    batch: int | None = None
-    """Images per training step, over all devices. Default: chosen for the network and the image size."""
-    learning_rate: float | None = None
-    """Adam's step size after the ramp. Default: chosen for the network and the image size."""
     ramp_kimg: float | None = None
     """Thousands of images over which the learning rate rises from 0. Default: chosen for the network."""
     ema_kimg: float | None = None
     """Half-life of the weights' moving average, in thousands of images; early in training 5 % of the images so far.
     Default: chosen for the network."""
-    kimg: float | None = None
-    """How long to train, in thousands of images. A larger value extends a finished run. Default: chosen for the network."""
     snapshots: tuple[float, ...] = ()
     """When to keep the weights, in thousands of images. Default: at the end, where they are always kept."""
     monitor: bool = False
@@ -197,12 +232,8 @@ class TrainConfig(ImageOptions):
     """Arithmetic of the network. "auto" is bf16 on a GPU that has it, and float32 elsewhere."""
     compile: bool | None = None
     """Compile the network's blocks. Default: on a GPU, for training that is long enough to gain from it."""
-    cpu: bool = False
-    """Use the CPU even if there is a GPU."""
     tracker: str | None = None
     """Also log to one of accelerate's trackers, such as "tensorboard" or "wandb". Default: none."""
-    out: str = "runs"
-    """The folder that holds the run's folder."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

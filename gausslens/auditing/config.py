@@ -45,11 +45,11 @@ class AuditConfig(ImageOptions, PageOptions):
     count: int = 1000
     """Training images, and as many held-out ones, behind every number that needs no samples."""
     noises: int | None = None
-    """Noises for each of these images and noise levels. Default: 16 for up to 200 images, fewer for more."""
+    """Noise draws for each image and noise level. Default: 16 for up to 200 images, fewer for more."""
     samples: int | None = None
     """Generated images, 0 for none. Default: 10,000 with a GPU; without one, 2,000 small images or 256 larger ones."""
     steps: int = 18
-    """Noise levels of the Heun sampler."""
+    """Noise levels of the sampler."""
     features: str | None = None
     """Compare samples in a feature space as well: "efficientnet-lite0", a TorchScript or ONNX file, or
     package.module:object. Default: pixels alone."""

@@ -4,8 +4,12 @@ Each file has a frozen dataclass of options, whose fields without a default are 
 `run(options, how)`. Nothing heavy is imported before that function runs.
 """
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from ..errors import CheckpointError, ConfigError
 
@@ -18,20 +22,39 @@ class GlobalOptions:
     """How to go about it."""
 
     dry_run: bool = False
-    """Print what would be done, with all options resolved, and stop."""
+    """Check everything, print the resolved options, and stop."""
     quiet: bool = False
-    """Show no progress bar; an audit then prints nothing but its JSON, if that is asked for."""
+    """Show no progress bar. An audit prints only its JSON, if asked for."""
     debug: bool = False
     """Show the traceback of an error."""
+
+    @property
+    def progress(self) -> bool:
+        """Whether to show progress bars."""
+        return sys.stderr.isatty() and not self.quiet
+
+
+@contextmanager
+def bad_input() -> Iterator[None]:
+    """Inside, files that cannot be read are those that the user named: bad input, and no failure."""
+    try:
+        yield
+    except CheckpointError as error:
+        raise ConfigError(str(error)) from None
 
 
 def open_training_run(path: str, kimg: float | None) -> tuple["Run", float]:
     """The training run and the snapshot that a user names."""
     from ..store.run import Run
 
-    try:
+    with bad_input():
         run = Run.open(path)
         _ = run.config, run.manifest, run.snapshot_path(kimg)  # each says what is wrong with the folder
-    except CheckpointError as error:
-        raise ConfigError(str(error)) from None
     return run, run.snapshots[-1] if kimg is None else kimg
+
+
+def print_options(options: Any, note: str = "", **also: Any) -> None:
+    """Show what a dry run would do: the options as JSON, and a note for people."""
+    print(json.dumps({**asdict(options), **also}, indent=2))
+    if note:
+        print(note, file=sys.stderr)

@@ -1,23 +1,19 @@
 """`gausslens audit`: is this model copying?"""
 
-import json
 import os
-import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ..auditing.config import AuditConfig as Options
-from ..errors import CheckpointError, ConfigError
 from ..store.typed_command import typed_command, typed_options
-from . import GlobalOptions
+from . import GlobalOptions, bad_input, print_options
 
 if TYPE_CHECKING:
     from ..auditing.verdict import Verdict
 
 DESCRIPTION = """\
-Say whether a model memorises its training images: memorizing, partly memorizing, generalizing, or cannot tell. Name the
-samples that are copies, say whether the model gives its training images away by its losses, and what to do. Nothing in a
-model's file is executed. An audit that was stopped goes on when the same command is called again.
+Say whether a model memorises its training images. The verdict is memorizing, partly memorizing, generalizing, or
+cannot tell. The audit names the samples that are copies, says whether the model's losses give its training images
+away, and says what to do. Nothing in a model's file is executed. The same command continues an audit that was stopped.
 
 examples:
   gausslens audit runs/train-digits-1a2b3c4d
@@ -41,17 +37,15 @@ def run(options: Options, how: GlobalOptions) -> int:
     from ..generation import best_device
     from ..report import save_report
 
-    progress = sys.stderr.isatty() and not how.quiet
-    try:
-        context = load_context(options, device=best_device(cpu=options.cpu), progress=progress, trial=how.dry_run)
-    except CheckpointError as error:  # a model that cannot be read is bad input
-        raise ConfigError(str(error)) from None
+    device = best_device(cpu=options.cpu)
+    with bad_input():
+        context = load_context(options, device=device, progress=how.progress, trial=how.dry_run)
     if how.dry_run:
-        print(json.dumps(asdict(resolve(context)), indent=2))
         known, unseen = context.pictures or (context.images.train, context.images.held_out)
-        print(f"There are {len(known):,} training and {len(unseen):,} held-out images.", file=sys.stderr)
+        note = f"There are {len(known):,} training and {len(unseen):,} held-out images."
+        print_options(resolve(context), note)
         return 0
-    run, audit = audit_in_folder(context, progress=progress)
+    run, audit = audit_in_folder(context, progress=how.progress)
     command = typed_command("audit", options.model, typed_options(options, _NO_NUMBERS))
     page = run.path / REPORT
     save_report(page, make_page(audit, context, run.provenance, command), images=options.images)

@@ -1,15 +1,14 @@
 """`gausslens convert`: an EDM network pickle as a safetensors file, which is safe to pass on."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import CheckpointError, ConfigError
-from . import GlobalOptions
+from ..errors import ConfigError
+from . import GlobalOptions, bad_input, print_options
 
 DESCRIPTION = """\
-Convert a network pickle of EDM into a safetensors file, which is read as a snapshot of ours is. Nothing in the pickle
-is run: its weights, class names and constructor arguments are taken out as data, and anything else in it is refused.
+Convert an EDM network pickle into a safetensors file, which is read like a snapshot of a run. Nothing in the pickle is
+run: weights, class names and constructor arguments are read as data, and anything else is refused.
 
 examples:
   gausslens convert edm-cifar10-32x32-uncond-vp.pkl cifar10-vp.safetensors
@@ -39,12 +38,10 @@ def run(options: Options, how: GlobalOptions) -> None:
     out = Path(options.out)
     if out.exists():
         raise ConfigError(f"there is a file {out} already. Remove it, or choose another name for out.")
-    try:
+    with bad_input():
         description, denoiser = read_edm(options.source)
-    except CheckpointError as error:  # the user named a file that is not one of these
-        raise ConfigError(str(error)) from None
     if how.dry_run:
-        print(json.dumps({"source": options.source, "out": options.out, **description}, indent=2))
+        print_options(options, **description)
         return
     save_denoiser(out, description, ema=denoiser.state_dict(), source=Path(options.source).name)
     network = description["network"]

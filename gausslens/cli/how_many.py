@@ -1,20 +1,18 @@
 """`gausslens how-many`: how many images a network needs before it stops memorising, and how long it may train."""
 
-import sys
 from typing import TYPE_CHECKING
 
-from ..errors import GausslensError
 from ..sample_size.config import HowManyConfig as Options
 from . import GlobalOptions
-from .study import bars, failures
+from .study import bars, task_lines, tell_rest
 
 if TYPE_CHECKING:
     from ..sample_size.how_many import Question
 
 DESCRIPTION = """\
-Find out how many images a network needs before it stops memorising them, and how long it may train: small networks are
-trained on more and more of your images, and copies are counted among their samples. Stopped at any moment, the same command
-goes on; more --seeds or a longer --budget make the answer sharper.
+Find out how many images a network needs before it stops memorising them, and how long it may train. Small networks are
+trained on more and more of your images, and copies are counted among their samples. The same command continues after
+any stop. More --seeds or a longer --budget make the answer sharper.
 
 examples:
   gausslens how-many digits
@@ -28,34 +26,28 @@ def run(options: Options, how: GlobalOptions) -> None:
     from ..paper.run import plan_study
     from ..sample_size.how_many import Question, how_many
 
-    visible = sys.stderr.isatty() and not how.quiet
-    plan = plan_study(options.study, progress=visible)
+    plan = plan_study(options.study, progress=how.progress)
     if how.dry_run:
         print(listing(Question(options, plan)))
         return
-    with bars("how many", visible) as show:
+    with bars("how many", how.progress) as show:
         found = how_many(options, plan=plan, progress=show)
     if found.answer is None:
-        print("Too little is finished for an answer; a longer --budget goes on from here.")
+        print("Too little is finished for an answer.")
     else:
         print(found.answer.words)
         print(f"The numbers are in {found.run.path / 'answer.json'}, the page is {found.page}")
-        if found.outcome.left_out:
-            print(
-                f"left out for lack of time: {len(found.outcome.left_out)} tasks; a longer --budget goes on from here."
-            )
-    if found.outcome.failed:
-        raise GausslensError(failures(found.outcome))
+    tell_rest(found.outcome)
 
 
 def listing(question: "Question") -> str:
     """The networks of the first round with what each is expected to take."""
-    lines, seconds = [], 0.0
-    for n, seed in question.first_round():
-        task = question.task(n, seed)
-        cost = task.cost + sum(need.cost for need in task.needs)
-        done = question.store.is_done(task)
-        seconds += 0 if done else cost
-        lines.append(f"{'done' if done else f'{cost:6.1f} s':>9}  {n:,} images, seed {seed}")
+    tasks = {question.task(n, seed): f"{n:,} images, seed {seed}" for n, seed in question.first_round()}
+    lines, seconds = task_lines(
+        [
+            (question.store.is_done(task), task.cost + sum(need.cost for need in task.needs), words)
+            for task, words in tasks.items()
+        ]
+    )
     more = f"then up to 4 sizes around the transition with {question.config.seeds} seeds each"
     return "\n".join([*lines, f"about {seconds / 60:.1f} minutes of one worker; {more}."])

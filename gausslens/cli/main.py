@@ -23,19 +23,19 @@ from ..errors import ConfigError, DataError, GausslensError
 from .completion import SHELLS, completion
 from .parsing import as_typed, make_parser, parse, usage_error
 
-_VERBS = {  # its module, and what it does
-    "train": ("train", "train a denoiser on a set of images"),
-    "sample": ("sample", "sample images from a trained denoiser, or from one in closed form"),
-    "measure": ("measure", "take every measure of a trained denoiser, beside its controls"),
-    "convert": ("convert", "an EDM network's pickle to safetensors, without executing anything in it"),
-    "study": ("study", "the paper's studies on a set of images, from training to one page with every figure"),
-    "audit": ("audit", "whether a model memorises its training images, for anybody's model"),
-    "how-many": ("how_many", "how many images a network needs before it stops memorising, and how long it may train"),
-    "report": ("report", "verdicts on the paper's claims, and the page, from studies that were done"),
+_VERBS = {
+    "train": "train a denoiser on a set of images",
+    "sample": "sample images from a trained denoiser, or from one in closed form",
+    "measure": "take every measure of a trained denoiser, beside its controls",
+    "convert": "convert an EDM network's pickle to safetensors, without executing anything in it",
+    "study": "do the paper's studies on a set of images, from training to one page with every figure",
+    "audit": "say whether a model memorises its training images, for anybody's model",
+    "how-many": "find how many images a network needs before it stops memorising, and how long it may train",
+    "report": "judge the paper's claims and write the page again, from studies that were done",
 }
 
 _HELP = """\
-usage: gausslens VERB ... [--dry-run] [--quiet] [--debug]
+usage: gausslens VERB [options] [--dry-run] [--quiet] [--debug]
 
 Shows whether a diffusion model has learned to generalise or only memorises.
 
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")
     try:
         with _ending_on_sigterm(), _plain_warnings():
-            code = _dispatch(words)
+            code = _dispatch([word for word in words if word != "--debug"])  # which may also stand before the verb
             sys.stdout.flush()
     except (KeyboardInterrupt, _Terminated) as stopped:
         print(f"\ngausslens: {str(stopped) or _STOPPED}", file=sys.stderr)
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except GausslensError as error:
         if debug:
             raise
-        print(f"gausslens: {_as_typed(str(error), words)}", file=sys.stderr)
+        print(f"gausslens: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError | DataError) else 1
     except BrokenPipeError:  # whoever was reading, such as `head`, has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would complain at its end
@@ -107,45 +107,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
-        print(f"gausslens: {type(error).__name__}: {error}. With --debug it shows where.", file=sys.stderr)
+        print(f"gausslens: {type(error).__name__}: {error}. Run with --debug for the traceback.", file=sys.stderr)
         return 1
     return code
 
 
 def _dispatch(words: list[str]) -> int:
-    early = [word for word in words[:1] if word == "--debug"]  # it may also stand before the verb
-    verb, rest = words[len(early) :][:1], words[len(early) + 1 :]
-    if verb in (["-h"], ["--help"]):
-        print(_HELP.format(verbs="\n".join(f"  {name:14}{summary}" for name, (_, summary) in _VERBS.items())), end="")
-    elif verb == ["--version"]:
-        print(f"gausslens {gausslens.__version__}")
-    elif verb == ["--print-completion"]:
-        print(_completion(*rest[:1]), end="")
-    elif not verb or verb[0] not in _VERBS:
-        usage_error("gausslens", f"expected a verb, one of {', '.join(_VERBS)}; got {verb[0] if verb else 'none'}")
-    else:
-        module = import_module(f".{_VERBS[verb[0]][0]}", __package__)
-        program = f"gausslens {verb[0]}"
-        options, how = parse(module.Options, [*rest, *early], program=program, description=module.DESCRIPTION)
-        return module.run(options, how) or 0
+    match words:
+        case ["-h" | "--help", *_]:
+            print(_HELP.format(verbs="\n".join(f"  {name:14}{summary}" for name, summary in _VERBS.items())), end="")
+        case ["--version", *_]:
+            print(f"gausslens {gausslens.__version__}")
+        case ["--print-completion", *shell]:
+            print(_completion(*shell[:1]), end="")
+        case [verb, *rest] if verb in _VERBS:
+            return _run(verb, rest)
+        case _:
+            got = words[0] if words else "none"
+            usage_error("gausslens", f"expected a verb, one of {', '.join(_VERBS)}; got {got}")
     return 0
+
+
+def _run(verb: str, words: list[str]) -> int:
+    module = _module(verb)
+    options, how = parse(module.Options, words, program=f"gausslens {verb}", description=module.DESCRIPTION)
+    try:
+        return module.run(options, how) or 0
+    except GausslensError as error:  # in the words of the command line
+        error.args = (as_typed(str(error), module.Options),)
+        raise
 
 
 def _completion(shell: str = "none") -> str:
     """A script that completes verbs and options in a shell."""
     if shell not in SHELLS:
         usage_error("gausslens", f"--print-completion: expected one of {', '.join(SHELLS)}; got {shell}")
-    options = {}
-    for verb, (name, _) in _VERBS.items():
-        module = import_module(f".{name}", __package__)
-        options[verb] = make_parser(module.Options, program="gausslens", description="").options
-    return completion(shell, options)
+    parsers = {verb: make_parser(_module(verb).Options, program="gausslens", description="") for verb in _VERBS}
+    return completion(shell, {verb: parser.options for verb, parser in parsers.items()})
 
 
-def _as_typed(message: str, words: list[str]) -> str:
-    """An error's message in the words of the command line."""
-    module = next((_VERBS[word][0] for word in words[:2] if word in _VERBS), None)
-    return message if module is None else as_typed(message, import_module(f".{module}", __package__).Options)
+def _module(verb: str) -> Any:
+    return import_module(f".{verb.replace('-', '_')}", __package__)
 
 
 @contextmanager

@@ -1,21 +1,19 @@
 """`gausslens measure`: every measure of the package on a trained network, with its controls."""
 
-import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ..evaluation.config import MeasureConfig as Options
-from . import GlobalOptions, open_training_run
+from . import GlobalOptions, open_training_run, print_options
 
 if TYPE_CHECKING:
     from ..store.records import Record
 
 DESCRIPTION = """\
-Measure a run that `gausslens train` has made: at every noise level, on training and held-out images, beside the Gaussian
-and the multi-delta denoiser of its training images. Records go to a folder of their own, one number a line; measures
-that are there already are not taken again.
+Measure a run of `gausslens train` at every noise level, on training and on held-out images, beside the Gaussian and
+the multi-delta denoiser of its training images. Records go to a folder of their own, one number a line. Measures that
+are there already are not taken again.
 
 examples:
   gausslens measure runs/train-digits-1a2b3c4d
@@ -51,13 +49,11 @@ def run(options: Options, how: GlobalOptions) -> None:
     from ..evaluation.measure import measure, rehearse
 
     trained, _ = open_training_run(options.run, options.kimg)
-    progress = sys.stderr.isatty() and not how.quiet
     if how.dry_run:
-        resolved, folder = rehearse(options, progress=progress)
-        print(json.dumps(asdict(resolved), indent=2))
-        print(f"The records would be in {folder / 'records.jsonl'}", file=sys.stderr)
+        resolved, folder = rehearse(options, progress=how.progress)
+        print_options(resolved, f"The records would be in {folder / 'records.jsonl'}")
         return
-    run = measure(options, progress=progress)
+    run = measure(options, progress=how.progress)
     records = run.records()
     print(summary(records) or "None of the numbers that are shown here was taken; those that were are in the records.")
     duplicates = [record for record in records if record["quantity"] == "duplicates"]

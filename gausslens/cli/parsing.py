@@ -22,7 +22,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..errors import ConfigError
-from ..store.invocation import option_name
+from ..store.typed_command import option_name
 from . import GlobalOptions
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ GROUPS = {
 """Where help shows the options of each field."""
 
 _RENAMED = {"--model": "--network"}
-_KINDS = {int: "a whole number", float: "a number"}
+_KINDS = {int: ("N", "a whole number"), float: ("NUMBER", "a number"), str: ("TEXT", "a text")}
 _BOOLEANS = {"True": True, "False": False}
 
 
@@ -173,11 +173,12 @@ def _reading(hint: Any) -> dict[str, Any]:
     if get_origin(plain) is Literal:
         return {"choices": members}
     if get_origin(plain) is not tuple:
-        return {"type": _reader(plain), "metavar": plain.__name__.upper()}
-    one, name = _reader(members[0]), members[0].__name__.upper()
+        return {"type": _reader(plain), "metavar": _KINDS[plain][0]}
+    one = _reader(members[0])
     if members[0] is Path:  # whose name may hold a comma
         return {"nargs": "*", "type": lambda word: (one(word),)}
-    shape = {"nargs": "*", "metavar": f"{name},"} if Ellipsis in members else {"nargs": 2, "metavar": ("LOW", "HIGH")}
+    several = {"nargs": "*", "metavar": f"{_KINDS[members[0]][0]},"}
+    shape = several if Ellipsis in members else {"nargs": 2, "metavar": ("LOW", "HIGH")}
     return shape | {"type": lambda word: tuple(one(part) for part in word.split(",") if part)}
 
 
@@ -186,6 +187,6 @@ def _reader(kind: type) -> Callable[[str], Any]:
         try:
             return kind(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"expected {_KINDS[kind]}, got {text!r}") from None
+            raise argparse.ArgumentTypeError(f"expected {_KINDS[kind][1]}, got {text!r}") from None
 
     return read

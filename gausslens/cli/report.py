@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config import PageOptions
-from ..errors import CheckpointError, ConfigError, GausslensError
-from . import GlobalOptions
+from ..errors import ConfigError, GausslensError
+from . import GlobalOptions, bad_input
 
 if TYPE_CHECKING:
     from ..store.run import Run
 
 DESCRIPTION = """\
-Judge the paper's claims from the records of studies that were done, and write their pages again. Nothing is trained or
-measured. A folder that holds the folders of studies stands for all of them; they are judged together, repetitions of one
-study as one.
+Judge the paper's claims from the records of finished studies, and write their pages again. Nothing is trained or
+measured. A folder that holds the folders of studies stands for all of them. They are judged together, and repetitions
+of a study count as one.
 
 examples:
   gausslens report runs
@@ -87,11 +87,9 @@ def _studies(path: Path) -> "list[Run]":
             f"{'it is neither' if path.exists() else 'there is no such folder'}. "
             + (f"There are {', '.join(map(str, near[:_NAMED]))}{more}." if near else "`gausslens study` makes one.")
         )
-    try:
+    with bad_input():
         found = [Run.open(folder) for folder in inside] or [Run.open(path)]
         others = [run for run in found if run.verb != "study"]
-    except CheckpointError as error:
-        raise ConfigError(f"{error} `gausslens study` makes one.") from None
     if others:
         raise ConfigError(f"expected a study at {others[0].path}; this is a run of `gausslens {others[0].verb}`.")
     return found

@@ -1,17 +1,15 @@
 """`gausslens sample`: images from a trained network, or from a denoiser in closed form on the same images."""
 
 import hashlib
-import json
 import math
 import os
-import sys
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..config import check_fields, whole
+from ..config import RunOptions, check_fields, whole
 from ..errors import ConfigError
-from . import GlobalOptions, open_training_run
+from . import GlobalOptions, open_training_run, print_options
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,8 +19,8 @@ if TYPE_CHECKING:
     from ..store.run import Run
 
 DESCRIPTION = """\
-Sample images from a run that `gausslens train` has made, or from the denoisers that follow from its training images.
-Image i depends on the seed and on i alone. What is there already is not made again.
+Sample images from a run of `gausslens train`, or from the denoisers that follow from its training images. Image i
+depends only on the seed and on i. Files that are there already are not made again.
 
 examples:
   gausslens sample runs/train-digits-1a2b3c4d
@@ -35,25 +33,15 @@ _LONGEST = 60  # characters of labels in a file's name
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(RunOptions):
     """What to sample, and where to put it."""
 
-    run: str
-    """The folder of a training run."""
     count: int = 256
     """How many images to sample."""
     denoiser: Literal["network", "gaussian", "multidelta", "linear"] = "network"
     """The network; the Gaussian or the multi-delta denoiser of its training images; or its linear distillation."""
     solver: Literal["heun", "euler", "dpmpp_2m"] = "heun"
     """The solver of the ODE."""
-    steps: int = 18
-    """Number of noise levels."""
-    seed: int = 0
-    """Seed of the initial noise."""
-    kimg: float | None = None
-    """The snapshot of the network, in thousands of images. Default: the last."""
-    weights: Literal["ema", "raw"] = "ema"
-    """The moving average of the weights, or the weights themselves."""
     labels: tuple[int, ...] = ()
     """The classes to sample in turn, for a network with labels. Default: all classes."""
     format: tuple[str, ...] = _FORMATS
@@ -62,10 +50,6 @@ class Options:
     """The folder to write into. Default: `samples` in the run."""
     batch: int = 256
     """Images to sample at a time."""
-    data: str | None = None
-    """Where the training images are now, if they have moved. The network does not need them. Default: where they were."""
-    cpu: bool = False
-    """Use the CPU even if there is a GPU."""
 
     def __post_init__(self) -> None:
         known = f"some of {', '.join(_FORMATS)}"
@@ -89,19 +73,18 @@ def run(options: Options, how: GlobalOptions) -> None:
     options = replace(options, kimg=kimg, out=str(folder))
     paths = {name: folder / f"{_stem(options)}.{name}" for name in _FORMATS if name in options.format}
     missing = {name: path for name, path in paths.items() if not path.exists()}
-    progress = sys.stderr.isatty() and not how.quiet
     if missing:
         _check_folder(folder)
-        inputs = _load(run, options, progress=progress)
+        inputs = _load(run, options, progress=how.progress)
     if how.dry_run:
-        print(json.dumps({**asdict(options), "files": [str(path) for path in paths.values()]}, indent=2))
+        print_options(options, files=[str(path) for path in paths.values()])
         return
     for path in paths.values():
         if path not in missing.values():
             print(f"{path} is there already.")
     if not missing:
         return
-    images, labels = _sample(run, options, *inputs, progress=progress), inputs[1]
+    images, labels = _sample(run, options, *inputs, progress=how.progress), inputs[1]
     folder.mkdir(parents=True, exist_ok=True)
     for name, path in missing.items():
         if name == "png":

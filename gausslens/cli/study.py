@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from ..paper.plan import Plan
 
 DESCRIPTION = """\
-Study a set of images as the paper does: train models on more and more of them, on disjoint halves, narrow and wide, for
-short and for long; measure them beside their controls; judge the paper's claims; and write one page with the figures.
-Stopped at any moment, the same command goes on. What was done before is not done again.
+Study a set of images as the paper does. Networks are trained on more and more images, on disjoint halves, narrow and
+wide, short and long. They are measured beside controls, the paper's claims are judged, and one page shows the figures.
+The same command continues a study that was stopped. Finished work is not done again.
 
 examples:
   gausslens study digits
@@ -34,19 +34,15 @@ def run(options: Options, how: GlobalOptions) -> None:
     from ..paper.page import spoken
     from ..paper.run import plan_study, study
 
-    visible = sys.stderr.isatty() and not how.quiet
-    plan = plan_study(options, progress=visible)
+    plan = plan_study(options, progress=how.progress)
     if how.dry_run:
         print(listing(plan, options))
         return
-    with bars("study", visible) as show:
+    with bars("study", how.progress) as show:
         done = study(options, plan=plan, progress=show, tell=lambda words: print(words, file=sys.stderr))
     print(spoken(done.verdicts))
     print(f"The records are in {done.run.path / 'records.jsonl'}, the page is {done.page}")
-    if done.outcome.left_out:
-        print(f"left out for lack of time: {_counted(done.outcome.left_out)}; a longer --budget goes on from here.")
-    if done.outcome.failed:
-        raise GausslensError(failures(done.outcome))
+    tell_rest(done.outcome)
 
 
 def listing(plan: "Plan", options: Options) -> str:
@@ -56,12 +52,11 @@ def listing(plan: "Plan", options: Options) -> str:
     from ..experiments.task import TaskStore
     from ..paper.run import tasks_of
 
-    store, lines, left, n_done = TaskStore(Path(options.out) / "cells"), [], 0.0, 0
-    for task in tasks_of(plan):
-        done = store.is_done(task)
-        left, n_done = left + (0 if done else task.cost), n_done + done
-        lines.append(f"{'done' if done else f'{task.cost:6.1f} s':>9}  {task.name:32} {_told(task.options)}")
+    store = TaskStore(Path(options.out) / "cells")
+    rows = [(store.is_done(task), task.cost, f"{task.name:32} {_told(task.options)}") for task in tasks_of(plan)]
+    lines, left = task_lines(rows)
     time = f"{left / 60:.1f} minutes" if left < 7200 else f"{left / 3600:.1f} hours"
+    n_done = sum(done for done, *_ in rows)
     told = f"{len(lines)} tasks, of which {n_done} are done; about {time} of one worker left."
     slow = " A GPU, fewer studies (--only) or shorter training (--kimg) would take less." if left > _LONG else ""
     return "\n".join([*lines, told + slow])
@@ -92,11 +87,21 @@ def _told(options: dict[str, object]) -> str:
     return " ".join(f"{name}={fields[name]}" for name in wanted if fields.get(name) is not None)
 
 
+def task_lines(rows: Sequence[tuple[bool, float, str]]) -> tuple[list[str], float]:
+    """A line for each task that is done, or is expected to take so many seconds; and all the seconds left."""
+    lines = [f"{'done' if done else f'{seconds:6.1f} s':>9}  {words}" for done, seconds, words in rows]
+    return lines, sum(seconds for done, seconds, _ in rows if not done)
+
+
+def tell_rest(outcome: "Outcome") -> None:
+    """Say what was left out; raises if something failed, with the reasons."""
+    if outcome.left_out:
+        print(f"left out for lack of time: {_counted(outcome.left_out)}; a longer --budget goes on from here.")
+    if outcome.failed:
+        lines = [f"{task.name} ({_told(task.options)}): {error}" for task, error in outcome.failed.items()]
+        failed = f"{_counted([*outcome.failed])} failed, {len(outcome.skipped)} more need them"
+        raise GausslensError(f"{failed}:\n  " + "\n  ".join(lines))
+
+
 def _counted(tasks: Sequence[object]) -> str:
     return f"{len(tasks)} task{'s' if len(tasks) > 1 else ''}"
-
-
-def failures(outcome: "Outcome") -> str:
-    """Which tasks failed, and why."""
-    lines = [f"{task.name} ({_told(task.options)}): {error}" for task, error in outcome.failed.items()]
-    return f"{_counted([*outcome.failed])} failed, {len(outcome.skipped)} more need them:\n  " + "\n  ".join(lines)

@@ -3,14 +3,13 @@
 import json
 import os
 import sys
-from dataclasses import asdict
 
 from ..config import TrainConfig as Options
-from . import GlobalOptions
+from . import GlobalOptions, print_options
 
 DESCRIPTION = """\
-Train a denoiser on a set of images. The same command continues a run that was stopped, and finds one that is
-finished; a larger --kimg extends it.
+Train a denoiser on a set of images. The same command continues a run that was stopped, and finds one that is finished.
+A larger --kimg extends a run.
 
 examples:
   gausslens train digits
@@ -35,10 +34,9 @@ def run(config: Options, how: GlobalOptions) -> None:
     if how.dry_run:
         check_tracker(config)
         resolved, images = prepare(config, processes=int(os.environ.get("WORLD_SIZE", "1")))
-        print(json.dumps(asdict(resolved), indent=2))
-        print(f"The run would be in {run_folder(resolved, images)}", file=sys.stderr)
+        print_options(resolved, f"The run would be in {run_folder(resolved, images)}")
         return
-    run = train(config, progress=sys.stderr.isatty() and not how.quiet)
+    run = train(config, progress=how.progress)
     if is_main:
         skipped = run.manifest["skipped"]
         if skipped:

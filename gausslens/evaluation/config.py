@@ -1,9 +1,8 @@
 """What `gausslens measure` is asked to do: one frozen `MeasureConfig`, which imports nothing heavy."""
 
 from dataclasses import dataclass
-from typing import Literal
 
-from ..config import among, check_fields, levels, whole
+from ..config import RunOptions, among, check_fields, levels, whole
 
 MEASURES = (
     *("duplicates", "denoising_loss", "linearity", "gap", "linear_gap", "identity_gap"),
@@ -13,15 +12,13 @@ MEASURES = (
 
 
 @dataclass(frozen=True)
-class MeasureConfig:
+class MeasureConfig(RunOptions):
     """What to measure, on which network.
 
     Raises:
         ConfigError: on an invalid value.
     """
 
-    run: str
-    """The folder of a training run."""
     only: tuple[str, ...] = ()
     """The measures to take, out of duplicates, denoising_loss, linearity, gap, linear_gap, identity_gap, distillation,
     alignment, memorization, agreement, jacobian. Default: all."""
@@ -31,23 +28,11 @@ class MeasureConfig:
     """Images, or pairs of images, behind every number."""
     samples: int = 256
     """Generated images for memorization and agreement."""
-    steps: int = 18
-    """Noise levels of the Heun sampler."""
     calls: int | None = None
     """Network calls for each distilled noise level. Default: ten a dimension up to 3,072 dimensions (12,288 on a large GPU),
     and none above."""
-    seed: int = 0
-    """Seed of the choice of images and of the noise."""
-    kimg: float | None = None
-    """The snapshot of the network, in thousands of images. Default: the last."""
-    weights: Literal["ema", "raw"] = "ema"
-    """The moving average of the weights, or the weights themselves."""
-    data: str | None = None
-    """Where the images are now, if they have moved. Default: where they were for training."""
     out: str | None = None
     """The folder that holds the folder of results. Default: the one that holds the run."""
-    cpu: bool = False
-    """Use the CPU even if there is a GPU."""
 
     def __post_init__(self) -> None:
         check_fields(

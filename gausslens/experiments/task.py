@@ -142,11 +142,6 @@ class TaskContext:
         """Where it works: on a GPU if there is one, unless it is told not to."""
         return best_device(cpu=self.options.get("cpu", False))
 
-    @property
-    def device(self) -> torch.device:
-        """Where it works: on a GPU if there is one, unless it is told not to."""
-        return best_device(cpu=self.options.get("cpu", False))
-
     def save_arrays(self, **tensors: Any) -> None:
         """Keep tensors beside the records."""
         save_tensors(self.folder / "arrays.safetensors", tensors, kind=ARRAYS)

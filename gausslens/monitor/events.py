@@ -25,19 +25,13 @@ _AGREEING = 2  # probes among them that must say the same
 
 @dataclass(frozen=True)
 class Event:
-    """A moment of a training run.
+    """A moment of a training run."""
 
-    Attributes:
-        step: the best guess.
-        earliest: the first step that cannot be excluded; for the start of memorising, the last that excludes it.
-        latest: the last; for the start of memorising, the first that is certain.
-        settled: whether what came after it leaves no doubt that it is over.
-    """
-
-    step: float | int
+    step: float | int  # the best guess
+    # the first step that cannot be excluded; for the start of memorising, the last that excludes it.
     earliest: float | int
-    latest: float | int
-    settled: bool
+    latest: float | int  # the last; for the start of memorising, the first that is certain
+    settled: bool  # whether what came after it leaves no doubt that it is over
 
 
 def closest_to_gaussian(results: Sequence[ProbeResult]) -> Event | None:

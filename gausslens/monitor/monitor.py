@@ -26,8 +26,7 @@ from ..measures.intervals import Estimate, proportion_estimate
 from ..noise import as_sigmas
 from .events import Event, closest_to_gaussian, recommended_probe, start_of_memorizing
 from .overhead import OverheadBudget
-from .probe import Probe, ProbeResult
-from .probe_images import ProbeImages
+from .probe import Probe, ProbeImages, ProbeResult
 from .summary import Failure, explain_no_look, latest_numbers, summarize
 
 _LOGGER = logging.getLogger("gausslens")  # no warning: where warnings are errors, it would end the training

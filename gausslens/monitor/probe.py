@@ -18,13 +18,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .._typing import Float, Sigmas
+from .._typing import Float, Images, Sigmas
 from ..denoisers.gaussian import GaussianDenoiser
 from ..denoisers.moments import Moments
 from ..denoisers.multidelta import MultiDeltaDenoiser
 from ..denoisers.protocol import Denoiser, call, eval_mode, in_batches, placement
 from ..errors import ConfigError, DataError
-from ..images import dequantize, require_finite
+from ..images import Bounds, check_labels, dequantize, gather, keep_known_classes, require_finite
 from ..measures.intervals import Estimate, mean_estimate, ratio_interval
 from ..measures.loss import squared_errors
 from ..measures.originals import DUPLICATE_RMSE, Originals
@@ -32,7 +32,6 @@ from ..measures.sweep import NoisyInputs
 from ..measures.two_sample import quotient_estimate
 from ..noise import as_sigmas, draw_noise, draw_order, karras_sigmas
 from ..sampling import sample
-from .probe_images import ProbeImages
 
 _SEARCHED = (20.0, 0.05, 12)  # noise levels, from and to and how many, among which those that tell most are chosen
 _SAMPLED = (80.0, 0.002)  # noise levels that are sampled through, from and to
@@ -43,6 +42,51 @@ _WINDOW = 0.5  # of the largest distance between the references
 _RANK = 1024  # principal components of images with more pixels than can be decomposed in seconds
 _DENSE_DIM = 4096
 _CHANCE_IMAGES = 256  # held-out images that say how often one seems to be a copy that is none
+_SPEED = {"cpu": 1e10, "cuda": 1e12}  # arithmetic per second, to guess what preparing takes
+
+
+@dataclass(frozen=True)
+class ProbeImages:
+    """The images that a network is probed with."""
+
+    train: Tensor  # what it is trained on, (n, *shape)
+    held_out: Tensor | None  # what it never sees, (m, *shape)
+    labels: Tensor | None  # of the training images, (n,), for a conditional denoiser
+    held_out_labels: Tensor | None  # of the held-out images, (m,)
+    bounds: Bounds  # admissible values of float images
+    groups: Tensor | None = None  # which training images belong together, (n,); copies of a group are of one original
+
+    @classmethod
+    def of(
+        cls, train: Images, held_out: Images | None, labels: Any, held_out_labels: Any, groups: Any, bounds: Bounds
+    ) -> "ProbeImages":
+        """Images and labels of any source, checked to fit; held-out images of unknown classes are left out."""
+        known = gather(train, bounds=bounds, name="train")
+        unseen = None if held_out is None else gather(held_out, bounds=bounds, name="held_out")
+        if unseen is not None and unseen.shape[1:] != known.shape[1:]:
+            raise DataError(
+                f"held_out must have the shape of the training images, {tuple(known.shape[1:])}; "
+                f"got {tuple(unseen.shape[1:])}."
+            )
+        if labels is not None and unseen is not None and held_out_labels is None:
+            raise DataError(
+                "held_out_labels must be given with labels: the denoiser needs those of held-out images too."
+            )
+        of_known = None if labels is None else check_labels(labels, len(known))
+        of_unseen = None
+        if of_known is not None and unseen is not None:
+            of_unseen = check_labels(held_out_labels, len(unseen), "held_out_labels")
+            unseen, of_unseen = keep_known_classes(unseen, of_unseen, of_known)
+            if not len(unseen):
+                unseen, of_unseen = None, None
+        together = None if groups is None else check_labels(groups, len(known), "groups")
+        return cls(known, unseen, of_known, of_unseen, bounds, together)
+
+    def seconds_to_prepare(self, inputs: int) -> float:
+        """Seconds that the references may take, guessed from the arithmetic of moments and distances on so many inputs."""
+        n, dim = len(self.train), self.train[0].numel()
+        arithmetic = 2 * n * dim * (min(n, dim) + 6 * inputs) + 10 * min(n, dim) ** 3
+        return 0.05 + float(arithmetic) / _SPEED["cuda" if torch.cuda.is_available() else "cpu"]
 
 
 @dataclass(frozen=True)
@@ -63,9 +107,8 @@ class ProbeResult:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "ProbeResult":
         """A result as `dataclasses.asdict` and JSON leave it."""
-        names = ("rho", "gaussian", "multidelta", "loss_train", "loss_held_out")
-        found = {name: None if value[name] is None else Estimate(**value[name]) for name in names}
-        return cls(**{**value, **found, "gaussian_by_image": tuple(value["gaussian_by_image"])})
+        found = {name: Estimate(**part) if isinstance(part, dict) else part for name, part in value.items()}
+        return cls(**found | {"gaussian_by_image": tuple(value["gaussian_by_image"])})
 
 
 class _Inputs:

@@ -1,9 +1,9 @@
 """What `gausslens study` is asked to do: one frozen `StudyConfig`, which imports nothing heavy."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from ..config import ImageOptions, NetworkName, PageOptions, among, check_fields, different, positive, whole
+from ..config import NetworkOptions, PageOptions, among, check_fields, different, positive, whole
 from ..errors import ConfigError
 from ..store.typed_command import typed_options
 
@@ -21,39 +21,21 @@ _CIRCUMSTANCES = ("data", "only", "on", "workers", "budget", "svg", "no_images",
 Where: TypeAlias = Literal["pool", "here", "ray"]
 
 
-@dataclass(frozen=True)
-class GridOptions(ImageOptions, PageOptions):
+@dataclass(frozen=True, kw_only=True)
+class GridOptions(NetworkOptions, PageOptions):
     """What all questions have in common that are answered by training many networks."""
 
-    data: str
-    """The images: an embedded set ("digits", "fashion"), a folder, a file, or "hf:NAME"."""
-    _: KW_ONLY
-    network: NetworkName = "unet"
-    """The architecture."""
-    width: int | None = None
-    """Channels of the network. Default: chosen for the image size."""
-    kimg: float | None = None
-    """How long to train each network, in thousands of images. Default: chosen for the image size."""
-    batch: int | None = None
-    """Images per training step. Default: chosen for the image size."""
-    learning_rate: float | None = None
-    """Adam's step size. Default: chosen for the image size."""
-    held_out: int | None = None
-    """How many images are held out from every training set. Default: a fifth."""
     on: Where = "pool"
     """Where to work: in a pool of processes, in this process ("here"), or on a Ray cluster ("ray")."""
     workers: int | None = None
     """How many networks to work on at a time. Default: one for each core, and one with a GPU."""
     budget: float | None = None
     """Minutes to spend. The answer is from what was finished by then, and says what was left out. Default: no limit."""
-    out: str = "runs"
-    """The folder that holds the folder of results, and the networks."""
-    cpu: bool = False
-    """Use the CPU even if there is a GPU."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fields(self, whole("width workers batch", 1), positive("kimg learning_rate budget"))
+        has_width = ("network", "one whose width can be chosen", lambda name: name != "linear")
+        check_fields(self, has_width, whole("width workers batch", 1), positive("kimg learning_rate budget"))
 
 
 @dataclass(frozen=True)
@@ -72,22 +54,22 @@ class StudyConfig(GridOptions):
     sizes: tuple[int, ...] = ()
     """Numbers of training images to compare. Default: chosen for the number of images."""
     few: int | None = None
-    """A number of training images that is small for the network, for the studies of width and time. Default: chosen for the
-    image size."""
+    """A small number of training images, for the studies of width and time. Default: chosen for the image size."""
     subset: int | None = None
-    """A number of images whose Gaussian is compared with that of all. Default: --few, but at least 64."""
+    """Number of images whose Gaussian denoiser is compared with that of all images. Default: --few, but at least 64."""
     widths: tuple[int, ...] = ()
     """Channels to compare at --few images. Default: chosen for --width."""
     narrow: int | None = None
     """Channels of a narrow network, trained on the fewest images. Default: chosen for --width."""
     early: float | None = None
-    """When training is stopped early, in thousands of images. Default: chosen for --kimg."""
+    """When early stopping ends training, in thousands of images. Default: chosen for --kimg."""
     seeds: int = 3
-    """How many times to train each network. A claim needs three to hold. Small images get one more for sizes and pairs."""
+    """How many times to train each network. No claim holds with fewer than three. Small images get one more for sizes and
+    pairs."""
     shown: int = 0
-    """Which of these trainings the image figures show, counted from 0."""
+    """Index of the training seed that image figures show."""
     repetition: int = 0
-    """Another number repeats the whole study with other training seeds and another split of the images."""
+    """Number of the repetition. Each has its own training seeds and its own split of the images."""
     count: int | None = None
     """Images, or pairs of images, behind every number. Default: half of those held out, at most 200."""
     samples: int = 512

@@ -1,5 +1,6 @@
 """Reports: figures as plain numbers and pictures, drawn on one self-contained page and, for papers, as SVG files."""
 
+from ..config import Images
 from .figures import (
     Axis,
     ClaimRow,
@@ -12,7 +13,7 @@ from .figures import (
     Table,
     Threshold,
 )
-from .pages import Images, Page, Section
+from .pages import Page, Section
 from .rendering import render
 from .saving import render_svgs, save_report, save_svg
 

@@ -14,21 +14,13 @@ _FEW_TICKS = 3
 
 @dataclass(frozen=True)
 class Scale:
-    """The place of each value: low at `start`, high at `end`, and in between linearly in the value or in its logarithm.
+    """The place of each value: low at `start`, high at `end`, and in between linearly in the value or in its logarithm."""
 
-    Attributes:
-        low: the least value.
-        high: the greatest.
-        start: the place of the least.
-        end: the place of the greatest.
-        log: whether places are linear in the logarithm.
-    """
-
-    low: float
-    high: float
-    start: float
-    end: float
-    log: bool = False
+    low: float  # the least value
+    high: float  # the greatest
+    start: float  # the place of the least
+    end: float  # the place of the greatest
+    log: bool = False  # whether places are linear in the logarithm
 
     def __call__(self, value: Real) -> float:
         """The place of a value."""

@@ -15,7 +15,7 @@ from .axes import Scale, fit_scale, tick_text
 from .canvas import FAINT, FONT, GREY, INK, Canvas, text_width
 from .figures import CurveFigure, Figure, HeatMap, ImageGrid, NoiseSlider, Series
 from .palette import look, scale
-from .pictures import colorize, data_uri, png
+from .pictures import colorize, image_uri
 
 _WIDTH, _HEIGHT = 640.0, 360.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 68.0, 16.0, 14.0, 52.0
@@ -80,7 +80,7 @@ def _(figure: HeatMap) -> Canvas:
     for index, (panel, matrix) in enumerate(zip(figure.panels, figure.values, strict=True)):
         row, column = divmod(index, across)
         left, top = 24 + column * (width + 24), 24 + row * (height + 48)
-        uri = data_uri(png(colorize(matrix, figure.low, figure.high, colours)), "image/png")
+        uri = image_uri(colorize(matrix, figure.low, figure.high, colours))
         canvas.picture(left, top, width, height, uri, panel)
         canvas.text(left + width / 2, top - 7, panel, text_anchor="middle")
         canvas.text(left + width / 2, top + height + 16, figure.x_label, text_anchor="middle", size=11.0)
@@ -122,7 +122,7 @@ def _(figure: ImageGrid) -> Canvas | None:
         top = head + row * (height + _GAP)
         canvas.text(left - 6, top + height / 2 + FONT / 3, label, text_anchor="end")
         for column, heading in enumerate(figure.columns):
-            uri = data_uri(png(figure.images[row, column]), "image/png")
+            uri = image_uri(figure.images[row, column])
             canvas.picture(left + column * (tile + _GAP), top, tile, height, uri, f"{label}, {heading}")
     canvas.width = left + len(figure.columns) * (tile + _GAP) + 8
     canvas.height = head + len(figure.rows) * (height + _GAP) + 8

@@ -12,7 +12,7 @@ A figure holds no knowledge of the study that made it. It is checked when made, 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,21 +30,13 @@ _WIDEST, _ROOM = 3.0, 0.5
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Figure:
-    """What every figure has.
+    """What every figure has."""
 
-    Attributes:
-        title: a few words.
-        caption: what is seen, in sentences.
-        redraws: the numbers of the paper's figures that it redraws.
-        claims: the claims that it informs, such as "C11".
-        command: the command that made it; empty for none.
-    """
-
-    title: str
-    caption: str
-    redraws: tuple[int, ...] = ()
-    claims: tuple[str, ...] = ()
-    command: str = ""
+    title: str  # a few words
+    caption: str  # what is seen, in sentences
+    redraws: tuple[int, ...] = ()  # the numbers of the paper's figures that it redraws
+    claims: tuple[str, ...] = ()  # the claims that it informs, such as "C11"
+    command: str = ""  # the command that made it; empty for none
 
     @property
     def reading(self) -> str:
@@ -54,22 +46,15 @@ class Figure:
 
 @dataclass(frozen=True)
 class Axis:
-    """What an axis measures.
+    """What an axis measures."""
 
-    Attributes:
-        label: its name.
-        unit: its unit; empty for none.
-        log: whether it is logarithmic; values that are not positive are then not drawn.
-        names: for an x axis of things rather than numbers: what stands at 1, 2, …. Points are then not joined, and series
-            stand beside each other.
-        bounds: the values there can be; intervals are drawn no further.
-    """
-
-    label: str
-    unit: str = ""
-    log: bool = False
+    label: str  # its name
+    unit: str = ""  # its unit; empty for none
+    log: bool = False  # whether it is logarithmic; values that are not positive are then not drawn
+    # For an x axis of things rather than numbers: what stands at 1, 2, …. Points are then not joined, and series stand
+    # beside each other.
     names: tuple[str, ...] = ()
-    bounds: tuple[float, float] = (-math.inf, math.inf)
+    bounds: tuple[float, float] = (-math.inf, math.inf)  # the values there can be; intervals are drawn no further
 
     @property
     def text(self) -> str:
@@ -79,25 +64,15 @@ class Axis:
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """One line of a `CurveFigure`.
+    """One line of a `CurveFigure`."""
 
-    Attributes:
-        name: what the legend says.
-        x: where.
-        y: how much; None or NaN leaves a gap.
-        low: the lower end of the interval at each x; None where there is none.
-        high: the upper end.
-        dashed: whether the line is broken, as for models that memorise, or controls.
-        markers: whether the points are marked.
-    """
-
-    name: str
-    x: Numbers
-    y: Numbers
-    low: Numbers | None = None
-    high: Numbers | None = None
-    dashed: bool = False
-    markers: bool = True
+    name: str  # what the legend says
+    x: Numbers  # where
+    y: Numbers  # how much; None or NaN leaves a gap
+    low: Numbers | None = None  # the lower end of the interval at each x; None where there is none
+    high: Numbers | None = None  # the upper end
+    dashed: bool = False  # whether the line is broken, as for models that memorise, or controls
+    markers: bool = True  # whether the points are marked
 
     def __post_init__(self) -> None:
         lengths = {len(part) for part in (self.x, self.y, self.low, self.high) if part is not None}
@@ -117,15 +92,10 @@ class Series:
 
 @dataclass(frozen=True)
 class Threshold:
-    """A level on the y axis that a claim speaks of.
+    """A level on the y axis that a claim speaks of."""
 
-    Attributes:
-        value: the level.
-        label: what it is.
-    """
-
-    value: Real
-    label: str
+    value: Real  # the level
+    label: str  # what it is
 
     @property
     def text(self) -> str:
@@ -135,19 +105,12 @@ class Threshold:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CurveFigure(Figure):
-    """Lines with bands over one axis.
+    """Lines with bands over one axis."""
 
-    Attributes:
-        x: the horizontal axis.
-        y: the vertical axis.
-        series: the lines.
-        thresholds: levels drawn across.
-    """
-
-    x: Axis
-    y: Axis
-    series: tuple[Series, ...]
-    thresholds: tuple[Threshold, ...] = ()
+    x: Axis  # the horizontal axis
+    y: Axis  # the vertical axis
+    series: tuple[Series, ...]  # the lines
+    thresholds: tuple[Threshold, ...] = ()  # levels drawn across
 
     @property
     def band_limits(self) -> tuple[float, float]:
@@ -189,25 +152,15 @@ class CurveFigure(Figure):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HeatMap(Figure):
-    """Matrices with one colour scale.
+    """Matrices with one colour scale."""
 
-    Attributes:
-        panels: a name for each matrix.
-        values: (panels, rows, columns).
-        x_label: what the columns are.
-        y_label: what the rows are.
-        value_label: what the colour is.
-        low: the value of the first colour; a scale from below to above zero is white at its middle.
-        high: the value of the last colour.
-    """
-
-    panels: tuple[str, ...]
-    values: NDArray[Any]
-    x_label: str
-    y_label: str
-    value_label: str
-    low: Real = 0.0
-    high: Real = 1.0
+    panels: tuple[str, ...]  # a name for each matrix
+    values: NDArray[Any]  # (panels, rows, columns)
+    x_label: str  # what the columns are
+    y_label: str  # what the rows are
+    value_label: str  # what the colour is
+    low: Real = 0.0  # the value of the first colour; a scale from below to above zero is white at its middle
+    high: Real = 1.0  # the value of the last colour
 
     def __post_init__(self) -> None:
         if self.values.ndim != 3 or len(self.values) != len(self.panels) or not self.low < self.high:
@@ -219,89 +172,63 @@ class HeatMap(Figure):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ImageGrid(Figure):
-    """Pictures in labelled rows and columns.
+    """Pictures in labelled rows and columns."""
 
-    Attributes:
-        rows: a label for each row; may be empty texts.
-        columns: a label for each column.
-        images: uint8, (rows, columns, c, h, w), c = 1 or 3; None where they are withheld.
-        training: whether training images may be among them, copies by a model included.
-    """
-
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    images: NDArray[Any] | None
-    training: bool = True
+    rows: tuple[str, ...]  # a label for each row; may be empty texts
+    columns: tuple[str, ...]  # a label for each column
+    images: NDArray[Any] | None  # uint8, (rows, columns, c, h, w), c = 1 or 3; None where they are withheld
+    training: bool = True  # whether training images may be among them, copies by a model included
 
     def __post_init__(self) -> None:
-        _check_images(self.title, self.images, (len(self.rows), len(self.columns)))
+        if self.images is None:
+            return
+        places, c_h_w = self.images.shape[:-3], self.images.shape[-3:]
+        if self.images.dtype != np.uint8 or places != self.places or c_h_w[0] not in (1, 3):
+            raise DataError(
+                f"{self.title!r} needs uint8 images of shape {self.places} + (c, h, w) with c = 1 or 3, as its labels say; "
+                f"got {self.images.dtype} of shape {self.images.shape}."
+            )
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """How many images there are along each axis."""
+        return len(self.rows), len(self.columns)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class NoiseSlider(Figure):
-    """Inputs and outputs side by side, at one noise level at a time.
+class NoiseSlider(ImageGrid):
+    """Such a grid at each noise level, one shown at a time; images are (sigmas, rows, columns, c, h, w)."""
 
-    Attributes:
-        sigmas: the noise levels.
-        rows: a label for each image.
-        columns: what is side by side, such as "input", "network", "linear", "Gaussian", "multi-delta".
-        images: uint8, (sigmas, rows, columns, c, h, w), c = 1 or 3; None where they are withheld.
-        training: whether training images may be among them.
-    """
+    sigmas: Sequence[Real]  # the noise levels
 
-    sigmas: Sequence[Real]
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    images: NDArray[Any] | None
-    training: bool = True
-
-    def __post_init__(self) -> None:
-        _check_images(self.title, self.images, (len(self.sigmas), len(self.rows), len(self.columns)))
+    @property
+    def places(self) -> tuple[int, ...]:
+        """How many images there are along each axis."""
+        return len(self.sigmas), *super().places
 
     def at(self, level: int) -> ImageGrid:
         """The grid at the noise level of that index."""
-        return ImageGrid(
-            title=f"{self.title}, σ = {self.sigmas[level]:.3g}",
-            caption=self.caption,
-            redraws=self.redraws,
-            claims=self.claims,
-            command=self.command,
-            rows=self.rows,
-            columns=self.columns,
-            images=None if self.images is None else self.images[level],
-            training=self.training,
-        )
+        shared = {field.name: getattr(self, field.name) for field in fields(ImageGrid)}
+        title = f"{self.title}, σ = {self.sigmas[level]:.3g}"
+        images = None if self.images is None else self.images[level]
+        return ImageGrid(**shared | {"title": title, "images": images})
 
 
 @dataclass(frozen=True)
 class ClaimRow:
-    """One claim, judged.
+    """One claim, judged."""
 
-    Attributes:
-        claim: its short name, such as "C11".
-        statement: what it says.
-        statistic: what was computed.
-        value: the statistic; None where it could not be.
-        low: the lower end of its interval.
-        high: the upper end.
-        threshold: what it is held against, such as "> 0".
-        source: where the threshold comes from.
-        verdict: one of `VERDICTS`.
-        note: what must be said beside the verdict.
-        controls: numbers beside it, each with its name.
-    """
-
-    claim: str
-    statement: str
-    statistic: str
-    value: Real | None
-    low: Real | None
-    high: Real | None
-    threshold: str
-    source: str
-    verdict: str
-    note: str = ""
-    controls: tuple[str, ...] = ()
+    claim: str  # its short name, such as "C11"
+    statement: str  # what it says
+    statistic: str  # what was computed
+    value: Real | None  # the statistic; None where it could not be
+    low: Real | None  # the lower end of its interval
+    high: Real | None  # the upper end
+    threshold: str  # what it is held against, such as "> 0"
+    source: str  # where the threshold comes from
+    verdict: str  # one of `VERDICTS`
+    note: str = ""  # what must be said beside the verdict
+    controls: tuple[str, ...] = ()  # numbers beside it, each with its name
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:
@@ -310,21 +237,6 @@ class ClaimRow:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Table(Figure):
-    """Claims with their verdicts.
+    """Claims with their verdicts."""
 
-    Attributes:
-        rows: the claims.
-    """
-
-    rows: tuple[ClaimRow, ...]
-
-
-def _check_images(title: str, images: NDArray[Any] | None, places: tuple[int, ...]) -> None:
-    if images is None:
-        return
-    c_h_w = images.shape[len(places) :]
-    if images.dtype != np.uint8 or images.shape[: len(places)] != places or len(c_h_w) != 3 or c_h_w[0] not in (1, 3):
-        raise DataError(
-            f"{title!r} needs uint8 images of shape {places} + (c, h, w) with c = 1 or 3, as its labels say; "
-            f"got {images.dtype} of shape {images.shape}."
-        )
+    rows: tuple[ClaimRow, ...]  # the claims

@@ -7,48 +7,32 @@ where; and pictures stay, are blurred beyond recovery, or go.
 
 import re
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
-from .figures import Figure, ImageGrid, NoiseSlider, Table
+from ..config import Images
+from .figures import Figure, ImageGrid, Table
 from .pictures import blur
-
-Images: TypeAlias = Literal["shown", "blurred", "none"]
 
 
 @dataclass(frozen=True)
 class Section:
-    """One study on the page.
+    """One study on the page."""
 
-    Attributes:
-        title: its heading.
-        text: what it asks and finds; paragraphs are parted by empty lines.
-        figures: what it shows.
-        finished: whether the study is; if not, the section says so and shows what there is.
-    """
-
-    title: str
-    text: str = ""
-    figures: tuple[Figure, ...] = ()
-    finished: bool = True
+    title: str  # its heading
+    text: str = ""  # what it asks and finds; paragraphs are parted by empty lines
+    figures: tuple[Figure, ...] = ()  # what it shows
+    finished: bool = True  # whether the study is; if not, the section says so and shows what there is
 
 
 @dataclass(frozen=True)
 class Page:
-    """A report.
+    """A report."""
 
-    Attributes:
-        title: its heading.
-        summary: what was found, first of all; paragraphs are parted by empty lines.
-        claims: the claims with their verdicts; None while there are none.
-        sections: the studies.
-        made_by: the program and version, and other provenance, for the foot of the page.
-    """
-
-    title: str
-    summary: str
-    claims: Table | None = None
-    sections: tuple[Section, ...] = ()
-    made_by: str = ""
+    title: str  # its heading
+    summary: str  # what was found, first of all; paragraphs are parted by empty lines
+    claims: Table | None = None  # the claims with their verdicts; None while there are none
+    sections: tuple[Section, ...] = ()  # the studies
+    made_by: str = ""  # the program and version, and other provenance, for the foot of the page
 
     @property
     def figures(self) -> list[Figure]:
@@ -56,10 +40,9 @@ class Page:
         return [figure for section in self.sections for figure in section.figures]
 
     @property
-    def pictured(self) -> list[ImageGrid | NoiseSlider]:
+    def pictured(self) -> list[ImageGrid]:
         """The figures that embed images."""
-        found = [figure for figure in self.figures if isinstance(figure, ImageGrid | NoiseSlider)]
-        return [figure for figure in found if figure.images is not None]
+        return [figure for figure in self.figures if isinstance(figure, ImageGrid) and figure.images is not None]
 
 
 def redact(page: Page, images: Images = "shown") -> Page:
@@ -106,7 +89,7 @@ def _told(part: Any, images: Images) -> Any:
         return type(part)(_told(item, images) for item in part)
     if is_dataclass(part) and not isinstance(part, type):
         changes = {field.name: _told(getattr(part, field.name), images) for field in fields(part)}
-        if isinstance(part, ImageGrid | NoiseSlider) and part.images is not None and images != "shown":
+        if isinstance(part, ImageGrid) and part.images is not None and images != "shown":
             changes["images"] = blur(part.images) if images == "blurred" else None
         return replace(part, **changes)
     return part

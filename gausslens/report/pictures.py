@@ -13,14 +13,14 @@ _MOST_BLOCKS = 4
 _LEAST_BLOCK = 4  # pixels a side
 
 
-def png(image: NDArray[Any]) -> bytes:
-    """A PNG of a uint8 image (c, h, w) with c = 1 or 3, without loss."""
-    return _encoded(image, "png", optimize=True)
+def image_uri(image: NDArray[Any], quality: int | None = None) -> str:
+    """A uint8 image (c, h, w) with c = 1 or 3 as an address: as PNG without loss, or as a JPEG of a quality."""
+    from PIL import Image
 
-
-def jpeg(image: NDArray[Any], quality: int) -> bytes:
-    """A JPEG of such an image, for where size matters more than pixels."""
-    return _encoded(image, "jpeg", quality=quality)
+    buffer, kind = io.BytesIO(), "png" if quality is None else "jpeg"
+    pixels = image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0))
+    Image.fromarray(pixels).save(buffer, kind, **({"optimize": True} if quality is None else {"quality": quality}))
+    return data_uri(buffer.getvalue(), f"image/{kind}")
 
 
 def data_uri(content: bytes, kind: str) -> str:
@@ -54,13 +54,3 @@ def colorize(values: NDArray[Any], low: Real, high: Real, colours: tuple[str, ..
     channels = [np.interp(place, np.arange(len(colours)), channel) for channel in anchors.T]
     image = np.where(np.isnan(values), 255.0, np.stack(channels))
     return np.rint(image).astype(np.uint8)
-
-
-def _encoded(image: NDArray[Any], form: str, **options: Any) -> bytes:
-    from PIL import Image
-
-    buffer = io.BytesIO()
-    Image.fromarray(image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0))).save(
-        buffer, form, **options
-    )
-    return buffer.getvalue()

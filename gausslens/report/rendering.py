@@ -4,53 +4,28 @@ Texts are escaped by the template. Plots are the drawings of the SVG files. Imag
 15 MB, where they become JPEG and their pixels are no longer offered as numbers.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
 from importlib.resources import files
-from typing import Any
 
-from numpy.typing import NDArray
-
+from ..config import Images
 from ..errors import ConfigError
 from .drawings import draw
-from .figures import CurveFigure, Figure, HeatMap, ImageGrid, NoiseSlider, Real
-from .pages import Images, Page, redact
-from .pictures import data_uri, jpeg, png
+from .figures import CurveFigure, Figure, HeatMap, ImageGrid, Real
+from .pages import Page, redact
+from .pictures import data_uri, image_uri
 from .spreadsheets import as_csv
 
 LARGEST = 15_000_000  # bytes
 
 
-@dataclass(frozen=True)
-class _Encoding:
-    """How images are embedded.
-
-    Attributes:
-        kind: the media type.
-        encode: image (c, h, w) to bytes.
-        exact: whether pixels survive, and so may be offered as numbers.
-    """
-
-    kind: str
-    encode: Callable[[NDArray[Any]], bytes]
-    exact: bool
-
-    def uri(self, image: NDArray[Any]) -> str:
-        return data_uri(self.encode(image), self.kind)
-
-
-_ENCODINGS = (
-    _Encoding("image/png", png, exact=True),
-    _Encoding("image/jpeg", lambda image: jpeg(image, 85), exact=False),
-    _Encoding("image/jpeg", lambda image: jpeg(image, 50), exact=False),
-)
+_QUALITIES = (None, 85, 50)  # of JPEG; None is PNG
 
 
 def render(page: Page, *, images: Images = "shown") -> str:
     """The page as HTML."""
     told = redact(page, images)
-    for encoding in _ENCODINGS:
-        text = _filled(told, images, encoding).encode("utf-8", "replace").decode()  # file names may hold anything
+    for quality in _QUALITIES:
+        text = _filled(told, images, quality).encode("utf-8", "replace").decode()  # file names may hold anything
         if len(text.encode()) < LARGEST:
             return text
     raise ConfigError(
@@ -59,7 +34,7 @@ def render(page: Page, *, images: Images = "shown") -> str:
     )
 
 
-def _filled(page: Page, images: Images, encoding: _Encoding) -> str:
+def _filled(page: Page, images: Images, quality: int | None) -> str:
     from jinja2 import Environment, PackageLoader
     from markupsafe import Markup
 
@@ -68,18 +43,17 @@ def _filled(page: Page, images: Images, encoding: _Encoding) -> str:
     )
     environment.filters |= {"number": _number, "slug": anchor}
     numbers = {id(figure): number for number, figure in enumerate(page.figures, 1)}
-    informed = {
-        claim: [numbers[id(figure)] for figure in page.figures if claim in figure.claims] for claim in _claims(page)
-    }
+    claims = [row.claim for row in page.claims.rows] if page.claims else []
+    informed = {name: [numbers[id(figure)] for figure in page.figures if name in figure.claims] for name in claims}
     return environment.get_template("page.html").render(
         page=page,
         notice=notice(page, images),
-        compressed=bool(page.pictured) and not encoding.exact,
+        compressed=bool(page.pictured) and quality is not None,
         number_of=lambda figure: numbers[id(figure)],
         informed=informed,
         kind=lambda figure: type(figure).__name__,
-        csv_uri=lambda figure: _csv_uri(figure, encoding),
-        uri=encoding.uri,
+        csv_uri=lambda figure: _csv_uri(figure, exact=quality is None),
+        uri=lambda image: image_uri(image, quality),
         plot=lambda figure: Markup(_plot(figure)),
         plots=any(isinstance(figure, CurveFigure) for figure in page.figures),
         style=Markup(files(__package__).joinpath("style.css").read_text(encoding="utf-8")),
@@ -93,7 +67,7 @@ def notice(page: Page, images: Images) -> str:
         return "This page embeds no images: neither of the data nor made by models."
     if not page.pictured:
         return "This page embeds no images."
-    count = sum(_count(figure) for figure in page.pictured)
+    count = sum(math.prod(figure.places) for figure in page.pictured)
     if images == "blurred":
         return f"This page embeds {count:,} images, all blurred beyond recovery. It embeds no training image as it was."
     if any(figure.training for figure in page.pictured):
@@ -107,23 +81,14 @@ def anchor(text: str) -> str:
     return "-".join(letters.split()) or "untitled"
 
 
-def _count(figure: ImageGrid | NoiseSlider) -> int:
-    levels = len(figure.sigmas) if isinstance(figure, NoiseSlider) else 1
-    return levels * len(figure.rows) * len(figure.columns)
-
-
-def _claims(page: Page) -> list[str]:
-    return [row.claim for row in page.claims.rows] if page.claims else []
-
-
 def _plot(figure: CurveFigure | HeatMap) -> str:
     canvas = draw(figure)
     return "" if canvas is None else canvas.document()
 
 
-def _csv_uri(figure: Figure, encoding: _Encoding) -> str | None:
-    of_images = isinstance(figure, ImageGrid | NoiseSlider)
-    text = None if of_images and not encoding.exact else as_csv(figure)
+def _csv_uri(figure: Figure, *, exact: bool) -> str | None:
+    """The numbers of a figure as an address; those of images only if the page holds them exactly."""
+    text = as_csv(figure) if exact or not isinstance(figure, ImageGrid) else None
     return None if text is None else data_uri(text.encode(), "text/csv;charset=utf-8")
 
 

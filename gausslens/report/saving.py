@@ -3,11 +3,12 @@
 import os
 from pathlib import Path
 
+from ..config import Images
 from ..errors import CheckpointError, DataError
 from .canvas import Canvas, text_width
 from .drawings import draw, draw_svg
 from .figures import Figure
-from .pages import Images, Page, redact
+from .pages import Page, redact
 from .rendering import anchor, render
 
 _TITLE, _MARGIN, _GAP = 15.0, 10.0, 18.0

@@ -12,8 +12,7 @@ from ..generation import best_device
 from ..images import quantize
 from ..measures.intervals import proportion_estimate
 from ..measures.neighbors import nearest
-from ..monitor.probe import Probe
-from ..monitor.probe_images import ProbeImages
+from ..monitor.probe import Probe, ProbeImages
 from ..paper.plan import Plan
 from ..store.records import Record
 from ..store.run import load_trained

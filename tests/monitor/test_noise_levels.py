@@ -9,8 +9,7 @@ from test_monitor import GAUSSIAN, HELD_OUT, TRAIN, multidelta
 from gausslens import ConfigError, from_eps, from_flow
 from gausslens.denoisers.schedules import Discrete
 from gausslens.monitor.monitor import GeneralizationMonitor
-from gausslens.monitor.probe import Probe
-from gausslens.monitor.probe_images import ProbeImages
+from gausslens.monitor.probe import Probe, ProbeImages
 from gausslens.noise import karras_sigmas
 
 ALPHAS_BAR = torch.cumprod(1 - torch.linspace(1e-4, 0.02, 1000), 0)

@@ -112,6 +112,7 @@ def test_studies_asked_for_come_in_their_order():
         ({"few": 1000}, "--few must be at most 719"),
         ({"early": 200.0}, "--early must be below --kimg"),
         ({"no_images": True, "blur": True}, "not both"),
+        ({"network": "linear"}, "network must be one whose width can be chosen"),
         ({"seeds": 0}, "seeds must be an integer of at least 1"),
         ({"held_out": 1790}, "at least 64 images to train on"),
         ({"widths": (4,)}, "two or more different"),

@@ -75,7 +75,7 @@ def test_every_figure_is_drawn_and_none_from_nothing(findings, tmp_path):
     distances = figures["Distance of the network to its counterparts"]
     assert len(distances.series) == 6
     assert len(distances.thresholds) == 1
-    assert sum(isinstance(figure, ImageGrid) for figure in figures.values()) == 2
+    assert sum(type(figure) is ImageGrid for figure in figures.values()) == 2
     (slider,) = (figure for figure in figures.values() if isinstance(figure, NoiseSlider))
     assert slider.images.shape == (10, 6, 5, 1, 8, 8)
     assert slider.columns == ("input", "network", "linear", "Gaussian", "multi-delta")
