@@ -42,7 +42,7 @@ class Options(StudyConfig):
 
 def run(options: Options, how: GlobalOptions) -> None:
     """Do the studies, say where the page is, and what is missing from it."""
-    from ..paper.page import spoken
+    from ..paper.claims import as_table
     from ..paper.run import plan_study, study
 
     visible = sys.stderr.isatty() and not how.quiet
@@ -52,7 +52,7 @@ def run(options: Options, how: GlobalOptions) -> None:
         return
     with bars("study", visible) as show:
         done = study(options, plan=plan, progress=show, tell=lambda words: print(words, file=sys.stderr))
-    print(spoken(done.verdicts))
+    print(as_table(done.verdicts))
     print(f"The records are in {done.run.path / 'records.jsonl'}, the page is {done.page}")
     if done.outcome.left_out:
         print(f"left out for lack of time: {_counted(done.outcome.left_out)}; a longer --budget goes on from here.")

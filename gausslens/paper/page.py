@@ -6,9 +6,9 @@ from typing import Any
 import gausslens
 
 from ..report import ClaimRow, Page, Section, Table
-from .claims import Verdict, as_table
+from .claims import Verdict
+from .claims.claim import Control
 from .claims.evidence import Evidence
-from .claims.findings import Control
 from .claims.verdict import FAILS, HOLDS
 from .figures import trainings
 from .plan import Plan
@@ -39,13 +39,6 @@ def make_page(
         sections=tuple(sections),
         made_by=f"gausslens {gausslens.__version__}. {_machines(provenance)}",
     )
-
-
-def spoken(verdicts: Sequence[Verdict]) -> str:
-    """Verdicts as a text table, with a line on the claims that nothing was measured for."""
-    silent = [verdict.claim for verdict in verdicts if not verdict.is_measured]
-    table = as_table([verdict for verdict in verdicts if verdict.claim not in silent])
-    return table + (f"Nothing was measured to judge {', '.join(silent)} by.\n" if silent else "")
 
 
 def claim_row(verdict: Verdict) -> ClaimRow:

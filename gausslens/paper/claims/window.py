@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from functools import cached_property
 from statistics import fmean
 
+from .claim import HIGH_NOISE, LOW_NOISE
 from .evidence import Evidence, Number, greatest, mean_at, slope
 from .inference import Real
-from .thresholds import HIGH_NOISE, LOW_NOISE
 
 
 def window(memory_to_gaussian: Mapping[Real, Number]) -> list[Real]:

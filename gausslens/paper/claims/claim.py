@@ -1,16 +1,57 @@
-"""What a claim finds in the records: statistics against thresholds, controls beside them, and what to keep in mind.
+"""What a claim of the paper is: statistics of records, each against a threshold, with controls beside them.
+
+The claims stand in the files of their studies (`paper/studies/`), each with its text, its statistics and its own thresholds;
+here are the numbers that several share. A change of a threshold needs a dated entry in docs/log/.
 
 A statistic is computed for each training seed and combined over seeds and images (see `inference`). A claim of several
 statistics holds if all do (the largest of their p-values counts), and does not hold if any does not (the smallest counts,
-times how many there are).
+times how many there are). Gaps are in units of [-1, 1] pixels for the data in `PIXEL_UNITS` and relative to the root mean
+square of the data's pixels elsewhere.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from .evidence import Evidence, Measure, MissingError, Number
-from .inference import Combined, Real, combine, spearman, spearman_tails
-from .thresholds import ANY, CERTAIN_SEEDS, PIXEL_UNITS, Range, Threshold
+from .inference import ANY, Combined, Range, Real, combine, spearman, spearman_tails
+
+PIXEL_UNITS = ("cifar10", "celeba", "celeba64", "ffhq", "ffhq64")
+
+HIGH_NOISE, LOW_NOISE = 20.0, 0.1
+"""Where the paper's high noise levels begin and its low ones end."""
+
+CERTAIN_SEEDS = 3
+"""Training seeds that must agree before a claim holds."""
+
+PAPER_GENERALIZATION = 0.6
+"""GL above which the paper calls a model generalising (Fig. 13): shown, never judged, as new real images may score less."""
+
+SIGN = "our choice: the sign that the paper claims"
+"""The source of most thresholds at 0."""
+
+CORRELATION: Range = (-1.0, 1.0)
+POSITIVE: Range = (0.0, float("inf"))
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """What a statistic must exceed, or stay below, or between."""
+
+    source: str  # the paper's figure, or why we chose it
+    above: float | None = None  # the statistic must be above this
+    below: float | None = None  # the statistic must be below this
+    possible: Range = ANY  # the values that it can have
+
+    @property
+    def level(self) -> float:
+        """The one number that it sets, for figures."""
+        (level,) = (end for end in (self.above, self.below) if end is not None)
+        return level
+
+    def __str__(self) -> str:
+        if self.above is not None and self.below is not None:
+            return f"in ({self.above:.3g}, {self.below:.3g})"
+        return f"> {self.above:.3g}" if self.above is not None else f"< {self.below:.3g}"
 
 
 @dataclass(frozen=True)
@@ -80,12 +121,17 @@ def claim(name: str, text: str) -> Callable[[Callable[[Evidence], Finding]], Cla
 def statistic(name: str, threshold: Threshold, evidence: Evidence, measure: Measure) -> Statistic:
     """A statistic of each seed's records, over all seeds."""
     try:
-        numbers = each_seed(evidence, measure)
+        combined, images = over_seeds(evidence, measure)
     except MissingError as error:
         return Statistic(name, threshold, missing=str(error))
-    counts = [number.count for number in numbers if number.count is not None]
-    combined = combine([number.value for number in numbers], [number.variance for number in numbers])
-    return _against(name, threshold, combined, min(counts, default=None))
+    interval = combined.interval(threshold.possible)
+    if interval is None:
+        return Statistic(name, threshold, combined.value, images=images, seeds=combined.seeds)
+    holds = [combined.p_above(threshold.above)] if threshold.above is not None else []
+    holds += [1 - combined.p_above(threshold.below)] if threshold.below is not None else []
+    fails = [1 - p for p in holds]
+    p_fails = min(1.0, len(fails) * min(fails))
+    return Statistic(name, threshold, combined.value, *interval, images, combined.seeds, max(holds), p_fails)
 
 
 def rank_statistic(
@@ -95,9 +141,8 @@ def rank_statistic(
     found: list[tuple[list[Real], list[Real]]] = []
 
     def measure(records: Evidence) -> Number:
-        pair = pairs(records)
-        found.append(pair)
-        return Number(spearman(*pair))
+        found.append(pairs(records))
+        return Number(spearman(*found[-1]))
 
     result = statistic(name, threshold, evidence, measure)
     if result.p_holds is None or result.p_fails is None:
@@ -118,12 +163,10 @@ def bound(name: str, threshold: Threshold, evidence: Evidence) -> Statistic:
 def control(name: str, evidence: Evidence, measure: Measure, possible: Range = ANY) -> tuple[Control, ...]:
     """A number beside a claim, with its interval within the values that are possible; none where its records are missing."""
     try:
-        numbers = each_seed(evidence, measure)
+        combined, _ = over_seeds(evidence, measure)
     except MissingError:
         return ()
-    combined = combine([number.value for number in numbers], [number.variance for number in numbers])
-    low, high = _within(possible, combined.interval()) or (None, None)
-    return (Control(name, combined.value, low, high),)
+    return (Control(name, combined.value, *(combined.interval(possible) or (None, None))),)
 
 
 def controls(measure: Measure, named: Mapping[str, Evidence], possible: Range = ANY) -> tuple[Control, ...]:
@@ -131,8 +174,8 @@ def controls(measure: Measure, named: Mapping[str, Evidence], possible: Range = 
     return tuple(found for name, evidence in named.items() for found in control(name, evidence, measure, possible))
 
 
-def each_seed(evidence: Evidence, measure: Measure) -> list[Number]:
-    """The statistic of each seed that has the records for it."""
+def over_seeds(evidence: Evidence, measure: Measure) -> tuple[Combined, int | None]:
+    """A number of the records of each seed that has what it needs, combined, and how many images are behind it."""
     numbers, reasons = [], []
     for records in evidence.seeds():
         try:
@@ -141,7 +184,9 @@ def each_seed(evidence: Evidence, measure: Measure) -> list[Number]:
             reasons.append(error)
     if not numbers:
         raise next(iter(reasons), MissingError("no record"))
-    return numbers
+    counts = [number.count for number in numbers if number.count is not None]
+    combined = combine([number.value for number in numbers], [number.variance for number in numbers])
+    return combined, min(counts, default=None)
 
 
 def of_the_papers_images(evidence: Evidence) -> bool:
@@ -162,22 +207,3 @@ def pixel_scale(evidence: Evidence) -> float:
 def unit_words(evidence: Evidence) -> str:
     """What to say of a gap's unit: nothing for the paper's images."""
     return "" if of_the_papers_images(evidence) else ", over the data's RMS"
-
-
-def _against(name: str, threshold: Threshold, combined: Combined, images: int | None) -> Statistic:
-    interval = _within(threshold.possible, combined.interval())
-    if interval is None:
-        return Statistic(name, threshold, combined.value, images=images, seeds=combined.seeds)
-    holds = [combined.p_above(threshold.above)] if threshold.above is not None else []
-    holds += [1 - combined.p_above(threshold.below)] if threshold.below is not None else []
-    fails = [1 - p for p in holds]
-    p_fails = min(1.0, len(fails) * min(fails))
-    return Statistic(name, threshold, combined.value, *interval, images, combined.seeds, max(holds), p_fails)
-
-
-def _within(possible: Range, interval: tuple[float, float] | None) -> tuple[float, float] | None:
-    if interval is None:
-        return None
-    least, most = possible
-    low, high = interval
-    return low if least is None else max(low, least), high if most is None else min(high, most)
