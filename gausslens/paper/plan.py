@@ -26,11 +26,13 @@ from ..nn import default_options
 from ..store.invocation import typed_command
 from .config import StudyConfig
 
+LAYOUT = ("width", "multipliers", "blocks", "attention")
+"""Fields of a training that say how the network is built."""
+
 READING = ("size", "value_range", "skip_broken")
 """Fields of a training that say how images are read."""
 
 _SPLITTING = ("held_out", "split_seed")
-_LAYOUT = ("width", "multipliers", "blocks", "attention")
 _REPETITION = 100  # added to all seeds for each repetition of a study
 OTHER_HALF = 1000  # added to the seed of a model on the second of two disjoint sets: the two share nothing
 _TIMES = (1 / 48, 1 / 32, 1 / 24, 1 / 16, 1 / 12, 1 / 8, 1 / 6, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
@@ -133,7 +135,7 @@ class Plan:
         given = {**self.training, "split": self.split(n, half), "width": width or self.width, "kimg": self.kimg}
         given |= {"seed": self.seed(seed) + (OTHER_HALF if half == 2 else 0), **changes}
         known = default_options(given["network"], self.shape)
-        given = {name: value for name, value in given.items() if name in known or name not in _LAYOUT}
+        given = {name: value for name, value in given.items() if name in known or name not in LAYOUT}
         given.setdefault("snapshots", () if changes else self._snapshots(n, given["width"]))
         cost = seconds_to_train(TrainConfig(data=self.data, **given), self.shape, cpu=self.cpu)
         return self._task(train_model, {"config": given, "content_hash": self.content_hash}, cost=cost)
