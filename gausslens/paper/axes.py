@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from ..measures.memorization import MEMORIZED
 from ..report import Axis
 from ..report import Threshold as Level
-from .claims.claim import PAPER_GENERALIZATION
 from .claims.evidence import Evidence
+from .claims.thresholds import PAPER_GENERALIZATION
 
 
 class Along(NamedTuple):

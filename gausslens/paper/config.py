@@ -17,8 +17,6 @@ DEFAULT_STUDIES = STUDIES[:7]
 """Those that are done unless others, or all, are asked for."""
 
 _CIRCUMSTANCES = ("data", "only", "on", "workers", "budget", "svg", "no_images", "blur", "out", "cpu")
-_LEAST = {"seeds": 1, "shown": 0, "repetition": 0, "count": 2, "samples": 2, "workers": 1}
-_LEAST |= {"few": 2, "subset": 2, "width": 1, "narrow": 1}
 
 Where: TypeAlias = Literal["pool", "here", "ray"]
 
@@ -96,9 +94,21 @@ class StudyConfig:
     """Use the CPU even if there is a GPU."""
 
     def __post_init__(self) -> None:
-        if unknown := ", ".join(name for name in self.only if name not in STUDIES):
-            raise ConfigError(f"only must name some of {', '.join(STUDIES)}; got {unknown}.")
-        for name, least in _LEAST.items():
+        unknown = [name for name in self.only if name not in STUDIES]
+        if unknown:
+            raise ConfigError(f"only must name some of {', '.join(STUDIES)}; got {', '.join(unknown)}.")
+        for name, least in (
+            ("seeds", 1),
+            ("shown", 0),
+            ("repetition", 0),
+            ("count", 2),
+            ("samples", 2),
+            ("workers", 1),
+            ("few", 2),
+            ("subset", 2),
+            ("width", 1),
+            ("narrow", 1),
+        ):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ConfigError(f"{name} must be at least {least}; got {value}.")
@@ -106,10 +116,10 @@ class StudyConfig:
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise ConfigError(f"{name} must be a finite number above 0; got {value}.")
-        for name, least in (("sizes", 2), ("widths", 1)):
-            values = getattr(self, name)
-            if values and (len(set(values)) < 2 or min(values) < least):
-                raise ConfigError(f"{name} must be two or more different numbers, each at least {least}; got {values}.")
+        if self.sizes and (len(set(self.sizes)) < 2 or min(self.sizes) < 2):
+            raise ConfigError(f"sizes must be two or more different numbers, each at least 2; got {self.sizes}.")
+        if self.widths and (len(set(self.widths)) < 2 or min(self.widths) < 1):
+            raise ConfigError(f"widths must be two or more different numbers above 0; got {self.widths}.")
         if self.shown >= self.seeds:
             raise ConfigError(f"shown must be below seeds, which is {self.seeds}; got {self.shown}.")
         if self.no_images and self.blur:

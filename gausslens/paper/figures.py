@@ -17,9 +17,10 @@ from ..report import Axis, CurveFigure, Series
 from ..report import Threshold as Level
 from . import axes
 from .axes import Along
-from .claims.claim import Threshold, pixel_scale
 from .claims.evidence import HALF_WIDTH, Evidence, Measure, MissingError, is_finite
+from .claims.findings import pixel_scale
 from .claims.inference import Real, combine
+from .claims.thresholds import Threshold
 from .plan import OTHER_HALF
 
 Tags: TypeAlias = dict[str, Any]

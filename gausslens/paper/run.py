@@ -11,7 +11,6 @@ training pictures are shown, is not part of it, so that a later `--only` adds to
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +72,7 @@ def study(
     *,
     plan: Plan | None = None,
     progress: Callable[[Progress], None] | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    tell: Callable[[str], None] | None = None,
 ) -> Studied:
     """Do studies, or go on with them, or find them done."""
     plan = plan or plan_study(config)
@@ -82,14 +81,19 @@ def study(
     tasks = {name: [part.task for part in find_study(name).parts(plan)] for name in plan.studies}
     missing = {name: {task.identity for task in wanted if not store.is_done(task)} for name, wanted in tasks.items()}
     pictures: Images = "none" if config.no_images else "blurred" if config.blur else "shown"
-    report = partial(write_report, run, images=pictures, svg=config.svg)
 
     def on_finished(task: Task) -> None:
         finished = [name for name, wanted in missing.items() if wanted == {task.identity}]
         for wanted in missing.values():
             wanted.discard(task.identity)
         if finished:
-            tell(f"finished {', '.join(finished)}; see {report()[0]}")
+            page, _ = write_report(run, images=pictures, svg=config.svg)
+            if tell is not None:
+                tell(f"finished {', '.join(finished)}; see {page}")
+
+    def on_failed(task: Task, error: Exception) -> None:
+        if tell is not None:
+            tell(f"failed: {task.name}: {error}")
 
     outcome = run_tasks(
         [task for wanted in tasks.values() for task in wanted],
@@ -98,10 +102,10 @@ def study(
         workers=config.workers or default_workers(cpu=plan.cpu),
         budget=None if config.budget is None else 60 * config.budget,
         finished=on_finished,
-        failed=lambda task, error: tell(f"failed: {task.name}: {error}"),
+        failed=on_failed,
         progress=progress,
     )
-    return Studied(run, *report(), outcome)
+    return Studied(run, *write_report(run, images=pictures, svg=config.svg), outcome)
 
 
 def write_report(

@@ -5,9 +5,11 @@ from typing import Any
 from ...noise import karras_sigmas
 from ...report import Axis, Figure
 from .. import axes
-from ..architectures import AUTOENCODERS, autoencoder, kinds, label
-from ..claims.claim import POSITIVE, SIGN, Finding, Statistic, Threshold, claim, pixel_scale, statistic
+from ..architectures import label
+from ..autoencoder_recipes import AUTOENCODERS, autoencoder, kinds
 from ..claims.evidence import Evidence, Number, mean_at
+from ..claims.findings import Finding, Statistic, claim, pixel_scale, statistic
+from ..claims.thresholds import POSITIVE, SIGN, Threshold
 from ..figures import Curves, Line, Tags, about, controls, level, pixel_level, trainings_behind
 from ..pictures import jacobian_maps, jacobian_vectors
 from ..plan import Plan

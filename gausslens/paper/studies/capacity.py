@@ -4,9 +4,10 @@ from typing import Any
 
 from ...report import Axis, Figure
 from .. import axes
-from ..claims.claim import HIGH_NOISE, LOW_NOISE, SIGN, Finding, Threshold, claim, statistic
 from ..claims.evidence import Evidence, MissingError, Number, mean_at, slope_over
+from ..claims.findings import Finding, claim, statistic
 from ..claims.inference import Real
+from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, SIGN, Threshold
 from ..claims.window import InWindow, gaps_of
 from ..figures import Curves, Line, Tags, about, controls, images_label, trainings_behind
 from ..pictures import HIGH, MIDDLE, close_up_grid, close_ups, sample_grid

@@ -10,23 +10,10 @@ from typing import Any
 
 from ...report import Axis, Figure
 from .. import axes
-from ..claims.claim import (
-    HIGH_NOISE,
-    LOW_NOISE,
-    POSITIVE,
-    SIGN,
-    Finding,
-    Threshold,
-    bound,
-    claim,
-    control,
-    controls,
-    pixel_scale,
-    statistic,
-    unit_words,
-)
 from ..claims.evidence import Evidence, MissingError, Number, greatest, least, mean, mean_at
+from ..claims.findings import Finding, bound, claim, control, controls, pixel_scale, statistic, unit_words
 from ..claims.inference import Real
+from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, POSITIVE, SIGN, Threshold
 from ..figures import Curves, Line, Tags, about, level, sigma_label
 from ..figures import controls as control_lines
 from ..plan import Plan

@@ -5,8 +5,9 @@ import math
 from ...report import Axis, Figure
 from .. import axes
 from ..architectures import PUBLISHED, model_of
-from ..claims.claim import LOW_NOISE, Finding, Statistic, Threshold, claim, controls, statistic
 from ..claims.evidence import Evidence, Number, mean_at
+from ..claims.findings import Finding, Statistic, claim, controls, statistic
+from ..claims.thresholds import LOW_NOISE, Threshold
 from ..figures import Curves, Line, about
 from ..figures import controls as control_lines
 from ..plan import Plan

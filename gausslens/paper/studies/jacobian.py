@@ -4,8 +4,9 @@ import math
 
 from ...report import Axis, Figure, ImageGrid
 from .. import axes
-from ..claims.claim import SIGN, Finding, Threshold, claim, statistic
 from ..claims.evidence import Evidence, MissingError, Number, mean
+from ..claims.findings import Finding, claim, statistic
+from ..claims.thresholds import SIGN, Threshold
 from ..figures import Curves, Line, Tags, about, controls, level, sigma_label
 from ..pictures import jacobian_maps, jacobian_vectors
 from ..plan import Plan

@@ -8,20 +8,10 @@ from ...experiments.task import Task
 from ...report import Axis, Figure
 from .. import axes
 from ..axes import Along
-from ..claims.claim import (
-    CORRELATION,
-    HIGH_NOISE,
-    SIGN,
-    Finding,
-    Statistic,
-    Threshold,
-    claim,
-    control,
-    of_the_papers_images,
-    statistic,
-)
 from ..claims.evidence import Evidence, Measure, Number, mean_at, slope_over
+from ..claims.findings import Finding, Statistic, claim, control, of_the_papers_images, statistic
 from ..claims.inference import Real
+from ..claims.thresholds import CORRELATION, HIGH_NOISE, SIGN, Threshold
 from ..figures import CONTROLS, Curves, Line, Tags, about, controls, images_label
 from ..plan import Plan
 from ..study import Findings, Part, Study

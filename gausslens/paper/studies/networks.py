@@ -9,8 +9,9 @@ from ...report import Axis, Figure
 from .. import axes
 from ..architectures import PUBLISHED, label, model_of, sizes_told
 from ..axes import Along
-from ..claims.claim import Finding, Statistic, Threshold, claim, statistic
 from ..claims.evidence import Evidence
+from ..claims.findings import Finding, Statistic, claim, statistic
+from ..claims.thresholds import Threshold
 from ..figures import Curves, Line, Tags, about, controls, level, trainings_behind
 from ..pictures import sample_grid
 from ..plan import Plan

@@ -8,20 +8,9 @@ from ...report import Axis, Figure, NoiseSlider
 from .. import axes
 from ..architectures import PUBLISHED
 from ..axes import Along
-from ..claims.claim import (
-    HIGH_NOISE,
-    LOW_NOISE,
-    POSITIVE,
-    Finding,
-    Statistic,
-    Threshold,
-    claim,
-    control,
-    pixel_scale,
-    statistic,
-    unit_words,
-)
 from ..claims.evidence import Evidence, Number, greatest, mean_at
+from ..claims.findings import Finding, Statistic, claim, control, pixel_scale, statistic, unit_words
+from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, POSITIVE, Threshold
 from ..claims.window import window
 from ..figures import Curves, Line, Tags, about, pixel_level, sigma_label
 from ..pictures import sample_grid

@@ -2,19 +2,10 @@
 
 from ...report import Figure
 from .. import axes
-from ..claims.claim import (
-    CORRELATION,
-    PAPER_GENERALIZATION,
-    SIGN,
-    Finding,
-    Threshold,
-    claim,
-    control,
-    rank_statistic,
-    statistic,
-)
 from ..claims.evidence import Evidence, MissingError, Number, slope
+from ..claims.findings import Finding, claim, control, rank_statistic, statistic
 from ..claims.inference import Real
+from ..claims.thresholds import CORRELATION, PAPER_GENERALIZATION, SIGN, Threshold
 from ..figures import Curves, Line, Tags, about, controls, images_label
 from ..pictures import sample_grid
 from ..plan import Plan

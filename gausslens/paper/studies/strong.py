@@ -6,9 +6,10 @@ from ...experiments.task import Task
 from ...report import Axis, Figure, ImageGrid
 from .. import axes
 from ..axes import Along
-from ..claims.claim import CORRELATION as POSSIBLE
-from ..claims.claim import Control, Finding, Statistic, Threshold, claim, control, statistic
 from ..claims.evidence import Evidence
+from ..claims.findings import Control, Finding, Statistic, claim, control, statistic
+from ..claims.thresholds import CORRELATION as POSSIBLE
+from ..claims.thresholds import Threshold
 from ..figures import Curves, Line, Tags, about, controls, level, trainings, trainings_behind
 from ..pictures import sample_grid
 from ..plan import Plan

@@ -5,8 +5,9 @@ import math
 from ...measures.memorization import MEMORIZED
 from ...report import Figure, ImageGrid
 from .. import axes
-from ..claims.claim import PAPER_GENERALIZATION, SIGN, Finding, Threshold, claim, control, statistic
 from ..claims.evidence import Evidence, MissingError, Number, least
+from ..claims.findings import Finding, claim, control, statistic
+from ..claims.thresholds import PAPER_GENERALIZATION, SIGN, Threshold
 from ..claims.window import InWindow
 from ..figures import Curves, Line, Tags, about, controls, images_label, trainings_behind
 from ..pictures import HIGH, MIDDLE, Row, close_up_grid, close_ups, sample_grid
