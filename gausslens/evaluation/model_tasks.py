@@ -57,8 +57,7 @@ def measure_model(context: TaskContext) -> Iterator[Record]:
         The records of `gausslens measure`.
     """
     evaluation = evaluation_of(context)
-    for done, name in enumerate(context.options["measures"]):
-        context.report(done / len(context.options["measures"]))
+    for name in context.each(context.options["measures"]):
         yield from TAKE[name](evaluation)
 
 

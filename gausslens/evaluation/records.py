@@ -32,10 +32,11 @@ def of_curve(quantity: str, curve: Curve, **tags: Any) -> Iterator[Record]:
 def of_agreement(
     found: Agreement, quantity: str = "agreement", measures: Iterable[str] = _SIMILARITIES, **tags: Any
 ) -> Iterator[Record]:
-    """The records of an agreement: `noise` is same, shuffled and, where it was taken, excess.
+    """The records of how alike samples of two models are.
 
     Yields:
-        The records.
+        Those with `noise` same, with `noise` shuffled, between samples of different noises, and where that was asked for
+        with `noise` excess: minus that of two multi-delta denoisers, paired by noise.
     """
     for noise, likeness in (("same", found.same_noise), ("shuffled", found.shuffled), ("excess", found.excess)):
         if likeness is not None:

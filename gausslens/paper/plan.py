@@ -45,14 +45,9 @@ _RISE = 1 / 20  # the share of training over which the step size may rise
 _SMALL_PIXELS = 16
 # A network for small images that two cores train in a quarter of a minute, and that can memorise in that time.
 _QUICK: dict[str, Any] = {
-    "width": 24,
-    "multipliers": (1,),
-    "blocks": 1,
-    "batch": 64,
-    "learning_rate": 6e-3,
-    "kimg": 80.0,
+    **{"width": 24, "multipliers": (1,), "blocks": 1, "batch": 64, "learning_rate": 6e-3, "kimg": 80.0},
+    **{"ramp_kimg": 2.0, "ema_kimg": 10.0, "level_mean": -1.2, "level_spread": 1.2},
 }
-_QUICK |= {"ramp_kimg": 2.0, "ema_kimg": 10.0, "level_mean": -1.2, "level_spread": 1.2}
 
 
 @dataclass(frozen=True)
