@@ -26,8 +26,8 @@ from gausslens.atomic_files import save_tensors
 from gausslens.experiments.archive import is_archive, save_archive
 from gausslens.experiments.task import ARRAYS, TaskStore
 from gausslens.paper.claims import judge
+from gausslens.paper.claims.claim import Statistic
 from gausslens.paper.claims.evidence import Evidence
-from gausslens.paper.claims.findings import Statistic
 from gausslens.paper.claims.verdict import FAILS, HOLDS, UNCERTAIN, Verdict
 from gausslens.paper.plan import Plan
 from gausslens.paper.registry import find_study

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from gausslens.paper.claims.claim import POSITIVE, Statistic, control
 from gausslens.paper.claims.evidence import Evidence, Number, least, mean, slope
-from gausslens.paper.claims.findings import Statistic, control
 from gausslens.paper.claims.inference import combine
 from gausslens.paper.claims.verdict import Verdict
 from gausslens.paper.config import STUDIES
@@ -147,11 +147,11 @@ def by_size(plan: Plan, evidence: Evidence) -> Iterator[str]:
         of_size, linearity = samples.where(n=n), pairs.where(n=n)
         columns = [
             *(
-                (linearity.where(affine=affine), lambda r: least(r.curve().values()), (None, 1.0))
+                (linearity.where(affine=affine), lambda r: least(r.curve().values()), (-math.inf, 1.0))
                 for affine in (True, False)
             ),
-            (of_size.where(quantity="gl"), Evidence.one, (0.0, None)),
-            (of_size.where(quantity="relative_gl"), Evidence.one, (0.0, None)),
+            (of_size.where(quantity="gl"), Evidence.one, POSITIVE),
+            (of_size.where(quantity="relative_gl"), Evidence.one, POSITIVE),
             (of_size.where(quantity="memorized_fraction"), Evidence.one, (0.0, 1.0)),
         ]
         numbers = [control("", records, measure, possible) for records, measure, possible in columns]

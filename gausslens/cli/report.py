@@ -43,8 +43,7 @@ class Options(PageOptions):
 
 def run(options: Options, how: GlobalOptions) -> None:
     """Judge, print, and write pages."""
-    from ..paper.claims import as_json, judge
-    from ..paper.page import spoken
+    from ..paper.claims import as_json, as_table, judge
     from ..paper.run import collect, write_report
 
     runs = [run for path in options.runs for run in _studies(path)]
@@ -59,7 +58,7 @@ def run(options: Options, how: GlobalOptions) -> None:
     if options.json:
         print(as_json(verdicts))
         return
-    print(spoken(verdicts))
+    print(as_table(verdicts))
     for run in runs:
         try:
             page, _ = write_report(

@@ -31,7 +31,7 @@ _LONG = 24 * 3600  # seconds of work after which it is said what would take less
 
 def run(options: Options, how: GlobalOptions) -> None:
     """Do the studies, say where the page is, and what is missing from it."""
-    from ..paper.page import spoken
+    from ..paper.claims import as_table
     from ..paper.run import plan_study, study
 
     plan = plan_study(options, progress=how.progress)
@@ -40,7 +40,7 @@ def run(options: Options, how: GlobalOptions) -> None:
         return
     with bars("study", how.progress) as show:
         done = study(options, plan=plan, progress=show, tell=lambda words: print(words, file=sys.stderr))
-    print(spoken(done.verdicts))
+    print(as_table(done.verdicts))
     print(f"The records are in {done.run.path / 'records.jsonl'}, the page is {done.page}")
     tell_rest(done.outcome)
 

@@ -54,8 +54,7 @@ def measure_model(context: TaskContext) -> Iterator[Record]:
     The records are those of `gausslens measure`.
     """
     evaluation = evaluation_of(context)
-    for done, name in enumerate(context.options["measures"]):
-        context.report(done / len(context.options["measures"]))
+    for name in context.each(context.options["measures"]):
         yield from TAKE[name](evaluation)
 
 

@@ -27,7 +27,11 @@ def of_curve(quantity: str, curve: Curve, **tags: Any) -> Iterator[Record]:
 def of_agreement(
     found: Agreement, quantity: str = "agreement", measures: Iterable[str] = _SIMILARITIES, **tags: Any
 ) -> Iterator[Record]:
-    """The records of an agreement: `noise` is same, shuffled and, where it was taken, excess."""
+    """The records of an agreement.
+
+    `noise` is same, shuffled (between samples of different noises) and, where it was taken, excess: the first minus that of
+    two multi-delta denoisers, paired by noise.
+    """
     for noise, likeness in (("same", found.same_noise), ("shuffled", found.shuffled), ("excess", found.excess)):
         if likeness is not None:
             yield from of_similarity(likeness, quantity, measures, noise=noise, **tags)

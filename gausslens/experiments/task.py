@@ -16,7 +16,7 @@ work is found by that hash, so `_PLACES_OF_0_1` keeps these places, wherever the
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -34,6 +34,7 @@ from ..store.records import Record
 
 Report: TypeAlias = Callable[[float], None]
 Work: TypeAlias = Callable[["TaskContext"], Iterable[Record] | None]
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 ARRAYS = "gausslens cell"
@@ -141,6 +142,12 @@ class TaskContext:
     def device(self) -> torch.device:
         """Where it works: on a GPU if there is one, unless it is told not to."""
         return best_device(cpu=self.options.get("cpu", False))
+
+    def each(self, parts: Collection[T]) -> Iterator[T]:
+        """The parts of the work one by one; before each it is reported what share is done."""
+        for done, part in enumerate(parts):
+            self.report(done / len(parts))
+            yield part
 
     def save_arrays(self, **tensors: Any) -> None:
         """Keep tensors beside the records."""

@@ -6,9 +6,9 @@ from typing import Any
 import gausslens
 
 from ..report import ClaimRow, Page, Section, Table
-from .claims import Verdict, as_table
+from .claims import Verdict
+from .claims.claim import Control
 from .claims.evidence import Evidence
-from .claims.findings import Control
 from .claims.verdict import FAILS, HOLDS
 from .figures import trainings
 from .plan import Plan
@@ -20,11 +20,8 @@ def make_page(
     plan: Plan, found: Sequence[Findings], verdicts: Sequence[Verdict], provenance: Mapping[str, Any]
 ) -> Page:
     """The page, from whatever is finished."""
-    studied = {claim for findings in found for claim in find_study(findings.study).claims}
-    sections = []
-    for findings in found:
-        study = find_study(findings.study)
-        sections.append(Section(study.title, study.question, tuple(study.draw(findings)), findings.finished))
+    studies = [(find_study(findings.study), findings) for findings in found]
+    studied = {claim for study, _ in studies for claim in study.claims}
     table = Table(
         title="The claims of the paper",
         caption="What each claim says, the number it is judged by with its 95 % interval over images (and over training "
@@ -36,23 +33,18 @@ def make_page(
         title=f"Does it generalise? {plan.name}",
         summary=_summary(plan, found, verdicts),
         claims=table,
-        sections=tuple(sections),
+        sections=tuple(
+            Section(study.title, study.question, tuple(study.draw(findings)), findings.finished)
+            for study, findings in studies
+        ),
         made_by=f"gausslens {gausslens.__version__}. {_machines(provenance)}",
     )
-
-
-def spoken(verdicts: Sequence[Verdict]) -> str:
-    """Verdicts as a text table, with a line on the claims that nothing was measured for."""
-    silent = [verdict.claim for verdict in verdicts if not verdict.is_measured]
-    table = as_table([verdict for verdict in verdicts if verdict.claim not in silent])
-    return table + (f"Nothing was measured to judge {', '.join(silent)} by.\n" if silent else "")
 
 
 def claim_row(verdict: Verdict) -> ClaimRow:
     """A verdict as a row of the page's table."""
     statistic = verdict.statistic
     reason = verdict.reason if verdict.is_measured else "not measured"
-    notes = [note for note in (reason, verdict.caveat, verdict.note) if note]
     return ClaimRow(
         claim=verdict.claim,
         statement=verdict.text,
@@ -63,7 +55,7 @@ def claim_row(verdict: Verdict) -> ClaimRow:
         threshold=str(statistic.threshold),
         source=statistic.threshold.source,
         verdict=verdict.verdict,
-        note="; ".join(notes),
+        note="; ".join(note for note in (reason, verdict.caveat, verdict.note) if note),
         controls=tuple(map(_with_interval, verdict.controls)),
     )
 

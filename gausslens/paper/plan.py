@@ -26,11 +26,13 @@ from ..nn import default_options
 from ..store.typed_command import typed_command
 from .config import StudyConfig
 
+LAYOUT = ("width", "multipliers", "blocks", "attention")
+"""Fields of a training that say how the network is built."""
+
 READING = ("size", "value_range", "skip_broken")
 """Fields of a training that say how images are read."""
 
 _SPLITTING = ("held_out", "split_seed")
-_LAYOUT = ("width", "multipliers", "blocks", "attention")
 _REPETITION = 100  # added to all seeds for each repetition of a study
 OTHER_HALF = 1000  # added to the seed of a model on the second of two disjoint sets: the two share nothing
 _TIMES = (1 / 48, 1 / 32, 1 / 24, 1 / 16, 1 / 12, 1 / 8, 1 / 6, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
@@ -43,14 +45,9 @@ _RISE = 1 / 20  # the share of training over which the step size may rise
 _SMALL_PIXELS = 16
 # A network for small images that two cores train in a quarter of a minute, and that can memorise in that time.
 _QUICK: dict[str, Any] = {
-    "width": 24,
-    "multipliers": (1,),
-    "blocks": 1,
-    "batch": 64,
-    "learning_rate": 6e-3,
-    "kimg": 80.0,
+    **{"width": 24, "multipliers": (1,), "blocks": 1, "batch": 64, "learning_rate": 6e-3, "kimg": 80.0},
+    **{"ramp_kimg": 2.0, "ema_kimg": 10.0, "level_mean": -1.2, "level_spread": 1.2},
 }
-_QUICK |= {"ramp_kimg": 2.0, "ema_kimg": 10.0, "level_mean": -1.2, "level_spread": 1.2}
 
 
 @dataclass(frozen=True)
@@ -133,7 +130,7 @@ class Plan:
         given = {**self.training, "split": self.split(n, half), "width": width or self.width, "kimg": self.kimg}
         given |= {"seed": self.seed(seed) + (OTHER_HALF if half == 2 else 0), **changes}
         known = default_options(given["network"], self.shape)
-        given = {name: value for name, value in given.items() if name in known or name not in _LAYOUT}
+        given = {name: value for name, value in given.items() if name in known or name not in LAYOUT}
         given.setdefault("snapshots", () if changes else self._snapshots(n, given["width"]))
         cost = seconds_to_train(TrainConfig(data=self.data, **given), self.shape, cpu=self.cpu)
         return self._task(train_model, {"config": given, "content_hash": self.content_hash}, cost=cost)

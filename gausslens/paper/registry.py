@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .config import STUDIES
 
 if TYPE_CHECKING:
-    from .claims.findings import Claim
+    from .claims.claim import Claim
     from .study import Study
 
 

@@ -12,6 +12,7 @@ training pictures are shown, is not part of it, so that a later `--only` adds to
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ..data.loading import load_images
 from ..errors import GausslensError
@@ -27,7 +28,7 @@ from ..store.run import Run
 from .claims import Verdict, judge
 from .config import STUDIES, StudyConfig
 from .page import make_page
-from .plan import Plan, make_plan
+from .plan import READING, Plan, make_plan
 from .registry import find_study
 from .study import Findings
 
@@ -37,31 +38,18 @@ REPORT = "report.html"
 
 @dataclass(frozen=True)
 class Studied:
-    """What came of a study.
+    """What came of a study."""
 
-    Attributes:
-        run: its Run.
-        page: the page.
-        verdicts: on all claims.
-        outcome: which tasks failed, were skipped or left out.
-    """
-
-    run: Run
-    page: Path
-    verdicts: list[Verdict]
-    outcome: Outcome
+    run: Run  # its Run
+    page: Path  # the page
+    verdicts: list[Verdict]  # on all claims
+    outcome: Outcome  # which tasks failed, were skipped or left out
 
 
 def plan_study(config: StudyConfig, *, progress: bool = False) -> Plan:
     """Look at the images and decide every number."""
-    images = load_images(
-        config.data,
-        size=config.size,
-        value_range=config.value_range,
-        skip_broken=config.skip_broken,
-        progress=progress,
-    )
-    return make_plan(config, images)
+    how: dict[str, Any] = {name: getattr(config, name) for name in READING}
+    return make_plan(config, load_images(config.data, **how, progress=progress))
 
 
 def tasks_of(plan: Plan) -> list[Task]:
@@ -123,14 +111,13 @@ def write_report(
     run: Run, *, images: Images = "shown", svg: bool = False, page: Path | None = None
 ) -> tuple[Path, list[Verdict]]:
     """Collect the records of a study's run and write its page, from whatever is finished."""
-    found = findings_of(run)
+    found, target = findings_of(run), page or run.path / REPORT
     records = [record for of_study in found for record in of_study.records]
     if not is_archive(run.path):
         run.save_records(records)
-    target = page or run.path / REPORT
     verdicts = judge(records)
-    plan = Plan.from_json(run.settings)
-    save_report(target, make_page(plan, found, verdicts, run.provenance), images=images, svg=svg)
+    made = make_page(Plan.from_json(run.settings), found, verdicts, run.provenance)
+    save_report(target, made, images=images, svg=svg)
     return target, verdicts
 
 
@@ -146,7 +133,7 @@ def findings_of(run: Run) -> list[Findings]:
 
 def identity(plan: Plan) -> str:
     """Eight hexadecimal digits that name what is studied."""
-    return identity_of(semantic_fields(plan.as_json(), _RUNTIME_OPTIONS))
+    return identity_of(semantic_fields(plan, _RUNTIME_OPTIONS))
 
 
 def collect(runs: Iterable[Run]) -> list[Record]:
@@ -154,13 +141,12 @@ def collect(runs: Iterable[Run]) -> list[Record]:
 
     They are read from the tasks, or where these are not beside a run, as its page was last made of them.
     """
-    runs = list(runs)
-    plans = [replace(Plan.from_json(run.settings), repetition=0, studies=()) for run in runs]
-    names = [(plan.name, identity(plan)) for plan in plans]
+    plans = [(run, replace(Plan.from_json(run.settings), repetition=0)) for run in runs]
     found = []
-    for run, (data, digits) in zip(runs, names, strict=True):
-        several = len({other for name, other in names if name == data}) > 1
-        found += [{**record, "plan": digits} if several else record for record in _records_of(run)]
+    for run, plan in plans:
+        several = len({identity(other) for _, other in plans if other.name == plan.name}) > 1
+        tags = {"plan": identity(plan)} if several else {}
+        found += [{**record, **tags} for record in _records_of(run)]
     return found
 
 

@@ -12,7 +12,7 @@ from gausslens.experiments.task import TaskStore
 from gausslens.images import dequantize
 from gausslens.nn import build_network
 from gausslens.noise import draw_noise, draw_order, karras_sigmas
-from gausslens.paper.autoencoder_recipes import AUTOENCODERS, autoencoder, kinds
+from gausslens.paper.architectures import AUTOENCODERS, autoencoder, kinds
 from gausslens.store.run import load_trained
 
 SIGMAS = karras_sigmas(10).tolist()

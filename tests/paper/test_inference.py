@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from gausslens.paper.claims.claim import over_seeds
 from gausslens.paper.claims.evidence import Evidence, MissingError, Number, mean, slope
-from gausslens.paper.claims.findings import each_seed
 from gausslens.paper.claims.inference import Combined, combine, holm, spearman, spearman_tails
 
 
@@ -116,4 +116,4 @@ def test_what_is_missing_is_said_of_the_first_seed():
 
     evidence = Evidence([{"quantity": "any", "value": 1.0, "seed": seed} for seed in (0, 1)])
     with pytest.raises(MissingError, match="nothing of seed 0"):
-        each_seed(evidence, refuse)
+        over_seeds(evidence, refuse)

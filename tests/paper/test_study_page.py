@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from gausslens.paper.claims import judge
-from gausslens.paper.claims.findings import Control
+from gausslens.paper.claims.claim import Control
 from gausslens.paper.page import claim_row
 
 

@@ -66,11 +66,8 @@ class Number:
 def total(numbers: Iterable[Number]) -> Number:
     """The sum."""
     terms = tuple(numbers)
-    counts = [term.count for term in terms if term.count is not None]
-    value, rising, falling = (
-        sum(column) for column in zip(*((t.value, t.rising, t.falling) for t in terms), strict=True)
-    )
-    return Number(value, rising, falling, min(counts, default=None))
+    count = min((term.count for term in terms if term.count is not None), default=None)
+    return Number(sum(t.value for t in terms), sum(t.rising for t in terms), sum(t.falling for t in terms), count)
 
 
 def mean(numbers: Iterable[Number]) -> Number:

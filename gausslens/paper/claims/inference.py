@@ -7,17 +7,22 @@ other vanishes; in between the sum in quadrature is a little wide: it covers 94.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, variance
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri, stdtrit
 from scipy.stats import rankdata
 
+Key = TypeVar("Key", bound=Hashable)
 Real: TypeAlias = float | int
+Range: TypeAlias = tuple[float, float]
+"""The least and the greatest value that a number can have: intervals over few seeds end there."""
+
+ANY: Range = (-math.inf, math.inf)
 
 _LEAST = 1e-100  # p-values below are given as this
 _PERMUTATIONS = 20_000
@@ -32,12 +37,12 @@ class Combined:
     over_images: float  # variance that comes from the images, B
     seeds: int
 
-    def interval(self) -> tuple[float, float] | None:
+    def interval(self, possible: Range = ANY) -> tuple[float, float] | None:
         """The 95 % interval; over images alone with one seed, and None where nothing says how large the error is."""
         if self.seeds < 2 and self.over_images == 0:
             return None
         reach = math.sqrt(self._squared_reach(0.025))
-        return self.value - reach, self.value + reach
+        return max(self.value - reach, possible[0]), min(self.value + reach, possible[1])
 
     def p_above(self, threshold: float) -> float:
         """The one-sided p-value of the hypothesis that the mean is not above the threshold; 1 − p that of not below.
@@ -69,7 +74,7 @@ def combine(values: Sequence[Real], variances: Sequence[Real]) -> Combined:
     return Combined(fmean(values), spread, fmean(variances), len(values))
 
 
-def holm(p_values: Mapping[str, float], level: float = 0.05) -> set[str]:
+def holm(p_values: Mapping[Key, float], level: float = 0.05) -> set[Key]:
     """The hypotheses that Holm's step-down procedure rejects.
 
     The i-th smallest of m p-values is rejected if it and all smaller ones are at most level/(m − i + 1). The probability of
@@ -80,7 +85,7 @@ def holm(p_values: Mapping[str, float], level: float = 0.05) -> set[str]:
     >>> sorted(holm({"a": 0.001, "b": 0.02, "c": 0.03, "d": 0.2}))
     ['a']
     """
-    rejected: set[str] = set()
+    rejected: set[Key] = set()
     for name, p in sorted(p_values.items(), key=lambda item: item[1]):
         if p > level / (len(p_values) - len(rejected)):
             break

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 
 from ...store.records import Record
 from ..registry import all_claims
+from .claim import Claim, Control, Finding, Statistic
 from .evidence import Evidence, is_finite
-from .findings import Control, Finding, Statistic
-from .inference import holm
+from .inference import Key, holm
 
 SCHEMA = 1
 """Number of the layout that `as_json` writes; raised whenever a key changes its meaning or goes."""
@@ -22,6 +22,7 @@ SCHEMA = 1
 HOLDS, FAILS, UNCERTAIN = "holds", "does not hold", "not enough evidence"
 
 _ONE_SIDED = 0.025
+_WIDTH = 100  # of the table
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,10 @@ class Verdict:
     verdict: str  # "holds", "does not hold" or "not enough evidence"
     statistic: Statistic  # the one to show: the first if the claim holds, what refutes it, or what leaves it open
     statistics: tuple[Statistic, ...]  # all that the claim was judged by
-    reason: str | None = None  # what is missing, where there is not enough evidence
-    caveat: str | None = None  # what to keep in mind when the claim holds or may hold
-    note: str | None = None  # what else the numbers say
-    controls: tuple[Control, ...] = ()  # numbers shown beside it
+    reason: str | None  # what is missing, where there is not enough evidence
+    caveat: str | None  # what to keep in mind when the claim holds or may hold
+    note: str | None  # what else the numbers say
+    controls: tuple[Control, ...]  # numbers shown beside it
 
     @property
     def is_measured(self) -> bool:
@@ -46,88 +47,40 @@ class Verdict:
 
 
 def judge(records: Iterable[Record]) -> list[Verdict]:
-    """The verdict on every claim, for every data set.
+    """The verdict on every claim, for every data set; all are judged together.
 
     >>> [verdict.verdict for verdict in judge([])] == ["not enough evidence"] * 21
     True
     """
-    claims = all_claims()
     given = [_tidy(record) for record in records if is_finite(record.get("value"))]
     studies = sorted({(r["data"], r.get("plan") or "") for r in given if r.get("data") is not None})
-    findings: dict[tuple[str, str | None], Finding] = {}
+    findings: dict[tuple[Claim, str | None], Finding] = {}
     for data, plan in studies or [(None, "")]:
         own = [r for r in given if r.get("data") is None or (r["data"], r.get("plan") or "") == (data, plan)]
         name = f"{data} ({plan})" if plan else data
-        findings |= {(claim.name, name): claim.find(Evidence(own)) for claim in claims.values()}
-    return decide(findings, {claim.name: claim.text for claim in claims.values()})
+        findings |= {(claim, name): claim.find(Evidence(own)) for claim in all_claims().values()}
+    holds, fails = ({key: p_of(finding) for key, finding in findings.items()} for p_of in (_p_holds, _p_fails))
+    certain, refuted = _rejected(holds), _rejected(fails)
+    verdicts = []
+    for key, finding in findings.items():
+        reason, caveat = None, finding.caveat
+        if key in certain:
+            verdict, shown = HOLDS, finding.statistics[0]
+        elif key in refuted:
+            verdict, shown, caveat = FAILS, min(finding.statistics, key=_refutation), None
+        else:
+            verdict, shown = UNCERTAIN, max(finding.statistics, key=_doubt)
+            claims = sum(p is not None for p in holds.values())
+            reason = shown.lacks or _undecided(shown, holds[key], fails[key], claims)
+        beside = (finding.statistics, reason, caveat, finding.note, finding.controls)
+        verdicts.append(Verdict(key[0].name, key[1], key[0].text, verdict, shown, *beside))
+    return verdicts
 
 
 def _tidy(record: Record) -> Record:
     """With σ to five digits: levels that passed through single precision are still the same levels."""
     sigma = record.get("sigma")
     return {**record, "sigma": float(f"{sigma:.5g}")} if is_finite(sigma) else record
-
-
-def decide(findings: Mapping[tuple[str, str | None], Finding], texts: Mapping[str, str]) -> list[Verdict]:
-    """Verdicts on claims that are judged together."""
-    holds = {f"{claim} {data}": _p_holds(finding) for (claim, data), finding in findings.items()}
-    fails = {f"{claim} {data}": _p_fails(finding) for (claim, data), finding in findings.items()}
-    certain = holm({name: p for name, p in holds.items() if p is not None})
-    refuted = holm({name: p for name, p in fails.items() if p is not None})
-    verdicts = []
-    for (claim, data), finding in findings.items():
-        name = f"{claim} {data}"
-        p_holds, p_fails = holds[name], fails[name]
-        reason = None
-        if p_holds is not None and p_holds <= _ONE_SIDED and name in certain:
-            verdict, shown = HOLDS, finding.statistics[0]
-        elif p_fails is not None and p_fails <= _ONE_SIDED and name in refuted:
-            verdict, shown = FAILS, min(finding.statistics, key=_refutation)
-        else:
-            verdict, shown = UNCERTAIN, max(finding.statistics, key=_doubt)
-            claims = sum(p is not None for p in holds.values())
-            reason = shown.lacks or _undecided(shown, p_holds, p_fails, claims)
-        caveat = None if verdict == FAILS else finding.caveat
-        told = (verdict, shown, finding.statistics, reason, caveat, finding.note, finding.controls)
-        verdicts.append(Verdict(claim, data, texts[claim], *told))
-    return verdicts
-
-
-def as_json(verdicts: Sequence[Verdict]) -> str:
-    """Verdicts as JSON, in a layout that is numbered (docs/claims.md describes it)."""
-    rows = [asdict(verdict) for verdict in verdicts]
-    for row in rows:
-        for part in (row["statistic"], *row["statistics"]):
-            del part["seeded"], part["threshold"]["possible"]
-    return json.dumps(
-        {"schema": SCHEMA, "interval": 0.95, "family_level": 0.05, "claims": rows}, indent=1, allow_nan=False
-    )
-
-
-def as_table(verdicts: Sequence[Verdict], width: int = 100) -> str:
-    """Verdicts as a plain text table."""
-    several = len({verdict.data for verdict in verdicts}) > 1
-    lines = [f"{'':4} {'verdict':20} {'statistic [95 % interval]':34} {'threshold':18} {'images':>7} {'seeds':>5}"]
-    for verdict in verdicts:
-        shown = verdict.statistic
-        images = "" if shown.images is None else str(shown.images)
-        seeds = str(shown.seeds) if shown.seeds else ""
-        lines.append(
-            f"{verdict.claim:4} {verdict.verdict:20} {_interval(shown):34} {shown.threshold!s:18} {images:>7} {seeds:>5}"
-        )
-        words = [f"{verdict.data}: {verdict.text}" if several and verdict.data else verdict.text]
-        words.append(
-            f"Shown: {shown.name}." if len(verdict.statistics) > 1 else f"{shown.name[0].upper()}{shown.name[1:]}."
-        )
-        for also in (verdict.reason, verdict.note, verdict.caveat):
-            words += [f"{also[0].upper()}{also[1:]}."] if also else []
-        lines += textwrap.wrap(" ".join(words), width, initial_indent=" " * 5, subsequent_indent=" " * 5)
-    lines += textwrap.wrap(
-        "Intervals are over images, and over training seeds where there are several, one claim at a time; verdicts allow "
-        "for all claims (Holm).",
-        width,
-    )
-    return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
 def _p_holds(finding: Finding) -> float | None:
@@ -140,6 +93,12 @@ def _p_holds(finding: Finding) -> float | None:
 def _p_fails(finding: Finding) -> float | None:
     p_values = [part.p_fails for part in finding.statistics if part.p_fails is not None]
     return min(1.0, len(p_values) * min(p_values)) if p_values else None
+
+
+def _rejected(p_values: Mapping[Key, float | None]) -> set[Key]:
+    """The hypotheses that both the level of one claim and Holm's procedure over all of them reject."""
+    known = {key: p for key, p in p_values.items() if p is not None}
+    return {key for key in holm(known) if known[key] <= _ONE_SIDED}
 
 
 def _refutation(part: Statistic) -> float:
@@ -157,6 +116,44 @@ def _undecided(shown: Statistic, p_holds: float | None, p_fails: float | None, c
         if p is not None and p <= _ONE_SIDED:
             return f"{says} the claim by itself, but not when {claims} claims are judged together (Holm)"
     return f"the interval of the {shown.name} reaches the threshold"
+
+
+def as_json(verdicts: Sequence[Verdict]) -> str:
+    """Verdicts as JSON, in a layout that is numbered (docs/claims.md describes it)."""
+    rows = [asdict(verdict) for verdict in verdicts]
+    for row in rows:
+        for part in (row["statistic"], *row["statistics"]):
+            del part["seeded"], part["threshold"]["possible"]
+    return json.dumps(
+        {"schema": SCHEMA, "interval": 0.95, "family_level": 0.05, "claims": rows}, indent=1, allow_nan=False
+    )
+
+
+def as_table(verdicts: Sequence[Verdict]) -> str:
+    """Verdicts as a plain text table, with a line on the claims that nothing was measured for."""
+    measured = [verdict for verdict in verdicts if verdict.is_measured]
+    several = len({verdict.data for verdict in measured}) > 1
+    lines = [f"{'':4} {'verdict':20} {'statistic [95 % interval]':34} {'threshold':18} {'images':>7} {'seeds':>5}"]
+    for verdict in measured:
+        shown = verdict.statistic
+        images, seeds = "" if shown.images is None else str(shown.images), str(shown.seeds or "")
+        columns = f"{_interval(shown):34} {shown.threshold!s:18} {images:>7} {seeds:>5}"
+        lines.append(f"{verdict.claim:4} {verdict.verdict:20} {columns}".rstrip())
+        words = [f"{verdict.data}: {verdict.text}" if several else verdict.text]
+        name = f"shown: {shown.name}" if len(verdict.statistics) > 1 else shown.name
+        for also in (name, verdict.reason, verdict.note, verdict.caveat):
+            words += [f"{also[0].upper()}{also[1:]}."] if also else []
+        lines += textwrap.wrap(" ".join(words), _WIDTH, initial_indent=" " * 5, subsequent_indent=" " * 5)
+    lines += textwrap.wrap(
+        "Intervals are over images, and over training seeds where there are several, one claim at a time; verdicts allow "
+        "for all claims (Holm).",
+        _WIDTH,
+    )
+    known = {verdict.claim for verdict in measured}
+    silent = dict.fromkeys(verdict.claim for verdict in verdicts if verdict.claim not in known)
+    if silent:
+        lines += textwrap.wrap(f"Nothing was measured to judge {', '.join(silent)} by.", _WIDTH)
+    return "\n".join(lines) + "\n"
 
 
 def _interval(shown: Statistic) -> str:

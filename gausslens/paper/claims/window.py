@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from functools import cached_property
 from statistics import fmean
 
+from .claim import HIGH_NOISE, LOW_NOISE
 from .evidence import Evidence, Number, greatest, mean_at, slope
 from .inference import Real
-from .thresholds import HIGH_NOISE, LOW_NOISE
 
 
 def window(memory_to_gaussian: Mapping[Real, Number]) -> list[Real]:
@@ -19,8 +19,8 @@ def window(memory_to_gaussian: Mapping[Real, Number]) -> list[Real]:
     On held-out images the two differ down to the least noise, where every good denoiser does nothing and gaps are quotients
     of rounding: of the levels, those of the paper's intermediate noise count, if there are any.
     """
-    half = greatest(memory_to_gaussian.values()).value / 2
-    apart = [sigma for sigma, number in memory_to_gaussian.items() if number.value > half]
+    most = greatest(memory_to_gaussian.values()).value
+    apart = [sigma for sigma, number in memory_to_gaussian.items() if number.value > most / 2]
     return [sigma for sigma in apart if LOW_NOISE <= sigma <= HIGH_NOISE] or apart
 
 
@@ -42,9 +42,8 @@ class InWindow:
     @cached_property
     def sigmas(self) -> list[Real]:
         """The noise levels of the window."""
-        groups = self._controls.by("sigma")
-        means = {sigma: fmean(record["value"] for record in group.records) for sigma, group in groups.items()}
-        return window({sigma: Number(value) for sigma, value in means.items()})
+        levels = self._controls.by("sigma").items()
+        return window({sigma: Number(fmean(r["value"] for r in group.records)) for sigma, group in levels})
 
     def mean(self, records: Evidence) -> Number:
         """The mean of RMSE(θ, G) over the window, of one model's records."""

@@ -69,10 +69,9 @@ def compare_samples(context: TaskContext) -> Iterator[Record]:
     tags that both models have in common; which pair it is, the study adds.
 
     Yields:
-        agreement_rmse, agreement_nmse, agreement_correlation and agreement_ssim, with `noise` same, shuffled (between
-        samples of different noises) and excess (minus that of the multi-delta denoisers, paired by noise) for the
-        `denoiser` network, and with `noise` same for multidelta and gaussian. With `noise` itself, what is compared are the
-        first network's samples and the noises that they began with, which a network that has learned nothing hands on.
+        The records of `of_agreement` for the `denoiser` network, whose excess is that over the multi-delta denoisers; and
+        with `noise` same for multidelta and gaussian. With `noise` itself, what is compared are the first network's samples
+        and the noises that they began with, which a network that has learned nothing hands on.
     """
     context.tags.update(_in_common(*context.inputs))
     first, second = (sampled.arrays for sampled in context.inputs)
@@ -92,9 +91,8 @@ def compare_layouts(context: TaskContext) -> Iterator[Record]:
     """Compare layouts with the Gaussian's. Its input is of `sample_model`.
 
     Yields:
-        agreement_lowpass_correlation with the `reference` gaussian, for the `denoiser` network with `noise` same, shuffled
-        (samples of different noises) and excess (minus that of the multi-delta denoiser, paired by noise), and for
-        multidelta with `noise` same.
+        agreement_lowpass_correlation with the `reference` gaussian: for the `denoiser` network as `of_agreement` has it, and
+        for multidelta with `noise` same.
     """
     (sampled,) = context.inputs
     context.tags.update(_model_tags(sampled, (*_MODEL, "seed", "split")))
@@ -113,10 +111,9 @@ def compare_with_stationary(context: TaskContext) -> Iterator[Record]:
     Its arrays `first` and `second` are samples of the stationary Gaussians, uint8 (noises, c, h, w).
 
     Yields:
-        agreement_rmse, agreement_nmse, agreement_correlation and agreement_ssim: with `noise` same of the `denoiser`
-        stationary, one set's with the other's; and with `noise` same and shuffled of the first network with the samples
-        of a `reference`: the stationary Gaussian, Gaussian and multi-delta denoiser of its own images, and gaussian_full,
-        the Gaussian of all that could have been trained on.
+        With `noise` same of the `denoiser` stationary, the agreement of one set's samples with the other's; and that of the
+        first network with the samples of a `reference`: the stationary Gaussian, Gaussian and multi-delta denoiser of its
+        own images, and gaussian_full, the Gaussian of all that could have been trained on.
     """
     context.tags.update(_in_common(*context.inputs))
     images, own = split_images(context), context.inputs[0].arrays
@@ -140,10 +137,9 @@ def compare_gaussians(context: TaskContext) -> Iterator[Record]:
     Its arrays hold a few samples, uint8 (noises, c, h, w): `all`, and for each size its number.
 
     Yields:
-        agreement_rmse, agreement_nmse, agreement_correlation and agreement_ssim of `denoiser` gaussian with `reference`
-        gaussian_full, with `noise` same and shuffled, at each `n`.
+        The records of `of_agreement` of `denoiser` gaussian with `reference` gaussian_full, at each `n`.
     """
-    images, seed, sizes = split_images(context)("all"), context.options["seed"], context.options["sizes"]
+    images, seed = split_images(context)("all"), context.options["seed"]
     context.tags.update(denoiser="gaussian", reference="gaussian_full", seed=seed)
 
     def samples_of(chosen: Tensor) -> Tensor:
@@ -152,8 +148,7 @@ def compare_gaussians(context: TaskContext) -> Iterator[Record]:
 
     order, whole = draw_order(seed, len(images), stream="subsets"), samples_of(images)
     kept = {"all": whole[:_PICTURES]}
-    for done, n in enumerate(sizes):
-        context.report(done / len(sizes))
+    for n in context.each(context.options["sizes"]):
         samples = samples_of(images[order[:n]])
         kept[str(n)] = samples[:_PICTURES]
         role = {} if n == context.options["judged"] else {"role": CURVE}

@@ -48,14 +48,11 @@ def task_on_counterparts(
 def counterparts_of(context: TaskContext) -> tuple[MeasureContext, dict[str, nn.Module]]:
     """What a task made by `task_on_counterparts` works on."""
     evaluation, names = evaluation_of(context), context.options["denoisers"]
-    found = {}
-    for name in names:
-        if name == "network":
-            found[name] = evaluation.network
-        elif name != "linear":
-            found[name] = evaluation.references[name]
-        elif evaluation.calls is not None:
-            found[name] = evaluation.linear("network", evaluation.on("train"))
+    closed_form = [name for name in names if name not in ("network", "linear")]
+    found = {"network": evaluation.network} if "network" in names else {}
+    found |= {name: evaluation.references[name] for name in closed_form}
+    if "linear" in names and evaluation.calls is not None:
+        found["linear"] = evaluation.linear("network", evaluation.on("train"))
     return evaluation, found
 
 

@@ -76,8 +76,7 @@ def distill_model(context: TaskContext) -> Iterator[Record]:
     sets = [inputs for inputs in evaluation.inputs if inputs.name in context.options["images"]]
     halves = half_moments(evaluation) if names else None
     pairs = [(name, inputs) for inputs in sets for name in names if (name, inputs.name) != ("multidelta", "surrogate")]
-    for done, (name, inputs) in enumerate(pairs):
-        context.report(done / len(pairs))
+    for name, inputs in context.each(pairs):
         fit = evaluation.linear(name, inputs)
         levels = aligned(evaluation, fit, halves)
         yield from of_distillation(evaluation, name, inputs)
@@ -103,8 +102,7 @@ def distill_by_adam(context: TaskContext) -> Iterator[Record]:
     epochs = max(2, min(_ADAM_EPOCHS, affordable // len(images)))
     steps = epochs * -(-len(images) // BATCH)
     gaussian = GaussianDenoiser(moments_of(images, device=evaluation.device)).to(evaluation.device)
-    for done, sigma in enumerate(evaluation.sigmas.tolist()):
-        context.report(done / len(evaluation.sigmas))
+    for sigma in context.each(evaluation.sigmas.tolist()):
         # Inputs are divided by √d, so weights are √d times the matrix that they stand for.
         step_size = _TRAVEL * float(gaussian.weight(sigma).abs().max()) * evaluation.dim**0.5 / steps
         fit = distill(
@@ -122,11 +120,7 @@ def distill_by_adam(context: TaskContext) -> Iterator[Record]:
 
 
 def _gaps(evaluation: MeasureContext, name: str, inputs: Inputs) -> Iterator[Record]:
-    """Between what was distilled, its linear map and the Gaussian, on the images that it was distilled on.
-
-    Yields:
-        The records.
-    """
+    """Between what was distilled, its linear map and the Gaussian, on the images that it was distilled on."""
     denoiser, gaussian = evaluation.cached_denoisers[name], evaluation.cached_denoisers["gaussian"]
     linear = evaluation.linear(name, inputs).unshrunk
     for a, b, said in (

@@ -45,18 +45,13 @@ def gaussian_variance_task(plan: Plan) -> Task:
 
 @task("explain_gaussian", version=1)
 def explain_gaussian(context: TaskContext) -> Iterator[Record]:
-    """Explained variance of the Gaussian denoiser by the multi-delta one of the same images, all that may be trained on.
-
-    Yields:
-        The records, on training and on held-out images.
-    """
+    """Explained variance of the Gaussian denoiser by the multi-delta one of the same images, all that may be trained on."""
     device, images = context.device, split_images(context)
     train = images("all")
     gaussian = GaussianDenoiser(Moments.fit(train, device=device)).to(device, torch.float32)
     memory = MultiDeltaDenoiser(train).to(device, torch.float32)
     context.tags.update(n=len(train), denoiser="gaussian", reference="multidelta")
-    for done, (name, inputs) in enumerate((("train", train), ("held_out", images("held-out")))):
-        context.report(done / 2)
+    for name, inputs in context.each((("train", train), ("held_out", images("held-out")))):
         count = min(context.options["count"], len(inputs))
         curve = gap(gaussian, memory, inputs, context.options["sigmas"], metric="ev", count=count, device=device)
         yield from of_curve(QUANTITY, curve, on=name)
@@ -64,11 +59,7 @@ def explain_gaussian(context: TaskContext) -> Iterator[Record]:
 
 @task("explain_variance", version=1)
 def explain_variance(context: TaskContext) -> Iterator[Record]:
-    """Explained variance of the network by the Gaussian and the multi-delta denoiser of its training images.
-
-    Yields:
-        The records, on training and on held-out images.
-    """
+    """Explained variance of the network by the Gaussian and the multi-delta denoiser of its training images."""
     evaluation = evaluation_of(context)
     for inputs in (evaluation.on("train"), evaluation.on("held_out")):
         for reference in _REFERENCES:

@@ -42,7 +42,7 @@ def refine_at_levels(context: TaskContext) -> Iterator[Record]:
     """
     evaluation = evaluation_of(context)
     train, held_out = evaluation.on("train"), evaluation.on("held_out")
-    labels, seed, how = train.options["labels"], evaluation.config.seed, evaluation.curve_options(held_out)
+    seed, how = evaluation.config.seed, evaluation.curve_options(held_out)
     context.tags.update(on="held_out", denoiser="network", reference="gaussian")
     for place, sigma in enumerate(evaluation.sigmas.tolist()):
         network = copy.deepcopy(evaluation.network).requires_grad_(True)
@@ -60,9 +60,8 @@ def refine_at_levels(context: TaskContext) -> Iterator[Record]:
             draws = torch.arange(step * _BATCH, (step + 1) * _BATCH)
             noise = draw_noise(seed, draws, evaluation.images.shape, stream="refine").to(evaluation.device)
             clean = dequantize(train.images[chosen[step]]).to(evaluation.device)
-            classes = [] if labels is None else [labels[chosen[step]].to(evaluation.device)]
             network.train()
-            denoised = network(clean + sigma * noise, clean.new_full((_BATCH,), sigma), *classes)
+            denoised = network(clean + sigma * noise, clean.new_full((_BATCH,), sigma))
             optimizer.zero_grad()
             (denoised - clean).square().mean().backward()
             optimizer.step()

@@ -69,34 +69,20 @@ def per_level_task(plan: Plan, models: Sequence[Task], work: Work) -> Task:
 
 @task("follow_jacobians", version=2)
 def follow_jacobians(context: TaskContext) -> Iterator[Record]:
-    """Follow the network's trajectories; at every other x_t, sampling goes on from x_t ± 3σ_t·u₁ too.
-
-    Options are those that `evaluation_of` reads. Its arrays are those of `follow_path`.
-
-    Yields:
-        The records of `follow_path`.
-    """
+    """Follow a network's trajectories, and at every other x_t go on from x_t ± 3σ_t·u₁ too; see `follow_path`."""
     return follow_path(context, evaluation_of(context), karras_sigmas(_LEVELS), noises=_DENSE_NOISES, steered=True)
 
 
 @task("follow_levels", version=1)
 def follow_levels(context: TaskContext) -> Iterator[Record]:
-    """Follow the trajectories of stitched networks. Its arrays are those of `follow_path`.
-
-    Yields:
-        The records of `follow_path`.
-    """
+    """Follow the trajectories of stitched networks; see `follow_path`."""
     evaluation = stitched_networks(context)
     return follow_path(context, evaluation, evaluation.sigmas, noises=_DENSE_NOISES_PER_LEVEL, steered=False)
 
 
 @task("measure_levels", version=1)
 def measure_levels(context: TaskContext) -> Iterator[Record]:
-    """Measure the distances of stitched networks. Options: `count`.
-
-    Yields:
-        The records of the measure `gap`.
-    """
+    """Take the measure `gap` of stitched networks. Options: `count`."""
     return take_gap(stitched_networks(context))
 
 
@@ -137,8 +123,7 @@ def follow_path(
     cuts = [k for k in separated_cuts(evaluation.moments) if dense or k <= _VECTORS]
     found: dict[str, list[Tensor]] = {"vectors": [], "correlation": []}
     context.tags["on"] = "noise"
-    for done, step in enumerate(steps):
-        context.report(done / len(steps))
+    for step in context.each(steps):
         for name in names:
             left = jacobian_spectrum(
                 *(evaluation.denoisers[name], step.x, step.sigma, evaluation.dim if dense else _VECTORS),

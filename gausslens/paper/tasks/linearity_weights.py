@@ -33,8 +33,7 @@ def vary_weights(context: TaskContext) -> Iterator[Record]:
         *((name, "images", False, ("cosine",)) for name in evaluation.references),
     ]
     alphas = [math.sqrt(square) for square in _SQUARES]
-    for done, (name, inputs, affine, metrics) in enumerate(asked):
-        context.report(done / len(asked))
+    for name, inputs, affine, metrics in context.each(asked):
         said = {"denoiser": name, "on": "held_out" if inputs == "images" else inputs, "affine": affine}
         # Both measures of one weight follow each other, while the answers that they share are remembered.
         curves = {

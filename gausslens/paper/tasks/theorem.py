@@ -50,9 +50,7 @@ def check_theorem(context: TaskContext) -> Iterator[Record]:
     pixels = dequantize(read_images(context)[:_IMAGES]).double()
     side = math.isqrt(_DIM // pixels.shape[1])
     small = adaptive_avg_pool2d(pixels, (min(side, pixels.shape[2]), min(side, pixels.shape[3])))
-    sigmas = karras_sigmas(10).tolist()
-    for done, sigma in enumerate(sigmas):
-        context.report(done / len(sigmas))
+    for sigma in context.each(karras_sigmas(10).tolist()):
         for kind, value in residuals(small, sigma).items():
             yield record_of("theorem_residual", value, sigma=sigma, kind=kind, dim=small[0].numel())
 

@@ -52,10 +52,10 @@ def follow_trajectories(context: TaskContext) -> Iterator[Record]:
     kept, seed = context.options["noises"], evaluation.config.seed
     draws = torch.arange(max(kept, evaluation.config.count))
     latents = draw_noise(seed, draws, evaluation.images.shape, stream="latents")
-    paths = {}
-    for done, (name, denoiser) in enumerate(denoisers.items()):
-        context.report(done / len(denoisers))
-        paths[name] = follow(denoiser, latents, evaluation.sigmas, device=evaluation.device)
+    paths = {
+        name: follow(denoiser, latents, evaluation.sigmas, device=evaluation.device)
+        for name, denoiser in context.each(denoisers.items())
+    }
     context.save_arrays(sigmas=evaluation.sigmas, **{name: quantize(path[:kept]) for name, path in paths.items()})
     network = paths.pop("network")
     for reference, path in paths.items():

@@ -2,9 +2,9 @@
 
 import pytest
 
+from gausslens.paper.claims.claim import CORRELATION, POSITIVE, control
 from gausslens.paper.claims.evidence import Evidence
-from gausslens.paper.claims.findings import control
-from gausslens.paper.claims.thresholds import ANY, CORRELATION, POSITIVE
+from gausslens.paper.claims.inference import ANY
 
 _CLOSE_TO_ONE = Evidence([{"seed": seed, "value": value} for seed, value in enumerate((0.9, 0.99))])
 _CLOSE_TO_NONE = Evidence([{"seed": seed, "value": value} for seed, value in enumerate((0.01, 0.1))])

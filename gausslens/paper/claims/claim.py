@@ -1,0 +1,209 @@
+"""What a claim of the paper is: statistics of records, each against a threshold, with controls beside them.
+
+The claims stand in the files of their studies (`paper/studies/`), each with its text, its statistics and its own thresholds;
+here are the numbers that several share. A change of a threshold needs a dated entry in docs/log/.
+
+A statistic is computed for each training seed and combined over seeds and images (see `inference`). A claim of several
+statistics holds if all do (the largest of their p-values counts), and does not hold if any does not (the smallest counts,
+times how many there are). Gaps are in units of [-1, 1] pixels for the data in `PIXEL_UNITS` and relative to the root mean
+square of the data's pixels elsewhere.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from .evidence import Evidence, Measure, MissingError, Number
+from .inference import ANY, Combined, Range, Real, combine, spearman, spearman_tails
+
+PIXEL_UNITS = ("cifar10", "celeba", "celeba64", "ffhq", "ffhq64")
+
+HIGH_NOISE, LOW_NOISE = 20.0, 0.1
+"""Where the paper's high noise levels begin and its low ones end."""
+
+CERTAIN_SEEDS = 3
+"""Training seeds that must agree before a claim holds."""
+
+PAPER_GENERALIZATION = 0.6
+"""GL above which the paper calls a model generalising (Fig. 13): shown, never judged, as new real images may score less."""
+
+SIGN = "our choice: the sign that the paper claims"
+"""The source of most thresholds at 0."""
+
+CORRELATION: Range = (-1.0, 1.0)
+POSITIVE: Range = (0.0, float("inf"))
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """What a statistic must exceed, or stay below, or between."""
+
+    source: str  # the paper's figure, or why we chose it
+    above: float | None = None  # the statistic must be above this
+    below: float | None = None  # the statistic must be below this
+    possible: Range = ANY  # the values that it can have
+
+    @property
+    def level(self) -> float:
+        """The one number that it sets, for figures."""
+        (level,) = (end for end in (self.above, self.below) if end is not None)
+        return level
+
+    def __str__(self) -> str:
+        if self.above is not None and self.below is not None:
+            return f"in ({self.above:.3g}, {self.below:.3g})"
+        return f"> {self.above:.3g}" if self.above is not None else f"< {self.below:.3g}"
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """One number that a claim rests on."""
+
+    name: str  # what it is
+    threshold: Threshold  # what it must exceed or stay below
+    value: float | None = None  # the estimate; None where records are missing
+    # lower end of its 95 % interval over images and seeds (images alone with one seed), not adjusted for how many
+    # claims are judged; None where there is no interval.
+    low: float | None = None
+    high: float | None = None  # its upper end
+    # how many images (or samples, or pairs) are behind it at each seed; None where no record says.
+    images: int | None = None
+    seeds: int = 0  # how many training seeds
+    # p-value of the hypothesis that the threshold is not exceeded; None where there is no interval.
+    p_holds: float | None = None
+    p_fails: float | None = None  # p-value of the hypothesis that it is
+    missing: str | None = None  # which records it would need; None where they are there
+    seeded: bool = True  # whether training has a part in it, so that seeds count
+
+    @property
+    def lacks(self) -> str | None:
+        """What keeps it from showing that the claim holds, whatever its value; None if nothing does."""
+        if self.missing is not None:
+            return self.missing
+        if self.seeded and self.seeds < CERTAIN_SEEDS:
+            return f"{CERTAIN_SEEDS} training seeds needed, {self.seeds} found"
+        return None if self.p_holds is not None else "no record has an interval"
+
+
+@dataclass(frozen=True)
+class Control:
+    """A number that is shown beside a claim and not judged."""
+
+    name: str
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """All that a claim finds."""
+
+    statistics: tuple[Statistic, ...]  # what it is judged by, at least one
+    controls: tuple[Control, ...] = ()  # what is shown beside it
+    caveat: str | None = None  # what to keep in mind when it holds
+    note: str | None = None  # what else the numbers say
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of the paper, as the file of its study defines it."""
+
+    name: str  # "C1" … "C21"
+    text: str  # the claim in a sentence
+    find: Callable[[Evidence], Finding]  # what records say of it; its docstring says which it reads
+
+
+def claim(name: str, text: str) -> Callable[[Callable[[Evidence], Finding]], Claim]:
+    """Make a claim of the function below, which says what records find."""
+    return lambda find: Claim(name, text, find)
+
+
+def statistic(name: str, threshold: Threshold, evidence: Evidence, measure: Measure) -> Statistic:
+    """A statistic of each seed's records, over all seeds."""
+    try:
+        combined, images = over_seeds(evidence, measure)
+    except MissingError as error:
+        return Statistic(name, threshold, missing=str(error))
+    interval = combined.interval(threshold.possible)
+    if interval is None:
+        return Statistic(name, threshold, combined.value, images=images, seeds=combined.seeds)
+    holds = [combined.p_above(threshold.above)] if threshold.above is not None else []
+    holds += [1 - combined.p_above(threshold.below)] if threshold.below is not None else []
+    fails = [1 - p for p in holds]
+    p_fails = min(1.0, len(fails) * min(fails))
+    return Statistic(name, threshold, combined.value, *interval, images, combined.seeds, max(holds), p_fails)
+
+
+def rank_statistic(
+    name: str, threshold: Threshold, evidence: Evidence, pairs: Callable[[Evidence], tuple[list[Real], list[Real]]]
+) -> Statistic:
+    """Spearman's correlation of two quantities, over all seeds."""
+    found: list[tuple[list[Real], list[Real]]] = []
+
+    def measure(records: Evidence) -> Number:
+        found.append(pairs(records))
+        return Number(spearman(*found[-1]))
+
+    result = statistic(name, threshold, evidence, measure)
+    if result.p_holds is None or result.p_fails is None:
+        return result
+    upper, lower = spearman_tails(found)
+    return replace(result, p_holds=max(result.p_holds, upper), p_fails=max(result.p_fails, lower))
+
+
+def bound(name: str, threshold: Threshold, evidence: Evidence) -> Statistic:
+    """The largest of numbers that are exact: no images, no seeds, no interval; the value itself is held to the threshold."""
+    if not len(evidence):
+        return Statistic(name, threshold, missing="no record of it", seeded=False)
+    value = max(float(record["value"]) for record in evidence.records)
+    holds = threshold.below is not None and value <= threshold.below
+    return Statistic(name, threshold, value, value, value, None, 0, float(not holds), float(holds), None, seeded=False)
+
+
+def control(name: str, evidence: Evidence, measure: Measure, possible: Range = ANY) -> tuple[Control, ...]:
+    """A number beside a claim, with its interval within the values that are possible; none where its records are missing."""
+    try:
+        combined, _ = over_seeds(evidence, measure)
+    except MissingError:
+        return ()
+    return (Control(name, combined.value, *(combined.interval(possible) or (None, None))),)
+
+
+def controls(measure: Measure, named: Mapping[str, Evidence], possible: Range = ANY) -> tuple[Control, ...]:
+    """The same number of several kinds of records, each under its name."""
+    return tuple(found for name, evidence in named.items() for found in control(name, evidence, measure, possible))
+
+
+def over_seeds(evidence: Evidence, measure: Measure) -> tuple[Combined, int | None]:
+    """A number of the records of each seed that has what it needs, combined, and how many images are behind it."""
+    numbers, reasons = [], []
+    for records in evidence.seeds():
+        try:
+            numbers.append(measure(records))
+        except MissingError as error:
+            reasons.append(error)
+    if not numbers:
+        raise next(iter(reasons), MissingError("no record"))
+    counts = [number.count for number in numbers if number.count is not None]
+    combined = combine([number.value for number in numbers], [number.variance for number in numbers])
+    return combined, min(counts, default=None)
+
+
+def of_the_papers_images(evidence: Evidence) -> bool:
+    """Whether records are of data that the paper's thresholds are meant for, also by a name such as cifar10-long."""
+    return any(str(record.get("data")).partition("-")[0] in PIXEL_UNITS for record in evidence.records)
+
+
+def pixel_scale(evidence: Evidence) -> float:
+    """What gaps are divided by: 1 for the paper's images, the data's RMS elsewhere."""
+    if of_the_papers_images(evidence):
+        return 1.0
+    scale = evidence.where(quantity="data_rms").one().value
+    if scale <= 0:
+        raise MissingError("the data's RMS is 0, and gaps are divided by it")
+    return scale
+
+
+def unit_words(evidence: Evidence) -> str:
+    """What to say of a gap's unit: nothing for the paper's images."""
+    return "" if of_the_papers_images(evidence) else ", over the data's RMS"
