@@ -10,7 +10,7 @@ from ..claims.comparisons import in_pixels, minus
 from ..claims.evidence import Evidence
 from ..claims.findings import Finding, Statistic, claim, statistic
 from ..claims.thresholds import POSITIVE, SIGN, Threshold
-from ..figures import Curves, Drawing, Line, about, controls, pixel_level, trainings_behind
+from ..figures import Curves, Drawing, Line, about, closed_forms, known_pixel_scale, trainings_behind
 from ..pictures import jacobian_pictures
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -104,9 +104,9 @@ def figures(findings: Findings) -> list[Drawing]:
                 *one_a_level("", reference="gaussian"),
                 Line(f"{own} (EDM)", denoiser="network", reference="gaussian", **edm),
                 *one_a_level(", to the Gaussian of all images", reference="gaussian_full"),
-                *controls("multidelta", reference="gaussian", **edm),
+                *closed_forms("multidelta", reference="gaussian", **edm),
             ),
-            levels=pixel_level(evidence, _LINEAR, "limit of C17 for the linear one"),
+            of=axes.RMSE.against(_LINEAR, "limit of C17 for the linear one", known_pixel_scale(evidence)),
         ),
         trajectory_grid(
             findings,
@@ -129,7 +129,7 @@ def figures(findings: Findings) -> list[Drawing]:
                 "is that relative errors show what a network of all levels has not learned at high noise, where "
                 f"autoencoders stay near the Gaussian. {trained}",
                 **about(27, "C17"),
-                y=quantity,
+                of=quantity,
                 lines=(
                     *one_a_level(", to Gaussian", reference="gaussian"),
                     *(
@@ -157,12 +157,11 @@ def figures(findings: Findings) -> list[Drawing]:
             "trajectories of each, and as many principal components of the training images; one training. Control: the "
             f"Gaussian, whose Jacobian is the same everywhere. Unrelated subspaces would have {k}/{plan.dim}.",
             **about(29),
-            y=axes.JACOBIAN_OVERLAP,
-            where={"k": k},
+            of=axes.JACOBIAN_OVERLAP.where(k=k),
             lines=(
                 *one_a_level(""),
                 Line(own, denoiser="network", **edm),
-                *controls("gaussian", preconditioning="none", network="linear"),
+                *closed_forms("gaussian", preconditioning="none", network="linear"),
             ),
         ),
         *jacobian_pictures(

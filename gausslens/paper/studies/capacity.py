@@ -9,7 +9,7 @@ from ..claims.evidence import Evidence, Number, mean_at
 from ..claims.findings import Finding, claim, statistic
 from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, SIGN, Threshold
 from ..claims.window import InWindow, gaps_of
-from ..figures import Curves, Drawing, Line, about, controls, images_label, trainings_behind
+from ..figures import Curves, Drawing, Line, about, closed_forms, images_label, trainings_behind
 from ..pictures import HIGH, MIDDLE, close_up_grid, close_ups, sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -103,7 +103,7 @@ def figures(findings: Findings) -> list[Drawing]:
     lengths = [
         Line(f"{kimg:,g} thousand images", denoiser="network", role=None, kimg=kimg) for kimg in (plan.short, plan.kimg)
     ]
-    memory = controls("multidelta", role=None)
+    memory = closed_forms("multidelta", role=None)
     key = _channels(plan.width)
     gaussian, retrieval = ("Gaussian", key, "gaussian"), ("multi-delta", key, "multidelta")
     networks = [(_channels(width), _channels(width), "network") for width in plan.widths]
@@ -115,7 +115,7 @@ def figures(findings: Findings) -> list[Drawing]:
             "few images. The claim is that narrow networks are closer to the Gaussian at intermediate noise, and farther "
             "from it at high noise.",
             **about(7, 20, "C11", "C12"),
-            where={"reference": "gaussian"},
+            of=axes.RMSE.where(reference="gaussian"),
             lines=(by_width, Line(f"control: {key}, N = {many:,}", denoiser="network", **_REFERENCE), *memory),
         ),
         Curves(
@@ -124,9 +124,7 @@ def figures(findings: Findings) -> list[Drawing]:
             "The claim is that what is left between them is the same for all widths. The dashed control retrieves "
             "training images.",
             **about(16, "C13"),
-            x=axes.LOW_SIGMA,
-            where={"reference": "gaussian"},
-            at=(0.0, 1.0),
+            of=axes.RMSE.by(axes.LOW_SIGMA).where(reference="gaussian").at(0.0, 1.0),
             lines=(by_width, *memory),
         ),
         Curves(
@@ -135,13 +133,11 @@ def figures(findings: Findings) -> list[Drawing]:
             f"most, {on}: to the Gaussian of the network's {few:,} images, and to that of all images that could have "
             "been trained on. The dashed control is the multi-delta denoiser of the few images, which no width changes.",
             **_SHOWS,
-            x=axes.WIDTH,
-            y=axes.MEAN_RMSE,
-            where={"role": None, "kimg": plan.kimg},
+            of=axes.MEAN_RMSE.by(axes.WIDTH).where(role=None, kimg=plan.kimg),
             lines=(
                 Line("to the Gaussian of its images", denoiser="network", reference="gaussian", number=own.mean),
                 Line("to the Gaussian of all images", denoiser="network", reference="gaussian_full", number=full.mean),
-                *controls(
+                *closed_forms(
                     "multidelta",
                     called=", to the Gaussian of its images",
                     reference="gaussian",
@@ -156,10 +152,7 @@ def figures(findings: Findings) -> list[Drawing]:
             "longer training takes this away. Where the dashed control, the multi-delta denoiser, is nearer to the "
             "Gaussian than networks are, their distance is not memory.",
             **about(7, 20, "C12"),
-            x=axes.WIDTH,
-            y=axes.MEAN_RMSE,
-            where={"reference": "gaussian"},
-            at=(HIGH_NOISE, math.inf),
+            of=axes.MEAN_RMSE.by(axes.WIDTH).where(reference="gaussian").at(HIGH_NOISE, math.inf),
             number=Evidence.mean,
             lines=(*lengths, *memory),
         ),
@@ -169,20 +162,18 @@ def figures(findings: Findings) -> list[Drawing]:
             f"of {sample_count(plan)} after {plan.short:,g} and of {plan.samples} after {plan.kimg:,g} thousand "
             f"images. Controls: samples of the multi-delta and the Gaussian denoiser of the {few:,} images.",
             **_SHOWS,
-            x=axes.WIDTH,
-            y=axes.COPIES,
-            where={"role": None},
-            lines=(*lengths, *controls()),
+            of=axes.COPIES.by(axes.WIDTH).where(role=None),
+            lines=(*lengths, *closed_forms()),
         ),
         Curves(
             title="Linearity, by width",
             caption="How linear the networks are: cosine of D(αx₁ + βx₂) and αD(x₁) + βD(x₂), both around the mean "
             f"image's output, {on}; 1 for an affine map. Controls: the multi-delta and the Gaussian denoiser of the "
             f"{few:,} images.",
-            y=axes.quantity(
+            of=axes.quantity(
                 *("linearity_cosine", "linearity, affine", "cosine"), bounds=axes.SHARE, on="held_out", affine=True
             ),
-            lines=(by_width, *controls(width=plan.width, role=None, kimg=plan.kimg)),
+            lines=(by_width, *closed_forms(width=plan.width, role=None, kimg=plan.kimg)),
         ),
         _samples(findings),
         close_up_grid(

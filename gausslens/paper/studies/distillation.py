@@ -17,8 +17,7 @@ from ..claims.evidence import Evidence, Measure, MissingError, Number, greatest,
 from ..claims.findings import Finding, claim, control, controls, statistic, unit_words
 from ..claims.inference import Real
 from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, POSITIVE, SIGN, Threshold
-from ..figures import Curves, Drawing, Line, about, images_label, level, sigma_label
-from ..figures import controls as control_lines
+from ..figures import Curves, Drawing, Line, about, closed_forms, images_label, sigma_label
 from ..pictures import close_up_grid, close_ups, correlation_maps
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -226,13 +225,11 @@ def _weights(findings: Findings) -> list[Curves]:
             "them all the same: a small error there says little about how a denoiser works. Where a network's error is "
             "far above the floor and the control's is not, the network is not a good denoiser at that level.",
             **about(4, "C8"),
-            y=_ERROR,
-            where={"method": None, "n": plan.sizes[-1]},
+            of=_ERROR.where(method=None, n=plan.sizes[-1]).against(_WEIGHT_ERROR, "the paper's bound"),
             lines=(
                 *_by_images("network, ", reference=_OF_TRAIN),
                 Line("floor of the fit", dashed=True, quantity="weight_error_floor", **held_out),
             ),
-            levels=(level(_WEIGHT_ERROR, "the paper's bound"),),
         ),
         Curves(
             title="Weight error while Adam learns the map",
@@ -241,9 +238,7 @@ def _weights(findings: Findings) -> list[Curves]:
             "each noise level is such that the largest weight of the Gaussian could be reached three times over. Network "
             "trained on the most images, one training.",
             **about(4, 22, "C8"),
-            x=axes.EPOCH,
-            y=_ERROR,
-            where={"method": "adam"},
+            of=_ERROR.by(axes.EPOCH).where(method="adam"),
             lines=(Line(sigma_label, by="sigma"),),
         ),
         Curves(
@@ -252,7 +247,7 @@ def _weights(findings: Findings) -> list[Curves]:
             "with the floor of the latter. Where Adam has not converged, its distance from the Gaussian is its own, "
             "not the network's.",
             **about(22, "C8"),
-            y=_ERROR,
+            of=_ERROR,
             lines=(
                 Line("Adam, last epoch", method="adam", epoch=max(last)),
                 Line("least squares", reference="gaussian of held_out", **own),
@@ -275,8 +270,7 @@ def _subspaces(findings: Findings) -> list[Curves]:
             "the same. The ceiling is what two halves of the training images agree on, chance what unrelated subspaces "
             "do. At the lowest noise all gains of the Gaussian are nearly 1 and no subspace leads.",
             **about(4, "C9"),
-            y=axes.quantity("overlap", "overlap", bounds=axes.SHARE),
-            where={**large, "k": k},
+            of=axes.quantity("overlap", "overlap", bounds=axes.SHARE).where(**large, k=k),
             lines=(
                 *_by_images("network, "),
                 *(
@@ -290,7 +284,7 @@ def _subspaces(findings: Findings) -> list[Curves]:
             caption="The Wiener filter is symmetric. A least-squares fit of finitely many calls is not, quite: compare "
             "the surrogates.",
             **about(14, "C9"),
-            y=_ASYMMETRY,
+            of=_ASYMMETRY,
             lines=(
                 *_by_images("most images, ", **large),
                 *(Line(f"fewest images, {on}", on=tag, denoiser="network", **small) for tag, on in _IMAGES.items()),
@@ -301,9 +295,7 @@ def _subspaces(findings: Findings) -> list[Curves]:
             caption="As in the figure of the weight error by epoch. It starts at W = 0; a matrix of independent "
             "entries has √2.",
             **about(14, "C9"),
-            x=axes.EPOCH,
-            y=_ASYMMETRY,
-            where={"method": "adam"},
+            of=_ASYMMETRY.by(axes.EPOCH).where(method="adam"),
             lines=(Line(sigma_label, by="sigma"),),
         ),
     ]
@@ -334,7 +326,7 @@ def _regimes(plan: Plan) -> list[Curves]:
             *(
                 line
                 for tag, words in _IMAGES.items()
-                for line in control_lines("multidelta", called=f", {images_label(fewest)}, {words}", n=fewest, on=tag)
+                for line in closed_forms("multidelta", called=f", {images_label(fewest)}, {words}", n=fewest, on=tag)
             ),
         ]
 
@@ -349,7 +341,7 @@ def _regimes(plan: Plan) -> list[Curves]:
                 title=f"Linear, Gaussian and network{also}: most and fewest images",
                 caption=words + caption,
                 **about(5, "C6", "C10"),
-                where={"method": None, "on": on},
+                of=axes.RMSE.where(method=None, on=on),
                 lines=(
                     *of_both_sizes(pairs),
                     Line(f"control: L–G of multi-delta, {images_label(fewest)}", n=fewest, of="multidelta", **linear),
@@ -369,7 +361,7 @@ def _regimes(plan: Plan) -> list[Curves]:
             caption="RMSE between the unshrunk linear map and the Gaussian of the most images: of the network and, "
             "where it was distilled, of the multi-delta denoiser as a control, on the images named.",
             **about(5, "C6"),
-            where={"method": None, "n": most, **linear, "shrunk": False},
+            of=axes.RMSE.where(method=None, n=most, **linear, shrunk=False),
             lines=_by_images("of the network, ", tag="of"),
         ),
         Curves(
@@ -378,8 +370,7 @@ def _regimes(plan: Plan) -> list[Curves]:
             "with the most images and (dashed) with the fewest, and, where it was distilled, of the multi-delta "
             "denoiser of the latter as control.",
             **about(5, "C10"),
-            y=axes.quantity("fvu", "FVU", bounds=axes.POSITIVE),
-            where={"method": None},
+            of=axes.quantity("fvu", "FVU", bounds=axes.POSITIVE).where(method=None),
             lines=of_network(_ON),
         ),
         Curves(
@@ -389,8 +380,7 @@ def _regimes(plan: Plan) -> list[Curves]:
             "posterior mean must, and may have a large one on held-out images; so has, where it was distilled, the "
             "multi-delta denoiser of the fewest images, the control.",
             **about(5, "C10"),
-            y=_ERROR,
-            where={"method": None, "reference": _OF_TRAIN},
+            of=_ERROR.where(method=None, reference=_OF_TRAIN),
             lines=of_network(_IMAGES),
         ),
     ]

@@ -6,7 +6,7 @@ from ..claims.comparisons import largest
 from ..claims.evidence import Evidence, MissingError, Number, mean
 from ..claims.findings import Finding, claim, statistic
 from ..claims.thresholds import SIGN, Threshold
-from ..figures import Curves, Drawing, Line, about, controls, level, sigma_label
+from ..figures import Curves, Drawing, Line, about, closed_forms, sigma_label
 from ..pictures import jacobian_pictures
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -73,9 +73,8 @@ def figures(findings: Findings) -> list[Drawing]:
             "images. Only subspaces that the eigenvalues of the images part from the rest are compared. Unrelated ones "
             f"would have k/{findings.plan.dim}.",
             **_SHOWS,
-            y=axes.JACOBIAN_OVERLAP,
+            of=axes.JACOBIAN_OVERLAP.against(_OVERLAP, "four fifths"),
             lines=(Line(lambda k: f"k = {k}", by="k", denoiser="network"),),
-            levels=(level(_OVERLAP, "four fifths"),),
         ),
         Curves(
             title=f"Overlap of Jacobians with controls, k = {k}",
@@ -85,9 +84,8 @@ def figures(findings: Findings) -> list[Drawing]:
             "components too, doing so says nothing about generalising; where both controls do and the network does "
             "not, it is not a good denoiser there.",
             **_SHOWS,
-            y=axes.JACOBIAN_OVERLAP,
-            where={"k": k},
-            lines=(Line("network", denoiser="network"), *controls("gaussian", "multidelta")),
+            of=axes.JACOBIAN_OVERLAP.where(k=k),
+            lines=(Line("network", denoiser="network"), *closed_forms("gaussian", "multidelta")),
         ),
         *jacobian_pictures(findings, key, _MAPS, "", **_SHOWS),
         Curves(
@@ -97,7 +95,7 @@ def figures(findings: Findings) -> list[Drawing]:
             "Dashed: the same steps from the same x_t when the Gaussian goes on. A value of 1 means that the step is "
             "kept as it is; a step itself is the smaller the lower the noise.",
             **about(30, "C20"),
-            y=axes.quantity("steering_response", "‖Δx₀‖/‖Δx_t‖", bounds=axes.POSITIVE),
+            of=axes.quantity("steering_response", "‖Δx₀‖/‖Δx_t‖", bounds=axes.POSITIVE),
             lines=[
                 Line(f"{of}{words}", direction=direction, denoiser=name)
                 for name, of in (("network", "network"), ("gaussian", "control: Gaussian"))

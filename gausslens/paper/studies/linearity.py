@@ -12,7 +12,7 @@ from ..claims.comparisons import largest, minus, trend
 from ..claims.evidence import Evidence, Measure
 from ..claims.findings import Finding, Statistic, claim, control, of_the_papers_images, statistic
 from ..claims.thresholds import CORRELATION, HIGH_NOISE, SIGN, Threshold
-from ..figures import CONTROLS, Curves, Drawing, Line, about, controls, images_label
+from ..figures import CONTROLS, Curves, Drawing, Line, about, closed_forms, images_label
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.linearity_weights import vary_weights
@@ -170,11 +170,10 @@ def _by_size(plan: Plan) -> Iterator[Curves]:
             title=title,
             caption=f"{caption} {read}",
             **shows,
-            y=quantity,
-            where={**_EQUAL_WEIGHTS, "affine": affine},
+            of=quantity.where(**_EQUAL_WEIGHTS, affine=affine),
             lines=(
                 Line(images_label, by="n", dashed=lambda n: n <= plan.few, denoiser="network"),
-                *controls(*bounded, n=plan.sizes[-1]),
+                *closed_forms(*bounded, n=plan.sizes[-1]),
             ),
         )
     for title, quantity, worst, shows in (
@@ -189,9 +188,7 @@ def _by_size(plan: Plan) -> Iterator[Curves]:
             "same images, and the network on draws of the Gaussian. The claim is that the network becomes more linear "
             "with N. What the multi-delta denoiser, which only retrieves, shares with it is no sign of novelty.",
             **shows,
-            x=axes.SIZE,
-            y=quantity,
-            where=_EQUAL_WEIGHTS,
+            of=quantity.by(axes.SIZE).where(**_EQUAL_WEIGHTS),
             number=worst,
             lines=(
                 Line("network, affine", denoiser="network", affine=True),
@@ -199,9 +196,9 @@ def _by_size(plan: Plan) -> Iterator[Curves]:
                 *(
                     line
                     for affine in forms
-                    for line in controls("multidelta", called=", affine" if affine else ", raw", affine=affine)
+                    for line in closed_forms("multidelta", called=", affine" if affine else ", raw", affine=affine)
                 ),
-                *controls("gaussian", called=", affine", affine=True),
+                *closed_forms("gaussian", called=", affine", affine=True),
                 Line(
                     "control: network on draws of the Gaussian, affine", denoiser="network", on="surrogate", affine=True
                 ),
@@ -225,11 +222,10 @@ def _by_weight(plan: Plan) -> Iterator[Curves]:
                 caption=f"Of the network trained on {most:,} images, over {plan.count} pairs of {inputs}, with weights α "
                 f"and β = √(1 − α²). The claim is that equal weights are the hardest test at every noise level.{also}",
                 **about(10, "C3"),
-                y=quantity,
-                where={"on": on, "affine": False},
+                of=quantity.where(on=on, affine=False),
                 lines=(
                     Line(lambda alpha: f"α² = {alpha**2:.2f}", by="alpha", denoiser="network"),
-                    *controls(n=most, **_EQUAL_WEIGHTS),
+                    *closed_forms(n=most, **_EQUAL_WEIGHTS),
                 ),
             )
     yield Curves(
@@ -237,13 +233,14 @@ def _by_weight(plan: Plan) -> Iterator[Curves]:
         caption="Cosine at equal weights minus that at weight α, pair by pair, mean over the noise levels: below 0 "
         "where equal weights are harder. The Gaussian is affine: for it the difference comes from α + β ≠ 1 alone.",
         **about(10, "C3"),
-        x=axes.along("alpha", "weight α"),
-        y=axes.quantity("linearity_difference", "difference of cosines", on="held_out"),
+        of=axes.quantity("linearity_difference", "difference of cosines", on="held_out").by(
+            axes.along("alpha", "weight α")
+        ),
         number=Evidence.mean,
         lines=(
             Line("network, held-out images", denoiser="network"),
             Line("network, pure noise", denoiser="network", on="noise"),
-            *controls(called=", held-out images"),
+            *closed_forms(called=", held-out images"),
         ),
     )
 
@@ -263,15 +260,14 @@ def _of_baseline(findings: Findings) -> Iterator[Drawing]:
         f"held-out images. {trained} The claim is about σ ≥ 20, where the mean image makes up most of the raw score. "
         "Dashed: affine linearity, which may order the two otherwise, and the Gaussian as a control.",
         **about(11, "C4"),
-        y=_COSINE,
-        where={"alpha": None, "n": most},
+        of=_COSINE.where(alpha=None, n=most),
         lines=(
             *(
                 Line(name + words, dashed=affine, denoiser="network", preconditioning=kind, affine=affine)
                 for affine, words in ((False, ""), (True, ", affine"))
                 for kind, name in (("edm", "EDM"), ("ve", "baseline"))
             ),
-            *controls("gaussian", affine=False, preconditioning="edm"),
+            *closed_forms("gaussian", affine=False, preconditioning="edm"),
         ),
     )
     yield trajectory_grid(

@@ -9,7 +9,7 @@ from ..architectures import PUBLISHED, label, model_of, sizes_told
 from ..claims.evidence import Evidence
 from ..claims.findings import Finding, claim, statistic
 from ..claims.thresholds import Threshold
-from ..figures import Curves, Drawing, Line, about, controls, level, trainings_behind
+from ..figures import Curves, Drawing, Line, about, closed_forms, trainings_behind
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -26,7 +26,7 @@ _ALIKE = (
     Line("networks", denoiser="network", noise="same"),
     Line("networks minus multi-delta, paired by noise", denoiser="network", noise="excess"),
     Line("control: networks, noise exchanged", denoiser="network", noise="shuffled"),
-    *controls("multidelta", noise="same"),
+    *closed_forms("multidelta", noise="same"),
 )
 
 
@@ -101,7 +101,7 @@ def figures(findings: Findings) -> list[Drawing]:
     numbered = ", ".join(f"{place} {label(first)} and {label(second)}" for place, (first, second) in pairs.items())
     sizes = sizes_told(plan, names)
     affine = axes.Tags(affine=True, on="held_out")
-    memory = controls("multidelta", called=f", N = {most:,}", network=names[0], n=most)
+    memory = closed_forms("multidelta", called=f", N = {most:,}", network=names[0], n=most)
 
     def by_architecture(**tags: Any) -> list[Line]:
         """A line for each architecture on the most and, broken, on the fewest images."""
@@ -122,8 +122,9 @@ def figures(findings: Findings) -> list[Drawing]:
             "multi-delta denoisers of the two halves, which retrieve training images. Agreement that tells something "
             f"lies above both. The pairs: {numbered}.",
             **about("C18"),
-            x=axes.along(("network", "reference"), "pair, by its number in the caption", things=pairs),
-            y=axes.AGREEMENT,
+            of=axes.AGREEMENT.by(
+                axes.along(("network", "reference"), "pair, by its number in the caption", things=pairs)
+            ),
             lines=(*_ALIKE, Line("Gaussians", dashed=True, denoiser="gaussian", noise="same")),
         ),
         Curves(
@@ -134,10 +135,10 @@ def figures(findings: Findings) -> list[Drawing]:
             "these images in the network's place, and noise exchanged. The excess is the network's minus the "
             "multi-delta denoiser's, paired by noise; the claim is that it lies above 0.",
             **about("C18"),
-            x=axes.along("network", "architecture", things={label(name): name for name in names}),
-            y=_LAYOUTS,
+            of=_LAYOUTS.by(axes.along("network", "architecture", things={label(name): name for name in names})).against(
+                _LAYOUT, "the excess lies above"
+            ),
             lines=_ALIKE,
-            levels=(level(_LAYOUT, "the excess lies above"),),
         ),
         *(
             Curves(
@@ -146,7 +147,7 @@ def figures(findings: Findings) -> list[Drawing]:
                 f"and on {most:,} images, and of the multi-delta denoiser of the latter as control. {sizes} The claim is "
                 f"that {which} with the number of images for every architecture.",
                 **about("C2"),
-                y=quantity,
+                of=quantity,
                 lines=(*by_architecture(), *memory),
             )
             for metric, quantity, what, which in (
@@ -171,7 +172,7 @@ def figures(findings: Findings) -> list[Drawing]:
             f"of these images, on held-out images; controls: the multi-delta denoiser of {most:,} images, and for "
             f"{fewest:,} the Gaussian of all images that could have been trained on. {sizes}",
             **about("C2"),
-            where={"reference": "gaussian"},
+            of=axes.RMSE.where(reference="gaussian"),
             lines=(
                 *by_architecture(),
                 Line(

@@ -12,7 +12,7 @@ from ..claims.evidence import Evidence, Number, greatest, mean_at
 from ..claims.findings import Finding, Statistic, claim, control, statistic, unit_words
 from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, POSITIVE, Threshold
 from ..claims.window import window
-from ..figures import Curves, Drawing, Line, about, pixel_level, sigma_label
+from ..figures import Curves, Drawing, Line, about, known_pixel_scale, sigma_label
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -132,14 +132,14 @@ def figures(findings: Findings) -> list[Drawing]:
             f"well trained. {known}",
             **about(2, 27, "C5", "C6", "C7"),
             lines=_DISTANCES,
-            levels=pixel_level(findings.evidence, _GAP, "limit of C5, for high and low noise"),
+            of=axes.RMSE.against(_GAP, "limit of C5, for high and low noise", known_pixel_scale(findings.evidence)),
         ),
         Curves(
             title="Relative distance of the network to its counterparts",
             caption=f"‖a − b‖/‖a‖ of two denoisers' outputs, from a to b, {on}. It weighs high noise more, where "
             "outputs are near the mean image.",
             **about(27, "C5", "C7"),
-            y=axes.quantity("nmse", "NMSE, a ratio of norms", bounds=axes.POSITIVE, on="held_out"),
+            of=axes.quantity("nmse", "NMSE, a ratio of norms", bounds=axes.POSITIVE, on="held_out"),
             lines=_DISTANCES,
         ),
         Curves(
@@ -147,7 +147,7 @@ def figures(findings: Findings) -> list[Drawing]:
             caption="RMSE between network and Gaussian denoiser on noisy held-out images, on noisy training images and, as "
             "a control, on noisy draws of the Gaussian itself, for which the Gaussian denoiser is the exact answer.",
             **about(2, "C7"),
-            where={"denoiser": "network", "reference": "gaussian"},
+            of=axes.RMSE.where(denoiser="network", reference="gaussian"),
             lines=[Line(label, on=name, dashed=dashed) for label, name, dashed in _INPUTS],
         ),
         Curves(
@@ -157,8 +157,7 @@ def figures(findings: Findings) -> list[Drawing]:
             "falls at once, the network was far from the Gaussian for want of training: few levels so high are drawn. "
             "Control: a level in the middle, which is drawn often. One training.",
             **about(27, "C5", "C6"),
-            x=axes.along("further", "images trained further"),
-            y=axes.RMSE._replace(tags={"quantity": REFINED}),
+            of=axes.RMSE._replace(tags={"quantity": REFINED}).by(axes.along("further", "images trained further")),
             lines=(Line(sigma_label, by="sigma", dashed=lambda sigma: sigma < HIGH_NOISE),),
         ),
         Curves(
@@ -168,7 +167,7 @@ def figures(findings: Findings) -> list[Drawing]:
             "answer. Control: what multi-delta explains of the Gaussian denoiser itself; of a network that denoises "
             "better, it explains more on training images, where it retrieves these.",
             **about("C7"),
-            y=axes.quantity(EXPLAINED, "explained variance"),
+            of=axes.quantity(EXPLAINED, "explained variance"),
             lines=(
                 *(
                     Line(f"{LABELS[name]}, {words}", dashed=dashed, denoiser="network", reference=name, on=on)
@@ -205,7 +204,7 @@ def figures(findings: Findings) -> list[Drawing]:
             f"{plan.count} initial noises; at the lowest σ these are the samples. Dashed: from different noise, which "
             "shows how alike any two images are.",
             **about(3, 25, "C7"),
-            y=axes.AGREEMENT._replace(tags={"quantity": "trajectory_correlation"}),
+            of=axes.AGREEMENT._replace(tags={"quantity": "trajectory_correlation"}),
             lines=[
                 Line(f"{words}{LABELS[name]}", dashed=noise == "shuffled", reference=name, noise=noise)
                 for noise, words in (("same", "network and "), ("shuffled", "different noise: network and "))

@@ -6,7 +6,7 @@ from ..claims.findings import Finding, claim, control, rank_statistic, statistic
 from ..claims.inference import Real
 from ..claims.thresholds import CORRELATION, PAPER_GENERALIZATION, SIGN, Threshold
 from ..critical_points import format_images_needed, images_needed
-from ..figures import Curves, Drawing, Line, about, controls, images_label
+from ..figures import Curves, Drawing, Line, about, closed_forms, images_label
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -77,7 +77,7 @@ def figures(findings: Findings) -> list[Drawing]:
     to_own, to_all = (
         (
             Line(images_label, by="n", denoiser="network", reference=reference),
-            *controls("multidelta", called=", most images", reference="gaussian", n=max(plan.sizes)),
+            *closed_forms("multidelta", called=", most images", reference="gaussian", n=max(plan.sizes)),
         )
         for reference in ("gaussian", "gaussian_full")
     )
@@ -95,8 +95,7 @@ def figures(findings: Findings) -> list[Drawing]:
             caption="At the lowest noise the network does nothing, and the Gaussian of fewer images than pixels cannot. "
             f"What is left between them depends on the number of images alone. {retrieves}.",
             **about(16, "C13"),
-            x=axes.LOW_SIGMA,
-            at=(0.0, 1.0),
+            of=axes.RMSE.by(axes.LOW_SIGMA).at(0.0, 1.0),
             lines=to_own,
         ),
         Curves(
@@ -112,8 +111,7 @@ def figures(findings: Findings) -> list[Drawing]:
             "relative to that of real, held-out images. The paper's rule, 0.6, is drawn and not judged: new real "
             "images may score less.",
             **about(13, "C14"),
-            x=axes.SIZE,
-            y=axes.GL,
+            of=axes.GL.by(axes.SIZE),
             lines=(
                 Line("samples of the network", denoiser="network"),
                 Line("relative to held-out images", quantity="relative_gl", denoiser="network"),
@@ -126,9 +124,8 @@ def figures(findings: Findings) -> list[Drawing]:
             caption="Share of samples whose nearest training image is less than a third as far as the second "
             f"nearest.{format_images_needed(images_needed(evidence))}{format_duplicates(evidence)}",
             **about(12, "C14"),
-            x=axes.SIZE,
-            y=axes.COPIES,
-            lines=(Line("network", denoiser="network"), *controls()),
+            of=axes.COPIES.by(axes.SIZE),
+            lines=(Line("network", denoiser="network"), *closed_forms()),
         ),
         sample_grid(
             findings,

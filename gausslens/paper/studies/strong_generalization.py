@@ -5,10 +5,9 @@ from typing import NamedTuple
 from ...experiments.task import Task
 from .. import axes
 from ..claims.evidence import Evidence
-from ..claims.findings import Control, Finding, Statistic, claim, control, statistic
-from ..claims.findings import controls as numbers_beside
+from ..claims.findings import Control, Finding, Statistic, claim, control, controls, statistic
 from ..claims.thresholds import CORRELATION, Threshold
-from ..figures import Curves, Drawing, Line, about, controls, level, trainings, trainings_behind
+from ..figures import Curves, Drawing, Line, about, closed_forms, trainings, trainings_behind
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -60,7 +59,7 @@ def c15(evidence: Evidence) -> Finding:
             f"agreement, {role}, stationary Gaussians": ("stationary", "same"),
         }
         records = {name: pairs.where(role=role, denoiser=of, noise=noise) for name, (of, noise) in shown.items()}
-        return numbers_beside(Evidence.one, records, CORRELATION)
+        return controls(Evidence.one, records, CORRELATION)
 
     return Finding(tuple(map(excess, _ROLES)), tuple(found for role in _ROLES for found in beside(role)))
 
@@ -128,7 +127,7 @@ def figures(findings: Findings) -> list[Drawing]:
     same, exchanged, memory = (
         Line("networks", denoiser="network", reference=None, noise="same"),
         Line("control: networks, noise exchanged", denoiser="network", reference=None, noise="shuffled"),
-        controls("multidelta", noise="same"),
+        closed_forms("multidelta", noise="same"),
     )
     return [
         Curves(
@@ -141,8 +140,7 @@ def figures(findings: Findings) -> list[Drawing]:
             "spectrum of the images and no place. What counts is how far the models exceed the multi-delta denoisers: "
             "beating exchanged noise proves nothing, since retrieval does so too.",
             **_SHOWS,
-            x=_PAIR,
-            y=axes.AGREEMENT,
+            of=axes.AGREEMENT.by(_PAIR),
             lines=(
                 same,
                 exchanged,
@@ -159,13 +157,11 @@ def figures(findings: Findings) -> list[Drawing]:
             "their training images have 0. Networks that have learned nothing agree as well, for they hand their noise "
             "on; the figure before says how much of it is left in samples, and the rows below whether these are images.",
             **_SHOWS,
-            x=_PAIR,
-            y=axes.quantity("agreement_correlation", "excess correlation"),
+            of=axes.quantity("agreement_correlation", "excess correlation")
+            .by(_PAIR)
+            .against(_AGREE, "more than retrieval lies above")
+            .against(_SMALL, "what reads as retrieval lies below"),
             lines=(Line("networks", denoiser="network", noise="excess"),),
-            levels=(
-                level(_AGREE, "more than retrieval lies above"),
-                level(_SMALL, "what reads as retrieval lies below"),
-            ),
         ),
         Curves(
             title="What samples of the pairs are like",
@@ -175,9 +171,7 @@ def figures(findings: Findings) -> list[Drawing]:
             f"{_trained(own)}. {roles} Models of few images that agree although the Gaussians of their images do not "
             "must be near something else that both share: the highest line tells what.",
             **_SHOWS,
-            x=_PAIR,
-            y=axes.AGREEMENT,
-            where={"denoiser": "network", "noise": "same"},
+            of=axes.AGREEMENT.by(_PAIR).where(denoiser="network", noise="same"),
             lines=[Line(words, reference=name) for name, words in _REFERENCES.items()],
         ),
         Curves(
@@ -186,9 +180,8 @@ def figures(findings: Findings) -> list[Drawing]:
             f"second nearest, over both models of a pair. {roles} Controls: samples of the multi-delta and the "
             "Gaussian denoiser of the same images.",
             **_SHOWS,
-            x=_PAIR,
-            y=axes.COPIES,
-            lines=(Line("networks", denoiser="network"), *controls()),
+            of=axes.COPIES.by(_PAIR),
+            lines=(Line("networks", denoiser="network"), *closed_forms()),
         ),
         Curves(
             title=f"Agreement as training goes on, N = {least.n:,}",
@@ -198,9 +191,7 @@ def figures(findings: Findings) -> list[Drawing]:
             "the Gaussians of the two sets, which no training changes. Models that come to memorise part ways, and may "
             "come down to the multi-delta denoisers.",
             **_SHOWS,
-            x=axes.TIME,
-            y=axes.AGREEMENT,
-            where={"role": _WHEN, "reference": None},
+            of=axes.AGREEMENT.by(axes.TIME).where(role=_WHEN, reference=None),
             lines=(same, exchanged, *memory, Line("control: Gaussians", denoiser="gaussian", noise="same")),
         )
         if _between(plan)
@@ -212,11 +203,10 @@ def figures(findings: Findings) -> list[Drawing]:
             f"{plan.available:,} images, from the same noise, over {plan.samples} initial noises and {_SUBSETS} subsets "
             f"of each size. The claim is judged at {plan.subset:,} images. Control: noise exchanged.",
             **about(9, "C16"),
-            x=axes.along("n", "images in the subset", log=True),
-            y=axes.AGREEMENT,
-            where={"denoiser": "gaussian", "reference": "gaussian_full"},
+            of=axes.AGREEMENT.by(axes.along("n", "images in the subset", log=True))
+            .where(denoiser="gaussian", reference="gaussian_full")
+            .against(_SAME, "nearly the same"),
             lines=(Line("same noise", noise="same"), Line("control: noise exchanged", noise="shuffled")),
-            levels=(level(_SAME, "nearly the same"),),
         ),
         sample_grid(
             findings,

@@ -10,7 +10,7 @@ from ..claims.findings import Finding, claim, control, statistic
 from ..claims.thresholds import PAPER_GENERALIZATION, SIGN, Threshold
 from ..claims.window import InWindow
 from ..critical_points import closest, format_closest, format_onset, memorizing_from
-from ..figures import Curves, Drawing, Line, about, controls, images_label, trainings_behind
+from ..figures import Curves, Drawing, Line, about, closed_forms, images_label, trainings_behind
 from ..pictures import HIGH, MIDDLE, Row, close_up_grid, close_ups, sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -96,7 +96,7 @@ def figures(findings: Findings) -> list[Drawing]:
     own, full = (InWindow(evidence, "time", reference=name) for name in ("gaussian", "gaussian_full"))
     of_samples = (
         *(Line(images_label(n), denoiser="network", n=n) for n in dict.fromkeys((few, many))),
-        *controls(n=few, lasting=(plan.times[0], plan.times[-1])),
+        *closed_forms(n=few, lasting=(plan.times[0], plan.times[-1])),
     )
     gaussian, memory = (
         (label, f"{plan.kimg:g}", name) for label, name in (("Gaussian", "gaussian"), ("multi-delta", "multidelta"))
@@ -110,11 +110,11 @@ def figures(findings: Findings) -> list[Drawing]:
             "the Gaussian of its own images; and the multi-delta denoiser of the few images, which retrieves them. The "
             "claim is that the curves fall toward the Gaussian first and rise toward the multi-delta denoiser later.",
             **_SHOWS,
-            where={"reference": "gaussian"},
+            of=axes.RMSE.where(reference="gaussian"),
             lines=(
                 Line(_time, by="kimg", denoiser="network", n=few, kimg=_pictured(plan)),
                 Line(f"control: N = {many:,}, the end", denoiser="network", n=many),
-                *controls("multidelta", n=few),
+                *closed_forms("multidelta", n=few),
             ),
         ),
         Curves(
@@ -124,9 +124,7 @@ def figures(findings: Findings) -> list[Drawing]:
             "images: where its distance rises late as well, a late rise alone is no sign of memorising; only what the "
             "few images add to it is.",
             **_SHOWS,
-            x=axes.TIME,
-            y=axes.MEAN_RMSE,
-            where={"denoiser": "network"},
+            of=axes.MEAN_RMSE.by(axes.TIME).where(denoiser="network"),
             lines=(
                 Line(images_label(few), n=few, reference="gaussian", number=own.mean),
                 Line(f"N = {few:,}, to the Gaussian of all images", n=few, reference="gaussian_full", number=full.mean),
@@ -139,8 +137,7 @@ def figures(findings: Findings) -> list[Drawing]:
             f"second nearest.{format_onset(memorizing_from(evidence, few))} Controls, which do not change in time: "
             f"samples of the Gaussian and the multi-delta denoiser of the {few:,} images.",
             **_SHOWS,
-            x=axes.TIME,
-            y=axes.COPIES,
+            of=axes.COPIES.by(axes.TIME),
             lines=of_samples,
         ),
         Curves(
@@ -149,8 +146,7 @@ def figures(findings: Findings) -> list[Drawing]:
             "norm. Samples that are not yet images are new as well, so the score says something only beside the "
             f"samples themselves. The paper's rule, {PAPER_GENERALIZATION}, is drawn and not judged.",
             **about(8, "C11"),
-            x=axes.TIME,
-            y=axes.GL,
+            of=axes.GL.by(axes.TIME),
             lines=of_samples,
         ),
         _samples(findings, few, many),
