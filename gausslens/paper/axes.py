@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ..measures.memorization import MEMORIZED
 from ..report import Axis
@@ -71,19 +71,19 @@ class Quantity(NamedTuple):
     levels: tuple[Level, ...] = ()  # drawn across
     sigmas: tuple[Real, Real] | None = None  # the noise levels that count, from and to; None is all
 
-    def by(self, x: Along) -> Self:
+    def by(self, x: Along) -> "Quantity":
         """The same along another axis."""
         return self._replace(x=x)
 
-    def where(self, **tags: Any) -> Self:
+    def where(self, **tags: Any) -> "Quantity":
         """Of records that have these tags as well."""
         return self._replace(tags={**self.tags, **tags})
 
-    def at(self, low: Real, high: Real = math.inf) -> Self:
+    def at(self, low: Real, high: Real = math.inf) -> "Quantity":
         """At these noise levels."""
         return self._replace(sigmas=(low, high))
 
-    def against(self, threshold: Threshold, label: str, scale: float | None = 1.0) -> Self:
+    def against(self, threshold: Threshold, label: str, scale: float | None = 1.0) -> "Quantity":
         """With a claim's threshold drawn across, in units of `scale`; without it where None says that this is not known."""
         level = () if scale is None else (Level(threshold.level * scale, label),)
         return self._replace(levels=(*self.levels, *level))
@@ -103,4 +103,6 @@ COPIES = quantity("memorized_fraction", "memorised fraction", bounds=SHARE)._rep
 )
 GL = quantity("gl", "GL score", bounds=POSITIVE)._replace(levels=(Level(PAPER_GENERALIZATION, "the paper's rule"),))
 AGREEMENT = quantity("agreement_correlation", "correlation of pixels", bounds=CORRELATION)
+LINEARITY = quantity("linearity_cosine", "linearity, cosine", bounds=SHARE, on="held_out")
+LINEARITY_ERROR = quantity("linearity_nmse", "error of linearity, ratio of norms", bounds=POSITIVE, on="held_out")
 JACOBIAN_OVERLAP = quantity("jacobian_overlap", "overlap", bounds=SHARE)

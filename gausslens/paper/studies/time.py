@@ -11,7 +11,7 @@ from ..claims.thresholds import PAPER_GENERALIZATION, SIGN, Threshold
 from ..claims.window import InWindow
 from ..critical_points import closest, format_closest, format_onset, memorizing_from
 from ..figures import Curves, Drawing, Line, about, closed_forms, images_label, trainings_behind
-from ..pictures import HIGH, MIDDLE, Row, close_up_grid, close_ups, sample_grid
+from ..pictures import HIGH, MIDDLE, close_up_grid, close_ups, sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.checkpoint_evaluation import checkpoint_task, sample_count
@@ -98,21 +98,20 @@ def figures(findings: Findings) -> list[Drawing]:
         *(Line(images_label(n), denoiser="network", n=n) for n in dict.fromkeys((few, many))),
         *closed_forms(n=few, lasting=(plan.times[0], plan.times[-1])),
     )
-    gaussian, memory = (
-        (label, f"{plan.kimg:g}", name) for label, name in (("Gaussian", "gaussian"), ("multi-delta", "multidelta"))
-    )
-    networks: list[Row] = [(_time(kimg), f"{kimg:g}", "network") for kimg in _pictured(plan)]
+    pictured, end = _pictured(plan), f"{plan.kimg:g}"
+    gaussian, memory = ("Gaussian", end, "gaussian"), ("multi-delta", end, "multidelta")
+    networks = [(_time(kimg), f"{kimg:g}", "network") for kimg in pictured]
     return [
         Curves(
             title=f"Distance to the Gaussian denoiser as training goes on, N = {few:,}",
             caption=f"RMSE between a network and the Gaussian denoiser of its {few:,} training images, {on}, after "
-            f"more and more training. Controls: a network trained on {many:,} images at the end of training, against "
-            "the Gaussian of its own images; and the multi-delta denoiser of the few images, which retrieves them. The "
-            "claim is that the curves fall toward the Gaussian first and rise toward the multi-delta denoiser later.",
+            f"more and more training. Controls: a network trained on {many:,} images, at the end, and the multi-delta "
+            "denoiser of the few images, which retrieves them. The claim is that curves fall toward the Gaussian first "
+            "and rise toward multi-delta later.",
             **_SHOWS,
             of=axes.RMSE.where(reference="gaussian"),
             lines=(
-                Line(_time, by="kimg", denoiser="network", n=few, kimg=_pictured(plan)),
+                Line(_time, by="kimg", denoiser="network", n=few, kimg=pictured),
                 Line(f"control: N = {many:,}, the end", denoiser="network", n=many),
                 *closed_forms("multidelta", n=few),
             ),
@@ -121,8 +120,7 @@ def figures(findings: Findings) -> list[Drawing]:
             title="Distance to the Gaussian denoiser against the length of training",
             caption="Mean RMSE over the window of noise levels where the multi-delta and the Gaussian denoiser differ "
             f"most, {on}.{format_closest(closest(evidence, few), few)} The control is the network trained on {many:,} "
-            "images: where its distance rises late as well, a late rise alone is no sign of memorising; only what the "
-            "few images add to it is.",
+            "images: a late rise is a sign of memorising only as far as it exceeds the control's.",
             **_SHOWS,
             of=axes.MEAN_RMSE.by(axes.TIME).where(denoiser="network"),
             lines=(
@@ -155,9 +153,9 @@ def figures(findings: Findings) -> list[Drawing]:
             [gaussian, memory, *networks],
             HIGH,
             title=f"Outputs at σ = {HIGH:g} as training goes on",
-            caption=f"What a network trained on {few:,} images makes of noisy held-out images y, after more and more "
-            "training, below what the Gaussian and the multi-delta denoiser of the same images make of them. Inputs are "
-            "shown scaled down. The rows show how much training it takes until the outputs are those of the Gaussian.",
+            caption=f"What a network trained on {few:,} images makes of noisy held-out images y, shown scaled down, after "
+            "more and more training, below the closed-form denoisers of the same images. The rows show how much "
+            "training it takes until the outputs are those of the Gaussian.",
             **about(17),
         ),
         close_up_grid(
@@ -166,8 +164,8 @@ def figures(findings: Findings) -> list[Drawing]:
             MIDDLE,
             noise=True,
             title=f"Outputs at σ = {MIDDLE:g} as training goes on",
-            caption=f"The same at σ = {MIDDLE:g}, of pure noise ε and of noisy held-out images y. The claim is that "
-            "outputs are those of the Gaussian first and those of the multi-delta denoiser, training images, later.",
+            caption="The same at lower noise, of pure noise ε and of noisy held-out images y. The claim is that outputs "
+            "are those of the Gaussian first, and training images, as of multi-delta, later.",
             **about(18, "C11"),
         ),
     ]
@@ -191,10 +189,9 @@ def _samples(findings: Findings, few: int, many: int) -> Drawing:
             (f"N = {many:,}, the end", _samples_key(many, plan.shown, plan.kimg), "network"),
         ],
         title=f"Samples as training goes on, N = {few:,}",
-        caption=f"Samples of a network trained on {few:,} images after more and more training, with their nearest "
-        "training images, between those of the Gaussian and of the multi-delta denoiser of the same images; at the "
-        f"bottom those of a network trained on {many:,} images. All from the same initial noise. The claim is that "
-        "samples resemble the Gaussian's first, and are copies later.",
+        caption=f"Samples of a network trained on {few:,} images with their nearest training images, between those of the "
+        f"Gaussian and of the multi-delta denoiser of the same images; last, of a network trained on {many:,} images. All "
+        "from the same initial noise. The claim is that samples resemble the Gaussian's first, and are copies later.",
         **_SHOWS,
     )
 
