@@ -20,6 +20,9 @@ from .claims.findings import pixel_scale
 from .claims.inference import Real, combine
 from .plan import OTHER_HALF
 
+images_label, sigma_label = "N = {:,}".format, "σ = {:.3g}".format
+"""What legends call the models of a number of images, and a noise level."""
+
 CONTROLS = {"multidelta": "control: multi-delta", "gaussian": "control: Gaussian"}
 
 # Records that differ in none of these are of trainings of one model.
@@ -57,7 +60,7 @@ class Line:
         for value, group in groups.items():
             name = self.name(value) if callable(self.name) else self.name
             dashed = self.dashed(value) if callable(self.dashed) else self.dashed
-            broken = _is_control(name) if dashed is None else dashed
+            broken = name.startswith("control") if dashed is None else dashed
             series = line(name, group, x=x, dashed=broken, number=self.number or number)
             if len(series.x):
                 yield series if self.lasting is None else _extend(series, self.lasting)
@@ -97,7 +100,7 @@ class Curves:
                 )
         except MissingError:
             return None
-        if all(_is_control(one.name) for one in series):
+        if all(one.name.startswith("control") for one in series):
             return None
         return CurveFigure(
             title=self.title,
@@ -134,10 +137,6 @@ def line(
     points = [_mean(group.seeds(), number) for group in groups.values()]
     y, low, high = zip(*points, strict=True) if points else ((), (), ())
     return Series(name, tuple(groups), y, low, high, dashed=dashed)
-
-
-def _is_control(name: str) -> bool:
-    return name.startswith("control")
 
 
 def _mean(seeds: list[Evidence], number: Measure) -> tuple[float, float | None, float | None]:
@@ -182,13 +181,3 @@ def trainings_behind(evidence: Evidence) -> str:
     """The same for captions: where some models were trained once and others more often, intervals do not compare."""
     words = trainings(evidence)
     return words + (" (of one, intervals are over images alone, and narrow for it)" if words.startswith("1 to") else "")
-
-
-def images_label(n: int) -> str:
-    """What legends call the models of a number of images."""
-    return f"N = {n:,}"
-
-
-def sigma_label(sigma: float) -> str:
-    """What legends call a noise level."""
-    return f"σ = {sigma:.3g}"

@@ -97,7 +97,7 @@ def figures(findings: Findings) -> list[Drawing]:
             title="Distance of autoencoders to the Gaussian denoiser",
             caption=f"RMSE to the Gaussian denoiser of the training images, on {plan.count} noisy held-out images. "
             "Each point of an autoencoder is a network of its own, trained for this noise level without "
-            f"preconditioning. {trained} The claim is that the linear one stays below the line, and that at σ ≥ 42 the "
+            f"preconditioning. {trained} The claim is that the linear one stays below the limit, and that at σ ≥ 42 the "
             "others are closer than the network of all levels. Control: the multi-delta denoiser.",
             **about(24, "C17"),
             lines=(
@@ -118,8 +118,8 @@ def figures(findings: Findings) -> list[Drawing]:
             ],
             title="Trajectories of autoencoders",
             caption="D(x_t; σ_t) on Euler's path from one noise, for autoencoders with the network of each level, the "
-            "network of all levels, and the Gaussian and multi-delta denoisers of the training images; one training. "
-            "The first columns should be the mean image, and the rows alike down to some noise level.",
+            "network of all levels, and the closed-form denoisers of the training images; one training. The first columns "
+            "should be the mean image, and the rows alike down to some noise level.",
             **about(24, "C17"),
         ),
         *(

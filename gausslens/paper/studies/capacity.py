@@ -14,6 +14,7 @@ from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.checkpoint_evaluation import checkpoint_task, sample_count
 
+_channels = "{} channels".format
 _REFERENCE: dict[str, Any] = {"role": "reference"}
 _SHOWS = about(7, 20, "C11")
 
@@ -220,10 +221,6 @@ def figures(findings: Findings) -> list[Drawing]:
             **about(18, "C11"),
         ),
     ]
-
-
-def _channels(width: int) -> str:
-    return f"{width} channels"
 
 
 STUDY = Study(

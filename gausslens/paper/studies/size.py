@@ -73,27 +73,24 @@ def parts(plan: Plan) -> list[Part]:
 def figures(findings: Findings) -> list[Drawing]:
     """Figs. 6, 12, 13, 16 and 19 of the paper."""
     plan, evidence = findings.plan, findings.evidence
-    retrieves = "The dashed control retrieves training images"
+    memory = closed_forms("multidelta", called=", most images", reference="gaussian", n=max(plan.sizes))
     to_own, to_all = (
-        (
-            Line(images_label, by="n", denoiser="network", reference=reference),
-            *closed_forms("multidelta", called=", most images", reference="gaussian", n=max(plan.sizes)),
-        )
+        (Line(images_label, by="n", denoiser="network", reference=reference), *memory)
         for reference in ("gaussian", "gaussian_full")
     )
     return [
         Curves(
             title="Distance to the Gaussian denoiser of the training images, by number of images",
             caption="RMSE between a network and the Gaussian denoiser of its own training images, on held-out images. "
-            "The claim is that networks trained on more images are closer to the Gaussian at intermediate noise. "
-            f"{retrieves} exactly.",
+            "The claim is that networks trained on more images are closer to the Gaussian at intermediate noise. The "
+            "control retrieves training images exactly.",
             **about(6, 19, "C11", "C13"),
             lines=to_own,
         ),
         Curves(
             title="Distance to the Gaussian denoiser at low noise, by number of images",
             caption="At the lowest noise the network does nothing, and the Gaussian of fewer images than pixels cannot. "
-            f"What is left between them depends on the number of images alone. {retrieves}.",
+            "What is left between them depends on the number of images alone. The control retrieves training images.",
             **about(16, "C13"),
             of=axes.RMSE.by(axes.LOW_SIGMA).at(0.0, 1.0),
             lines=to_own,

@@ -5,9 +5,9 @@ from typing import NamedTuple
 from ...experiments.task import Task
 from .. import axes
 from ..claims.evidence import Evidence
-from ..claims.findings import Control, Finding, Statistic, claim, control, controls, statistic
+from ..claims.findings import Finding, claim, control, controls, statistic
 from ..claims.thresholds import CORRELATION, Threshold
-from ..figures import Curves, Drawing, Line, about, closed_forms, trainings, trainings_behind
+from ..figures import Curves, Drawing, Line, about, closed_forms, trainings_behind
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -18,14 +18,7 @@ from ..tasks.subset_gaussians import subset_gaussians_task
 _SUBSETS = 8  # random subsets whose Gaussians are compared; they take no training
 _ROLES = ("large", "early", "narrow", "small")
 _IN_TIME = "in time"  # the role of the small pair while it is trained
-_WHEN = ("early", _IN_TIME, "small")  # the roles of the small pair at all lengths of training
 _PAIR = axes.along("role", "pair of models", things={role: role for role in _ROLES})
-_REFERENCES = {
-    "stationary": "stationary Gaussian",
-    "gaussian_full": "Gaussian of all images",
-    "gaussian": "Gaussian",
-    "multidelta": "multi-delta",
-}
 _SHOWS = about(9, 26, "C15")
 
 _AGREE = Threshold("our choice: two models that retrieve training images agree this much", above=0.0)
@@ -45,23 +38,25 @@ def c15(evidence: Evidence) -> Finding:
     began with (itself), since models that have learned nothing hand it on, and agree; and of closed forms.
     """
     pairs = evidence.where(study="strong", **axes.AGREEMENT.tags, reference=None)
-
-    def excess(role: str) -> Statistic:
-        of_role = pairs.where(role=role, denoiser="network", noise="excess")
-        return statistic(f"excess agreement, {role}", _SMALL if role == "small" else _AGREE, of_role, Evidence.one)
-
-    def beside(role: str) -> tuple[Control, ...]:
-        shown = {
-            f"agreement, {role}": ("network", "same"),
-            f"agreement, {role}, noise exchanged": ("network", "shuffled"),
-            f"agreement of samples and their noise, {role}": ("network", "itself"),
-            f"agreement, {role}, multi-delta": ("multidelta", "same"),
-            f"agreement, {role}, stationary Gaussians": ("stationary", "same"),
-        }
-        records = {name: pairs.where(role=role, denoiser=of, noise=noise) for name, (of, noise) in shown.items()}
-        return controls(Evidence.one, records, CORRELATION)
-
-    return Finding(tuple(map(excess, _ROLES)), tuple(found for role in _ROLES for found in beside(role)))
+    excess = pairs.where(denoiser="network", noise="excess")
+    beside = {
+        f"agreement{words.format(role)}": pairs.where(role=role, denoiser=denoiser, noise=noise)
+        for role in _ROLES
+        for words, denoiser, noise in (
+            (", {}", "network", "same"),
+            (", {}, noise exchanged", "network", "shuffled"),
+            (" of samples and their noise, {}", "network", "itself"),
+            (", {}, multi-delta", "multidelta", "same"),
+            (", {}, stationary Gaussians", "stationary", "same"),
+        )
+    }
+    return Finding(
+        tuple(
+            statistic(f"excess agreement, {role}", threshold, excess.where(role=role), Evidence.one)
+            for role, threshold in {**dict.fromkeys(_ROLES, _AGREE), "small": _SMALL}.items()
+        ),
+        controls(Evidence.one, beside, CORRELATION),
+    )
 
 
 @claim("C16", "The Gaussian of few images gives nearly the same samples as the Gaussian of many.")
@@ -102,28 +97,51 @@ def parts(plan: Plan) -> list[Part]:
             if role == "large" and seed >= plan.seeds:  # it varies least, and takes longest
                 continue
             both = _sampled(plan, pair, seed)
-            found += [Part(_key(role, seed, half), task, {"role": role}) for half, task in enumerate(both, 1)]
+            found += [
+                Part(f"{role}, seed {seed}, half {half}", task, {"role": role}) for half, task in enumerate(both, 1)
+            ]
             tags = {"role": role, "n": pair.n, "seed": seed}
             found.append(Part(f"{role}, seed {seed}", agreement_task(plan, both), tags))
-            found.append(Part(_stationary(role, seed), stationary_task(plan, both), tags))
+            found.append(Part(f"{role}, seed {seed}, stationary", stationary_task(plan, both), tags))
+        small = pairs(plan)["small"]
         for kimg in _between(plan):
-            pair = pairs(plan)["small"]._replace(kimg=kimg)
-            compared = agreement_task(plan, _sampled(plan, pair, seed))
-            tags = {"role": _IN_TIME, "n": pair.n, "seed": seed}
+            compared = agreement_task(plan, _sampled(plan, small._replace(kimg=kimg), seed))
+            tags = {"role": _IN_TIME, "n": small.n, "seed": seed}
             found.append(Part(f"small after {kimg:g}, seed {seed}", compared, tags))
     for seed in range(_SUBSETS):
         found.append(Part(f"subsets, seed {seed}", subset_gaussians_task(plan, plan.seed(seed), _subsets(plan))))
     return found
 
 
+def _sampled(plan: Plan, pair: Pair, seed: int) -> list[Task]:
+    """The tasks that sample both models of a pair."""
+    models = (plan.model(pair.n, seed, half=half, width=pair.width) for half in (1, 2))
+    return [plan.sampled(model, kimg=pair.kimg) for model in models]
+
+
+def _between(plan: Plan) -> list[float]:
+    """When else the small pair is compared: where its models are those of the study of time, which keep snapshots."""
+    return [kimg for kimg in plan.times if kimg not in (plan.early, plan.kimg)] if plan.sizes[0] == plan.few else []
+
+
+def _subsets(plan: Plan) -> list[int]:
+    """Doubling sizes on both sides of the one that is judged, up to half of the images."""
+    sizes = {int(plan.subset * 2.0**power) for power in range(-3, 10)}
+    return sorted(n for n in sizes if 2 <= n <= plan.available // 2)
+
+
 def figures(findings: Findings) -> list[Drawing]:
     """Figs. 9 and 26 of the paper."""
     plan = findings.plan
-    alike = findings.evidence.where(**axes.AGREEMENT.tags)
-    own = alike.where(denoiser="network", noise="same", reference=tuple(_REFERENCES))
-    between = alike.where(denoiser="network", reference=None, role=_ROLES)
-    in_time = alike.where(denoiser="network", reference=None, role=_WHEN)
-    roles, least = _roles_in_numbers(plan), pairs(plan)["small"]
+    large, early, narrow, small = (pairs(plan)[role] for role in _ROLES)
+    roles = (
+        f"Large: {large.n:,} images each, {large.width} channels. Early: {early.n:,} images, stopped after "
+        f"{early.kimg:,g} thousand. Narrow: {narrow.n:,} images, {narrow.width} channels. Small: {small.n:,} images, "
+        f"{small.width} channels."
+    )
+    of_networks = findings.evidence.where(**axes.AGREEMENT.tags, denoiser="network")
+    over = _noises_and_trainings(of_networks.where(role=_ROLES))
+    all_times = ("early", _IN_TIME, "small")
     same, exchanged, memory = (
         Line("networks", denoiser="network", reference=None, noise="same"),
         Line("control: networks, noise exchanged", denoiser="network", reference=None, noise="shuffled"),
@@ -132,13 +150,12 @@ def figures(findings: Findings) -> list[Drawing]:
     return [
         Curves(
             title="Agreement of models that share no training image",
-            caption=f"Correlation of the pixels of two models' samples from the same noise, over {_noises(between)} "
-            f"initial noises and {_trained(alike)}. {roles} Controls: the same models with noise exchanged, which shows "
-            "how alike any two images are; a model's samples with the noise they began with, which one that has learned "
-            "nothing hands on; the multi-delta denoisers of the two sets, which shows how alike retrieved training "
-            "images are; their Gaussians; and their stationary Gaussians, which know the mean colour and the power "
-            "spectrum of the images and no place. What counts is how far the models exceed the multi-delta denoisers: "
-            "beating exchanged noise proves nothing, since retrieval does so too.",
+            caption=f"Correlation of the pixels of two models' samples from the same noise, over {over}. {roles} "
+            "Controls: the same models with noise exchanged; a model's samples with the noise they began with, which one "
+            "that has learned nothing hands on; the multi-delta denoisers of the two sets, which retrieve training "
+            "images; their Gaussians; and their stationary Gaussians, which know the mean colour and the power spectrum "
+            "of the images and no place. What counts is how far models exceed the multi-delta denoisers: retrieval beats "
+            "exchanged noise too.",
             **_SHOWS,
             of=axes.AGREEMENT.by(_PAIR),
             lines=(
@@ -166,13 +183,17 @@ def figures(findings: Findings) -> list[Drawing]:
         Curves(
             title="What samples of the pairs are like",
             caption="Correlation of the pixels of the first model's samples with those of controls from the same "
-            "noise: the Gaussian, the stationary Gaussian and the multi-delta denoiser of its own training images, and "
-            f"the Gaussian of all images that could have been trained on; over {_noises(own)} initial noises and "
-            f"{_trained(own)}. {roles} Models of few images that agree although the Gaussians of their images do not "
-            "must be near something else that both share: the highest line tells what.",
+            "noise: the closed-form denoisers of its own training images, and the Gaussian of all images that could have "
+            f"been trained on; over {over}. {roles} Models of few images that agree although the Gaussians of their "
+            "images do not must be near something else that both share: the highest line tells what.",
             **_SHOWS,
             of=axes.AGREEMENT.by(_PAIR).where(denoiser="network", noise="same"),
-            lines=[Line(words, reference=name) for name, words in _REFERENCES.items()],
+            lines=(
+                Line("stationary Gaussian", reference="stationary"),
+                Line("Gaussian of all images", reference="gaussian_full"),
+                Line("Gaussian", reference="gaussian"),
+                Line("multi-delta", reference="multidelta"),
+            ),
         ),
         Curves(
             title="Copies among samples of the pairs",
@@ -184,14 +205,13 @@ def figures(findings: Findings) -> list[Drawing]:
             lines=(Line("networks", denoiser="network"), *closed_forms()),
         ),
         Curves(
-            title=f"Agreement as training goes on, N = {least.n:,}",
-            caption=f"Correlation of the pixels of samples from the same noise of two models of {least.width} channels "
-            f"on disjoint sets of {least.n:,} images, over {_noises(in_time)} initial noises and "
-            f"{trainings_behind(in_time)}. Controls: the same models with noise exchanged; the multi-delta denoisers and "
-            "the Gaussians of the two sets, which no training changes. Models that come to memorise part ways, and may "
-            "come down to the multi-delta denoisers.",
+            title=f"Agreement as training goes on, N = {small.n:,}",
+            caption=f"Correlation of the pixels of samples from the same noise of two models of {small.width} channels "
+            f"on disjoint sets of {small.n:,} images, over {_noises_and_trainings(of_networks.where(role=all_times))}. "
+            "Controls: the same models with noise exchanged; the multi-delta denoisers and the Gaussians of the two "
+            "sets, which no training changes. Models that come to memorise part ways, and may come down to multi-delta.",
             **_SHOWS,
-            of=axes.AGREEMENT.by(axes.TIME).where(role=_WHEN, reference=None),
+            of=axes.AGREEMENT.by(axes.TIME).where(role=all_times, reference=None),
             lines=(same, exchanged, *memory, Line("control: Gaussians", denoiser="gaussian", noise="same")),
         )
         if _between(plan)
@@ -215,8 +235,8 @@ def figures(findings: Findings) -> list[Drawing]:
                 (f"Gaussian of all {plan.available:,}", "subsets, seed 0", "all"),
             ],
             title="Samples of the Gaussians of subsets",
-            caption="From the same initial noise. With enough images in the subset, the samples are those of the "
-            "Gaussian of all.",
+            caption="From the same initial noise. With enough images in the subset, samples are those of the Gaussian of "
+            "all.",
             **about(9, "C16"),
             training=False,
         ),
@@ -225,13 +245,13 @@ def figures(findings: Findings) -> list[Drawing]:
 
 def _grid(findings: Findings, role: str) -> Drawing:
     plan, (n, width, kimg) = findings.plan, pairs(findings.plan)[role]
-    first, second = (_key(role, plan.shown, half) for half in (1, 2))
+    first, second = (f"{role}, seed {plan.shown}, half {half}" for half in (1, 2))
     if findings.result(first) is None or findings.result(second) is None:  # one alone would be no comparison
         return None
     return sample_grid(
         findings,
         [
-            ("stationary of S1", _stationary(role, plan.shown), "first"),
+            ("stationary of S1", f"{role}, seed {plan.shown}, stationary", "first"),
             ("Gaussian of S1", first, "gaussian"),
             ("Gaussian of S2", second, "gaussian"),
             ("nearest in S1", first, "nearest"),
@@ -244,61 +264,18 @@ def _grid(findings: Findings, role: str) -> Drawing:
         columns=8,
         title=f"Two models on disjoint images: {role}",
         caption=f"Samples from the same initial noise of two models of {width} channels, trained for "
-        f"{kimg or plan.kimg:,g} thousand images on disjoint sets S1 and S2 of {n:,} images each, with the images of the "
-        "own set that are nearest to them, and samples of each set's Gaussian and multi-delta denoiser. If the models "
-        "generalise, the two networks' rows are more alike than the multi-delta rows, and neither copies its nearest "
-        "images.",
+        f"{kimg or plan.kimg:,g} thousand images on disjoint sets S1 and S2 of {n:,} images each, with their nearest "
+        "training images, and samples of the closed-form denoisers of each set. Models that generalise have rows that "
+        "are more alike than the multi-delta rows, and copy no images.",
         **_SHOWS,
     )
 
 
-def _sampled(plan: Plan, pair: Pair, seed: int) -> list[Task]:
-    """The tasks that sample both models of a pair."""
-    models = (plan.model(pair.n, seed, half=half, width=pair.width) for half in (1, 2))
-    return [plan.sampled(model, kimg=pair.kimg) for model in models]
-
-
-def _between(plan: Plan) -> list[float]:
-    """When else the small pair is compared: where its models are those of the study of time, which keep snapshots."""
-    return [kimg for kimg in plan.times if kimg not in (plan.early, plan.kimg)] if plan.sizes[0] == plan.few else []
-
-
-def _subsets(plan: Plan) -> list[int]:
-    """Doubling sizes on both sides of the one that is judged, up to half of the images."""
-    sizes = {int(plan.subset * 2.0**power) for power in range(-3, 10)}
-    return sorted(n for n in sizes if 2 <= n <= plan.available // 2)
-
-
-def _trained(alike: Evidence) -> str:
-    """How often each pair was trained."""
-    counts: dict[str, list[str]] = {}
-    for role in _ROLES:
-        if len(of_role := alike.where(denoiser="network", role=role)):
-            counts.setdefault(trainings(of_role), []).append(role)
-    return ", ".join(f"{words} ({', '.join(roles)})" for words, roles in counts.items())
-
-
-def _noises(alike: Evidence) -> str:
-    """How many noises there are, which may differ where samples were left behind."""
-    counts = sorted({record["count"] for record in alike.records})
-    return " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1]))) if counts else "no"
-
-
-def _roles_in_numbers(plan: Plan) -> str:
-    large, early, narrow, small = (pairs(plan)[role] for role in _ROLES)
-    return (
-        f"Large: {large.n:,} images each, {large.width} channels. Early: {early.n:,} images, stopped after "
-        f"{early.kimg:,g} thousand. Narrow: {narrow.n:,} images, {narrow.width} channels. Small: {small.n:,} images, "
-        f"{small.width} channels."
-    )
-
-
-def _stationary(role: str, seed: int) -> str:
-    return f"{role}, seed {seed}, stationary"
-
-
-def _key(role: str, seed: int, half: int) -> str:
-    return f"{role}, seed {seed}, half {half}"
+def _noises_and_trainings(alike: Evidence) -> str:
+    """How many there are behind a figure; noises may differ where samples were left behind."""
+    counts = sorted({record["count"] for record in alike.records}) or ["no"]
+    noises = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+    return f"{noises} initial noises and {trainings_behind(alike)}"
 
 
 STUDY = Study(

@@ -21,6 +21,7 @@ _WIDTH = Threshold(SIGN + " in Fig. 7", above=0.0)
 _RISE = Threshold("our choice: a rise without memorising occurs at large N as well", above=0.0)
 _ORDER = Threshold(SIGN + " in Fig. 8", above=0.0)
 _SHOWS = about(8, 21, "C11")
+_time = "{:,g} thousand".format
 
 
 @claim(
@@ -101,6 +102,7 @@ def figures(findings: Findings) -> list[Drawing]:
     pictured, end = _pictured(plan), f"{plan.kimg:g}"
     gaussian, memory = ("Gaussian", end, "gaussian"), ("multi-delta", end, "multidelta")
     networks = [(_time(kimg), f"{kimg:g}", "network") for kimg in pictured]
+    sampled = {kimg: _samples_key(few, plan.shown, kimg) for kimg in pictured}
     return [
         Curves(
             title=f"Distance to the Gaussian denoiser as training goes on, N = {few:,}",
@@ -147,7 +149,27 @@ def figures(findings: Findings) -> list[Drawing]:
             of=axes.GL.by(axes.TIME),
             lines=of_samples,
         ),
-        _samples(findings, few, many),
+        sample_grid(
+            findings,
+            [
+                ("Gaussian", sampled[plan.kimg], "gaussian"),
+                *(
+                    (label, key, name)
+                    for kimg, key in sampled.items()
+                    for label, name in ((_time(kimg), "network"), ("nearest training image", "nearest"))
+                ),
+                ("multi-delta", sampled[plan.kimg], "multidelta"),
+                (f"N = {many:,}, the end", _samples_key(many, plan.shown, plan.kimg), "network"),
+            ],
+            title=f"Samples as training goes on, N = {few:,}",
+            caption=f"Samples of a network trained on {few:,} images with their nearest training images, between those of "
+            f"the Gaussian and of the multi-delta denoiser of the same images; last, of a network trained on {many:,} "
+            "images. All from the same initial noise. The claim is that samples resemble the Gaussian's first, and are "
+            "copies later.",
+            **_SHOWS,
+        )
+        if any(findings.result(key) for key in sampled.values())
+        else None,  # the others alone would not be what the title says
         close_up_grid(
             findings,
             [gaussian, memory, *networks],
@@ -171,31 +193,6 @@ def figures(findings: Findings) -> list[Drawing]:
     ]
 
 
-def _samples(findings: Findings, few: int, many: int) -> Drawing:
-    plan = findings.plan
-    keys = {kimg: _samples_key(few, plan.shown, kimg) for kimg in _pictured(plan)}
-    if all(findings.result(key) is None for key in keys.values()):
-        return None  # the others alone would not be what the title says
-    return sample_grid(
-        findings,
-        [
-            ("Gaussian", keys[plan.kimg], "gaussian"),
-            *(
-                (label, key, name)
-                for kimg, key in keys.items()
-                for label, name in ((_time(kimg), "network"), ("nearest training image", "nearest"))
-            ),
-            ("multi-delta", keys[plan.kimg], "multidelta"),
-            (f"N = {many:,}, the end", _samples_key(many, plan.shown, plan.kimg), "network"),
-        ],
-        title=f"Samples as training goes on, N = {few:,}",
-        caption=f"Samples of a network trained on {few:,} images with their nearest training images, between those of the "
-        f"Gaussian and of the multi-delta denoiser of the same images; last, of a network trained on {many:,} images. All "
-        "from the same initial noise. The claim is that samples resemble the Gaussian's first, and are copies later.",
-        **_SHOWS,
-    )
-
-
 def _pictured(plan: Plan) -> tuple[float, ...]:
     """Every second snapshot, the end among them: as many as can be told apart."""
     return plan.times[::-2][::-1]
@@ -203,10 +200,6 @@ def _pictured(plan: Plan) -> tuple[float, ...]:
 
 def _samples_key(n: int, seed: int, kimg: float) -> str:
     return f"samples of {n}, seed {seed}, {kimg:g}"
-
-
-def _time(kimg: float) -> str:
-    return f"{kimg:,g} thousand"
 
 
 STUDY = Study(
