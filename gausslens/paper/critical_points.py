@@ -73,9 +73,9 @@ def closest(evidence: Evidence, few: int) -> Turning | None:
     value, low, high = _over_trainings(lowest)
     if low is not None and high is not None:
         times = sorted({kimg for of_seed in trained for kimg in of_seed})
-        low = min(low, max((kimg for kimg in times if kimg < value * (1 - _ROUNDING)), default=low))
-        high = max(high, min((kimg for kimg in times if kimg > value * (1 + _ROUNDING)), default=high))
-        low, high = max(low, times[0]), min(high, times[-1])
+        before = [kimg for kimg in times if kimg < value * (1 - _ROUNDING)]
+        after = [kimg for kimg in times if kimg > value * (1 + _ROUNDING)]
+        low, high = max(min([low, *before[-1:]]), times[0]), min(max([high, *after[:1]]), times[-1])
     return Turning(lowest, value, low, high)
 
 

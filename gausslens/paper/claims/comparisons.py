@@ -1,9 +1,10 @@
-"""Measures of several claims: slopes, differences between the ends of a tag or between two curves, gaps in pixels."""
+"""Measures of several claims: slopes, differences between the ends of a tag or between two curves, gaps in pixels; signs."""
 
 from typing import Any
 
 from .evidence import Evidence, Measure, MissingError, mean_at, slope_over
 from .findings import pixel_scale
+from .thresholds import ANY, SIGN, Range, Threshold
 
 
 def largest(evidence: Evidence, tag: str = "n") -> Any:
@@ -14,6 +15,16 @@ def largest(evidence: Evidence, tag: str = "n") -> Any:
 def smallest(evidence: Evidence, tag: str) -> Any:
     """The smallest."""
     return min((record[tag] for record in evidence.records if record.get(tag) is not None), default=None)
+
+
+def positive(figure: str, possible: Range = ANY) -> Threshold:
+    """Above 0, as the paper claims in a figure."""
+    return Threshold(f"{SIGN} in {figure}", above=0.0, possible=possible)
+
+
+def negative(figure: str) -> Threshold:
+    """Below 0, likewise."""
+    return Threshold(f"{SIGN} in {figure}", below=0.0)
 
 
 def trend(tag: str, measure: Measure, every_seed: Evidence) -> Measure:

@@ -6,10 +6,10 @@ from ...noise import karras_sigmas
 from .. import axes
 from ..architectures import label
 from ..autoencoder_recipes import AUTOENCODERS, autoencoder, kinds
-from ..claims.comparisons import in_pixels, minus
+from ..claims.comparisons import in_pixels, minus, negative
 from ..claims.evidence import Evidence
 from ..claims.findings import Finding, Statistic, claim, statistic
-from ..claims.thresholds import POSITIVE, SIGN, Threshold
+from ..claims.thresholds import POSITIVE, Threshold
 from ..figures import Curves, Drawing, Line, about, closed_forms, known_pixel_scale, trainings_behind
 from ..pictures import jacobian_pictures
 from ..plan import Plan
@@ -29,7 +29,6 @@ _MAPPED = "ncsnpp"  # whose Jacobians are shown
 _UNDERTRAINED = 42.0  # the noise levels from here on, at which the paper finds networks of all levels under-trained
 
 _LINEAR = Threshold("the paper, Fig. 24", below=0.04, possible=POSITIVE)
-_DIFFERENCE = Threshold(SIGN + " in Fig. 24", below=0.0)
 
 
 @claim(
@@ -49,7 +48,7 @@ def c17(evidence: Evidence) -> Finding:
 
     def compare(name: str) -> Statistic:
         difference = minus({"preconditioning": "none", "network": name}, {"preconditioning": "edm"})
-        return statistic(f"RMSE to G at σ ≥ 42, {name} minus EDM", _DIFFERENCE, high, difference)
+        return statistic(f"RMSE to G at σ ≥ 42, {name} minus EDM", negative("Fig. 24"), high, difference)
 
     names = [name for name in plain.names("network") if name != "linear"] or ["another autoencoder"]
     of_linear = statistic("largest RMSE of the linear autoencoder to G", _LINEAR, linear, worst)

@@ -3,10 +3,10 @@
 from typing import Any
 
 from .. import axes
-from ..claims.comparisons import ends, first_minus_last, smallest, trend
+from ..claims.comparisons import ends, first_minus_last, negative, positive, smallest, trend
 from ..claims.evidence import Evidence, Number, mean_at
 from ..claims.findings import Finding, claim, statistic
-from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, SIGN, Threshold
+from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, Threshold
 from ..claims.window import InWindow, gaps_of
 from ..figures import Curves, Drawing, Line, about, closed_forms, images_label, trainings_behind
 from ..pictures import HIGH, MIDDLE, close_up_grid, close_ups, sample_grid
@@ -18,9 +18,6 @@ _channels = "{} channels".format
 _REFERENCE: dict[str, Any] = {"role": "reference"}
 _SHOWS = about(7, 20, "C11")
 
-_WIDTH = Threshold(SIGN + " in Fig. 7", below=0.0)
-_TRAINING = Threshold(SIGN + " in Fig. 17", above=0.0)
-_BY_SIZE = Threshold(SIGN + " in Fig. 16", above=0.0)
 _BY_WIDTH = Threshold("our choice: 10 % reads as equal in Fig. 16", above=-0.1, below=0.1)
 
 
@@ -39,8 +36,8 @@ def c12(evidence: Evidence) -> Finding:
 
     return Finding(
         (
-            statistic("slope of RMSE(θ, G) on log width, σ ≥ 20", _WIDTH, high, after_shortest),
-            statistic("what longer training adds to the slope", _TRAINING, high, longer_adds),
+            statistic("slope of RMSE(θ, G) on log width, σ ≥ 20", negative("Fig. 7"), high, after_shortest),
+            statistic("what longer training adds to the slope", positive("Fig. 17"), high, longer_adds),
         )
     )
 
@@ -64,7 +61,7 @@ def c13(evidence: Evidence) -> Finding:
     log_falls = first_minus_last("n", lambda records: records.one().log(), size)
     return Finding(
         (
-            statistic("log RMSE(θ, G) at the lowest σ, smallest minus largest N", _BY_SIZE, size, log_falls),
+            statistic("log RMSE(θ, G) at the lowest σ, smallest minus largest N", positive("Fig. 16"), size, log_falls),
             statistic("RMSE(θ, G) at the lowest σ, narrowest over widest, minus 1", _BY_WIDTH, capacity, of_width),
         )
     )

@@ -12,10 +12,10 @@ import numpy as np
 from ...noise import karras_sigmas
 from ...report import Axis, CurveFigure, ImageGrid, Series
 from .. import axes
-from ..claims.comparisons import ends, first_minus_last, in_pixels, largest
+from ..claims.comparisons import ends, first_minus_last, in_pixels, largest, positive
 from ..claims.evidence import Evidence, Measure, MissingError, Number, greatest, least, mean, mean_at
 from ..claims.findings import Finding, claim, control, controls, statistic, unit_words
-from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, POSITIVE, SIGN, Threshold
+from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, POSITIVE, Threshold
 from ..figures import Curves, Drawing, Line, about, images_label, sigma_label
 from ..pictures import close_up_grid, close_ups, correlation_maps
 from ..plan import Plan
@@ -47,7 +47,6 @@ _AUTOMATIC = (
 _GAP = Threshold("the paper, Fig. 2", below=0.05, possible=POSITIVE)
 _WEIGHT_ERROR = Threshold("the paper, Fig. 4", below=0.2)
 _ALIGNED = Threshold("our choice: four fifths of what two halves of the images agree on", above=0.8)
-_HELD_OUT = Threshold(SIGN + " in Fig. 5", above=0.0)
 _TRAIN = Threshold("our choice: the perturbation that a fit must be able to see", below=0.1)
 
 
@@ -138,8 +137,8 @@ def c10(evidence: Evidence) -> Finding:
 
     return Finding(
         (
-            statistic("weight error, memorising minus generalising", _HELD_OUT, held_out, weight()),
-            statistic("FVU, memorising minus generalising", _HELD_OUT, held_out, unexplained),
+            statistic("weight error, memorising minus generalising", positive("Fig. 5"), held_out, weight()),
+            statistic("FVU, memorising minus generalising", positive("Fig. 5"), held_out, unexplained),
             statistic("weight error on training images, memorising", _TRAIN, train, orthogonality),
         ),
         # W_G of few images has a low rank, from which every denoiser is far at low noise.

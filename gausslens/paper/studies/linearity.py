@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from .. import axes
-from ..claims.comparisons import largest, minus, trend
+from ..claims.comparisons import largest, minus, negative, positive, trend
 from ..claims.evidence import Evidence, Measure
 from ..claims.findings import Finding, Statistic, claim, control, of_the_papers_images, statistic
-from ..claims.thresholds import CORRELATION, HIGH_NOISE, SIGN, Threshold
+from ..claims.thresholds import CORRELATION, HIGH_NOISE, Threshold
 from ..figures import CONTROLS, Curves, Drawing, Line, about, closed_forms, images_label
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -21,13 +21,8 @@ from ..tasks.trajectories import trajectory_grid, trajectory_task
 _BASELINE: dict[str, Any] = {"preconditioning": "ve", "level_mean": None, "level_spread": None}
 _BASELINES = ("none", "ve", "vp")
 _EQUAL_WEIGHTS = axes.Tags(alpha=None, preconditioning=(None, "edm"))  # of networks that are well parametrised
-_SLOPE = Threshold(SIGN + " in Fig. 1", above=0.0)
 _GENERALIZING = Threshold("the paper, Figs. 1 and 10", above=0.96, possible=CORRELATION)
 _MEMORIZING = Threshold("the paper, Fig. 1", below=0.87, possible=CORRELATION)
-_RISING = Threshold(SIGN + " in Fig. 13", above=0.0)
-_FALLING = Threshold(SIGN + " in Fig. 13; a larger error is less linear", below=0.0)
-_HARDEST = Threshold(SIGN + " in Fig. 10", below=0.0)
-_PARAMETRIZED = Threshold(SIGN + " in Fig. 11", above=0.0)
 
 
 @claim("C1", "Denoisers become more linear with more training images.")
@@ -36,7 +31,7 @@ def c1(evidence: Evidence) -> Finding:
     found = evidence.where(study="linearity", **axes.LINEARITY.tags, **_EQUAL_WEIGHTS)
     affine, raw = (found.where(denoiser="network", affine=affine) for affine in (True, False))
     slope = trend("n", Evidence.least, affine)
-    judged = [statistic("slope of the minimum affine linearity on log N", _SLOPE, affine, slope)]
+    judged = [statistic("slope of the minimum affine linearity on log N", positive("Fig. 1"), affine, slope)]
     if of_the_papers_images(raw):
         sizes = [*raw.by("n")]
         for which, n, threshold in (("largest", sizes[-1], _GENERALIZING), ("smallest", sizes[0], _MEMORIZING)):
@@ -68,8 +63,8 @@ def c2(evidence: Evidence) -> Finding:
             compare(network, *how)
             for network in (names if len(names) > 1 else [*names, "a second architecture"])
             for how in (
-                ("minimum cosine", _RISING, cosine, Evidence.least),
-                ("largest NMSE", _FALLING, error, Evidence.greatest),
+                ("minimum cosine", positive("Fig. 13"), cosine, Evidence.least),
+                ("largest NMSE", negative("Fig. 13; a larger error is less linear"), error, Evidence.greatest),
             )
         )
     )
@@ -83,7 +78,7 @@ def c3(evidence: Evidence) -> Finding:
     by_alpha = {f" at α = {alpha:.3g}": records for alpha, records in paired.by("alpha").items()} if len(paired) else {}
     return Finding(
         tuple(
-            statistic(f"linearity at equal weights minus linearity{words}", _HARDEST, records, Evidence.mean)
+            statistic(f"linearity at equal weights minus linearity{words}", negative("Fig. 10"), records, Evidence.mean)
             for words, records in (by_alpha or {"": paired}).items()
         )
     )
@@ -97,7 +92,11 @@ def c4(evidence: Evidence) -> Finding:
 
     advantage = minus({"preconditioning": "edm"}, {"preconditioning": _BASELINES})
     return Finding(
-        (statistic("linearity of EDM minus baseline, σ ≥ 20", _PARAMETRIZED, cosine.where(affine=False), advantage),),
+        (
+            statistic(
+                "linearity of EDM minus baseline, σ ≥ 20", positive("Fig. 11"), cosine.where(affine=False), advantage
+            ),
+        ),
         control("the same, affine", cosine.where(affine=True), advantage),
     )
 

@@ -1,10 +1,11 @@
 """Number of training images, from copying to novelty: claim C14; figures 6, 12, 13, 16, 19."""
 
 from .. import axes
+from ..claims.comparisons import largest, positive, smallest
 from ..claims.evidence import Evidence, MissingError, Number, slope
 from ..claims.findings import Finding, claim, control, rank_statistic, statistic
 from ..claims.inference import Real
-from ..claims.thresholds import CORRELATION, PAPER_GENERALIZATION, SIGN, Threshold
+from ..claims.thresholds import CORRELATION, PAPER_GENERALIZATION
 from ..critical_points import format_images_needed, images_needed
 from ..figures import Curves, Drawing, Line, about, closed_forms, images_label
 from ..pictures import sample_grid
@@ -13,9 +14,6 @@ from ..study import Findings, Part, Study
 from ..tasks.dataset_stats import dataset_stats_task, format_duplicates
 
 _RANKED_SIZES = 5  # fewer sizes have too few orders
-
-_SLOPE = Threshold(SIGN + " in Fig. 13", above=0.0)
-_RANK = Threshold(SIGN + " in Fig. 13", above=0.0, possible=CORRELATION)
 
 
 @claim("C14", "With more training images, samples become more novel and denoisers more linear.")
@@ -45,17 +43,22 @@ def c14(evidence: Evidence) -> Finding:
 
     gl, relative_gl = (samples.where(quantity=quantity) for quantity in ("gl", "relative_gl"))
 
-    def score(end: int) -> str:
-        found = control("", gl, lambda r: [*r.over("n").values()][end])
-        return f"{found[0].value:.2f}" if found else "unknown"
-
-    rule = f"the paper's rule of {PAPER_GENERALIZATION} is not judged"
+    note = None
+    if len(gl):
+        few, many = (control("", gl.where(n=n), Evidence.one)[0].value for n in (smallest(gl, "n"), largest(gl)))
+        rule = f"the paper's rule of {PAPER_GENERALIZATION} is not judged"
+        note = f"GL is {few:.2f} at the smallest and {many:.2f} at the largest N; {rule}"
     return Finding(
         (
-            statistic("slope of relative GL on log N", _SLOPE, both, lambda r: slope(relative(r), relative_gl.by("n"))),
-            rank_statistic("Spearman's ρ of relative GL and linearity", _RANK, both, ranked),
+            statistic(
+                "slope of relative GL on log N",
+                positive("Fig. 13"),
+                both,
+                lambda r: slope(relative(r), relative_gl.by("n")),
+            ),
+            rank_statistic("Spearman's ρ of relative GL and linearity", positive("Fig. 13", CORRELATION), both, ranked),
         ),
-        note=f"GL is {score(0)} at the smallest and {score(-1)} at the largest N; {rule}" if len(gl) else None,
+        note=note,
     )
 
 

@@ -4,10 +4,10 @@ import math
 
 from ...measures.memorization import MEMORIZED
 from .. import axes
-from ..claims.comparisons import first_minus_last
+from ..claims.comparisons import first_minus_last, negative, positive
 from ..claims.evidence import Evidence, MissingError, Number, least
 from ..claims.findings import Finding, claim, control, statistic
-from ..claims.thresholds import PAPER_GENERALIZATION, SIGN, Threshold
+from ..claims.thresholds import PAPER_GENERALIZATION, Threshold
 from ..claims.window import InWindow
 from ..critical_points import closest, format_closest, format_onset, memorizing_from
 from ..figures import Curves, Drawing, Line, about, closed_forms, images_label, trainings_behind
@@ -16,10 +16,7 @@ from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.checkpoint_evaluation import checkpoint_task, sample_count
 
-_SIZE = Threshold(SIGN + " in Fig. 6", below=0.0)
-_WIDTH = Threshold(SIGN + " in Fig. 7", above=0.0)
 _RISE = Threshold("our choice: a rise without memorising occurs at large N as well", above=0.0)
-_ORDER = Threshold(SIGN + " in Fig. 8", above=0.0)
 _SHOWS = about(8, 21, "C11")
 _time = "{:,g} thousand".format
 
@@ -57,15 +54,17 @@ def c11(evidence: Evidence) -> Finding:
 
     return Finding(
         (
-            statistic("slope of RMSE(θ, G) on log N", _SIZE, size.studied, lambda r: size.slope(r, "n")),
-            statistic("slope of RMSE(θ, G) on log width", _WIDTH, width.studied, lambda r: width.slope(r, "width")),
+            statistic("slope of RMSE(θ, G) on log N", negative("Fig. 6"), size.studied, lambda r: size.slope(r, "n")),
+            statistic(
+                "slope of RMSE(θ, G) on log width", positive("Fig. 7"), width.studied, lambda r: width.slope(r, "width")
+            ),
             statistic(
                 "late rise in time, smallest minus largest N",
                 _RISE,
                 time.studied,
                 first_minus_last("n", rise, gaps_in_time),
             ),
-            statistic("log time from the minimum to memorising", _ORDER, time.studied, lead),
+            statistic("log time from the minimum to memorising", positive("Fig. 8"), time.studied, lead),
         ),
         control("slope on log N against the Gaussian of all data", full.studied, lambda r: full.slope(r, "n")),
     )
