@@ -43,7 +43,6 @@ def c17(evidence: Evidence) -> Finding:
     """
     gaps = evidence.where(study="autoencoders", **axes.RMSE.tags, denoiser="network", reference="gaussian")
     plain, high = gaps.where(preconditioning="none"), gaps.at(_UNDERTRAINED)
-
     linear, worst = plain.where(network="linear"), in_pixels(Evidence.greatest, evidence)
 
     def compare(name: str) -> Statistic:

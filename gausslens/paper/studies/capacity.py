@@ -25,7 +25,6 @@ _BY_WIDTH = Threshold("our choice: 10 % reads as equal in Fig. 16", above=-0.1, 
 def c12(evidence: Evidence) -> Finding:
     """Slope of RMSE(θ, G) on log width at σ ≥ 20 after the shortest training, and how much longer training adds to it."""
     high = gaps_of(evidence, "capacity").where(denoiser="network", reference="gaussian").at(HIGH_NOISE)
-
     by_width = trend("width", Evidence.mean, high)
 
     def after_shortest(records: Evidence) -> Number:

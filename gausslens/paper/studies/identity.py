@@ -2,9 +2,9 @@
 
 from .. import axes
 from ..architectures import PUBLISHED, model_of
-from ..claims.comparisons import largest, minus
+from ..claims.comparisons import each, largest, minus
 from ..claims.evidence import Evidence
-from ..claims.findings import Finding, claim, controls, statistic
+from ..claims.findings import Finding, claim, controls
 from ..claims.thresholds import LOW_NOISE, Threshold
 from ..figures import Curves, Drawing, Line, about, closed_forms
 from ..plan import Plan
@@ -26,14 +26,10 @@ def c19(evidence: Evidence) -> Finding:
     judged, names = gaps.where(n=largest(gaps)), gaps.names("network")
     difference = minus({"denoiser": "network"}, {"denoiser": "gaussian"})
     by_name = {f", {name}": judged.where(network=name) for name in names} if len(names) > 1 else {"": judged}
+    beside = {f"identity gap, {name}": gaps.where(denoiser=name) for name in ("network", "gaussian")}
     return Finding(
-        tuple(
-            statistic(f"identity gap minus the Wiener filter's, σ ≤ 0.1{words}", _DIFFERENCE, records, difference)
-            for words, records in by_name.items()
-        ),
-        controls(
-            Evidence.mean, {f"identity gap, {name}": gaps.where(denoiser=name) for name in ("network", "gaussian")}
-        ),
+        each("identity gap minus the Wiener filter's, σ ≤ 0.1", _DIFFERENCE, by_name, difference),
+        controls(Evidence.mean, beside),
     )
 
 

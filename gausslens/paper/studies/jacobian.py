@@ -29,20 +29,21 @@ def c20(evidence: Evidence) -> Finding:
     """Overlap of the Jacobian's leading singular subspace with the principal one at σ ≥ 10, and its fall below."""
     overlap = evidence.where(study="jacobian", **axes.JACOBIAN_OVERLAP.tags, denoiser="network")
 
-    def overlap_at(records: Evidence, *, high: bool) -> Number:
+    def mean_overlap(records: Evidence, *, high: bool) -> Number:
         levels = {sigma: group for sigma, group in records.by("sigma").items() if (sigma >= _PRINCIPAL) == high}
         if not levels:
             raise MissingError(f"no record of jacobian_overlap at sigma {'≥' if high else '<'} {_PRINCIPAL:g}")
         return mean(mean(group.over("k").values()) for group in levels.values())
 
+    def at_high_noise(records: Evidence) -> Number:
+        return mean_overlap(records, high=True)
+
     def fall(records: Evidence) -> Number:
-        return overlap_at(records, high=True) - overlap_at(records, high=False)
+        return mean_overlap(records, high=True) - mean_overlap(records, high=False)
 
     return Finding(
         (
-            statistic(
-                "overlap with principal components, σ ≥ 10", _OVERLAP, overlap, lambda r: overlap_at(r, high=True)
-            ),
+            statistic("overlap with principal components, σ ≥ 10", _OVERLAP, overlap, at_high_noise),
             statistic("its fall below σ = 10", positive("Fig. 28"), overlap, fall),
         )
     )

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from .. import axes
-from ..claims.comparisons import largest, minus, negative, positive, trend
-from ..claims.evidence import Evidence, Measure
-from ..claims.findings import Finding, Statistic, claim, control, of_the_papers_images, statistic
+from ..claims.comparisons import each, largest, minus, negative, positive, smallest, trend
+from ..claims.evidence import Evidence
+from ..claims.findings import Finding, claim, control, of_the_papers_images, statistic
 from ..claims.thresholds import CORRELATION, HIGH_NOISE, Threshold
 from ..figures import CONTROLS, Curves, Drawing, Line, about, closed_forms, images_label
 from ..plan import Plan
@@ -33,8 +33,7 @@ def c1(evidence: Evidence) -> Finding:
     slope = trend("n", Evidence.least, affine)
     judged = [statistic("slope of the minimum affine linearity on log N", positive("Fig. 1"), affine, slope)]
     if of_the_papers_images(raw):
-        sizes = [*raw.by("n")]
-        for which, n, threshold in (("largest", sizes[-1], _GENERALIZING), ("smallest", sizes[0], _MEMORIZING)):
+        for which, n, threshold in (("largest", largest(raw), _GENERALIZING), ("smallest", smallest(raw), _MEMORIZING)):
             at_end = raw.where(n=n)
             judged.append(statistic(f"minimum linearity at the {which} N", threshold, at_end, Evidence.least))
     beside = control("slope of the minimum raw linearity", raw, trend("n", Evidence.least, raw))
@@ -48,26 +47,18 @@ def c2(evidence: Evidence) -> Finding:
 
     In the studies `linearity` and `networks`.
     """
-    found = evidence.where(
-        study=("linearity", "networks"), on="held_out", denoiser="network", affine=True, **_EQUAL_WEIGHTS
-    )
+    found = evidence.where(study=("linearity", "networks"), denoiser="network", affine=True, **_EQUAL_WEIGHTS)
     cosine, error = (found.where(**quantity.tags) for quantity in (axes.LINEARITY, axes.LINEARITY_ERROR))
-
-    def compare(network: str, words: str, threshold: Threshold, studied: Evidence, worst: Measure) -> Statistic:
-        own = studied.where(network=network)
-        return statistic(f"slope of the {words} on log N, {network}", threshold, own, trend("n", worst, own))
-
     names = cosine.names("network")
-    return Finding(
-        tuple(
-            compare(network, *how)
-            for network in (names if len(names) > 1 else [*names, "a second architecture"])
-            for how in (
-                ("minimum cosine", positive("Fig. 13"), cosine, Evidence.least),
-                ("largest NMSE", negative("Fig. 13; a larger error is less linear"), error, Evidence.greatest),
-            )
-        )
-    )
+    judged = []
+    for name in names if len(names) > 1 else [*names, "a second architecture"]:
+        for words, threshold, studied, worst in (
+            ("minimum cosine", positive("Fig. 13"), cosine, Evidence.least),
+            ("largest NMSE", negative("Fig. 13; a larger error is less linear"), error, Evidence.greatest),
+        ):
+            own = studied.where(network=name)
+            judged.append(statistic(f"slope of the {words} on log N, {name}", threshold, own, trend("n", worst, own)))
+    return Finding(tuple(judged))
 
 
 @claim("C3", "Linearity is lowest when the two inputs are mixed with equal weights.")
@@ -76,12 +67,8 @@ def c3(evidence: Evidence) -> Finding:
     paired = evidence.where(study="linearity", quantity="linearity_difference", denoiser="network", on="held_out")
     paired = paired.where(n=largest(paired))
     by_alpha = {f" at α = {alpha:.3g}": records for alpha, records in paired.by("alpha").items()} if len(paired) else {}
-    return Finding(
-        tuple(
-            statistic(f"linearity at equal weights minus linearity{words}", negative("Fig. 10"), records, Evidence.mean)
-            for words, records in (by_alpha or {"": paired}).items()
-        )
-    )
+    words = "linearity at equal weights minus linearity"
+    return Finding(each(words, negative("Fig. 10"), by_alpha or {"": paired}, Evidence.mean))
 
 
 @claim("C4", "A network with a poorly chosen parametrisation is less linear at high noise.")
@@ -89,15 +76,11 @@ def c4(evidence: Evidence) -> Finding:
     """LS of the EDM parametrisation minus LS of the baseline, raw, mean over σ ≥ 20; at the baseline's largest N."""
     cosine = evidence.where(study="linearity", **axes.LINEARITY.tags, denoiser="network", alpha=None).at(HIGH_NOISE)
     cosine = cosine.where(n=largest(cosine.where(preconditioning=_BASELINES)))
-
     advantage = minus({"preconditioning": "edm"}, {"preconditioning": _BASELINES})
+    raw, affine = (cosine.where(affine=affine) for affine in (False, True))
     return Finding(
-        (
-            statistic(
-                "linearity of EDM minus baseline, σ ≥ 20", positive("Fig. 11"), cosine.where(affine=False), advantage
-            ),
-        ),
-        control("the same, affine", cosine.where(affine=True), advantage),
+        (statistic("linearity of EDM minus baseline, σ ≥ 20", positive("Fig. 11"), raw, advantage),),
+        control("the same, affine", affine, advantage),
     )
 
 

@@ -5,8 +5,9 @@ from itertools import combinations, product
 from ...experiments.task import Task
 from .. import axes
 from ..architectures import PUBLISHED, label, model_of, sizes_told
+from ..claims.comparisons import each
 from ..claims.evidence import Evidence
-from ..claims.findings import Finding, claim, statistic
+from ..claims.findings import Finding, claim
 from ..claims.thresholds import Threshold
 from ..figures import Curves, Drawing, Line, about, closed_forms, trainings_behind
 from ..pictures import sample_grid
@@ -38,18 +39,15 @@ def c18(evidence: Evidence) -> Finding:
     found = evidence.where(study="networks", noise="excess")
     across, layout = found.where(**axes.AGREEMENT.tags), found.where(**_LAYOUTS.tags)
     pairs = sorted({(str(record.get("network")), str(record.get("reference"))) for record in across.records})
-    agree = [
-        (f", {first} and {second}", _AGREEMENT, across.where(network=first, reference=second))
+    agree = {
+        f", {first} and {second}": across.where(network=first, reference=second)
         for first, second in pairs or [("one architecture", "another")]
-    ]
-    resemble = [
-        (f" with the Gaussian, blurred, {name}", _LAYOUT, layout.where(network=name))
-        for name in layout.names("network") or ["any architecture"]
-    ]
+    }
+    resemble = {f", {name}": layout.where(network=name) for name in layout.names("network") or ["any architecture"]}
     return Finding(
-        tuple(
-            statistic(f"excess agreement{words}", threshold, records, Evidence.one)
-            for words, threshold, records in (*agree, *resemble)
+        (
+            *each("excess agreement", _AGREEMENT, agree, Evidence.one),
+            *each("excess agreement with the Gaussian, blurred", _LAYOUT, resemble, Evidence.one),
         )
     )
 

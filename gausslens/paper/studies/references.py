@@ -74,9 +74,8 @@ def c7(evidence: Evidence) -> Finding:
     def log_gap(records: Evidence, reference: str) -> Number:
         """Mean log RMSE to a reference over the window."""
         sigmas = window(records.where(denoiser="multidelta", reference="gaussian").curve())
-        shrunk = (
-            False if reference == "linear" else None
-        )  # a fit shrunk toward the Gaussian assumes what is to be shown
+        # A fit shrunk toward the Gaussian assumes what is to be shown.
+        shrunk = False if reference == "linear" else None
         curve = records.where(denoiser="network", reference=reference, shrunk=shrunk).curve()
         return mean_at({sigma: number.log() for sigma, number in curve.items()}, sigmas)
 

@@ -23,39 +23,35 @@ def c14(evidence: Evidence) -> Finding:
     Samples are those of the study `size`, linearity that of the study `linearity`, of networks of the same n and seeds.
     """
     samples = evidence.where(study="size", denoiser="network")
-    linear = evidence.where(
-        study="linearity", denoiser="network", quantity="linearity_cosine", on="held_out", affine=True
-    )
+    linear = evidence.where(study="linearity", denoiser="network", **axes.LINEARITY.tags, affine=True)
     both = Evidence([*samples.records, *linear.where(alpha=None, preconditioning=(None, "edm")).records])
+
+    gl, relative_gl = (samples.where(quantity=quantity) for quantity in ("gl", "relative_gl"))
 
     def at_enough(of_sizes: dict[Real, Number], what: str = "") -> dict[Real, Number]:
         if len(of_sizes) < _RANKED_SIZES:
             raise MissingError(f"{what}{_RANKED_SIZES} sizes needed, {len(of_sizes)} found")
         return of_sizes
 
-    def relative(records: Evidence) -> dict[Real, Number]:
+    def novelty(records: Evidence) -> dict[Real, Number]:
         return at_enough(records.where(study="size", quantity="relative_gl").over("n"))
 
-    def ranked(records: Evidence) -> tuple[list[Real], list[Real]]:
-        scores, by_size = relative(records), records.where(study="linearity").by("n")
-        least = at_enough({n: by_size[n].least() for n in scores if n in by_size}, "linearity at ")
-        return [scores[n].value for n in least], [number.value for number in least.values()]
+    def rises(records: Evidence) -> Number:
+        return slope(novelty(records), relative_gl.by("n"))
 
-    gl, relative_gl = (samples.where(quantity=quantity) for quantity in ("gl", "relative_gl"))
+    def ranked(records: Evidence) -> tuple[list[Real], list[Real]]:
+        scores, by_size = novelty(records), records.where(study="linearity").by("n")
+        lowest = at_enough({n: by_size[n].least() for n in scores if n in by_size}, "linearity at ")
+        return [scores[n].value for n in lowest], [number.value for number in lowest.values()]
 
     note = None
     if len(gl):
-        few, many = (control("", gl.where(n=n), Evidence.one)[0].value for n in (smallest(gl, "n"), largest(gl)))
+        few, many = (control("", gl.where(n=n), Evidence.one)[0].value for n in (smallest(gl), largest(gl)))
         rule = f"the paper's rule of {PAPER_GENERALIZATION} is not judged"
         note = f"GL is {few:.2f} at the smallest and {many:.2f} at the largest N; {rule}"
     return Finding(
         (
-            statistic(
-                "slope of relative GL on log N",
-                positive("Fig. 13"),
-                both,
-                lambda r: slope(relative(r), relative_gl.by("n")),
-            ),
+            statistic("slope of relative GL on log N", positive("Fig. 13"), both, rises),
             rank_statistic("Spearman's ρ of relative GL and linearity", positive("Fig. 13", CORRELATION), both, ranked),
         ),
         note=note,

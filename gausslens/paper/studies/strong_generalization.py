@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from ...experiments.task import Task
 from .. import axes
+from ..claims.comparisons import each
 from ..claims.evidence import Evidence
 from ..claims.findings import Finding, claim, control, controls, statistic
 from ..claims.thresholds import CORRELATION, Threshold
@@ -38,7 +39,8 @@ def c15(evidence: Evidence) -> Finding:
     began with (itself), since models that have learned nothing hand it on, and agree; and of closed forms.
     """
     pairs = evidence.where(study="strong", **axes.AGREEMENT.tags, reference=None)
-    excess = pairs.where(denoiser="network", noise="excess")
+    excess = {f", {role}": pairs.where(role=role, denoiser="network", noise="excess") for role in _ROLES}
+    small = {", small": excess.pop(", small")}
     beside = {
         f"agreement{words.format(role)}": pairs.where(role=role, denoiser=denoiser, noise=noise)
         for role in _ROLES
@@ -51,9 +53,9 @@ def c15(evidence: Evidence) -> Finding:
         )
     }
     return Finding(
-        tuple(
-            statistic(f"excess agreement, {role}", threshold, excess.where(role=role), Evidence.one)
-            for role, threshold in {**dict.fromkeys(_ROLES, _AGREE), "small": _SMALL}.items()
+        (
+            *each("excess agreement", _AGREE, excess, Evidence.one),
+            *each("excess agreement", _SMALL, small, Evidence.one),
         ),
         controls(Evidence.one, beside, CORRELATION),
     )

@@ -52,18 +52,15 @@ def c11(evidence: Evidence) -> Finding:
         error = step / math.sqrt(12)  # of a uniform law one step wide
         return Number(math.log(memorizing[0] / lowest), error, error, gaps[lowest].count)
 
+    extra_rise = first_minus_last("n", rise, gaps_in_time)
+    by_size, by_width = size.studied, width.studied
     return Finding(
         (
-            statistic("slope of RMSE(θ, G) on log N", negative("Fig. 6"), size.studied, lambda r: size.slope(r, "n")),
+            statistic("slope of RMSE(θ, G) on log N", negative("Fig. 6"), by_size, lambda r: size.slope(r, "n")),
             statistic(
-                "slope of RMSE(θ, G) on log width", positive("Fig. 7"), width.studied, lambda r: width.slope(r, "width")
+                "slope of RMSE(θ, G) on log width", positive("Fig. 7"), by_width, lambda r: width.slope(r, "width")
             ),
-            statistic(
-                "late rise in time, smallest minus largest N",
-                _RISE,
-                time.studied,
-                first_minus_last("n", rise, gaps_in_time),
-            ),
+            statistic("late rise in time, smallest minus largest N", _RISE, time.studied, extra_rise),
             statistic("log time from the minimum to memorising", positive("Fig. 8"), time.studied, lead),
         ),
         control("slope on log N against the Gaussian of all data", full.studied, lambda r: full.slope(r, "n")),
