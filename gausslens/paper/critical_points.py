@@ -156,7 +156,7 @@ def format_closest(turning: Turning | None, few: int) -> str:
         return ""
     each = ", ".join(f"{kimg:,g}" for kimg in turning.at)
     mean = "" if turning.low is None else f" ({format_time(turning.value, turning.low, turning.high)} on average)"
-    return f" For N = {few:,} it is least after {each} thousand images{mean}."
+    return f" For N = {few:,} it is smallest after {each} thousand images{mean}."
 
 
 def format_onset(onset: Onset | None) -> str:

@@ -143,10 +143,7 @@ def figures(findings: Findings) -> list[Drawing]:
             )
             for words, quantity in (
                 ("RMSE", axes.RMSE),
-                (
-                    "‖D₁ − D₂‖/‖D₁‖, D₁ the network,",
-                    axes.quantity("nmse", "NMSE", log=True, on="held_out"),
-                ),
+                ("‖D₁ − D₂‖/‖D₁‖, D₁ the network,", axes.quantity("nmse", "NMSE", log=True, on="held_out")),
             )
         ),
         Curves(
@@ -163,9 +160,7 @@ def figures(findings: Findings) -> list[Drawing]:
             ),
         ),
         *jacobian_pictures(
-            *(findings, f"{_MAPPED}, followed", _MAPS),
-            f" of {AUTOENCODERS[_MAPPED]} autoencoders",
-            **about(29),
+            *(findings, f"{_MAPPED}, followed", _MAPS), f" of {AUTOENCODERS[_MAPPED]} autoencoders", **about(29)
         ),
         THEOREM,
     ]

@@ -9,7 +9,7 @@ from ..claims.findings import Finding, claim, statistic
 from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, Threshold
 from ..claims.window import InWindow, gaps_of
 from ..figures import Curves, Drawing, Line, about, closed_forms, images_label, trainings_behind
-from ..pictures import HIGH, MIDDLE, close_up_grid, close_ups, sample_grid
+from ..pictures import HIGH, MIDDLE, beside_nearest, close_up_grid, close_ups, sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.checkpoint_evaluation import checkpoint_task, sample_count
@@ -101,7 +101,8 @@ def figures(findings: Findings) -> list[Drawing]:
     ]
     memory = closed_forms("multidelta", role=None)
     to_own = axes.RMSE.where(reference="gaussian")
-    key, sampled = _channels(plan.width), f"{plan.width}, seed {plan.shown}"
+    key = _channels(plan.width)
+    sampled = {_channels(width): f"{width}, seed {plan.shown}" for width in plan.widths}
     gaussian, retrieval = ("Gaussian", key, "gaussian"), ("multi-delta", key, "multidelta")
     networks = [(_channels(width), _channels(width), "network") for width in plan.widths]
     return [
@@ -167,16 +168,7 @@ def figures(findings: Findings) -> list[Drawing]:
         ),
         sample_grid(
             findings,
-            [
-                ("Gaussian", sampled, "gaussian"),
-                *(
-                    (label, f"{width}, seed {plan.shown}", name)
-                    for width in plan.widths
-                    for label, name in ((_channels(width), "network"), ("nearest training image", "nearest"))
-                ),
-                ("multi-delta", sampled, "multidelta"),
-                (f"{key}, {images_label(many)}", "reference", "network"),
-            ],
+            [*beside_nearest(sampled, sampled[key]), (f"{key}, {images_label(many)}", "reference", "network")],
             title=f"Samples by width, N = {few:,}",
             caption=f"Samples of networks trained on {few:,} images with their nearest training images, between those of "
             "the Gaussian and of the multi-delta denoiser of the same images; last, of a network trained on "
@@ -203,7 +195,7 @@ def figures(findings: Findings) -> list[Drawing]:
             HIGH,
             title=f"Outputs at σ = {HIGH:g}, by width",
             caption=f"What networks trained on {few:,} images make of noisy held-out images y, below the closed-form "
-            "denoisers of the same images. The rows show how wide a network must be for the outputs of the Gaussian.",
+            "denoisers of the same images. The rows show how wide a network must be to return what the Gaussian returns.",
             **about(17, "C12"),
         ),
         close_up_grid(
@@ -213,7 +205,7 @@ def figures(findings: Findings) -> list[Drawing]:
             noise=True,
             title=f"Outputs at σ = {MIDDLE:g}, by width",
             caption="The same at lower noise, of pure noise ε and of noisy held-out images y. The claim is that narrow "
-            "networks' outputs are those of the Gaussian, and wide ones' are training images, as of multi-delta.",
+            "networks return what the Gaussian returns, and wide ones training images, as multi-delta does.",
             **about(18, "C11"),
         ),
     ]

@@ -265,8 +265,8 @@ def _maps(findings: Findings) -> list[Curves]:
         ),
         Curves(
             title="How symmetric the matrix is",
-            caption="The Wiener filter is symmetric. A least-squares fit of finitely many calls is not, quite, as that "
-            "of the surrogates shows.",
+            caption="0 for a symmetric matrix, as the Wiener filter is. A least-squares fit of finitely many calls "
+            "is not quite symmetric: the surrogates show by how much.",
             **about(14, "C9"),
             of=_ASYMMETRY,
             lines=(
@@ -301,8 +301,8 @@ def _regimes(plan: Plan) -> list[Curves]:
     ]
     memory = f"control: multi-delta, {images_label(fewest)}"
     distilled = (
-        "of the network trained on the most images and (dashed) on the fewest; where it was distilled, of the "
-        "multi-delta denoiser of the fewest as control"
+        "Solid: the network trained on the most images; dashed: on the fewest. Control, where it was distilled: the "
+        "multi-delta denoiser of the fewest."
     )
 
     def of_both_sizes(images: dict[str, str]) -> list[Line]:
@@ -316,8 +316,8 @@ def _regimes(plan: Plan) -> list[Curves]:
         *(
             Curves(
                 title=f"Linear, Gaussian and network{also}: most and fewest images",
-                caption="RMSE between G, L and θ, the Gaussian of the training images, the unshrunk linear map and the "
-                f"network: {distilled}. {caption}",
+                caption="RMSE between G, L and θ: the Gaussian of the training images, the unshrunk linear map and the "
+                f"network. {distilled} {caption}",
                 **about(5, "C6", "C10"),
                 of=axes.RMSE.where(method=None, on=on),
                 lines=(
@@ -329,8 +329,8 @@ def _regimes(plan: Plan) -> list[Curves]:
                 ("", "held_out", "On held-out images, which the map was also distilled on, with other noise."),
                 (
                     *(" on training images", "train"),
-                    "On training images L is near G for any good denoiser, also for one that memorises: what parts the "
-                    "two is the figure before.",
+                    "On training images L is near G for any good denoiser, also for one that memorises: the figure "
+                    "before separates the two.",
                 ),
             )
         ),
@@ -344,14 +344,14 @@ def _regimes(plan: Plan) -> list[Curves]:
         ),
         Curves(
             title="What no affine map explains",
-            caption=f"Fraction of variance that the closest affine map leaves unexplained, on new noise: {distilled}.",
+            caption=f"Fraction of variance that the closest affine map leaves unexplained, on new noise. {distilled}",
             **about(5, "C10"),
             of=axes.quantity("fvu", "FVU", bounds=axes.POSITIVE, method=None),
             lines=of_both_sizes(_ON),
         ),
         Curves(
             title="Weight error: most and fewest images",
-            caption=f"Distance of the linear map's matrix from the Wiener filter of the training images, {distilled}. A "
+            caption=f"Distance of the linear map's matrix from the Wiener filter of the training images. {distilled} A "
             "network that retrieves its training images has a small one on noisy training images, as an exact posterior "
             "mean must, and may have a large one on held-out images.",
             **about(5, "C10"),

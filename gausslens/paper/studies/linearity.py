@@ -188,7 +188,7 @@ def _by_weight(plan: Plan) -> Iterator[Curves]:
                 title=f"{word} by weight of the superposition, on {words}",
                 caption=f"Of the network trained on {most:,} images, over {plan.count} pairs of {inputs}, with weights α "
                 "and β = √(1 − α²). The claim is that equal weights are the hardest test at every noise level. Controls, "
-                "which there are on images only: the closed-form denoisers at equal weights.",
+                "on images only: the closed-form denoisers at equal weights.",
                 **about(10, "C3"),
                 of=shown.where(on=on, affine=False),
                 lines=(

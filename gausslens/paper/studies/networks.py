@@ -146,7 +146,12 @@ def figures(findings: Findings) -> list[Drawing]:
             )
             for metric, quantity, what, which in (
                 ("cosine", axes.LINEARITY, "Affine linearity, 1 for an affine map,", "the lowest value over σ rises"),
-                ("NMSE", axes.LINEARITY_ERROR, "Its error, 0 for an affine map,", "the largest value over σ falls"),
+                (
+                    "NMSE",
+                    axes.LINEARITY_ERROR,
+                    "Error of affine linearity, 0 for an affine map,",
+                    "the largest value over σ falls",
+                ),
             )
         ),
         Curves(

@@ -159,9 +159,9 @@ def figures(findings: Findings) -> list[Drawing]:
         Curves(
             title="How much of the network its references explain",
             caption="Share of the variance of the network's outputs that the Gaussian and the multi-delta denoiser of "
-            f"its training images explain, {on}, and on training images (dashed), where multi-delta has seen the "
-            "answer. Control: what multi-delta explains of the Gaussian denoiser itself. Of a network that denoises "
-            "better, it explains more on training images.",
+            f"its training images explain, on {plan.count} noisy held-out images and on training images (dashed), where "
+            "multi-delta has seen the answer. Control: what multi-delta explains of the Gaussian denoiser itself. Of a "
+            "network that denoises better, it explains more on training images.",
             **about("C7"),
             of=axes.quantity("explained_variance", "explained variance"),
             lines=(

@@ -142,8 +142,21 @@ def figures(findings: Findings) -> list[Drawing]:
         f"{small.width} channels."
     )
     of_networks = findings.evidence.where(**axes.AGREEMENT.tags, denoiser="network")
-    over = _noises_and_trainings(of_networks.where(role=_ROLES))
     all_times = ("early", _IN_TIME, "small")
+    references = {
+        "stationary": "stationary Gaussian",
+        "gaussian_full": "Gaussian of all images",
+        "gaussian": "Gaussian",
+        "multidelta": "multi-delta",
+    }
+    between, with_references, in_time = (
+        _noises_and_trainings(of_networks.where(**tags))
+        for tags in (
+            {"reference": None, "role": _ROLES},
+            {"reference": tuple(references), "noise": "same"},
+            {"reference": None, "role": all_times},
+        )
+    )
     same, exchanged, memory = (
         Line("networks", denoiser="network", reference=None, noise="same"),
         Line("control: networks, noise exchanged", denoiser="network", reference=None, noise="shuffled"),
@@ -152,7 +165,7 @@ def figures(findings: Findings) -> list[Drawing]:
     return [
         Curves(
             title="Agreement of models that share no training image",
-            caption=f"Correlation of the pixels of two models' samples from the same noise, over {over}. {roles} "
+            caption=f"Correlation of the pixels of two models' samples from the same noise, over {between}. {roles} "
             "Controls: the same models with noise exchanged; a model's samples with the noise they began with, which one "
             "that has learned nothing hands on; the multi-delta denoisers of the two sets, which retrieve training "
             "images; their Gaussians; and their stationary Gaussians, which know the mean colour and the power spectrum "
@@ -186,16 +199,11 @@ def figures(findings: Findings) -> list[Drawing]:
             title="What samples of the pairs are like",
             caption="Correlation of the pixels of the first model's samples with those of controls from the same "
             "noise: the closed-form denoisers of its own training images, and the Gaussian of all images that could have "
-            f"been trained on; over {over}. {roles} Models of few images that agree although the Gaussians of their "
-            "images do not must be near something else that both share: the highest line tells what.",
+            f"been trained on; over {with_references}. {roles} Models of few images that agree although the Gaussians of "
+            "their images do not must be near something else that both share: the highest line tells what.",
             **_SHOWS,
             of=axes.AGREEMENT.by(_PAIR).where(denoiser="network", noise="same"),
-            lines=(
-                Line("stationary Gaussian", reference="stationary"),
-                Line("Gaussian of all images", reference="gaussian_full"),
-                Line("Gaussian", reference="gaussian"),
-                Line("multi-delta", reference="multidelta"),
-            ),
+            lines=[Line(words, reference=name) for name, words in references.items()],
         ),
         Curves(
             title="Copies among samples of the pairs",
@@ -209,9 +217,9 @@ def figures(findings: Findings) -> list[Drawing]:
         Curves(
             title=f"Agreement as training goes on, N = {small.n:,}",
             caption=f"Correlation of the pixels of samples from the same noise of two models of {small.width} channels "
-            f"on disjoint sets of {small.n:,} images, over {_noises_and_trainings(of_networks.where(role=all_times))}. "
-            "Controls: the same models with noise exchanged; the multi-delta denoisers and the Gaussians of the two "
-            "sets, which no training changes. Models that come to memorise part ways, and may come down to multi-delta.",
+            f"on disjoint sets of {small.n:,} images, over {in_time}. Controls: the same models with noise exchanged; the "
+            "multi-delta denoisers and the Gaussians of the two sets, which no training changes. Models that come to "
+            "memorise part ways: their agreement falls toward that of multi-delta.",
             **_SHOWS,
             of=axes.AGREEMENT.by(axes.TIME).where(role=all_times, reference=None),
             lines=(same, exchanged, *memory, Line("control: Gaussians", denoiser="gaussian", noise="same")),
@@ -267,8 +275,8 @@ def _grid(findings: Findings, role: str) -> Drawing:
         title=f"Two models on disjoint images: {role}",
         caption=f"Samples from the same initial noise of two models of {width} channels, trained for "
         f"{kimg or plan.kimg:,g} thousand images on disjoint sets S1 and S2 of {n:,} images each, with their nearest "
-        "training images, and samples of the closed-form denoisers of each set. Models that generalise have rows that "
-        "are more alike than the multi-delta rows, and copy no images.",
+        "training images, and samples of the closed-form denoisers of each set. If the models generalise, the networks' "
+        "rows are more alike than the multi-delta rows, and neither copies images.",
         **_SHOWS,
     )
 

@@ -11,7 +11,7 @@ from ..claims.thresholds import PAPER_GENERALIZATION, Threshold
 from ..claims.window import InWindow
 from ..critical_points import closest, format_closest, format_onset, memorizing_from
 from ..figures import Curves, Drawing, Line, about, closed_forms, images_label, trainings_behind
-from ..pictures import HIGH, MIDDLE, close_up_grid, close_ups, sample_grid
+from ..pictures import HIGH, MIDDLE, beside_nearest, close_up_grid, close_ups, sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.checkpoint_evaluation import checkpoint_task, sample_count
@@ -98,7 +98,7 @@ def figures(findings: Findings) -> list[Drawing]:
     pictured, end = _pictured(plan), f"{plan.kimg:g}"
     gaussian, memory = ("Gaussian", end, "gaussian"), ("multi-delta", end, "multidelta")
     networks = [(_time(kimg), f"{kimg:g}", "network") for kimg in pictured]
-    sampled = {kimg: _samples_key(few, plan.shown, kimg) for kimg in pictured}
+    sampled = {_time(kimg): _samples_key(few, plan.shown, kimg) for kimg in pictured}
     return [
         Curves(
             title=f"Distance to the Gaussian denoiser as training goes on, N = {few:,}",
@@ -148,13 +148,7 @@ def figures(findings: Findings) -> list[Drawing]:
         sample_grid(
             findings,
             [
-                ("Gaussian", sampled[plan.kimg], "gaussian"),
-                *(
-                    (label, key, name)
-                    for kimg, key in sampled.items()
-                    for label, name in ((_time(kimg), "network"), ("nearest training image", "nearest"))
-                ),
-                ("multi-delta", sampled[plan.kimg], "multidelta"),
+                *beside_nearest(sampled, _samples_key(few, plan.shown, plan.kimg)),
                 (f"N = {many:,}, the end", _samples_key(many, plan.shown, plan.kimg), "network"),
             ],
             title=f"Samples as training goes on, N = {few:,}",
@@ -183,7 +177,7 @@ def figures(findings: Findings) -> list[Drawing]:
             noise=True,
             title=f"Outputs at σ = {MIDDLE:g} as training goes on",
             caption="The same at lower noise, of pure noise ε and of noisy held-out images y. The claim is that outputs "
-            "are those of the Gaussian first, and training images, as of multi-delta, later.",
+            "are those of the Gaussian first, and training images, like those of multi-delta, later.",
             **about(18, "C11"),
         ),
     ]
