@@ -1,4 +1,4 @@
-"""The axes of curves: what they run along, and which records they show."""
+"""What curves show, along which axis: `COPIES.by(SIZE)`, `RMSE.where(reference="gaussian").at(0.0, 1.0)`."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,8 @@ from ..measures.memorization import MEMORIZED
 from ..report import Axis
 from ..report import Threshold as Level
 from .claims.evidence import Evidence
-from .claims.thresholds import PAPER_GENERALIZATION
+from .claims.inference import Real
+from .claims.thresholds import PAPER_GENERALIZATION, Threshold
 
 Tags: TypeAlias = dict[str, Any]
 """Tags that records must have, by their names."""
@@ -40,14 +41,6 @@ class Along(NamedTuple):
         )
 
 
-class Quantity(NamedTuple):
-    """What curves show: records with these tags, unless a figure or a line says otherwise."""
-
-    tags: Tags
-    axis: Axis
-    levels: tuple[Level, ...] = ()  # levels drawn across
-
-
 def along(
     tag: str | tuple[str, ...],
     label: str,
@@ -61,20 +54,6 @@ def along(
     return Along(tag, Axis(label, unit, log, names=tuple(named)), [*named.values()])
 
 
-def quantity(
-    name: str,
-    label: str,
-    unit: str = "",
-    *,
-    log: bool = False,
-    bounds: tuple[float, float] = FREE,
-    level: Level | None = None,
-    **tags: Any,
-) -> Quantity:
-    """What curves show: the records of a quantity that have these tags."""
-    return Quantity({"quantity": name, **tags}, Axis(label, unit, log, bounds=bounds), (level,) if level else ())
-
-
 SIGMA = along("sigma", "noise level σ", "pixel range [−1, 1]", log=True)
 LOW_SIGMA = Along("sigma", replace(SIGMA.axis, log=False))
 TIME = along("kimg", "length of training", "thousand images", log=True)
@@ -82,9 +61,48 @@ SIZE = along("n", "training images N", log=True)
 WIDTH = along("width", "width", "channels", log=True)
 EPOCH = along("epoch", "epoch")
 
+
+class Quantity(NamedTuple):
+    """What curves show: records with these tags, unless a line says otherwise."""
+
+    tags: Tags
+    y: Axis
+    x: Along = SIGMA
+    levels: tuple[Level, ...] = ()  # drawn across
+    sigmas: tuple[Real, Real] | None = None  # the noise levels that count, from and to; None is all
+
+    def by(self, x: Along) -> "Quantity":
+        """The same along another axis."""
+        return self._replace(x=x)
+
+    def where(self, **tags: Any) -> "Quantity":
+        """Of records that have these tags as well."""
+        return self._replace(tags={**self.tags, **tags})
+
+    def at(self, low: Real, high: Real = math.inf) -> "Quantity":
+        """At these noise levels."""
+        return self._replace(sigmas=(low, high))
+
+    def against(self, threshold: Threshold, label: str, scale: float | None = 1.0) -> "Quantity":
+        """With a claim's threshold drawn across, in units of `scale`; without it where None says that this is not known."""
+        level = () if scale is None else (Level(threshold.level * scale, label),)
+        return self._replace(levels=(*self.levels, *level))
+
+
+def quantity(
+    name: str, label: str, unit: str = "", *, log: bool = False, bounds: tuple[float, float] = FREE, **tags: Any
+) -> Quantity:
+    """What curves show: the records of a quantity that have these tags."""
+    return Quantity({"quantity": name, **tags}, Axis(label, unit, log, bounds=bounds))
+
+
 RMSE = quantity("rmse", "RMSE", "pixel range [−1, 1]", bounds=POSITIVE, on="held_out")
-MEAN_RMSE = RMSE._replace(axis=replace(RMSE.axis, label="mean RMSE"))
-COPIES = quantity("memorized_fraction", "memorised fraction", bounds=SHARE, level=Level(MEMORIZED, "memorising"))
-GL = quantity("gl", "GL score", bounds=POSITIVE, level=Level(PAPER_GENERALIZATION, "the paper's rule"))
+MEAN_RMSE = RMSE._replace(y=replace(RMSE.y, label="mean RMSE"))
+COPIES = quantity("memorized_fraction", "memorised fraction", bounds=SHARE)._replace(
+    levels=(Level(MEMORIZED, "memorising"),)
+)
+GL = quantity("gl", "GL score", bounds=POSITIVE)._replace(levels=(Level(PAPER_GENERALIZATION, "the paper's rule"),))
 AGREEMENT = quantity("agreement_correlation", "correlation of pixels", bounds=CORRELATION)
+LINEARITY = quantity("linearity_cosine", "linearity, cosine", bounds=SHARE, on="held_out")
+LINEARITY_ERROR = quantity("linearity_nmse", "error of linearity, ratio of norms", bounds=POSITIVE, on="held_out")
 JACOBIAN_OVERLAP = quantity("jacobian_overlap", "overlap", bounds=SHARE)

@@ -73,9 +73,9 @@ def closest(evidence: Evidence, few: int) -> Turning | None:
     value, low, high = _over_trainings(lowest)
     if low is not None and high is not None:
         times = sorted({kimg for of_seed in trained for kimg in of_seed})
-        low = min(low, max((kimg for kimg in times if kimg < value * (1 - _ROUNDING)), default=low))
-        high = max(high, min((kimg for kimg in times if kimg > value * (1 + _ROUNDING)), default=high))
-        low, high = max(low, times[0]), min(high, times[-1])
+        before = [kimg for kimg in times if kimg < value * (1 - _ROUNDING)]
+        after = [kimg for kimg in times if kimg > value * (1 + _ROUNDING)]
+        low, high = max(min([low, *before[-1:]]), times[0]), min(max([high, *after[:1]]), times[-1])
     return Turning(lowest, value, low, high)
 
 
@@ -156,7 +156,7 @@ def format_closest(turning: Turning | None, few: int) -> str:
         return ""
     each = ", ".join(f"{kimg:,g}" for kimg in turning.at)
     mean = "" if turning.low is None else f" ({format_time(turning.value, turning.low, turning.high)} on average)"
-    return f" For N = {few:,} it is least after {each} thousand images{mean}."
+    return f" For N = {few:,} it is smallest after {each} thousand images{mean}."
 
 
 def format_onset(onset: Onset | None) -> str:

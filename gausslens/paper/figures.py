@@ -1,8 +1,8 @@
 """From records to the curves of a report: a study lists `Curves`, each with its `Line`s, and one function draws them.
 
     Curves(
-        title="Copies among samples", caption="Share of samples …", **about(12, "C14"), x=axes.SIZE, y=axes.COPIES,
-        lines=(Line("network", denoiser="network"), *controls()),
+        title="Copies among samples", caption="Share of samples …", **about(12, "C14"), of=axes.COPIES.by(axes.SIZE),
+        lines=(Line("network", denoiser="network"), *closed_forms()),
     )
 
 Each point is the mean over training seeds, with its 95 % interval over seeds and images. Controls are dashed, and without
@@ -10,17 +10,18 @@ any other line nothing is drawn.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ..report import CurveFigure, Figure, Series
-from ..report import Threshold as Level
 from . import axes
 from .claims.evidence import HALF_WIDTH, Evidence, Measure, MissingError, is_finite
 from .claims.findings import pixel_scale
 from .claims.inference import Real, combine
-from .claims.thresholds import Threshold
 from .plan import OTHER_HALF
+
+images_label, sigma_label = "N = {:,}".format, "σ = {:.3g}".format
+"""What legends call the models of a number of images, and a noise level."""
 
 CONTROLS = {"multidelta": "control: multi-delta", "gaussian": "control: Gaussian"}
 
@@ -59,7 +60,7 @@ class Line:
         for value, group in groups.items():
             name = self.name(value) if callable(self.name) else self.name
             dashed = self.dashed(value) if callable(self.dashed) else self.dashed
-            broken = _is_control(name) if dashed is None else dashed
+            broken = name.startswith("control") if dashed is None else dashed
             series = line(name, group, x=x, dashed=broken, number=self.number or number)
             if len(series.x):
                 yield series if self.lasting is None else _extend(series, self.lasting)
@@ -71,7 +72,7 @@ def about(*what: int | str) -> axes.Tags:
     return {"redraws": redraws, "claims": tuple(one for one in what if isinstance(one, str))}
 
 
-def controls(*denoisers: str, called: str = "", **how: Any) -> list[Line]:
+def closed_forms(*denoisers: str, called: str = "", **how: Any) -> list[Line]:
     """The closed-form denoisers that stand beside a network: both, or those that are named."""
     return [Line(CONTROLS[name] + called, denoiser=name, **how) for name in denoisers or CONTROLS]
 
@@ -84,34 +85,32 @@ class Curves:
     caption: str  # what is plotted, and what to look for
     redraws: tuple[int, ...] = ()  # the numbers of the paper's figures that it redraws
     claims: tuple[str, ...] = ()  # names of the claims that it informs
-    x: axes.Along = axes.SIGMA  # what the curves run along
-    y: axes.Quantity = axes.RMSE  # what they show
-    where: axes.Tags = field(default_factory=dict)  # tags that all its records have
-    at: tuple[Real, Real] | None = None  # the noise levels that count, from and to; by default all
+    of: axes.Quantity = axes.RMSE  # what is shown, and along which axis
     number: Measure = Evidence.one  # what is drawn of one seed's records
     lines: Iterable[Line] = ()
-    levels: tuple[Level, ...] = ()  # levels drawn across, beside those of what is shown
 
     def draw(self, evidence: Evidence) -> CurveFigure | None:
         """The figure; None if there is nothing but controls to show, or what it needs is not there yet."""
         series: list[Series] = []
         try:
             for one in self.lines:
-                found = evidence.where(**{**self.y.tags, **self.where, **one.tags})
-                series += one.draw(*self.x.place(found.at(*self.at) if self.at else found), self.number)
+                found = evidence.where(**{**self.of.tags, **one.tags})
+                series += one.draw(
+                    *self.of.x.place(found.at(*self.of.sigmas) if self.of.sigmas else found), self.number
+                )
         except MissingError:
             return None
-        if all(_is_control(one.name) for one in series):
+        if all(one.name.startswith("control") for one in series):
             return None
         return CurveFigure(
             title=self.title,
             caption=self.caption,
             redraws=self.redraws,
             claims=self.claims,
-            x=self.x.axis,
-            y=self.y.axis,
+            x=self.of.x.axis,
+            y=self.of.y,
             series=tuple(series),
-            thresholds=(*self.y.levels, *self.levels),
+            thresholds=self.of.levels,
         )
 
 
@@ -119,17 +118,12 @@ Drawing: TypeAlias = Curves | Figure | None
 """A figure of a study; None for what is not finished."""
 
 
-def level(threshold: Threshold, label: str) -> Level:
-    """A claim's threshold, to be drawn."""
-    return Level(threshold.level, label)
-
-
-def pixel_level(evidence: Evidence, threshold: Threshold, label: str) -> tuple[Level, ...]:
-    """The threshold of a gap in the units of the data; none while these are not known."""
+def known_pixel_scale(evidence: Evidence) -> float | None:
+    """What a gap's threshold is multiplied by to be drawn; None while it is not known."""
     try:
-        return (Level(threshold.level * pixel_scale(evidence), label),)
+        return pixel_scale(evidence)
     except MissingError:
-        return ()
+        return None
 
 
 def line(
@@ -143,10 +137,6 @@ def line(
     points = [_mean(group.seeds(), number) for group in groups.values()]
     y, low, high = zip(*points, strict=True) if points else ((), (), ())
     return Series(name, tuple(groups), y, low, high, dashed=dashed)
-
-
-def _is_control(name: str) -> bool:
-    return name.startswith("control")
 
 
 def _mean(seeds: list[Evidence], number: Measure) -> tuple[float, float | None, float | None]:
@@ -191,13 +181,3 @@ def trainings_behind(evidence: Evidence) -> str:
     """The same for captions: where some models were trained once and others more often, intervals do not compare."""
     words = trainings(evidence)
     return words + (" (of one, intervals are over images alone, and narrow for it)" if words.startswith("1 to") else "")
-
-
-def images_label(n: int) -> str:
-    """What legends call the models of a number of images."""
-    return f"N = {n:,}"
-
-
-def sigma_label(sigma: float) -> str:
-    """What legends call a noise level."""
-    return f"σ = {sigma:.3g}"

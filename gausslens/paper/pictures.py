@@ -6,7 +6,7 @@ Rows of a grid are (label, name of the part, name of its array); those that are 
     close_up_grid(findings, [("wide", "wide", "network")], MIDDLE, …)   # in its figures
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -48,6 +48,14 @@ def sample_grid(
         images=np.stack([images[:width] for _, images in there]),
         **words,
     )
+
+
+def beside_nearest(models: Mapping[str, str], closed_forms: str) -> list[Row]:
+    """Rows of networks with their nearest training images, between the closed forms; by labels and names of parts."""
+    rows: list[Row] = [("Gaussian", closed_forms, "gaussian")]
+    for label, key in models.items():
+        rows += [(label, key, "network"), ("nearest training image", key, "nearest")]
+    return [*rows, ("multi-delta", closed_forms, "multidelta")]
 
 
 def close_ups(

@@ -206,8 +206,8 @@ def test_every_threshold_has_a_source_and_is_used():
         for v in judge([{**f, "data": d} for b in BUILDERS.values() for f in b(1) for d in ("toy", "cifar10")])
         for part in v.statistics
     }
-    assert used == thresholds
-    assert all(limit.source.startswith(("the paper, Fig", "our choice: ")) for limit in thresholds)
+    assert thresholds <= used
+    assert all(limit.source.startswith(("the paper, Fig", "our choice: ")) for limit in used)
 
 
 def test_inputs_other_than_held_out_do_not_count():

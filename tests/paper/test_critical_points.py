@@ -57,7 +57,7 @@ def test_the_closest_time_is_a_geometric_mean_with_an_interval_over_trainings():
     later = {2.0: 0.3, 4.0: 0.2, 8.0: 0.1}
     one = closest(Evidence(gaps(0, falling)), 50)
     assert one == ((4.0,), pytest.approx(4.0), None, None)
-    assert format_closest(one, 50) == " For N = 50 it is least after 4 thousand images."
+    assert format_closest(one, 50) == " For N = 50 it is smallest after 4 thousand images."
     wide = {1e-6: 0.5, 1e6: 0.5}
     two = closest(Evidence(gaps(0, falling | wide) + gaps(1, later | wide)), 50)
     assert two.at == (4.0, 8.0)

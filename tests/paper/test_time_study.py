@@ -66,7 +66,7 @@ def test_the_curve_over_time_is_the_mean_in_the_window(findings, figures):
     assert tuple(line.x) == TIMES
     assert list(line.y) == pytest.approx([mean(kimg=kimg) for kimg in TIMES])
     least = min(TIMES, key=lambda kimg: mean(kimg=kimg))
-    assert f"For N = 16 it is least after {least:g} thousand images." in figure.caption
+    assert f"For N = 16 it is smallest after {least:g} thousand images." in figure.caption
 
 
 def test_controls_that_do_not_change_are_drawn_across(findings, figures):

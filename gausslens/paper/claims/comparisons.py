@@ -1,9 +1,11 @@
-"""Measures of several claims: slopes, differences between the ends of a tag or between two curves, gaps in pixels."""
+"""Measures of several claims: slopes, differences between the ends of a tag or between two curves, gaps in pixels; signs."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from .evidence import Evidence, Measure, MissingError, mean_at, slope_over
-from .findings import pixel_scale
+from .findings import Statistic, pixel_scale, statistic
+from .thresholds import ANY, SIGN, Range, Threshold
 
 
 def largest(evidence: Evidence, tag: str = "n") -> Any:
@@ -11,9 +13,24 @@ def largest(evidence: Evidence, tag: str = "n") -> Any:
     return max((record[tag] for record in evidence.records if record.get(tag) is not None), default=None)
 
 
-def smallest(evidence: Evidence, tag: str) -> Any:
+def smallest(evidence: Evidence, tag: str = "n") -> Any:
     """The smallest."""
     return min((record[tag] for record in evidence.records if record.get(tag) is not None), default=None)
+
+
+def positive(figure: str, possible: Range = ANY) -> Threshold:
+    """Above 0, as the paper claims in a figure."""
+    return Threshold(f"{SIGN} in {figure}", above=0.0, possible=possible)
+
+
+def negative(figure: str) -> Threshold:
+    """Below 0, likewise."""
+    return Threshold(f"{SIGN} in {figure}", below=0.0)
+
+
+def each(words: str, threshold: Threshold, groups: Mapping[str, Evidence], measure: Measure) -> tuple[Statistic, ...]:
+    """The same statistic of several groups of records, each with its own end of the name."""
+    return tuple(statistic(words + name, threshold, records, measure) for name, records in groups.items())
 
 
 def trend(tag: str, measure: Measure, every_seed: Evidence) -> Measure:

@@ -6,11 +6,11 @@ from ...noise import karras_sigmas
 from .. import axes
 from ..architectures import label
 from ..autoencoder_recipes import AUTOENCODERS, autoencoder, kinds
-from ..claims.comparisons import in_pixels, minus
+from ..claims.comparisons import in_pixels, minus, negative
 from ..claims.evidence import Evidence
 from ..claims.findings import Finding, Statistic, claim, statistic
-from ..claims.thresholds import POSITIVE, SIGN, Threshold
-from ..figures import Curves, Drawing, Line, about, controls, pixel_level, trainings_behind
+from ..claims.thresholds import POSITIVE, Threshold
+from ..figures import Curves, Drawing, Line, about, closed_forms, known_pixel_scale, trainings_behind
 from ..pictures import jacobian_pictures
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -28,7 +28,6 @@ _MAPPED = "ncsnpp"  # whose Jacobians are shown
 _UNDERTRAINED = 42.0  # the noise levels from here on, at which the paper finds networks of all levels under-trained
 
 _LINEAR = Threshold("the paper, Fig. 24", below=0.04, possible=POSITIVE)
-_DIFFERENCE = Threshold(SIGN + " in Fig. 24", below=0.0)
 
 
 @claim(
@@ -43,12 +42,11 @@ def c17(evidence: Evidence) -> Finding:
     """
     gaps = evidence.where(study="autoencoders", **axes.RMSE.tags, denoiser="network", reference="gaussian")
     plain, high = gaps.where(preconditioning="none"), gaps.at(_UNDERTRAINED)
-
     linear, worst = plain.where(network="linear"), in_pixels(Evidence.greatest, evidence)
 
     def compare(name: str) -> Statistic:
         difference = minus({"preconditioning": "none", "network": name}, {"preconditioning": "edm"})
-        return statistic(f"RMSE to G at σ ≥ 42, {name} minus EDM", _DIFFERENCE, high, difference)
+        return statistic(f"RMSE to G at σ ≥ 42, {name} minus EDM", negative("Fig. 24"), high, difference)
 
     names = [name for name in plain.names("network") if name != "linear"] or ["another autoencoder"]
     of_linear = statistic("largest RMSE of the linear autoencoder to G", _LINEAR, linear, worst)
@@ -96,16 +94,16 @@ def figures(findings: Findings) -> list[Drawing]:
             title="Distance of autoencoders to the Gaussian denoiser",
             caption=f"RMSE to the Gaussian denoiser of the training images, on {plan.count} noisy held-out images. "
             "Each point of an autoencoder is a network of its own, trained for this noise level without "
-            f"preconditioning. {trained} The claim is that the linear one stays below the line, and that at σ ≥ 42 the "
+            f"preconditioning. {trained} The claim is that the linear one stays below the limit, and that at σ ≥ 42 the "
             "others are closer than the network of all levels. Control: the multi-delta denoiser.",
             **about(24, "C17"),
             lines=(
                 *one_a_level("", reference="gaussian"),
                 Line(f"{own} (EDM)", denoiser="network", reference="gaussian", **edm),
                 *one_a_level(", to the Gaussian of all images", reference="gaussian_full"),
-                *controls("multidelta", reference="gaussian", **edm),
+                *closed_forms("multidelta", reference="gaussian", **edm),
             ),
-            levels=pixel_level(evidence, _LINEAR, "limit of C17 for the linear one"),
+            of=axes.RMSE.against(_LINEAR, "limit of C17 for the linear one", known_pixel_scale(evidence)),
         ),
         trajectory_grid(
             findings,
@@ -117,8 +115,8 @@ def figures(findings: Findings) -> list[Drawing]:
             ],
             title="Trajectories of autoencoders",
             caption="D(x_t; σ_t) on Euler's path from one noise, for autoencoders with the network of each level, the "
-            "network of all levels, and the Gaussian and multi-delta denoisers of the training images; one training. "
-            "The first columns should be the mean image, and the rows alike down to some noise level.",
+            "network of all levels, and the closed-form denoisers of the training images; one training. The first columns "
+            "should be the mean image, and the rows alike down to some noise level.",
             **about(24, "C17"),
         ),
         *(
@@ -128,7 +126,7 @@ def figures(findings: Findings) -> list[Drawing]:
                 "is that relative errors show what a network of all levels has not learned at high noise, where "
                 f"autoencoders stay near the Gaussian. {trained}",
                 **about(27, "C17"),
-                y=quantity,
+                of=quantity,
                 lines=(
                     *one_a_level(", to Gaussian", reference="gaussian"),
                     *(
@@ -144,10 +142,7 @@ def figures(findings: Findings) -> list[Drawing]:
             )
             for words, quantity in (
                 ("RMSE", axes.RMSE),
-                (
-                    "‖D₁ − D₂‖/‖D₁‖, D₁ the network,",
-                    axes.quantity("nmse", "NMSE", log=True, on="held_out"),
-                ),
+                ("‖D₁ − D₂‖/‖D₁‖, D₁ the network,", axes.quantity("nmse", "NMSE", log=True, on="held_out")),
             )
         ),
         Curves(
@@ -156,18 +151,15 @@ def figures(findings: Findings) -> list[Drawing]:
             "trajectories of each, and as many principal components of the training images; one training. Control: the "
             f"Gaussian, whose Jacobian is the same everywhere. Unrelated subspaces would have {k}/{plan.dim}.",
             **about(29),
-            y=axes.JACOBIAN_OVERLAP,
-            where={"k": k},
+            of=axes.JACOBIAN_OVERLAP.where(k=k),
             lines=(
                 *one_a_level(""),
                 Line(own, denoiser="network", **edm),
-                *controls("gaussian", preconditioning="none", network="linear"),
+                *closed_forms("gaussian", preconditioning="none", network="linear"),
             ),
         ),
         *jacobian_pictures(
-            *(findings, f"{_MAPPED}, followed", _MAPS),
-            f" of {AUTOENCODERS[_MAPPED]} autoencoders",
-            **about(29),
+            *(findings, f"{_MAPPED}, followed", _MAPS), f" of {AUTOENCODERS[_MAPPED]} autoencoders", **about(29)
         ),
         THEOREM,
     ]

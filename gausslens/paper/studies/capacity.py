@@ -1,26 +1,23 @@
 """Width of networks trained on few images: claims C12, C13; figures 7, 16, 17, 18, 20."""
 
-import math
 from typing import Any
 
 from .. import axes
-from ..claims.comparisons import ends, first_minus_last, smallest, trend
+from ..claims.comparisons import ends, first_minus_last, negative, positive, smallest, trend
 from ..claims.evidence import Evidence, Number, mean_at
 from ..claims.findings import Finding, claim, statistic
-from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, SIGN, Threshold
+from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, Threshold
 from ..claims.window import InWindow, gaps_of
-from ..figures import Curves, Drawing, Line, about, controls, images_label, trainings_behind
-from ..pictures import HIGH, MIDDLE, close_up_grid, close_ups, sample_grid
+from ..figures import Curves, Drawing, Line, about, closed_forms, images_label, trainings_behind
+from ..pictures import HIGH, MIDDLE, beside_nearest, close_up_grid, close_ups, sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.checkpoint_evaluation import checkpoint_task, sample_count
 
+_channels = "{} channels".format
 _REFERENCE: dict[str, Any] = {"role": "reference"}
 _SHOWS = about(7, 20, "C11")
 
-_WIDTH = Threshold(SIGN + " in Fig. 7", below=0.0)
-_TRAINING = Threshold(SIGN + " in Fig. 17", above=0.0)
-_BY_SIZE = Threshold(SIGN + " in Fig. 16", above=0.0)
 _BY_WIDTH = Threshold("our choice: 10 % reads as equal in Fig. 16", above=-0.1, below=0.1)
 
 
@@ -28,7 +25,6 @@ _BY_WIDTH = Threshold("our choice: 10 % reads as equal in Fig. 16", above=-0.1, 
 def c12(evidence: Evidence) -> Finding:
     """Slope of RMSE(θ, G) on log width at σ ≥ 20 after the shortest training, and how much longer training adds to it."""
     high = gaps_of(evidence, "capacity").where(denoiser="network", reference="gaussian").at(HIGH_NOISE)
-
     by_width = trend("width", Evidence.mean, high)
 
     def after_shortest(records: Evidence) -> Number:
@@ -39,8 +35,8 @@ def c12(evidence: Evidence) -> Finding:
 
     return Finding(
         (
-            statistic("slope of RMSE(θ, G) on log width, σ ≥ 20", _WIDTH, high, after_shortest),
-            statistic("what longer training adds to the slope", _TRAINING, high, longer_adds),
+            statistic("slope of RMSE(θ, G) on log width, σ ≥ 20", negative("Fig. 7"), high, after_shortest),
+            statistic("what longer training adds to the slope", positive("Fig. 17"), high, longer_adds),
         )
     )
 
@@ -64,7 +60,7 @@ def c13(evidence: Evidence) -> Finding:
     log_falls = first_minus_last("n", lambda records: records.one().log(), size)
     return Finding(
         (
-            statistic("log RMSE(θ, G) at the lowest σ, smallest minus largest N", _BY_SIZE, size, log_falls),
+            statistic("log RMSE(θ, G) at the lowest σ, smallest minus largest N", positive("Fig. 16"), size, log_falls),
             statistic("RMSE(θ, G) at the lowest σ, narrowest over widest, minus 1", _BY_WIDTH, capacity, of_width),
         )
     )
@@ -103,45 +99,40 @@ def figures(findings: Findings) -> list[Drawing]:
     lengths = [
         Line(f"{kimg:,g} thousand images", denoiser="network", role=None, kimg=kimg) for kimg in (plan.short, plan.kimg)
     ]
-    memory = controls("multidelta", role=None)
+    memory = closed_forms("multidelta", role=None)
+    to_own = axes.RMSE.where(reference="gaussian")
     key = _channels(plan.width)
+    sampled = {_channels(width): f"{width}, seed {plan.shown}" for width in plan.widths}
     gaussian, retrieval = ("Gaussian", key, "gaussian"), ("multi-delta", key, "multidelta")
     networks = [(_channels(width), _channels(width), "network") for width in plan.widths]
     return [
         Curves(
             title=f"Distance to the Gaussian denoiser, by width, N = {few:,}",
             caption=f"RMSE between a network and the Gaussian denoiser of its {few:,} training images, {on}. Controls: a "
-            f"network trained on {many:,} images against the Gaussian of its own, and the multi-delta denoiser of the "
-            "few images. The claim is that narrow networks are closer to the Gaussian at intermediate noise, and farther "
-            "from it at high noise.",
+            f"network trained on {many:,} images, and the multi-delta denoiser of the few images. The claim is that "
+            "narrow networks are closer to the Gaussian at intermediate noise, and farther from it at high noise.",
             **about(7, 20, "C11", "C12"),
-            where={"reference": "gaussian"},
+            of=to_own,
             lines=(by_width, Line(f"control: {key}, N = {many:,}", denoiser="network", **_REFERENCE), *memory),
         ),
         Curves(
             title="Distance to the Gaussian denoiser at low noise, by width",
             caption="At the lowest noise a network does nothing, and the Gaussian of fewer images than pixels cannot. "
-            "The claim is that what is left between them is the same for all widths. The dashed control retrieves "
-            "training images.",
+            "The claim is that the distance left is the same for all widths. The control retrieves training images.",
             **about(16, "C13"),
-            x=axes.LOW_SIGMA,
-            where={"reference": "gaussian"},
-            at=(0.0, 1.0),
+            of=to_own.by(axes.LOW_SIGMA).at(0.0, 1.0),
             lines=(by_width, *memory),
         ),
         Curves(
             title="Distance in the window, by width",
             caption="Mean RMSE over the window of noise levels where the multi-delta and the Gaussian denoiser differ "
-            f"most, {on}: to the Gaussian of the network's {few:,} images, and to that of all images that could have "
-            "been trained on. The dashed control is the multi-delta denoiser of the few images, which no width changes.",
+            f"most, {on}. The control is the multi-delta denoiser of the {few:,} images, which no width changes.",
             **_SHOWS,
-            x=axes.WIDTH,
-            y=axes.MEAN_RMSE,
-            where={"role": None, "kimg": plan.kimg},
+            of=axes.MEAN_RMSE.by(axes.WIDTH).where(role=None, kimg=plan.kimg),
             lines=(
                 Line("to the Gaussian of its images", denoiser="network", reference="gaussian", number=own.mean),
                 Line("to the Gaussian of all images", denoiser="network", reference="gaussian_full", number=full.mean),
-                *controls(
+                *closed_forms(
                     "multidelta",
                     called=", to the Gaussian of its images",
                     reference="gaussian",
@@ -151,40 +142,40 @@ def figures(findings: Findings) -> list[Drawing]:
         ),
         Curves(
             title="Distance at high noise, by width and length of training",
-            caption=f"Mean RMSE to the Gaussian over the noise levels σ ≥ {HIGH_NOISE:g}, {on}, after {plan.short:,g} "
-            f"and after {plan.kimg:,g} thousand images. The claim is that narrow networks are farther off, and that "
-            "longer training takes this away. Where the dashed control, the multi-delta denoiser, is nearer to the "
-            "Gaussian than networks are, their distance is not memory.",
+            caption=f"Mean RMSE to the Gaussian over the noise levels σ ≥ {HIGH_NOISE:g}, {on}. The claim is that narrow "
+            "networks are farther off, and that longer training takes this away. Where the control, the multi-delta "
+            "denoiser, is nearer to the Gaussian than networks are, their distance is not memory.",
             **about(7, 20, "C12"),
-            x=axes.WIDTH,
-            y=axes.MEAN_RMSE,
-            where={"reference": "gaussian"},
-            at=(HIGH_NOISE, math.inf),
+            of=axes.MEAN_RMSE.by(axes.WIDTH).where(reference="gaussian").at(HIGH_NOISE),
             number=Evidence.mean,
             lines=(*lengths, *memory),
         ),
         Curves(
             title="Copies among samples, by width",
             caption="Share of samples whose nearest training image is less than a third as far as the second nearest: "
-            f"of {sample_count(plan)} after {plan.short:,g} and of {plan.samples} after {plan.kimg:,g} thousand "
-            f"images. Controls: samples of the multi-delta and the Gaussian denoiser of the {few:,} images.",
+            f"of {sample_count(plan)} after {plan.short:,g} and of {plan.samples} after {plan.kimg:,g} thousand images. "
+            f"Controls: samples of the multi-delta and the Gaussian denoiser of the {few:,} images.",
             **_SHOWS,
-            x=axes.WIDTH,
-            y=axes.COPIES,
-            where={"role": None},
-            lines=(*lengths, *controls()),
+            of=axes.COPIES.by(axes.WIDTH).where(role=None),
+            lines=(*lengths, *closed_forms()),
         ),
         Curves(
             title="Linearity, by width",
-            caption="How linear the networks are: cosine of D(αx₁ + βx₂) and αD(x₁) + βD(x₂), both around the mean "
-            f"image's output, {on}; 1 for an affine map. Controls: the multi-delta and the Gaussian denoiser of the "
-            f"{few:,} images.",
-            y=axes.quantity(
-                *("linearity_cosine", "linearity, affine", "cosine"), bounds=axes.SHARE, on="held_out", affine=True
-            ),
-            lines=(by_width, *controls(width=plan.width, role=None, kimg=plan.kimg)),
+            caption="Cosine of D(αx₁ + βx₂) and αD(x₁) + βD(x₂), both around the mean image's output, "
+            f"{on}; 1 for an affine map. Controls: the closed-form denoisers of the {few:,} images.",
+            of=axes.LINEARITY.where(affine=True),
+            lines=(by_width, *closed_forms(width=plan.width, role=None, kimg=plan.kimg)),
         ),
-        _samples(findings),
+        sample_grid(
+            findings,
+            [*beside_nearest(sampled, sampled[key]), (f"{key}, {images_label(many)}", "reference", "network")],
+            title=f"Samples by width, N = {few:,}",
+            caption=f"Samples of networks trained on {few:,} images with their nearest training images, between those of "
+            "the Gaussian and of the multi-delta denoiser of the same images; last, of a network trained on "
+            f"{many:,} images. All from the same initial noise. The claim is that narrow networks make images like the "
+            "Gaussian's, and wide ones copies.",
+            **_SHOWS,
+        ),
         close_up_grid(
             findings,
             [
@@ -195,8 +186,7 @@ def figures(findings: Findings) -> list[Drawing]:
             HIGH,
             title=f"Outputs at σ = {HIGH:g}, by number of images",
             caption="What the Gaussian, the multi-delta denoiser and a network of the same training images make of "
-            "noisy held-out images y. Inputs are shown scaled down. For every number of images the "
-            "three should be alike.",
+            "noisy held-out images y, shown scaled down. For every number of images the three should be alike.",
             **about(17, "C12"),
         ),
         close_up_grid(
@@ -204,9 +194,8 @@ def figures(findings: Findings) -> list[Drawing]:
             [gaussian, retrieval, *networks],
             HIGH,
             title=f"Outputs at σ = {HIGH:g}, by width",
-            caption=f"What networks trained on {few:,} images make of noisy held-out images y, below what the Gaussian "
-            "and the multi-delta denoiser of the same images make of them. Inputs are shown scaled down. The rows show "
-            "how wide a network must be for the outputs of the Gaussian.",
+            caption=f"What networks trained on {few:,} images make of noisy held-out images y, below the closed-form "
+            "denoisers of the same images. The rows show how wide a network must be to return what the Gaussian returns.",
             **about(17, "C12"),
         ),
         close_up_grid(
@@ -215,40 +204,11 @@ def figures(findings: Findings) -> list[Drawing]:
             MIDDLE,
             noise=True,
             title=f"Outputs at σ = {MIDDLE:g}, by width",
-            caption=f"The same at σ = {MIDDLE:g}, of pure noise ε and of noisy held-out images y. The claim is that "
-            "narrow networks' outputs are those of the Gaussian, and wide ones' those of the multi-delta denoiser, "
-            "training images.",
+            caption="The same at lower noise, of pure noise ε and of noisy held-out images y. The claim is that narrow "
+            "networks return what the Gaussian returns, and wide ones training images, as multi-delta does.",
             **about(18, "C11"),
         ),
     ]
-
-
-def _samples(findings: Findings) -> Drawing:
-    plan = findings.plan
-    own = f"{plan.width}, seed {plan.shown}"
-    return sample_grid(
-        findings,
-        [
-            ("Gaussian", own, "gaussian"),
-            *(
-                (label, f"{width}, seed {plan.shown}", name)
-                for width in plan.widths
-                for label, name in ((_channels(width), "network"), ("nearest training image", "nearest"))
-            ),
-            ("multi-delta", own, "multidelta"),
-            (f"{_channels(plan.width)}, {images_label(plan.sizes[-1])}", "reference", "network"),
-        ],
-        title=f"Samples by width, N = {plan.few:,}",
-        caption=f"Samples of networks trained on {plan.few:,} images with their nearest training images, between those "
-        "of the Gaussian and of the multi-delta denoiser of the same images; at the bottom those of a network trained "
-        f"on {plan.sizes[-1]:,} images. All from the same initial noise. The claim is that narrow networks make images "
-        "like the Gaussian's, and wide ones copies.",
-        **_SHOWS,
-    )
-
-
-def _channels(width: int) -> str:
-    return f"{width} channels"
 
 
 STUDY = Study(

@@ -12,13 +12,11 @@ import numpy as np
 from ...noise import karras_sigmas
 from ...report import Axis, CurveFigure, ImageGrid, Series
 from .. import axes
-from ..claims.comparisons import ends, first_minus_last, in_pixels, largest
+from ..claims.comparisons import ends, first_minus_last, in_pixels, largest, positive
 from ..claims.evidence import Evidence, Measure, MissingError, Number, greatest, least, mean, mean_at
 from ..claims.findings import Finding, claim, control, controls, statistic, unit_words
-from ..claims.inference import Real
-from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, POSITIVE, SIGN, Threshold
-from ..figures import Curves, Drawing, Line, about, images_label, level, sigma_label
-from ..figures import controls as control_lines
+from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, POSITIVE, Threshold
+from ..figures import Curves, Drawing, Line, about, images_label, sigma_label
 from ..pictures import close_up_grid, close_ups, correlation_maps
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -49,7 +47,6 @@ _AUTOMATIC = (
 _GAP = Threshold("the paper, Fig. 2", below=0.05, possible=POSITIVE)
 _WEIGHT_ERROR = Threshold("the paper, Fig. 4", below=0.2)
 _ALIGNED = Threshold("our choice: four fifths of what two halves of the images agree on", above=0.8)
-_HELD_OUT = Threshold(SIGN + " in Fig. 5", above=0.0)
 _TRAIN = Threshold("our choice: the perturbation that a fit must be able to see", below=0.1)
 
 
@@ -74,11 +71,11 @@ def c8(evidence: Evidence) -> Finding:
 
     Errors are against the Gaussian of the training images, of fits without shrinkage with enough calls (`count`).
     """
+    judged, beside = _judged_and_beside(evidence)
 
     def worst(records: Evidence) -> Number:
         return greatest(_excess(records, evidence).values())
 
-    judged, beside = _judged_and_beside(evidence)
     found = statistic("largest weight error minus its floor", _WEIGHT_ERROR, judged, worst)
     return Finding((found,), controls(worst, beside), _AUTOMATIC)
 
@@ -91,16 +88,15 @@ def c9(evidence: Evidence) -> Finding:
     noise the first hundreds are all nearly 1, and what a denoiser keeps is told from what it removes by the subspace of
     all that pass.
     """
+    judged, beside = _judged_and_beside(evidence)
+    del beside["the same for the multi-delta denoiser, training images"]
 
     def worst(records: Evidence) -> Number:
-        levels = records.at(LOW_NOISE).by("sigma").values()
-        shares = [share for share in map(_aligned, levels) if share is not None]
+        shares = [share for level in records.at(LOW_NOISE).by("sigma").values() for share in _aligned(level)]
         if not shares:
             raise MissingError("no subspace whose ceiling is above chance")
         return least(shares)
 
-    judged, beside = _judged_and_beside(evidence)
-    del beside["the same for the multi-delta denoiser, training images"]
     found = statistic("lowest overlap, as a share of the ceiling", _ALIGNED, judged, worst)
     return Finding((found,), controls(worst, beside), _AUTOMATIC)
 
@@ -108,16 +104,17 @@ def c9(evidence: Evidence) -> Finding:
 def _judged_and_beside(evidence: Evidence) -> tuple[Evidence, dict[str, Evidence]]:
     """The maps that are judged, at the largest N, and the controls beside them."""
     studied = evidence.where(study="distillation")
-    studied = studied.where(n=largest(studied))
-    beside = {
-        "the same on training images": ("train", "network"),
-        "the same for the multi-delta denoiser": ("held_out", "multidelta"),
-        "the same for the multi-delta denoiser, training images": ("train", "multidelta"),
-        "the same on Gaussian surrogates": ("surrogate", "network"),
+    found = {
+        name: studied.where(n=largest(studied), on=on, denoiser=denoiser)
+        for name, on, denoiser in (
+            ("judged", "held_out", "network"),
+            ("the same on training images", "train", "network"),
+            ("the same for the multi-delta denoiser", "held_out", "multidelta"),
+            ("the same for the multi-delta denoiser, training images", "train", "multidelta"),
+            ("the same on Gaussian surrogates", "surrogate", "network"),
+        )
     }
-    return studied.where(on="held_out", denoiser="network"), {
-        name: studied.where(on=on, denoiser=denoiser) for name, (on, denoiser) in beside.items()
-    }
+    return found.pop("judged"), found
 
 
 @claim("C10", "Linear and Gaussian denoisers describe a memorising network less well than a generalising one.")
@@ -140,8 +137,8 @@ def c10(evidence: Evidence) -> Finding:
 
     return Finding(
         (
-            statistic("weight error, memorising minus generalising", _HELD_OUT, held_out, weight()),
-            statistic("FVU, memorising minus generalising", _HELD_OUT, held_out, unexplained),
+            statistic("weight error, memorising minus generalising", positive("Fig. 5"), held_out, weight()),
+            statistic("FVU, memorising minus generalising", positive("Fig. 5"), held_out, unexplained),
             statistic("weight error on training images, memorising", _TRAIN, train, orthogonality),
         ),
         # W_G of few images has a low rank, from which every denoiser is far at low noise.
@@ -152,7 +149,7 @@ def c10(evidence: Evidence) -> Finding:
     )
 
 
-def _excess(records: Evidence, evidence: Evidence, reference: str = _OF_TRAIN) -> dict[Real, Number]:
+def _excess(records: Evidence, evidence: Evidence, reference: str = _OF_TRAIN) -> dict[float, Number]:
     """Weight error minus its floor at each noise level."""
     dim = evidence.where(quantity="dim").one().value
     curve = records.where(**_ERROR.tags, reference=reference).at(*_INNER_LEVELS).curve()
@@ -163,19 +160,17 @@ def _excess(records: Evidence, evidence: Evidence, reference: str = _OF_TRAIN) -
     return {sigma: number - mean_at(floor, [sigma]) for sigma, number in curve.items()}
 
 
-def _aligned(records: Evidence) -> Number | None:
-    """How far between chance and ceiling at one noise level, mean over subspaces where they differ; None without any."""
+def _aligned(records: Evidence) -> list[Number]:
+    """How far between chance and ceiling at one noise level, mean over subspaces where they differ; none without any."""
     cuts = Evidence(r for r in records.records if r.get("separated") is not False or r.get("passed"))
     found = [cuts.where(quantity=quantity) for quantity in ("overlap", "overlap_chance", "overlap_ceiling")]
-    if not all(map(len, found)):
-        return None
-    overlap, chance, ceiling = (one.over("k") for one in found)
+    overlap, chance, ceiling = (one.over("k") if len(one) else {} for one in found)
     shares = [
         (overlap[k] - chance[k]) / (ceiling[k] - chance[k])
         for k in overlap
         if k in chance and k in ceiling and ceiling[k].value - chance[k].value > 0.1
     ]
-    return mean(shares) if shares else None
+    return [mean(shares)] if shares else []
 
 
 def parts(plan: Plan) -> list[Part]:
@@ -201,99 +196,83 @@ def parts(plan: Plan) -> list[Part]:
 
 def figures(findings: Findings) -> list[Drawing]:
     """Figs. 4, 5, 14 and 22 of the paper, and the theorem."""
-    return [
-        *_weights(findings),
-        *_subspaces(findings),
-        *_regimes(findings.plan),
-        *_pictures(findings),
-        THEOREM,
-    ]
+    return [*_maps(findings), *_regimes(findings.plan), *_pictures(findings), THEOREM]
 
 
-def _weights(findings: Findings) -> list[Curves]:
-    plan = findings.plan
-    by_adam = findings.evidence.where(method="adam", **_ERROR.tags)
-    last = [group.records[-1]["epoch"] for group in by_adam.by("sigma").values()] if len(by_adam) else [0]
-    held_out = axes.Tags(method=None, n=plan.sizes[-1], on="held_out", denoiser="network")
-    own = axes.Tags(**held_out, seed=plan.seed(plan.shown))
+def _maps(findings: Findings) -> list[Curves]:
+    """Figs. 4, 14 and 22: the map of the network trained on the most images."""
+    plan, evidence = findings.plan, findings.evidence
+    large, small = (axes.Tags(method=None, n=n) for n in (plan.sizes[-1], plan.sizes[0]))
+    held_out = axes.Tags(on="held_out", denoiser="network")
+    own = axes.Tags(**large, **held_out, seed=plan.seed(plan.shown))
+    by_adam = evidence.where(method="adam", **_ERROR.tags)
+    epochs = largest(by_adam, "epoch")
+    ks = [record["k"] for record in evidence.where(**large, quantity="overlap").records]
+    k = max((k for k in ks if k <= _SUBSPACE), default=0)
     return [
         Curves(
             title="How far the matrix of the linear map is from the Gaussian's",
-            caption="The affine map closest to a network trained on the most images, by least squares without "
-            "shrinkage from ten calls for each dimension, against the Wiener filter W_G of the training images. A fit "
-            "of finitely many calls has about the floor as its error where the network is the Wiener filter, and C8 "
-            "judges what is above it. The multi-delta denoiser only retrieves training images, and must be near W_G on "
-            "them all the same: a small error there says little about how a denoiser works. Where a network's error is "
-            "far above the floor and the control's is not, the network is not a good denoiser at that level.",
+            caption="The affine map closest to a network trained on the most images, by least squares without shrinkage "
+            "from ten calls for each dimension, against the Wiener filter W_G of the training images. The floor is the "
+            "error of such a fit of the Wiener filter itself; C8 judges what is above it. A small error says little: the "
+            "multi-delta denoiser, which only retrieves training images, must be near W_G on them as well. Where the "
+            "network's error is far above the floor and the control's is not, the network is not a good denoiser.",
             **about(4, "C8"),
-            y=_ERROR,
-            where={"method": None, "n": plan.sizes[-1]},
+            of=_ERROR.where(**large).against(_WEIGHT_ERROR, "the paper's bound"),
             lines=(
-                *_by_images("network, ", reference=_OF_TRAIN),
+                *_by_images("network", reference=_OF_TRAIN),
+                *_retrieval("control: multi-delta", reference=_OF_TRAIN),
                 Line("floor of the fit", dashed=True, quantity="weight_error_floor", **held_out),
             ),
-            levels=(level(_WEIGHT_ERROR, "the paper's bound"),),
         ),
         Curves(
             title="Weight error while Adam learns the map",
-            caption=f"The paper's way to distil, {max(last)} epochs over {largest(by_adam, 'count')} held-out images in "
+            caption=f"The paper's way to distil, {epochs} epochs over {largest(by_adam, 'count')} held-out images in "
             "batches of 256, fresh noise in each, from W = 0; against the Gaussian of the same images. The step size at "
             "each noise level is such that the largest weight of the Gaussian could be reached three times over. Network "
             "trained on the most images, one training.",
             **about(4, 22, "C8"),
-            x=axes.EPOCH,
-            y=_ERROR,
-            where={"method": "adam"},
+            of=_ERROR.by(axes.EPOCH).where(method="adam"),
             lines=(Line(sigma_label, by="sigma"),),
         ),
         Curves(
             title="Where Adam ends, and least squares",
             caption="The last epoch of the figure before, and the closed form of the same network on the same images, "
-            "with the floor of the latter. Where Adam has not converged, its distance from the Gaussian is its own, "
-            "not the network's.",
+            "with its floor. Where Adam has not converged, its distance from the Gaussian is its own, not the network's.",
             **about(22, "C8"),
-            y=_ERROR,
+            of=_ERROR,
             lines=(
-                Line("Adam, last epoch", method="adam", epoch=max(last)),
+                Line("Adam, last epoch", method="adam", epoch=epochs),
                 Line("least squares", reference="gaussian of held_out", **own),
                 Line("floor of least squares", dashed=True, quantity="weight_error_floor", **own),
             )
             if len(by_adam)
             else (),
         ),
-    ]
-
-
-def _subspaces(findings: Findings) -> list[Curves]:
-    large, small = (axes.Tags(method=None, n=findings.plan.sizes[place]) for place in (-1, 0))
-    overlap = findings.evidence.where(**large, quantity="overlap")
-    k = max((r["k"] for r in overlap.records if r["k"] <= _SUBSPACE), default=0)
-    return [
         Curves(
             title=f"Overlap of the {k} leading singular vectors with the principal components",
             caption="‖U_WᵀU‖²/k of subspaces, which near-equal eigenvalues do not disturb within them; 1 if they are "
             "the same. The ceiling is what two halves of the training images agree on, chance what unrelated subspaces "
             "do. At the lowest noise all gains of the Gaussian are nearly 1 and no subspace leads.",
             **about(4, "C9"),
-            y=axes.quantity("overlap", "overlap", bounds=axes.SHARE),
-            where={**large, "k": k},
+            of=axes.quantity("overlap", "overlap", bounds=axes.SHARE).where(**large, k=k),
             lines=(
-                *_by_images("network, "),
-                *(
-                    Line(name, dashed=True, quantity=f"overlap_{name}", on="held_out", denoiser="network")
-                    for name in ("ceiling", "chance")
-                ),
+                *_by_images("network"),
+                *_retrieval("control: multi-delta"),
+                Line("ceiling", dashed=True, quantity="overlap_ceiling", **held_out),
+                Line("chance", dashed=True, quantity="overlap_chance", **held_out),
             ),
         ),
         Curves(
             title="How symmetric the matrix is",
-            caption="The Wiener filter is symmetric. A least-squares fit of finitely many calls is not, quite: compare "
-            "the surrogates.",
+            caption="0 for a symmetric matrix, as the Wiener filter is. A least-squares fit of finitely many calls "
+            "is not quite symmetric: the surrogates show by how much.",
             **about(14, "C9"),
-            y=_ASYMMETRY,
+            of=_ASYMMETRY,
             lines=(
-                *_by_images("most images, ", **large),
-                *(Line(f"fewest images, {on}", on=tag, denoiser="network", **small) for tag, on in _IMAGES.items()),
+                *_by_images("most images", **large),
+                *_retrieval("control: multi-delta", **large),
+                *_by_images("fewest images", _IMAGES, **small),
             ),
         ),
         Curves(
@@ -301,66 +280,57 @@ def _subspaces(findings: Findings) -> list[Curves]:
             caption="As in the figure of the weight error by epoch. It starts at W = 0; a matrix of independent "
             "entries has √2.",
             **about(14, "C9"),
-            x=axes.EPOCH,
-            y=_ASYMMETRY,
-            where={"method": "adam"},
+            of=_ASYMMETRY.by(axes.EPOCH).where(method="adam"),
             lines=(Line(sigma_label, by="sigma"),),
         ),
     ]
 
 
 def _regimes(plan: Plan) -> list[Curves]:
-    """Memorising against generalising."""
+    """Fig. 5: memorising against generalising."""
     most, fewest = plan.sizes[-1], plan.sizes[0]
     linear = axes.Tags(denoiser="linear", reference="gaussian")
-    pairs = {
-        "G–θ": {"denoiser": "network", "reference": "gaussian"},
-        "L–θ": {"denoiser": "network", "reference": "linear"},
-        "L–G": {**linear, "of": "network"},
-    }
-
-    def of_both_sizes(kinds: dict[str, axes.Tags]) -> list[Line]:
-        """A line of each kind for the most and, broken, for the fewest images."""
-        return [
-            Line(f"{name}, {images_label(n)}", dashed=n == fewest, n=n, **tags)
-            for n in (most, fewest)
-            for name, tags in kinds.items()
-        ]
-
-    def of_network(on: dict[str, str]) -> list[Line]:
-        """The same for a network on these sets of images, and the denoiser that retrieves the fewest."""
-        return [
-            *of_both_sizes({words: {"denoiser": "network", "on": tag} for tag, words in on.items()}),
-            *(
-                line
-                for tag, words in _IMAGES.items()
-                for line in control_lines("multidelta", called=f", {images_label(fewest)}, {words}", n=fewest, on=tag)
-            ),
-        ]
-
-    words = (
-        "G, L and θ are the Gaussian of the training images, the unshrunk linear map and the network: of the most "
-        "images, and (dashed) of the fewest, with L–G of the multi-delta denoiser of these as control where it was "
-        "distilled, "
+    pairs = [
+        Line(f"{pair}, {images_label(n)}", dashed=n == fewest, n=n, **tags)
+        for n in (most, fewest)
+        for pair, tags in (
+            ("G–θ", axes.Tags(denoiser="network", reference="gaussian")),
+            ("L–θ", axes.Tags(denoiser="network", reference="linear")),
+            ("L–G", axes.Tags(**linear, of="network")),
+        )
+    ]
+    memory = f"control: multi-delta, {images_label(fewest)}"
+    distilled = (
+        "Solid: the network trained on the most images; dashed: on the fewest. Control, where it was distilled: the "
+        "multi-delta denoiser of the fewest."
     )
+
+    def of_both_sizes(images: dict[str, str]) -> list[Line]:
+        return [
+            *_by_images(images_label(most), images, n=most),
+            *_by_images(images_label(fewest), images, n=fewest, dashed=True),
+            *_retrieval(memory, n=fewest),
+        ]
+
     return [
         *(
             Curves(
                 title=f"Linear, Gaussian and network{also}: most and fewest images",
-                caption=words + caption,
+                caption="RMSE between G, L and θ: the Gaussian of the training images, the unshrunk linear map and the "
+                f"network. {distilled} {caption}",
                 **about(5, "C6", "C10"),
-                where={"method": None, "on": on},
+                of=axes.RMSE.where(method=None, on=on),
                 lines=(
-                    *of_both_sizes(pairs),
-                    Line(f"control: L–G of multi-delta, {images_label(fewest)}", n=fewest, of="multidelta", **linear),
+                    *pairs,
+                    Line(memory.replace("control:", "control: L–G of"), n=fewest, of="multidelta", **linear),
                 ),
             )
             for also, on, caption in (
-                ("", "held_out", "on held-out images, which the map was also distilled on, with other noise."),
+                ("", "held_out", "On held-out images, which the map was also distilled on, with other noise."),
                 (
                     *(" on training images", "train"),
-                    "on training images. Here L is near G for any good denoiser, also for one that memorises: what "
-                    "parts the two is the figure before.",
+                    "On training images L is near G for any good denoiser, also for one that memorises: the figure "
+                    "before separates the two.",
                 ),
             )
         ),
@@ -369,41 +339,38 @@ def _regimes(plan: Plan) -> list[Curves]:
             caption="RMSE between the unshrunk linear map and the Gaussian of the most images: of the network and, "
             "where it was distilled, of the multi-delta denoiser as a control, on the images named.",
             **about(5, "C6"),
-            where={"method": None, "n": most, **linear, "shrunk": False},
-            lines=_by_images("of the network, ", tag="of"),
+            of=axes.RMSE.where(method=None, n=most, **linear, shrunk=False),
+            lines=(*_by_images("of the network", tag="of"), *_retrieval("control: multi-delta", tag="of")),
         ),
         Curves(
             title="What no affine map explains",
-            caption="Fraction of the network's variance that its closest affine map leaves unexplained, on new noise: "
-            "with the most images and (dashed) with the fewest, and, where it was distilled, of the multi-delta "
-            "denoiser of the latter as control.",
+            caption=f"Fraction of variance that the closest affine map leaves unexplained, on new noise. {distilled}",
             **about(5, "C10"),
-            y=axes.quantity("fvu", "FVU", bounds=axes.POSITIVE),
-            where={"method": None},
-            lines=of_network(_ON),
+            of=axes.quantity("fvu", "FVU", bounds=axes.POSITIVE, method=None),
+            lines=of_both_sizes(_ON),
         ),
         Curves(
             title="Weight error: most and fewest images",
-            caption="Distance of the linear map's matrix from the Wiener filter of the network's training images. A "
-            "network that retrieves its training images has a small one on noisy training images, as an exact "
-            "posterior mean must, and may have a large one on held-out images; so has, where it was distilled, the "
-            "multi-delta denoiser of the fewest images, the control.",
+            caption=f"Distance of the linear map's matrix from the Wiener filter of the training images. {distilled} A "
+            "network that retrieves its training images has a small one on noisy training images, as an exact posterior "
+            "mean must, and may have a large one on held-out images.",
             **about(5, "C10"),
-            y=_ERROR,
-            where={"method": None, "reference": _OF_TRAIN},
-            lines=of_network(_IMAGES),
+            of=_ERROR.where(method=None, reference=_OF_TRAIN),
+            lines=of_both_sizes(_IMAGES),
         ),
     ]
 
 
-def _by_images(prefix: str, *, tag: str = "denoiser", **tags: Any) -> list[Line]:
-    """A line for each set of images: the network's, and those of the control that retrieves."""
-    kinds = ((prefix, "network", _ON), ("control: multi-delta, ", "multidelta", _IMAGES))
-    return [
-        Line(name + words, **{**tags, "on": on, **{tag: denoiser}})
-        for name, denoiser, images in kinds
-        for on, words in images.items()
-    ]
+def _by_images(
+    name: str, images: dict[str, str] = _ON, *, denoiser: str = "network", tag: str = "denoiser", **tags: Any
+) -> list[Line]:
+    """A line for each set of images."""
+    return [Line(f"{name}, {words}", **{**tags, "on": on, tag: denoiser}) for on, words in images.items()]
+
+
+def _retrieval(name: str, **tags: Any) -> list[Line]:
+    """The same of the denoiser that retrieves training images, which has nothing to do with surrogates."""
+    return _by_images(name, _IMAGES, denoiser="multidelta", **tags)
 
 
 def _pictures(findings: Findings) -> list[Drawing]:
@@ -436,7 +403,7 @@ def _pictures(findings: Findings) -> list[Drawing]:
     ]
 
 
-def _spectra(findings: Findings, key: str) -> CurveFigure | None:
+def _spectra(findings: Findings, key: str) -> Drawing:
     found, gains = findings.array(key, "singular_values"), findings.array(key, "gains")
     if found is None:
         return None
@@ -458,7 +425,7 @@ def _spectra(findings: Findings, key: str) -> CurveFigure | None:
     )
 
 
-def _vectors(findings: Findings, key: str) -> ImageGrid | None:
+def _vectors(findings: Findings, key: str) -> Drawing:
     vectors, components = findings.array(key, "vectors"), findings.array(key, "components")
     if vectors is None:
         return None

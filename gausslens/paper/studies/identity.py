@@ -1,20 +1,15 @@
-"""Output minus input at low noise: claim C19; figure 15.
-
-Where there is hardly any noise the best output is the input, of every architecture as of the Wiener filter.
-"""
+"""Output minus input at low noise: claim C19; figure 15."""
 
 from .. import axes
 from ..architectures import PUBLISHED, model_of
-from ..claims.comparisons import largest, minus
+from ..claims.comparisons import each, largest, minus
 from ..claims.evidence import Evidence
-from ..claims.findings import Finding, claim, statistic
-from ..claims.findings import controls as numbers_beside
+from ..claims.findings import Finding, claim, controls
 from ..claims.thresholds import LOW_NOISE, Threshold
-from ..figures import Curves, Drawing, Line, about, controls
+from ..figures import Curves, Drawing, Line, about, closed_forms
 from ..plan import Plan
 from ..study import Findings, Part, Study
 
-_ZOOM = (0.0, 2.0)  # the noise levels that are zoomed in to
 _NMSE = axes.quantity("identity_nmse", "NMSE", log=True, on="held_out")
 _LINEAR_NMSE = axes.quantity("identity_nmse", "NMSE", bounds=axes.POSITIVE, on="held_out")
 _COSINE = axes.quantity("identity_cosine", "cosine", bounds=axes.CORRELATION, on="held_out")
@@ -28,19 +23,13 @@ def c19(evidence: Evidence) -> Finding:
     On held-out images, at the largest N.
     """
     gaps = evidence.where(study="identity", **_NMSE.tags).at(0.0, LOW_NOISE)
-    at_most = gaps.where(n=largest(gaps))
-
-    above_filter = minus({"denoiser": "network"}, {"denoiser": "gaussian"})
-    names = gaps.names("network")
-    judged = {f", {name}": at_most.where(network=name) for name in names} if len(names) > 1 else {"": at_most}
+    judged, names = gaps.where(n=largest(gaps)), gaps.names("network")
+    difference = minus({"denoiser": "network"}, {"denoiser": "gaussian"})
+    by_name = {f", {name}": judged.where(network=name) for name in names} if len(names) > 1 else {"": judged}
+    beside = {f"identity gap, {name}": gaps.where(denoiser=name) for name in ("network", "gaussian")}
     return Finding(
-        tuple(
-            statistic(f"identity gap minus the Wiener filter's, σ ≤ 0.1{words}", _DIFFERENCE, records, above_filter)
-            for words, records in judged.items()
-        ),
-        numbers_beside(
-            Evidence.mean, {f"identity gap, {name}": gaps.where(denoiser=name) for name in ("network", "gaussian")}
-        ),
+        each("identity gap minus the Wiener filter's, σ ≤ 0.1", _DIFFERENCE, by_name, difference),
+        controls(Evidence.mean, beside),
     )
 
 
@@ -56,33 +45,38 @@ def parts(plan: Plan) -> list[Part]:
 def figures(findings: Findings) -> list[Drawing]:
     """Fig. 15 of the paper."""
     own = findings.plan.training["network"]
-    count = largest(findings.evidence.where(**_NMSE.tags), "count") or 0
+    names = sorted(findings.evidence.names("network"), key=lambda name: (name != own, name))
+    count = largest(findings.evidence.where(**_NMSE.tags), "count")
     whose = (
         f"of {count} noisy held-out images: networks of several architectures trained on the most images, and as "
         f"controls the Gaussian and the multi-delta denoiser of the {own}'s training images. Any good denoiser does "
         "nothing where there is no noise; the multi-delta denoiser, which answers with training images, does not."
     )
-    low = f"The levels up to σ = {_ZOOM[1]:g}"
     claimed = f"The claim is that at σ ≤ {LOW_NOISE:g} the networks are as near 0 as the Gaussian is."
-    names = sorted(findings.evidence.names("network"), key=lambda name: (name != own, name))
     return [
         Curves(
             title=title,
             caption=caption,
             **about(15, "C19"),
-            x=axes.LOW_SIGMA if zoom else axes.SIGMA,
-            y=quantity,
-            at=zoom,
+            of=quantity,
             lines=(
                 *(Line(name, network=name, denoiser="network") for name in names),
-                *controls("gaussian", "multidelta", network=own),
+                *closed_forms("gaussian", "multidelta", network=own),
             ),
         )
-        for title, caption, quantity, zoom in (
-            ("Distance of outputs from inputs", f"Mean of ‖D(x) − x‖/‖D(x)‖ {whose}", _NMSE, None),
-            ("Distance of outputs from inputs at low noise", f"{low}. {claimed}", _LINEAR_NMSE, _ZOOM),
-            ("Direction of outputs and inputs", f"Mean cosine between D(x) and x {whose}", _COSINE, None),
-            ("Directions at low noise", f"{low} of the figure before.", _COSINE, _ZOOM),
+        for title, caption, quantity in (
+            ("Distance of outputs from inputs", f"Mean of ‖D(x) − x‖/‖D(x)‖ {whose}", _NMSE),
+            (
+                "Distance of outputs from inputs at low noise",
+                f"The levels up to σ = 2. {claimed}",
+                _LINEAR_NMSE.by(axes.LOW_SIGMA).at(0.0, 2.0),
+            ),
+            ("Direction of outputs and inputs", f"Mean cosine between D(x) and x {whose}", _COSINE),
+            (
+                "Directions at low noise",
+                "The levels up to σ = 2 of the figure before.",
+                _COSINE.by(axes.LOW_SIGMA).at(0.0, 2.0),
+            ),
         )
     ]
 

@@ -6,13 +6,12 @@ By number of training images, by weights of the superposition, on pure noise, an
 from collections.abc import Iterator
 from typing import Any
 
-from ...experiments.task import Task
 from .. import axes
-from ..claims.comparisons import largest, minus, trend
-from ..claims.evidence import Evidence, Measure
-from ..claims.findings import Finding, Statistic, claim, control, of_the_papers_images, statistic
-from ..claims.thresholds import CORRELATION, HIGH_NOISE, SIGN, Threshold
-from ..figures import CONTROLS, Curves, Drawing, Line, about, controls, images_label
+from ..claims.comparisons import each, largest, minus, negative, positive, smallest, trend
+from ..claims.evidence import Evidence
+from ..claims.findings import Finding, claim, control, of_the_papers_images, statistic
+from ..claims.thresholds import CORRELATION, HIGH_NOISE, Threshold
+from ..figures import CONTROLS, Curves, Drawing, Line, about, closed_forms, images_label
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.linearity_weights import vary_weights
@@ -22,28 +21,19 @@ from ..tasks.trajectories import trajectory_grid, trajectory_task
 _BASELINE: dict[str, Any] = {"preconditioning": "ve", "level_mean": None, "level_spread": None}
 _BASELINES = ("none", "ve", "vp")
 _EQUAL_WEIGHTS = axes.Tags(alpha=None, preconditioning=(None, "edm"))  # of networks that are well parametrised
-_COSINE = axes.quantity("linearity_cosine", "linearity, cosine", bounds=axes.SHARE, on="held_out")
-_ERROR = axes.quantity("linearity_nmse", "error of linearity, ratio of norms", bounds=axes.POSITIVE, on="held_out")
-
-_SLOPE = Threshold(SIGN + " in Fig. 1", above=0.0)
 _GENERALIZING = Threshold("the paper, Figs. 1 and 10", above=0.96, possible=CORRELATION)
 _MEMORIZING = Threshold("the paper, Fig. 1", below=0.87, possible=CORRELATION)
-_RISING = Threshold(SIGN + " in Fig. 13", above=0.0)
-_FALLING = Threshold(SIGN + " in Fig. 13; a larger error is less linear", below=0.0)
-_HARDEST = Threshold(SIGN + " in Fig. 10", below=0.0)
-_PARAMETRIZED = Threshold(SIGN + " in Fig. 11", above=0.0)
 
 
 @claim("C1", "Denoisers become more linear with more training images.")
 def c1(evidence: Evidence) -> Finding:
     """Slope on log N of the lowest affine linearity over σ; for the paper's images, the lowest raw one at both ends."""
-    found = evidence.where(study="linearity", **_COSINE.tags, **_EQUAL_WEIGHTS)
+    found = evidence.where(study="linearity", **axes.LINEARITY.tags, **_EQUAL_WEIGHTS)
     affine, raw = (found.where(denoiser="network", affine=affine) for affine in (True, False))
     slope = trend("n", Evidence.least, affine)
-    judged = [statistic("slope of the minimum affine linearity on log N", _SLOPE, affine, slope)]
+    judged = [statistic("slope of the minimum affine linearity on log N", positive("Fig. 1"), affine, slope)]
     if of_the_papers_images(raw):
-        sizes = [*raw.by("n")]
-        for which, n, threshold in (("largest", sizes[-1], _GENERALIZING), ("smallest", sizes[0], _MEMORIZING)):
+        for which, n, threshold in (("largest", largest(raw), _GENERALIZING), ("smallest", smallest(raw), _MEMORIZING)):
             at_end = raw.where(n=n)
             judged.append(statistic(f"minimum linearity at the {which} N", threshold, at_end, Evidence.least))
     beside = control("slope of the minimum raw linearity", raw, trend("n", Evidence.least, raw))
@@ -57,26 +47,18 @@ def c2(evidence: Evidence) -> Finding:
 
     In the studies `linearity` and `networks`.
     """
-    found = evidence.where(
-        study=("linearity", "networks"), on="held_out", denoiser="network", affine=True, **_EQUAL_WEIGHTS
-    )
-    cosine, error = (found.where(**quantity.tags) for quantity in (_COSINE, _ERROR))
-
-    def compare(network: str, words: str, threshold: Threshold, studied: Evidence, worst: Measure) -> Statistic:
-        own = studied.where(network=network)
-        return statistic(f"slope of the {words} on log N, {network}", threshold, own, trend("n", worst, own))
-
+    found = evidence.where(study=("linearity", "networks"), denoiser="network", affine=True, **_EQUAL_WEIGHTS)
+    cosine, error = (found.where(**quantity.tags) for quantity in (axes.LINEARITY, axes.LINEARITY_ERROR))
     names = cosine.names("network")
-    return Finding(
-        tuple(
-            compare(network, *how)
-            for network in (names if len(names) > 1 else [*names, "a second architecture"])
-            for how in (
-                ("minimum cosine", _RISING, cosine, Evidence.least),
-                ("largest NMSE", _FALLING, error, Evidence.greatest),
-            )
-        )
-    )
+    judged = []
+    for name in names if len(names) > 1 else [*names, "a second architecture"]:
+        for words, threshold, studied, worst in (
+            ("minimum cosine", positive("Fig. 13"), cosine, Evidence.least),
+            ("largest NMSE", negative("Fig. 13; a larger error is less linear"), error, Evidence.greatest),
+        ):
+            own = studied.where(network=name)
+            judged.append(statistic(f"slope of the {words} on log N, {name}", threshold, own, trend("n", worst, own)))
+    return Finding(tuple(judged))
 
 
 @claim("C3", "Linearity is lowest when the two inputs are mixed with equal weights.")
@@ -85,55 +67,47 @@ def c3(evidence: Evidence) -> Finding:
     paired = evidence.where(study="linearity", quantity="linearity_difference", denoiser="network", on="held_out")
     paired = paired.where(n=largest(paired))
     by_alpha = {f" at α = {alpha:.3g}": records for alpha, records in paired.by("alpha").items()} if len(paired) else {}
-    return Finding(
-        tuple(
-            statistic(f"linearity at equal weights minus linearity{words}", _HARDEST, records, Evidence.mean)
-            for words, records in (by_alpha or {"": paired}).items()
-        )
-    )
+    words = "linearity at equal weights minus linearity"
+    return Finding(each(words, negative("Fig. 10"), by_alpha or {"": paired}, Evidence.mean))
 
 
 @claim("C4", "A network with a poorly chosen parametrisation is less linear at high noise.")
 def c4(evidence: Evidence) -> Finding:
     """LS of the EDM parametrisation minus LS of the baseline, raw, mean over σ ≥ 20; at the baseline's largest N."""
-    cosine = evidence.where(study="linearity", **_COSINE.tags, denoiser="network", alpha=None).at(HIGH_NOISE)
+    cosine = evidence.where(study="linearity", **axes.LINEARITY.tags, denoiser="network", alpha=None).at(HIGH_NOISE)
     cosine = cosine.where(n=largest(cosine.where(preconditioning=_BASELINES)))
-
     advantage = minus({"preconditioning": "edm"}, {"preconditioning": _BASELINES})
+    raw, affine = (cosine.where(affine=affine) for affine in (False, True))
     return Finding(
-        (statistic("linearity of EDM minus baseline, σ ≥ 20", _PARAMETRIZED, cosine.where(affine=False), advantage),),
-        control("the same, affine", cosine.where(affine=True), advantage),
+        (statistic("linearity of EDM minus baseline, σ ≥ 20", positive("Fig. 11"), raw, advantage),),
+        control("the same, affine", affine, advantage),
     )
 
 
 def parts(plan: Plan) -> list[Part]:
     """Every size at every seed, the ends first; at the largest the weights vary, and a baseline stands beside."""
     most = plan.sizes[-1]
+    models = [plan.model(most, seed) for seed in range(plan.seeds)]
+    baselines = [plan.model(most, seed, **_BASELINE) for seed in range(plan.seeds)]
     found = [
         Part(f"measures of {n}, seed {seed}", plan.measured(plan.model(n, seed), "gap", "linearity"))
         for n in sorted(plan.sizes, key=lambda n: (n not in (plan.sizes[0], most), n))
         for seed in range(plan.sweep_seeds)
     ]
-    for seed in range(plan.seeds):
-        found.append(Part(f"weights, seed {seed}", plan.on_model(vary_weights, plan.model(most, seed))))
-        found.append(Part(f"baseline, seed {seed}", plan.measured(_baseline(plan, seed), "linearity")))
-    of_baseline = trajectory_task(plan, _baseline(plan, plan.shown), denoisers=("network",))
+    for seed, (model, baseline) in enumerate(zip(models, baselines, strict=True)):
+        found.append(Part(f"weights, seed {seed}", plan.on_model(vary_weights, model)))
+        found.append(Part(f"baseline, seed {seed}", plan.measured(baseline, "linearity")))
+    followed = trajectory_task(plan, baselines[plan.shown], denoisers=("network",))
     return [
         *found,
-        Part("trajectories", trajectory_task(plan, plan.model(most, plan.shown))),
-        Part("baseline's trajectories", of_baseline),
+        Part("trajectories", trajectory_task(plan, models[plan.shown])),
+        Part("baseline's trajectories", followed),
     ]
 
 
-def _baseline(plan: Plan, seed: int) -> Task:
-    return plan.model(plan.sizes[-1], seed, **_BASELINE)
-
-
-def figures(findings: Findings) -> Iterator[Drawing]:
+def figures(findings: Findings) -> list[Drawing]:
     """Figs. 1, 10, 11 and 13 of the paper."""
-    yield from _by_size(findings.plan)
-    yield from _by_weight(findings.plan)
-    yield from _of_baseline(findings)
+    return [*_by_size(findings.plan), *_by_weight(findings.plan), *_of_baseline(findings)]
 
 
 def _by_size(plan: Plan) -> Iterator[Curves]:
@@ -143,68 +117,61 @@ def _by_size(plan: Plan) -> Iterator[Curves]:
         f"images, dashed for at most {plan.few:,}; the controls are known in closed form, for the most images."
     )
     of_cosine, of_error = about(1, 13, "C1", "C14"), about(13, "C2")
-    for title, quantity, affine, shows, caption in (
+    for title, shown, affine, shows, caption in (
         (
-            *("Linearity over noise levels, by number of images", _COSINE, False, of_cosine),
+            *("Linearity over noise levels, by number of images", axes.LINEARITY, False, of_cosine),
             "Cosine between D(αx₁ + βx₂) and αD(x₁) + βD(x₂), with α = β = 1/√2; 1 for a linear map. The claim is that "
             "lines rise with N. The Gaussian, an affine map, is below 1 as well, because α + β is not 1.",
         ),
         (
-            *("Affine linearity, by number of images", _COSINE, True, of_cosine),
+            *("Affine linearity, by number of images", axes.LINEARITY, True, of_cosine),
             "The same with the mean image as the origin of inputs and its denoised form as that of outputs: 1 for "
             "every affine map, so for the Gaussian. This form judges the claim.",
         ),
         (
-            *("Error of linearity, by number of images", _ERROR, False, of_error),
+            *("Error of linearity, by number of images", axes.LINEARITY_ERROR, False, of_error),
             "‖D(αx₁ + βx₂) − (αD(x₁) + βD(x₂))‖ over ‖D(αx₁ + βx₂)‖; 0 for a linear map. At high noise all denoisers "
             "return nearly one image, so the error is large for all.",
         ),
         (
-            *("Error of affine linearity, by number of images", _ERROR, True, of_error),
+            *("Error of affine linearity, by number of images", axes.LINEARITY_ERROR, True, of_error),
             "The same with the mean image as the origin: 0 for every affine map, so for the Gaussian. Not drawn is the "
             "multi-delta denoiser, which may retrieve one image for a mixture and for the mean, and then has no bound.",
         ),
     ):
-        bounded = ("gaussian",) if quantity is _ERROR and affine else CONTROLS
+        bounded = ("gaussian",) if affine and shown is axes.LINEARITY_ERROR else CONTROLS
         yield Curves(
             title=title,
             caption=f"{caption} {read}",
             **shows,
-            y=quantity,
-            where={**_EQUAL_WEIGHTS, "affine": affine},
+            of=shown.where(**_EQUAL_WEIGHTS, affine=affine),
             lines=(
                 Line(images_label, by="n", dashed=lambda n: n <= plan.few, denoiser="network"),
-                *controls(*bounded, n=plan.sizes[-1]),
+                *closed_forms(*bounded, n=plan.sizes[-1]),
             ),
         )
-    for title, quantity, worst, shows in (
-        ("Minimum linearity over noise levels, by number of images", _COSINE, Evidence.least, of_cosine),
-        ("Largest error of linearity over noise levels, by number of images", _ERROR, Evidence.greatest, of_error),
+    raw_memory = closed_forms("multidelta", called=", raw", affine=False)
+    memory = [*closed_forms("multidelta", called=", affine", affine=True), *raw_memory]
+    drawn = "control: network on draws of the Gaussian, affine"
+    for title, shown, worst, retrieval, best, shows in (
+        ("Minimum linearity", axes.LINEARITY, Evidence.least, memory, 1, of_cosine),
+        ("Largest error of linearity", axes.LINEARITY_ERROR, Evidence.greatest, raw_memory, 0, of_error),
     ):
-        forms = (False,) if quantity is _ERROR else (True, False)
         yield Curves(
-            title=title,
+            title=f"{title} over noise levels, by number of images",
             caption="The worst noise level of each line above, with the interval there. In the affine form, affine "
-            f"maps score {0 if quantity is _ERROR else 1}. Controls: the multi-delta and the Gaussian denoiser of the "
-            "same images, and the network on draws of the Gaussian. The claim is that the network becomes more linear "
-            "with N. What the multi-delta denoiser, which only retrieves, shares with it is no sign of novelty.",
+            f"maps score {best}. Controls: the closed-form denoisers of the same images, and the network on draws of the "
+            "Gaussian. The claim is that the network becomes more linear with N. What the multi-delta denoiser, which "
+            "only retrieves, shares with it is no sign of novelty.",
             **shows,
-            x=axes.SIZE,
-            y=quantity,
-            where=_EQUAL_WEIGHTS,
+            of=shown.by(axes.SIZE).where(**_EQUAL_WEIGHTS),
             number=worst,
             lines=(
                 Line("network, affine", denoiser="network", affine=True),
                 Line("network, raw", denoiser="network", affine=False),
-                *(
-                    line
-                    for affine in forms
-                    for line in controls("multidelta", called=", affine" if affine else ", raw", affine=affine)
-                ),
-                *controls("gaussian", called=", affine", affine=True),
-                Line(
-                    "control: network on draws of the Gaussian, affine", denoiser="network", on="surrogate", affine=True
-                ),
+                *retrieval,
+                *closed_forms("gaussian", called=", affine", affine=True),
+                Line(drawn, denoiser="network", on="surrogate", affine=True),
             ),
         )
 
@@ -212,82 +179,78 @@ def _by_size(plan: Plan) -> Iterator[Curves]:
 def _by_weight(plan: Plan) -> Iterator[Curves]:
     """Fig. 10."""
     most = plan.sizes[-1]
-    for quantity, word in ((_COSINE, "Linearity"), (_ERROR, "Error of linearity")):
-        for on, words, inputs, also in (
-            (
-                *("held_out", "held-out images", "noisy held-out images"),
-                " Controls: the multi-delta and the Gaussian denoiser at equal weights.",
-            ),
-            ("noise", "pure noise", "inputs of noise alone, x = σ·eps", ""),
+    for shown, word in ((axes.LINEARITY, "Linearity"), (axes.LINEARITY_ERROR, "Error of linearity")):
+        for on, words, inputs in (
+            ("held_out", "held-out images", "noisy held-out images"),
+            ("noise", "pure noise", "inputs of noise alone, x = σ·eps"),
         ):
             yield Curves(
                 title=f"{word} by weight of the superposition, on {words}",
                 caption=f"Of the network trained on {most:,} images, over {plan.count} pairs of {inputs}, with weights α "
-                f"and β = √(1 − α²). The claim is that equal weights are the hardest test at every noise level.{also}",
+                "and β = √(1 − α²). The claim is that equal weights are the hardest test at every noise level. Controls, "
+                "on images only: the closed-form denoisers at equal weights.",
                 **about(10, "C3"),
-                y=quantity,
-                where={"on": on, "affine": False},
+                of=shown.where(on=on, affine=False),
                 lines=(
                     Line(lambda alpha: f"α² = {alpha**2:.2f}", by="alpha", denoiser="network"),
-                    *controls(n=most, **_EQUAL_WEIGHTS),
+                    *closed_forms(n=most, **_EQUAL_WEIGHTS),
                 ),
             )
+    difference = axes.quantity("linearity_difference", "difference of cosines", on="held_out")
     yield Curves(
         title="What equal weights cost",
         caption="Cosine at equal weights minus that at weight α, pair by pair, mean over the noise levels: below 0 "
         "where equal weights are harder. The Gaussian is affine: for it the difference comes from α + β ≠ 1 alone.",
         **about(10, "C3"),
-        x=axes.along("alpha", "weight α"),
-        y=axes.quantity("linearity_difference", "difference of cosines", on="held_out"),
+        of=difference.by(axes.along("alpha", "weight α")),
         number=Evidence.mean,
         lines=(
             Line("network, held-out images", denoiser="network"),
             Line("network, pure noise", denoiser="network", on="noise"),
-            *controls(called=", held-out images"),
+            *closed_forms(called=", held-out images"),
         ),
     )
 
 
 def _of_baseline(findings: Findings) -> Iterator[Drawing]:
-    """Fig. 11."""
-    if findings.result("baseline's trajectories") is None and not len(findings.evidence.where(preconditioning="ve")):
-        return  # the others alone would be no comparison
+    """Fig. 11; without the baseline, the others alone would be no comparison."""
     plan, most = findings.plan, findings.plan.sizes[-1]
     trained = (
         f"Both networks have one architecture and saw {most:,} images for as long. The baseline is parametrised as the "
         "first variance-exploding models were: its input is not scaled, so it grows with σ, and the network predicts noise."
     )
-    yield Curves(
-        title="A poorly parametrised network",
-        caption=f"Cosine linearity of the EDM parametrisation and of a baseline, on {plan.count} pairs of noisy "
-        f"held-out images. {trained} The claim is about σ ≥ 20, where the mean image makes up most of the raw score. "
-        "Dashed: affine linearity, which may order the two otherwise, and the Gaussian as a control.",
-        **about(11, "C4"),
-        y=_COSINE,
-        where={"alpha": None, "n": most},
-        lines=(
-            *(
-                Line(name + words, dashed=affine, denoiser="network", preconditioning=kind, affine=affine)
-                for affine, words in ((False, ""), (True, ", affine"))
-                for kind, name in (("edm", "EDM"), ("ve", "baseline"))
+    if len(findings.evidence.where(preconditioning="ve")):
+        yield Curves(
+            title="A poorly parametrised network",
+            caption=f"Cosine linearity of the EDM parametrisation and of a baseline, on {plan.count} pairs of noisy "
+            f"held-out images. {trained} The claim is about σ ≥ 20, where the mean image makes up most of the raw score. "
+            "Dashed: affine linearity, which may order the two otherwise, and the Gaussian as a control.",
+            **about(11, "C4"),
+            of=axes.LINEARITY.where(alpha=None, n=most),
+            lines=(
+                *(
+                    Line(name + words, dashed=affine, denoiser="network", preconditioning=kind, affine=affine)
+                    for affine, words in ((False, ""), (True, ", affine"))
+                    for kind, name in (("edm", "EDM"), ("ve", "baseline"))
+                ),
+                *closed_forms("gaussian", affine=False, preconditioning="edm"),
             ),
-            *controls("gaussian", affine=False, preconditioning="edm"),
-        ),
-    )
-    yield trajectory_grid(
-        findings,
-        [
-            ("EDM", "trajectories", "network"),
-            ("baseline", "baseline's trajectories", "network"),
-            ("Gaussian", "trajectories", "gaussian"),
-            ("linear, of EDM", "trajectories", "linear"),
-        ],
-        noises=(0, 1),
-        title="Trajectories of a poorly parametrised network",
-        caption=f"D(x_t; σ_t) from the same initial noise, with Euler's method on ten levels as in the paper. {trained} "
-        "All images are clipped to [−1, 1]; the paper scales each to its own range.",
-        **about(11, "C4"),
-    )
+        )
+    if findings.result("baseline's trajectories") is not None:
+        yield trajectory_grid(
+            findings,
+            [
+                ("EDM", "trajectories", "network"),
+                ("baseline", "baseline's trajectories", "network"),
+                ("Gaussian", "trajectories", "gaussian"),
+                ("linear, of EDM", "trajectories", "linear"),
+            ],
+            noises=(0, 1),
+            title="Trajectories of a poorly parametrised network",
+            caption="D(x_t; σ_t) from the same initial noise, with Euler's method on ten levels as in the paper. "
+            f"{trained} All images are clipped to [−1, 1]; the paper scales each to its own range.",
+            **about(11, "C4"),
+        )
 
 
 STUDY = Study(

@@ -1,15 +1,15 @@
 """Architectures (NCSN++, DDPM++ and ADM, the networks of EDM-VE, EDM-VP and EDM-ADM): claim C18; figure 23."""
 
-from itertools import combinations
-from typing import Any
+from itertools import combinations, product
 
 from ...experiments.task import Task
 from .. import axes
 from ..architectures import PUBLISHED, label, model_of, sizes_told
+from ..claims.comparisons import each
 from ..claims.evidence import Evidence
-from ..claims.findings import Finding, claim, statistic
+from ..claims.findings import Finding, claim
 from ..claims.thresholds import Threshold
-from ..figures import Curves, Drawing, Line, about, controls, level, trainings_behind
+from ..figures import Curves, Drawing, Line, about, closed_forms, trainings_behind
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -25,7 +25,7 @@ _ALIKE = (
     Line("networks", denoiser="network", noise="same"),
     Line("networks minus multi-delta, paired by noise", denoiser="network", noise="excess"),
     Line("control: networks, noise exchanged", denoiser="network", noise="shuffled"),
-    *controls("multidelta", noise="same"),
+    *closed_forms("multidelta", noise="same"),
 )
 
 
@@ -38,43 +38,34 @@ def c18(evidence: Evidence) -> Finding:
     found = evidence.where(study="networks", noise="excess")
     across, layout = found.where(**axes.AGREEMENT.tags), found.where(**_LAYOUTS.tags)
     pairs = sorted({(str(record.get("network")), str(record.get("reference"))) for record in across.records})
-    agree = [
-        (f", {first} and {second}", _AGREEMENT, across.where(network=first, reference=second))
+    agree = {
+        f", {first} and {second}": across.where(network=first, reference=second)
         for first, second in pairs or [("one architecture", "another")]
-    ]
-    resemble = [
-        (f" with the Gaussian, blurred, {name}", _LAYOUT, layout.where(network=name))
-        for name in layout.names("network") or ["any architecture"]
-    ]
+    }
+    resemble = {f", {name}": layout.where(network=name) for name in layout.names("network") or ["any architecture"]}
     return Finding(
-        tuple(
-            statistic(f"excess agreement{words}", threshold, records, Evidence.one)
-            for words, threshold, records in (*agree, *resemble)
+        (
+            *each("excess agreement", _AGREEMENT, agree, Evidence.one),
+            *each("excess agreement with the Gaussian, blurred", _LAYOUT, resemble, Evidence.one),
         )
     )
 
 
 def parts(plan: Plan) -> list[Part]:
     """Every architecture at every seed: on the most images, on the fewest, and pairs of them on disjoint halves."""
-    names, half = compared(plan), plan.available // 2
-    found = []
-    for n, words in ((plan.sizes[-1], ""), (plan.sizes[0], " on few")):
-        for seed in range(plan.seeds):
-            for name in names:
-                model = model_of(plan, name, n, seed)
-                if n == plan.sizes[-1]:
-                    sampled = plan.sampled(model)
-                    found.append(Part(f"samples of {name}, seed {seed}", sampled))
-                    found.append(Part(f"layouts of {name}, seed {seed}", lowpass_agreement_task(plan, sampled)))
-                found += [
-                    Part(f"{what} of {name}{words}, seed {seed}", task)
-                    for what, task in _measured(plan, name, model).items()
-                ]
-    for seed in range(plan.seeds):
-        for pair in combinations(names, 2):
-            both = [plan.sampled(model_of(plan, name, half, seed, half=which)) for which, name in enumerate(pair, 1)]
-            tags = {"network": pair[0], "reference": pair[1], "n": half, "seed": seed}
-            found.append(Part(f"{pair[0]} and {pair[1]}, seed {seed}", agreement_task(plan, both), tags))
+    names, most, half, found = compared(plan), plan.sizes[-1], plan.available // 2, []
+    for n, words in ((most, ""), (plan.sizes[0], " on few")):
+        for seed, name in product(range(plan.seeds), names):
+            model = model_of(plan, name, n, seed)
+            tasks = _measured(plan, name, model)
+            if n == most:
+                sampled = plan.sampled(model)
+                tasks = {"samples": sampled, "layouts": lowpass_agreement_task(plan, sampled), **tasks}
+            found += [Part(f"{what} of {name}{words}, seed {seed}", task) for what, task in tasks.items()]
+    for seed, pair in product(range(plan.seeds), combinations(names, 2)):
+        both = [plan.sampled(model_of(plan, name, half, seed, half=which)) for which, name in enumerate(pair, 1)]
+        tags = {"network": pair[0], "reference": pair[1], "n": half, "seed": seed}
+        found.append(Part(f"{pair[0]} and {pair[1]}, seed {seed}", agreement_task(plan, both), tags))
     return found
 
 
@@ -93,50 +84,54 @@ def _measured(plan: Plan, name: str, model: Task) -> dict[str, Task]:
 
 def figures(findings: Findings) -> list[Drawing]:
     """Fig. 23 of the paper, and what stands behind it."""
-    plan = findings.plan
+    plan, own = findings.plan, findings.plan.training["network"]
     most, fewest = plan.sizes[-1], plan.sizes[0]
     names = compared(plan)
     pairs = {str(place): pair for place, pair in enumerate(combinations(names, 2), 1)}
+    by_pair = axes.along(("network", "reference"), "pair, by its number in the caption", things=pairs)
+    by_name = axes.along("network", "architecture", things={label(name): name for name in names})
     numbered = ", ".join(f"{place} {label(first)} and {label(second)}" for place, (first, second) in pairs.items())
     sizes = sizes_told(plan, names)
-    affine = axes.Tags(affine=True, on="held_out")
-    memory = controls("multidelta", called=f", N = {most:,}", network=names[0], n=most)
-
-    def by_architecture(**tags: Any) -> list[Line]:
-        """A line for each architecture on the most and, broken, on the fewest images."""
-        return [
-            Line(f"{label(name)}, N = {n:,}", dashed=n == fewest, denoiser="network", network=name, n=n, **tags)
-            for n in (most, fewest)
-            for name in names
-        ]
-
+    memory = closed_forms("multidelta", called=f", N = {most:,}", network=names[0], n=most)
+    few_to_all = f"control: {label(names[0])}, N = {fewest:,}, to the Gaussian of all"
+    by_architecture = [
+        Line(f"{label(name)}, N = {n:,}", dashed=n == fewest, denoiser="network", network=name, n=n)
+        for n in (most, fewest)
+        for name in names
+    ]
+    shown = [(label(name), name, "network") for name in dict.fromkeys((*PUBLISHED, own))]
+    shown += [("Gaussian", own, "gaussian"), ("control: multi-delta", own, "multidelta")]
     return [
-        _samples(findings),
+        sample_grid(
+            findings,
+            [(words, f"samples of {name}, seed {plan.shown}", array) for words, name, array in shown],
+            columns=8,
+            title="Samples of several architectures from the same initial noise",
+            caption=f"All trained on the same {most:,} images, once each, with samples of the closed-form denoisers of "
+            "these. The claim is that the rows of networks are alike, and share their layout with the Gaussian's row more "
+            "than the multi-delta row does.",
+            **about(23, "C18"),
+        ),
         Curves(
             title="Agreement of architectures that share no training image",
             caption=f"Correlation of the pixels of samples from the same noise, over {plan.samples} initial noises and "
             f"{trainings_behind(findings.evidence.where(**axes.AGREEMENT.tags))}. Of each pair, the first was trained on "
-            f"one half of the images and the second on the other, {plan.available // 2:,} each: on the same images, two "
-            "denoisers that retrieve them would agree entirely. Controls: the same models with noise exchanged; the "
-            "multi-delta denoisers of the two halves, which retrieve training images. Agreement that tells something "
-            f"lies above both. The pairs: {numbered}.",
+            f"one half of the images and the second on the other, {plan.available // 2:,} each. Controls: the same models "
+            "with noise exchanged; the multi-delta denoisers of the two halves, which retrieve training images. Agreement "
+            f"that tells something lies above both. The pairs: {numbered}.",
             **about("C18"),
-            x=axes.along(("network", "reference"), "pair, by its number in the caption", things=pairs),
-            y=axes.AGREEMENT,
+            of=axes.AGREEMENT.by(by_pair),
             lines=(*_ALIKE, Line("Gaussians", dashed=True, denoiser="gaussian", noise="same")),
         ),
         Curves(
             title="Agreement of layouts with the Gaussian's samples",
             caption=f"Correlation of the same kind between samples of a network trained on {most:,} images and of the "
-            "Gaussian of these images, from the same noise, after both were averaged over fields of pixels (half as many "
-            f"as pixels a side, at most 8), over {plan.samples} initial noises. Control: the multi-delta denoiser of "
-            "these images in the network's place, and noise exchanged. The excess is the network's minus the "
-            "multi-delta denoiser's, paired by noise; the claim is that it lies above 0.",
+            "Gaussian of these images, after both were averaged over fields of pixels (half as many as pixels a side, at "
+            f"most 8), over {plan.samples} initial noises. Controls: the multi-delta denoiser in the network's place, and "
+            "noise exchanged. The claim is that the excess over multi-delta, paired by noise, lies above 0.",
             **about("C18"),
-            x=axes.along("network", "architecture", things={label(name): name for name in names}),
-            y=_LAYOUTS,
+            of=_LAYOUTS.by(by_name).against(_LAYOUT, "the excess lies above"),
             lines=_ALIKE,
-            levels=(level(_LAYOUT, "the excess lies above"),),
         ),
         *(
             Curves(
@@ -145,21 +140,15 @@ def figures(findings: Findings) -> list[Drawing]:
                 f"and on {most:,} images, and of the multi-delta denoiser of the latter as control. {sizes} The claim is "
                 f"that {which} with the number of images for every architecture.",
                 **about("C2"),
-                y=quantity,
-                lines=(*by_architecture(), *memory),
+                of=quantity.where(affine=True),
+                lines=(*by_architecture, *memory),
             )
             for metric, quantity, what, which in (
-                (
-                    "cosine",
-                    axes.quantity("linearity_cosine", "affine linearity (cosine)", bounds=axes.SHARE, **affine),
-                    "Cosine between the denoised superposition and the superposition of the denoised images, affine, "
-                    "so that 1 means an affine map,",
-                    "the lowest value over σ rises",
-                ),
+                ("cosine", axes.LINEARITY, "Affine linearity, 1 for an affine map,", "the lowest value over σ rises"),
                 (
                     "NMSE",
-                    axes.quantity("linearity_nmse", "affine linearity error (NMSE)", bounds=axes.POSITIVE, **affine),
-                    "The same as a distance over a norm, 0 for an affine map,",
+                    axes.LINEARITY_ERROR,
+                    "Error of affine linearity, 0 for an affine map,",
                     "the largest value over σ falls",
                 ),
             )
@@ -167,39 +156,17 @@ def figures(findings: Findings) -> list[Drawing]:
         Curves(
             title="Distance of each architecture to the Gaussian denoiser",
             caption=f"RMSE between a network trained on {most:,} images (solid) or on {fewest:,} and the Gaussian denoiser "
-            f"of these images, on held-out images; controls: the multi-delta denoiser of {most:,} images, and for "
+            f"of these images, on held-out images. Controls: the multi-delta denoiser of {most:,} images, and for "
             f"{fewest:,} the Gaussian of all images that could have been trained on. {sizes}",
             **about("C2"),
-            where={"reference": "gaussian"},
+            of=axes.RMSE.where(reference="gaussian"),
             lines=(
-                *by_architecture(),
-                Line(
-                    f"control: {label(names[0])}, N = {fewest:,}, to the Gaussian of all",
-                    network=names[0],
-                    n=fewest,
-                    denoiser="network",
-                    reference="gaussian_full",
-                ),
+                *by_architecture,
+                Line(few_to_all, denoiser="network", network=names[0], n=fewest, reference="gaussian_full"),
                 *memory,
             ),
         ),
     ]
-
-
-def _samples(findings: Findings) -> Drawing:
-    own, seed = findings.plan.training["network"], findings.plan.shown
-    networks = [(label(name), name, "network") for name in dict.fromkeys((*PUBLISHED, own))]
-    closed = [("Gaussian", own, "gaussian"), ("control: multi-delta", own, "multidelta")]
-    return sample_grid(
-        findings,
-        [(words, f"samples of {name}, seed {seed}", array) for words, name, array in (*networks, *closed)],
-        columns=8,
-        title="Samples of several architectures from the same initial noise",
-        caption=f"All trained on the same {findings.plan.sizes[-1]:,} images, once each, with samples of the Gaussian "
-        "and of the multi-delta denoiser of these. The claim is that the rows of networks are alike, and that they share "
-        "their layout with the Gaussian's row more than the multi-delta row does.",
-        **about(23, "C18"),
-    )
 
 
 STUDY = Study(

@@ -12,15 +12,13 @@ from ..claims.evidence import Evidence, Number, greatest, mean_at
 from ..claims.findings import Finding, Statistic, claim, control, statistic, unit_words
 from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, POSITIVE, Threshold
 from ..claims.window import window
-from ..figures import Curves, Drawing, Line, about, pixel_level, sigma_label
+from ..figures import Curves, Drawing, Line, about, known_pixel_scale, sigma_label
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.dataset_stats import dataset_stats_task
 from ..tasks.denoised_outputs import COUNTERPARTS, LABELS, denoised_outputs_task
-from ..tasks.explained_variance import QUANTITY as EXPLAINED
 from ..tasks.explained_variance import explained_variance_task, gaussian_variance_task
-from ..tasks.finetune_probe import QUANTITY as REFINED
 from ..tasks.finetune_probe import finetune_task
 from ..tasks.trajectories import trajectory_grid, trajectory_task
 
@@ -75,9 +73,8 @@ def c7(evidence: Evidence) -> Finding:
     def log_gap(records: Evidence, reference: str) -> Number:
         """Mean log RMSE to a reference over the window."""
         sigmas = window(records.where(denoiser="multidelta", reference="gaussian").curve())
-        shrunk = (
-            False if reference == "linear" else None
-        )  # a fit shrunk toward the Gaussian assumes what is to be shown
+        # A fit shrunk toward the Gaussian assumes what is to be shown.
+        shrunk = False if reference == "linear" else None
         curve = records.where(denoiser="network", reference=reference, shrunk=shrunk).curve()
         return mean_at({sigma: number.log() for sigma, number in curve.items()}, sigmas)
 
@@ -114,31 +111,28 @@ def figures(findings: Findings) -> list[Drawing]:
     """Figs. 2, 3, 25 and 27 of the paper."""
     plan = findings.plan
     on = f"on {plan.count} noisy held-out images; the network was trained on {plan.sizes[-1]:,}"
-    known = (
-        "The Gaussian of the training images is that of all images that could have been trained on."
-        if plan.sizes[-1] == plan.available
-        else "The Gaussian of all images that could have been trained on stands beside that of the training images."
-    )
+    all_images = "is" if plan.sizes[-1] == plan.available else "stands beside"
+    scale = known_pixel_scale(findings.evidence)
     paths = [(LABELS[name], f"trajectories, seed {plan.shown}", name) for name in COUNTERPARTS]
     return [
         Curves(
             title="Distance of the network to its counterparts",
-            caption=f"RMSE between two denoisers, {on}. Solid: from the network to the Gaussian, the linear and the "
-            "multi-delta denoiser. Dashed: from the linear to the Gaussian one and, a control, from the multi-delta to "
-            "the Gaussian one, which says where the two can be told apart. The claim is that the network is closer to "
-            "the Gaussian there. The linear denoiser is the least-squares fit on training images, without shrinkage, "
-            "and left out for very many pixels; that it is near the Gaussian is almost automatic where the network is "
-            f"well trained. {known}",
+            caption=f"RMSE between two denoisers, {on}. Dashed: from the linear to the Gaussian one and, a control, from "
+            "the multi-delta to the Gaussian one, which says where the two can be told apart. The claim is that the "
+            "network is closer to the Gaussian there. The linear denoiser is the least-squares fit on training images, "
+            "without shrinkage, and left out for very many pixels; it is almost automatically near the Gaussian where the "
+            f"network is well trained. The Gaussian of all images that could have been trained on {all_images} that of "
+            "the training images.",
             **about(2, 27, "C5", "C6", "C7"),
+            of=axes.RMSE.against(_GAP, "limit of C5, for high and low noise", scale),
             lines=_DISTANCES,
-            levels=pixel_level(findings.evidence, _GAP, "limit of C5, for high and low noise"),
         ),
         Curves(
             title="Relative distance of the network to its counterparts",
             caption=f"‖a − b‖/‖a‖ of two denoisers' outputs, from a to b, {on}. It weighs high noise more, where "
             "outputs are near the mean image.",
             **about(27, "C5", "C7"),
-            y=axes.quantity("nmse", "NMSE, a ratio of norms", bounds=axes.POSITIVE, on="held_out"),
+            of=axes.quantity("nmse", "NMSE, a ratio of norms", bounds=axes.POSITIVE, on="held_out"),
             lines=_DISTANCES,
         ),
         Curves(
@@ -146,28 +140,29 @@ def figures(findings: Findings) -> list[Drawing]:
             caption="RMSE between network and Gaussian denoiser on noisy held-out images, on noisy training images and, as "
             "a control, on noisy draws of the Gaussian itself, for which the Gaussian denoiser is the exact answer.",
             **about(2, "C7"),
-            where={"denoiser": "network", "reference": "gaussian"},
+            of=axes.RMSE.where(denoiser="network", reference="gaussian"),
             lines=[Line(label, on=name, dashed=dashed) for label, name, dashed in _INPUTS],
         ),
         Curves(
             title="A little more training at one noise level",
             caption=f"RMSE between the network and the Gaussian denoiser at one noise level, on {plan.count} noisy "
-            "held-out images, while the network is trained further at that level alone, from where it ended. Where it "
-            "falls at once, the network was far from the Gaussian for want of training: few levels so high are drawn. "
-            "Control: a level in the middle, which is drawn often. One training.",
+            "held-out images, while the network is trained further at that level alone. Where it falls at once, the "
+            "network was far from the Gaussian for want of training: few levels so high are drawn. Control: a level in "
+            "the middle, which is drawn often. One training.",
             **about(27, "C5", "C6"),
-            x=axes.along("further", "images trained further"),
-            y=axes.RMSE._replace(tags={"quantity": REFINED}),
+            of=axes.RMSE._replace(tags={"quantity": "refined_rmse"}).by(
+                axes.along("further", "images trained further")
+            ),
             lines=(Line(sigma_label, by="sigma", dashed=lambda sigma: sigma < HIGH_NOISE),),
         ),
         Curves(
             title="How much of the network its references explain",
             caption="Share of the variance of the network's outputs that the Gaussian and the multi-delta denoiser of "
-            f"its training images explain, {on}, and on training images (dashed), where multi-delta has seen the "
-            "answer. Control: what multi-delta explains of the Gaussian denoiser itself; of a network that denoises "
-            "better, it explains more on training images, where it retrieves these.",
+            f"its training images explain, on {plan.count} noisy held-out images and on training images (dashed), where "
+            "multi-delta has seen the answer. Control: what multi-delta explains of the Gaussian denoiser itself. Of a "
+            "network that denoises better, it explains more on training images.",
             **about("C7"),
-            y=axes.quantity(EXPLAINED, "explained variance"),
+            of=axes.quantity("explained_variance", "explained variance"),
             lines=(
                 *(
                     Line(f"{LABELS[name]}, {words}", dashed=dashed, denoiser="network", reference=name, on=on)
@@ -183,9 +178,9 @@ def figures(findings: Findings) -> list[Drawing]:
             noises=(0, 1, 2),
             title="From one noise, level by level",
             caption="What each denoiser makes of the noisy image it has reached, D(x_t; σ_t), on its own way from the "
-            "same initial noise: Euler's method on ten levels, as in the paper. All images are clipped to [−1, 1], at "
-            "every level; the paper scales each to its own range. The claim is that the network's rows share their layout "
-            "with the Gaussian's and the linear ones.",
+            "same initial noise: Euler's method on ten levels, as in the paper. Images are clipped to [−1, 1]; the paper "
+            "scales each to its own range. The claim is that the network's rows share their layout with the Gaussian's "
+            "and the linear ones.",
             **about(2, 25, "C7"),
         ),
         sample_grid(
@@ -193,9 +188,8 @@ def figures(findings: Findings) -> list[Drawing]:
             paths,
             pick=lambda levels: levels[:, -1],
             title="Samples from the same initial noise",
-            caption="Where the trajectories end: Euler's method on ten levels, as in the paper, for all denoisers. "
-            "Samples of the multi-delta denoiser are training images. The claim is that those of the network resemble "
-            "the Gaussian's and the linear one's.",
+            caption="Where the trajectories end. Samples of the multi-delta denoiser are training images. The claim is "
+            "that those of the network resemble the Gaussian's and the linear one's.",
             **about(3, 25, "C7"),
         ),
         Curves(
@@ -204,7 +198,7 @@ def figures(findings: Findings) -> list[Drawing]:
             f"{plan.count} initial noises; at the lowest σ these are the samples. Dashed: from different noise, which "
             "shows how alike any two images are.",
             **about(3, 25, "C7"),
-            y=axes.AGREEMENT._replace(tags={"quantity": "trajectory_correlation"}),
+            of=axes.AGREEMENT._replace(tags={"quantity": "trajectory_correlation"}),
             lines=[
                 Line(f"{words}{LABELS[name]}", dashed=noise == "shuffled", reference=name, noise=noise)
                 for noise, words in (("same", "network and "), ("shuffled", "different noise: network and "))
@@ -215,18 +209,17 @@ def figures(findings: Findings) -> list[Drawing]:
     ]
 
 
-def _slider(findings: Findings) -> NoiseSlider | None:
-    columns = {"input": "inputs", **{LABELS[name]: name for name in ("network", "linear", "gaussian", "multidelta")}}
-    found = {label: findings.array("outputs", name) for label, name in columns.items()}
+def _slider(findings: Findings) -> Drawing:
+    names = ("inputs", "network", "linear", "gaussian", "multidelta")
+    found = {LABELS.get(name, "input"): findings.array("outputs", name) for name in names}
     there = {label: pictures for label, pictures in found.items() if pictures is not None}
     if not there:
         return None
     images = np.stack([*there.values()], axis=2)
     return NoiseSlider(
         title="Held-out images, denoised",
-        caption="Noisy held-out images, none of which the network was trained on, and what each denoiser returns at "
-        "the noise level that the slider is at. Outputs are clipped to [−1, 1]; inputs are divided by 1 + 2σ first, so "
-        "that something is left to see of them at high noise.",
+        caption="Noisy held-out images, and what each denoiser returns at the noise level that the slider is at. Outputs "
+        "are clipped to [−1, 1]; inputs are divided by 1 + 2σ first, so that something is left to see at high noise.",
         **about("C5", "C7"),
         sigmas=findings.array("outputs", "sigmas").tolist(),
         rows=tuple(f"image {index + 1}" for index in range(images.shape[1])),

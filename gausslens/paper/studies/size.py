@@ -1,21 +1,19 @@
 """Number of training images, from copying to novelty: claim C14; figures 6, 12, 13, 16, 19."""
 
 from .. import axes
+from ..claims.comparisons import largest, positive, smallest
 from ..claims.evidence import Evidence, MissingError, Number, slope
 from ..claims.findings import Finding, claim, control, rank_statistic, statistic
 from ..claims.inference import Real
-from ..claims.thresholds import CORRELATION, PAPER_GENERALIZATION, SIGN, Threshold
+from ..claims.thresholds import CORRELATION, PAPER_GENERALIZATION
 from ..critical_points import format_images_needed, images_needed
-from ..figures import Curves, Drawing, Line, about, controls, images_label
+from ..figures import Curves, Drawing, Line, about, closed_forms, images_label
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.dataset_stats import dataset_stats_task, format_duplicates
 
 _RANKED_SIZES = 5  # fewer sizes have too few orders
-
-_SLOPE = Threshold(SIGN + " in Fig. 13", above=0.0)
-_RANK = Threshold(SIGN + " in Fig. 13", above=0.0, possible=CORRELATION)
 
 
 @claim("C14", "With more training images, samples become more novel and denoisers more linear.")
@@ -25,37 +23,38 @@ def c14(evidence: Evidence) -> Finding:
     Samples are those of the study `size`, linearity that of the study `linearity`, of networks of the same n and seeds.
     """
     samples = evidence.where(study="size", denoiser="network")
-    linear = evidence.where(
-        study="linearity", denoiser="network", quantity="linearity_cosine", on="held_out", affine=True
-    )
+    linear = evidence.where(study="linearity", denoiser="network", **axes.LINEARITY.tags, affine=True)
     both = Evidence([*samples.records, *linear.where(alpha=None, preconditioning=(None, "edm")).records])
+
+    gl, relative_gl = (samples.where(quantity=quantity) for quantity in ("gl", "relative_gl"))
 
     def at_enough(of_sizes: dict[Real, Number], what: str = "") -> dict[Real, Number]:
         if len(of_sizes) < _RANKED_SIZES:
             raise MissingError(f"{what}{_RANKED_SIZES} sizes needed, {len(of_sizes)} found")
         return of_sizes
 
-    def relative(records: Evidence) -> dict[Real, Number]:
+    def novelty(records: Evidence) -> dict[Real, Number]:
         return at_enough(records.where(study="size", quantity="relative_gl").over("n"))
 
+    def rises(records: Evidence) -> Number:
+        return slope(novelty(records), relative_gl.by("n"))
+
     def ranked(records: Evidence) -> tuple[list[Real], list[Real]]:
-        scores, by_size = relative(records), records.where(study="linearity").by("n")
-        least = at_enough({n: by_size[n].least() for n in scores if n in by_size}, "linearity at ")
-        return [scores[n].value for n in least], [number.value for number in least.values()]
+        scores, by_size = novelty(records), records.where(study="linearity").by("n")
+        lowest = at_enough({n: by_size[n].least() for n in scores if n in by_size}, "linearity at ")
+        return [scores[n].value for n in lowest], [number.value for number in lowest.values()]
 
-    gl, relative_gl = (samples.where(quantity=quantity) for quantity in ("gl", "relative_gl"))
-
-    def score(end: int) -> str:
-        found = control("", gl, lambda r: [*r.over("n").values()][end])
-        return f"{found[0].value:.2f}" if found else "unknown"
-
-    rule = f"the paper's rule of {PAPER_GENERALIZATION} is not judged"
+    note = None
+    if len(gl):
+        few, many = (control("", gl.where(n=n), Evidence.one)[0].value for n in (smallest(gl), largest(gl)))
+        rule = f"the paper's rule of {PAPER_GENERALIZATION} is not judged"
+        note = f"GL is {few:.2f} at the smallest and {many:.2f} at the largest N; {rule}"
     return Finding(
         (
-            statistic("slope of relative GL on log N", _SLOPE, both, lambda r: slope(relative(r), relative_gl.by("n"))),
-            rank_statistic("Spearman's ρ of relative GL and linearity", _RANK, both, ranked),
+            statistic("slope of relative GL on log N", positive("Fig. 13"), both, rises),
+            rank_statistic("Spearman's ρ of relative GL and linearity", positive("Fig. 13", CORRELATION), both, ranked),
         ),
-        note=f"GL is {score(0)} at the smallest and {score(-1)} at the largest N; {rule}" if len(gl) else None,
+        note=note,
     )
 
 
@@ -73,30 +72,26 @@ def parts(plan: Plan) -> list[Part]:
 def figures(findings: Findings) -> list[Drawing]:
     """Figs. 6, 12, 13, 16 and 19 of the paper."""
     plan, evidence = findings.plan, findings.evidence
-    retrieves = "The dashed control retrieves training images"
+    memory = closed_forms("multidelta", called=", most images", reference="gaussian", n=max(plan.sizes))
     to_own, to_all = (
-        (
-            Line(images_label, by="n", denoiser="network", reference=reference),
-            *controls("multidelta", called=", most images", reference="gaussian", n=max(plan.sizes)),
-        )
+        (Line(images_label, by="n", denoiser="network", reference=reference), *memory)
         for reference in ("gaussian", "gaussian_full")
     )
     return [
         Curves(
             title="Distance to the Gaussian denoiser of the training images, by number of images",
             caption="RMSE between a network and the Gaussian denoiser of its own training images, on held-out images. "
-            "The claim is that networks trained on more images are closer to the Gaussian at intermediate noise. "
-            f"{retrieves} exactly.",
+            "The claim is that networks trained on more images are closer to the Gaussian at intermediate noise. The "
+            "control retrieves training images exactly.",
             **about(6, 19, "C11", "C13"),
             lines=to_own,
         ),
         Curves(
             title="Distance to the Gaussian denoiser at low noise, by number of images",
             caption="At the lowest noise the network does nothing, and the Gaussian of fewer images than pixels cannot. "
-            f"What is left between them depends on the number of images alone. {retrieves}.",
+            "What is left between them depends on the number of images alone. The control retrieves training images.",
             **about(16, "C13"),
-            x=axes.LOW_SIGMA,
-            at=(0.0, 1.0),
+            of=axes.RMSE.by(axes.LOW_SIGMA).at(0.0, 1.0),
             lines=to_own,
         ),
         Curves(
@@ -112,8 +107,7 @@ def figures(findings: Findings) -> list[Drawing]:
             "relative to that of real, held-out images. The paper's rule, 0.6, is drawn and not judged: new real "
             "images may score less.",
             **about(13, "C14"),
-            x=axes.SIZE,
-            y=axes.GL,
+            of=axes.GL.by(axes.SIZE),
             lines=(
                 Line("samples of the network", denoiser="network"),
                 Line("relative to held-out images", quantity="relative_gl", denoiser="network"),
@@ -126,9 +120,8 @@ def figures(findings: Findings) -> list[Drawing]:
             caption="Share of samples whose nearest training image is less than a third as far as the second "
             f"nearest.{format_images_needed(images_needed(evidence))}{format_duplicates(evidence)}",
             **about(12, "C14"),
-            x=axes.SIZE,
-            y=axes.COPIES,
-            lines=(Line("network", denoiser="network"), *controls()),
+            of=axes.COPIES.by(axes.SIZE),
+            lines=(Line("network", denoiser="network"), *closed_forms()),
         ),
         sample_grid(
             findings,

@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 from ...experiments.task import Task
 from .. import axes
+from ..claims.comparisons import each
 from ..claims.evidence import Evidence
-from ..claims.findings import Control, Finding, Statistic, claim, control, statistic
-from ..claims.findings import controls as numbers_beside
+from ..claims.findings import Finding, claim, control, controls, statistic
 from ..claims.thresholds import CORRELATION, Threshold
-from ..figures import Curves, Drawing, Line, about, controls, level, trainings, trainings_behind
+from ..figures import Curves, Drawing, Line, about, closed_forms, trainings_behind
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -17,14 +17,7 @@ from ..tasks.agreement import agreement_task, stationary_task, subset_gaussians_
 _SUBSETS = 8  # random subsets whose Gaussians are compared; they take no training
 _ROLES = ("large", "early", "narrow", "small")
 _IN_TIME = "in time"  # the role of the small pair while it is trained
-_WHEN = ("early", _IN_TIME, "small")  # the roles of the small pair at all lengths of training
 _PAIR = axes.along("role", "pair of models", things={role: role for role in _ROLES})
-_REFERENCES = {
-    "stationary": "stationary Gaussian",
-    "gaussian_full": "Gaussian of all images",
-    "gaussian": "Gaussian",
-    "multidelta": "multi-delta",
-}
 _SHOWS = about(9, 26, "C15")
 
 _AGREE = Threshold("our choice: two models that retrieve training images agree this much", above=0.0)
@@ -44,23 +37,26 @@ def c15(evidence: Evidence) -> Finding:
     began with (itself), since models that have learned nothing hand it on, and agree; and of closed forms.
     """
     pairs = evidence.where(study="strong", **axes.AGREEMENT.tags, reference=None)
-
-    def excess(role: str) -> Statistic:
-        of_role = pairs.where(role=role, denoiser="network", noise="excess")
-        return statistic(f"excess agreement, {role}", _SMALL if role == "small" else _AGREE, of_role, Evidence.one)
-
-    def beside(role: str) -> tuple[Control, ...]:
-        shown = {
-            f"agreement, {role}": ("network", "same"),
-            f"agreement, {role}, noise exchanged": ("network", "shuffled"),
-            f"agreement of samples and their noise, {role}": ("network", "itself"),
-            f"agreement, {role}, multi-delta": ("multidelta", "same"),
-            f"agreement, {role}, stationary Gaussians": ("stationary", "same"),
-        }
-        records = {name: pairs.where(role=role, denoiser=of, noise=noise) for name, (of, noise) in shown.items()}
-        return numbers_beside(Evidence.one, records, CORRELATION)
-
-    return Finding(tuple(map(excess, _ROLES)), tuple(found for role in _ROLES for found in beside(role)))
+    excess = {f", {role}": pairs.where(role=role, denoiser="network", noise="excess") for role in _ROLES}
+    small = {", small": excess.pop(", small")}
+    beside = {
+        f"agreement{words.format(role)}": pairs.where(role=role, denoiser=denoiser, noise=noise)
+        for role in _ROLES
+        for words, denoiser, noise in (
+            (", {}", "network", "same"),
+            (", {}, noise exchanged", "network", "shuffled"),
+            (" of samples and their noise, {}", "network", "itself"),
+            (", {}, multi-delta", "multidelta", "same"),
+            (", {}, stationary Gaussians", "stationary", "same"),
+        )
+    }
+    return Finding(
+        (
+            *each("excess agreement", _AGREE, excess, Evidence.one),
+            *each("excess agreement", _SMALL, small, Evidence.one),
+        ),
+        controls(Evidence.one, beside, CORRELATION),
+    )
 
 
 @claim("C16", "The Gaussian of few images gives nearly the same samples as the Gaussian of many.")
@@ -101,163 +97,20 @@ def parts(plan: Plan) -> list[Part]:
             if role == "large" and seed >= plan.seeds:  # it varies least, and takes longest
                 continue
             both = _sampled(plan, pair, seed)
-            found += [Part(_key(role, seed, half), task, {"role": role}) for half, task in enumerate(both, 1)]
+            found += [
+                Part(f"{role}, seed {seed}, half {half}", task, {"role": role}) for half, task in enumerate(both, 1)
+            ]
             tags = {"role": role, "n": pair.n, "seed": seed}
             found.append(Part(f"{role}, seed {seed}", agreement_task(plan, both), tags))
-            found.append(Part(_stationary(role, seed), stationary_task(plan, both), tags))
+            found.append(Part(f"{role}, seed {seed}, stationary", stationary_task(plan, both), tags))
+        small = pairs(plan)["small"]
         for kimg in _between(plan):
-            pair = pairs(plan)["small"]._replace(kimg=kimg)
-            compared = agreement_task(plan, _sampled(plan, pair, seed))
-            tags = {"role": _IN_TIME, "n": pair.n, "seed": seed}
+            compared = agreement_task(plan, _sampled(plan, small._replace(kimg=kimg), seed))
+            tags = {"role": _IN_TIME, "n": small.n, "seed": seed}
             found.append(Part(f"small after {kimg:g}, seed {seed}", compared, tags))
     for seed in range(_SUBSETS):
         found.append(Part(f"subsets, seed {seed}", subset_gaussians_task(plan, plan.seed(seed), _subsets(plan))))
     return found
-
-
-def figures(findings: Findings) -> list[Drawing]:
-    """Figs. 9 and 26 of the paper."""
-    plan = findings.plan
-    alike = findings.evidence.where(**axes.AGREEMENT.tags)
-    own = alike.where(denoiser="network", noise="same", reference=tuple(_REFERENCES))
-    between = alike.where(denoiser="network", reference=None, role=_ROLES)
-    in_time = alike.where(denoiser="network", reference=None, role=_WHEN)
-    roles, least = _roles_in_numbers(plan), pairs(plan)["small"]
-    same, exchanged, memory = (
-        Line("networks", denoiser="network", reference=None, noise="same"),
-        Line("control: networks, noise exchanged", denoiser="network", reference=None, noise="shuffled"),
-        controls("multidelta", noise="same"),
-    )
-    return [
-        Curves(
-            title="Agreement of models that share no training image",
-            caption=f"Correlation of the pixels of two models' samples from the same noise, over {_noises(between)} "
-            f"initial noises and {_trained(alike)}. {roles} Controls: the same models with noise exchanged, which shows "
-            "how alike any two images are; a model's samples with the noise they began with, which one that has learned "
-            "nothing hands on; the multi-delta denoisers of the two sets, which shows how alike retrieved training "
-            "images are; their Gaussians; and their stationary Gaussians, which know the mean colour and the power "
-            "spectrum of the images and no place. What counts is how far the models exceed the multi-delta denoisers: "
-            "beating exchanged noise proves nothing, since retrieval does so too.",
-            **_SHOWS,
-            x=_PAIR,
-            y=axes.AGREEMENT,
-            lines=(
-                same,
-                exchanged,
-                Line("control: networks, with the noise itself", denoiser="network", reference=None, noise="itself"),
-                *memory,
-                Line("Gaussians", dashed=True, denoiser="gaussian", reference=None, noise="same"),
-                Line("stationary Gaussians", dashed=True, denoiser="stationary", noise="same"),
-            ),
-        ),
-        Curves(
-            title="Agreement beyond retrieval",
-            caption="The models' agreement minus that of the multi-delta denoisers of the same images, paired by noise. "
-            f"{roles} The paper says that the first three agree, and the last does not: two models that retrieve "
-            "their training images have 0. Networks that have learned nothing agree as well, for they hand their noise "
-            "on; the figure before says how much of it is left in samples, and the rows below whether these are images.",
-            **_SHOWS,
-            x=_PAIR,
-            y=axes.quantity("agreement_correlation", "excess correlation"),
-            lines=(Line("networks", denoiser="network", noise="excess"),),
-            levels=(
-                level(_AGREE, "more than retrieval lies above"),
-                level(_SMALL, "what reads as retrieval lies below"),
-            ),
-        ),
-        Curves(
-            title="What samples of the pairs are like",
-            caption="Correlation of the pixels of the first model's samples with those of controls from the same "
-            "noise: the Gaussian, the stationary Gaussian and the multi-delta denoiser of its own training images, and "
-            f"the Gaussian of all images that could have been trained on; over {_noises(own)} initial noises and "
-            f"{_trained(own)}. {roles} Models of few images that agree although the Gaussians of their images do not "
-            "must be near something else that both share: the highest line tells what.",
-            **_SHOWS,
-            x=_PAIR,
-            y=axes.AGREEMENT,
-            where={"denoiser": "network", "noise": "same"},
-            lines=[Line(words, reference=name) for name, words in _REFERENCES.items()],
-        ),
-        Curves(
-            title="Copies among samples of the pairs",
-            caption=f"Share of {plan.samples} samples whose nearest training image is less than a third as far as the "
-            f"second nearest, over both models of a pair. {roles} Controls: samples of the multi-delta and the "
-            "Gaussian denoiser of the same images.",
-            **_SHOWS,
-            x=_PAIR,
-            y=axes.COPIES,
-            lines=(Line("networks", denoiser="network"), *controls()),
-        ),
-        Curves(
-            title=f"Agreement as training goes on, N = {least.n:,}",
-            caption=f"Correlation of the pixels of samples from the same noise of two models of {least.width} channels "
-            f"on disjoint sets of {least.n:,} images, over {_noises(in_time)} initial noises and "
-            f"{trainings_behind(in_time)}. Controls: the same models with noise exchanged; the multi-delta denoisers and "
-            "the Gaussians of the two sets, which no training changes. Models that come to memorise part ways, and may "
-            "come down to the multi-delta denoisers.",
-            **_SHOWS,
-            x=axes.TIME,
-            y=axes.AGREEMENT,
-            where={"role": _WHEN, "reference": None},
-            lines=(same, exchanged, *memory, Line("control: Gaussians", denoiser="gaussian", noise="same")),
-        )
-        if _between(plan)
-        else None,
-        *(_grid(findings, role) for role in _ROLES),
-        Curves(
-            title="How many images make a Gaussian?",
-            caption="Correlation of samples of the Gaussian of a random subset with those of the Gaussian of all "
-            f"{plan.available:,} images, from the same noise, over {plan.samples} initial noises and {_SUBSETS} subsets "
-            f"of each size. The claim is judged at {plan.subset:,} images. Control: noise exchanged.",
-            **about(9, "C16"),
-            x=axes.along("n", "images in the subset", log=True),
-            y=axes.AGREEMENT,
-            where={"denoiser": "gaussian", "reference": "gaussian_full"},
-            lines=(Line("same noise", noise="same"), Line("control: noise exchanged", noise="shuffled")),
-            levels=(level(_SAME, "nearly the same"),),
-        ),
-        sample_grid(
-            findings,
-            [
-                *((f"Gaussian of {n:,} images", "subsets, seed 0", str(n)) for n in _subsets(plan)),
-                (f"Gaussian of all {plan.available:,}", "subsets, seed 0", "all"),
-            ],
-            title="Samples of the Gaussians of subsets",
-            caption="From the same initial noise. With enough images in the subset, the samples are those of the "
-            "Gaussian of all.",
-            **about(9, "C16"),
-            training=False,
-        ),
-    ]
-
-
-def _grid(findings: Findings, role: str) -> Drawing:
-    plan, (n, width, kimg) = findings.plan, pairs(findings.plan)[role]
-    first, second = (_key(role, plan.shown, half) for half in (1, 2))
-    if findings.result(first) is None or findings.result(second) is None:  # one alone would be no comparison
-        return None
-    return sample_grid(
-        findings,
-        [
-            ("stationary of S1", _stationary(role, plan.shown), "first"),
-            ("Gaussian of S1", first, "gaussian"),
-            ("Gaussian of S2", second, "gaussian"),
-            ("nearest in S1", first, "nearest"),
-            ("network of S1", first, "network"),
-            ("network of S2", second, "network"),
-            ("nearest in S2", second, "nearest"),
-            ("multi-delta of S1", first, "multidelta"),
-            ("multi-delta of S2", second, "multidelta"),
-        ],
-        columns=8,
-        title=f"Two models on disjoint images: {role}",
-        caption=f"Samples from the same initial noise of two models of {width} channels, trained for "
-        f"{kimg or plan.kimg:,g} thousand images on disjoint sets S1 and S2 of {n:,} images each, with the images of the "
-        "own set that are nearest to them, and samples of each set's Gaussian and multi-delta denoiser. If the models "
-        "generalise, the two networks' rows are more alike than the multi-delta rows, and neither copies its nearest "
-        "images.",
-        **_SHOWS,
-    )
 
 
 def _sampled(plan: Plan, pair: Pair, seed: int) -> list[Task]:
@@ -277,36 +130,160 @@ def _subsets(plan: Plan) -> list[int]:
     return sorted(n for n in sizes if 2 <= n <= plan.available // 2)
 
 
-def _trained(alike: Evidence) -> str:
-    """How often each pair was trained."""
-    counts: dict[str, list[str]] = {}
-    for role in _ROLES:
-        if len(of_role := alike.where(denoiser="network", role=role)):
-            counts.setdefault(trainings(of_role), []).append(role)
-    return ", ".join(f"{words} ({', '.join(roles)})" for words, roles in counts.items())
-
-
-def _noises(alike: Evidence) -> str:
-    """How many noises there are, which may differ where samples were left behind."""
-    counts = sorted({record["count"] for record in alike.records})
-    return " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1]))) if counts else "no"
-
-
-def _roles_in_numbers(plan: Plan) -> str:
+def figures(findings: Findings) -> list[Drawing]:
+    """Figs. 9 and 26 of the paper."""
+    plan = findings.plan
     large, early, narrow, small = (pairs(plan)[role] for role in _ROLES)
-    return (
+    roles = (
         f"Large: {large.n:,} images each, {large.width} channels. Early: {early.n:,} images, stopped after "
         f"{early.kimg:,g} thousand. Narrow: {narrow.n:,} images, {narrow.width} channels. Small: {small.n:,} images, "
         f"{small.width} channels."
     )
+    of_networks = findings.evidence.where(**axes.AGREEMENT.tags, denoiser="network")
+    all_times = ("early", _IN_TIME, "small")
+    references = {
+        "stationary": "stationary Gaussian",
+        "gaussian_full": "Gaussian of all images",
+        "gaussian": "Gaussian",
+        "multidelta": "multi-delta",
+    }
+    between, with_references, in_time = (
+        _noises_and_trainings(of_networks.where(**tags))
+        for tags in (
+            {"reference": None, "role": _ROLES},
+            {"reference": tuple(references), "noise": "same"},
+            {"reference": None, "role": all_times},
+        )
+    )
+    same, exchanged, memory = (
+        Line("networks", denoiser="network", reference=None, noise="same"),
+        Line("control: networks, noise exchanged", denoiser="network", reference=None, noise="shuffled"),
+        closed_forms("multidelta", noise="same"),
+    )
+    return [
+        Curves(
+            title="Agreement of models that share no training image",
+            caption=f"Correlation of the pixels of two models' samples from the same noise, over {between}. {roles} "
+            "Controls: the same models with noise exchanged; a model's samples with the noise they began with, which one "
+            "that has learned nothing hands on; the multi-delta denoisers of the two sets, which retrieve training "
+            "images; their Gaussians; and their stationary Gaussians, which know the mean colour and the power spectrum "
+            "of the images and no place. What counts is how far models exceed the multi-delta denoisers: retrieval beats "
+            "exchanged noise too.",
+            **_SHOWS,
+            of=axes.AGREEMENT.by(_PAIR),
+            lines=(
+                same,
+                exchanged,
+                Line("control: networks, with the noise itself", denoiser="network", reference=None, noise="itself"),
+                *memory,
+                Line("Gaussians", dashed=True, denoiser="gaussian", reference=None, noise="same"),
+                Line("stationary Gaussians", dashed=True, denoiser="stationary", noise="same"),
+            ),
+        ),
+        Curves(
+            title="Agreement beyond retrieval",
+            caption="The models' agreement minus that of the multi-delta denoisers of the same images, paired by noise. "
+            f"{roles} The paper says that the first three agree, and the last does not: two models that retrieve "
+            "their training images have 0. Networks that have learned nothing agree as well, for they hand their noise "
+            "on; the figure before says how much of it is left in samples, and the rows below whether these are images.",
+            **_SHOWS,
+            of=axes.quantity("agreement_correlation", "excess correlation")
+            .by(_PAIR)
+            .against(_AGREE, "more than retrieval lies above")
+            .against(_SMALL, "what reads as retrieval lies below"),
+            lines=(Line("networks", denoiser="network", noise="excess"),),
+        ),
+        Curves(
+            title="What samples of the pairs are like",
+            caption="Correlation of the pixels of the first model's samples with those of controls from the same "
+            "noise: the closed-form denoisers of its own training images, and the Gaussian of all images that could have "
+            f"been trained on; over {with_references}. {roles} Models of few images that agree although the Gaussians of "
+            "their images do not must be near something else that both share: the highest line tells what.",
+            **_SHOWS,
+            of=axes.AGREEMENT.by(_PAIR).where(denoiser="network", noise="same"),
+            lines=[Line(words, reference=name) for name, words in references.items()],
+        ),
+        Curves(
+            title="Copies among samples of the pairs",
+            caption=f"Share of {plan.samples} samples whose nearest training image is less than a third as far as the "
+            f"second nearest, over both models of a pair. {roles} Controls: samples of the multi-delta and the "
+            "Gaussian denoiser of the same images.",
+            **_SHOWS,
+            of=axes.COPIES.by(_PAIR),
+            lines=(Line("networks", denoiser="network"), *closed_forms()),
+        ),
+        Curves(
+            title=f"Agreement as training goes on, N = {small.n:,}",
+            caption=f"Correlation of the pixels of samples from the same noise of two models of {small.width} channels "
+            f"on disjoint sets of {small.n:,} images, over {in_time}. Controls: the same models with noise exchanged; the "
+            "multi-delta denoisers and the Gaussians of the two sets, which no training changes. Models that come to "
+            "memorise part ways: their agreement falls toward that of multi-delta.",
+            **_SHOWS,
+            of=axes.AGREEMENT.by(axes.TIME).where(role=all_times, reference=None),
+            lines=(same, exchanged, *memory, Line("control: Gaussians", denoiser="gaussian", noise="same")),
+        )
+        if _between(plan)
+        else None,
+        *(_grid(findings, role) for role in _ROLES),
+        Curves(
+            title="How many images make a Gaussian?",
+            caption="Correlation of samples of the Gaussian of a random subset with those of the Gaussian of all "
+            f"{plan.available:,} images, from the same noise, over {plan.samples} initial noises and {_SUBSETS} subsets "
+            f"of each size. The claim is judged at {plan.subset:,} images. Control: noise exchanged.",
+            **about(9, "C16"),
+            of=axes.AGREEMENT.by(axes.along("n", "images in the subset", log=True))
+            .where(denoiser="gaussian", reference="gaussian_full")
+            .against(_SAME, "nearly the same"),
+            lines=(Line("same noise", noise="same"), Line("control: noise exchanged", noise="shuffled")),
+        ),
+        sample_grid(
+            findings,
+            [
+                *((f"Gaussian of {n:,} images", "subsets, seed 0", str(n)) for n in _subsets(plan)),
+                (f"Gaussian of all {plan.available:,}", "subsets, seed 0", "all"),
+            ],
+            title="Samples of the Gaussians of subsets",
+            caption="From the same initial noise. With enough images in the subset, samples are those of the Gaussian of "
+            "all.",
+            **about(9, "C16"),
+            training=False,
+        ),
+    ]
 
 
-def _stationary(role: str, seed: int) -> str:
-    return f"{role}, seed {seed}, stationary"
+def _grid(findings: Findings, role: str) -> Drawing:
+    plan, (n, width, kimg) = findings.plan, pairs(findings.plan)[role]
+    first, second = (f"{role}, seed {plan.shown}, half {half}" for half in (1, 2))
+    if findings.result(first) is None or findings.result(second) is None:  # one alone would be no comparison
+        return None
+    return sample_grid(
+        findings,
+        [
+            ("stationary of S1", f"{role}, seed {plan.shown}, stationary", "first"),
+            ("Gaussian of S1", first, "gaussian"),
+            ("Gaussian of S2", second, "gaussian"),
+            ("nearest in S1", first, "nearest"),
+            ("network of S1", first, "network"),
+            ("network of S2", second, "network"),
+            ("nearest in S2", second, "nearest"),
+            ("multi-delta of S1", first, "multidelta"),
+            ("multi-delta of S2", second, "multidelta"),
+        ],
+        columns=8,
+        title=f"Two models on disjoint images: {role}",
+        caption=f"Samples from the same initial noise of two models of {width} channels, trained for "
+        f"{kimg or plan.kimg:,g} thousand images on disjoint sets S1 and S2 of {n:,} images each, with their nearest "
+        "training images, and samples of the closed-form denoisers of each set. If the models generalise, the networks' "
+        "rows are more alike than the multi-delta rows, and neither copies images.",
+        **_SHOWS,
+    )
 
 
-def _key(role: str, seed: int, half: int) -> str:
-    return f"{role}, seed {seed}, half {half}"
+def _noises_and_trainings(alike: Evidence) -> str:
+    """How many there are behind a figure; noises may differ where samples were left behind."""
+    counts = sorted({record["count"] for record in alike.records}) or ["no"]
+    noises = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+    return f"{noises} initial noises and {trainings_behind(alike)}"
 
 
 STUDY = Study(

@@ -4,7 +4,7 @@ from .. import axes
 from ..claims.evidence import Evidence
 from ..claims.findings import Finding, bound, claim
 from ..claims.thresholds import Threshold
-from ..figures import Curves, Line, about, level
+from ..figures import Curves, Line, about
 
 _RELATIVE = axes.quantity("theorem_residual", "relative distance", log=True)
 _RESIDUAL = Threshold("our choice: rounding in float64, with a margin", below=1e-10)
@@ -23,7 +23,6 @@ THEOREM = Curves(
     "moments of these images, shrunk to at most 64 dimensions. Levels that double precision or 20,000 steps do not "
     "suffice for are left out.",
     **about("C21"),
-    y=_RELATIVE,
+    of=_RELATIVE.against(_RESIDUAL, "limit of C21"),
     lines=(Line(str, by="kind"),),
-    levels=(level(_RESIDUAL, "limit of C21"),),
 )

@@ -4,23 +4,21 @@ import math
 
 from ...measures.memorization import MEMORIZED
 from .. import axes
-from ..claims.comparisons import first_minus_last
+from ..claims.comparisons import first_minus_last, negative, positive
 from ..claims.evidence import Evidence, MissingError, Number, least
 from ..claims.findings import Finding, claim, control, statistic
-from ..claims.thresholds import PAPER_GENERALIZATION, SIGN, Threshold
+from ..claims.thresholds import PAPER_GENERALIZATION, Threshold
 from ..claims.window import InWindow
 from ..critical_points import closest, format_closest, format_onset, memorizing_from
-from ..figures import Curves, Drawing, Line, about, controls, images_label, trainings_behind
-from ..pictures import HIGH, MIDDLE, Row, close_up_grid, close_ups, sample_grid
+from ..figures import Curves, Drawing, Line, about, closed_forms, images_label, trainings_behind
+from ..pictures import HIGH, MIDDLE, beside_nearest, close_up_grid, close_ups, sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.checkpoint_evaluation import checkpoint_task, sample_count
 
-_SIZE = Threshold(SIGN + " in Fig. 6", below=0.0)
-_WIDTH = Threshold(SIGN + " in Fig. 7", above=0.0)
 _RISE = Threshold("our choice: a rise without memorising occurs at large N as well", above=0.0)
-_ORDER = Threshold(SIGN + " in Fig. 8", above=0.0)
 _SHOWS = about(8, 21, "C11")
+_time = "{:,g} thousand".format
 
 
 @claim(
@@ -54,17 +52,16 @@ def c11(evidence: Evidence) -> Finding:
         error = step / math.sqrt(12)  # of a uniform law one step wide
         return Number(math.log(memorizing[0] / lowest), error, error, gaps[lowest].count)
 
+    extra_rise = first_minus_last("n", rise, gaps_in_time)
+    by_size, by_width = size.studied, width.studied
     return Finding(
         (
-            statistic("slope of RMSE(θ, G) on log N", _SIZE, size.studied, lambda r: size.slope(r, "n")),
-            statistic("slope of RMSE(θ, G) on log width", _WIDTH, width.studied, lambda r: width.slope(r, "width")),
+            statistic("slope of RMSE(θ, G) on log N", negative("Fig. 6"), by_size, lambda r: size.slope(r, "n")),
             statistic(
-                "late rise in time, smallest minus largest N",
-                _RISE,
-                time.studied,
-                first_minus_last("n", rise, gaps_in_time),
+                "slope of RMSE(θ, G) on log width", positive("Fig. 7"), by_width, lambda r: width.slope(r, "width")
             ),
-            statistic("log time from the minimum to memorising", _ORDER, time.studied, lead),
+            statistic("late rise in time, smallest minus largest N", _RISE, time.studied, extra_rise),
+            statistic("log time from the minimum to memorising", positive("Fig. 8"), time.studied, lead),
         ),
         control("slope on log N against the Gaussian of all data", full.studied, lambda r: full.slope(r, "n")),
     )
@@ -96,37 +93,34 @@ def figures(findings: Findings) -> list[Drawing]:
     own, full = (InWindow(evidence, "time", reference=name) for name in ("gaussian", "gaussian_full"))
     of_samples = (
         *(Line(images_label(n), denoiser="network", n=n) for n in dict.fromkeys((few, many))),
-        *controls(n=few, lasting=(plan.times[0], plan.times[-1])),
+        *closed_forms(n=few, lasting=(plan.times[0], plan.times[-1])),
     )
-    gaussian, memory = (
-        (label, f"{plan.kimg:g}", name) for label, name in (("Gaussian", "gaussian"), ("multi-delta", "multidelta"))
-    )
-    networks: list[Row] = [(_time(kimg), f"{kimg:g}", "network") for kimg in _pictured(plan)]
+    pictured, end = _pictured(plan), f"{plan.kimg:g}"
+    gaussian, memory = ("Gaussian", end, "gaussian"), ("multi-delta", end, "multidelta")
+    networks = [(_time(kimg), f"{kimg:g}", "network") for kimg in pictured]
+    sampled = {_time(kimg): _samples_key(few, plan.shown, kimg) for kimg in pictured}
     return [
         Curves(
             title=f"Distance to the Gaussian denoiser as training goes on, N = {few:,}",
             caption=f"RMSE between a network and the Gaussian denoiser of its {few:,} training images, {on}, after "
-            f"more and more training. Controls: a network trained on {many:,} images at the end of training, against "
-            "the Gaussian of its own images; and the multi-delta denoiser of the few images, which retrieves them. The "
-            "claim is that the curves fall toward the Gaussian first and rise toward the multi-delta denoiser later.",
+            f"more and more training. Controls: a network trained on {many:,} images, at the end, and the multi-delta "
+            "denoiser of the few images, which retrieves them. The claim is that curves fall toward the Gaussian first "
+            "and rise toward multi-delta later.",
             **_SHOWS,
-            where={"reference": "gaussian"},
+            of=axes.RMSE.where(reference="gaussian"),
             lines=(
-                Line(_time, by="kimg", denoiser="network", n=few, kimg=_pictured(plan)),
+                Line(_time, by="kimg", denoiser="network", n=few, kimg=pictured),
                 Line(f"control: N = {many:,}, the end", denoiser="network", n=many),
-                *controls("multidelta", n=few),
+                *closed_forms("multidelta", n=few),
             ),
         ),
         Curves(
             title="Distance to the Gaussian denoiser against the length of training",
             caption="Mean RMSE over the window of noise levels where the multi-delta and the Gaussian denoiser differ "
             f"most, {on}.{format_closest(closest(evidence, few), few)} The control is the network trained on {many:,} "
-            "images: where its distance rises late as well, a late rise alone is no sign of memorising; only what the "
-            "few images add to it is.",
+            "images: a late rise is a sign of memorising only as far as it exceeds the control's.",
             **_SHOWS,
-            x=axes.TIME,
-            y=axes.MEAN_RMSE,
-            where={"denoiser": "network"},
+            of=axes.MEAN_RMSE.by(axes.TIME).where(denoiser="network"),
             lines=(
                 Line(images_label(few), n=few, reference="gaussian", number=own.mean),
                 Line(f"N = {few:,}, to the Gaussian of all images", n=few, reference="gaussian_full", number=full.mean),
@@ -139,8 +133,7 @@ def figures(findings: Findings) -> list[Drawing]:
             f"second nearest.{format_onset(memorizing_from(evidence, few))} Controls, which do not change in time: "
             f"samples of the Gaussian and the multi-delta denoiser of the {few:,} images.",
             **_SHOWS,
-            x=axes.TIME,
-            y=axes.COPIES,
+            of=axes.COPIES.by(axes.TIME),
             lines=of_samples,
         ),
         Curves(
@@ -149,19 +142,32 @@ def figures(findings: Findings) -> list[Drawing]:
             "norm. Samples that are not yet images are new as well, so the score says something only beside the "
             f"samples themselves. The paper's rule, {PAPER_GENERALIZATION}, is drawn and not judged.",
             **about(8, "C11"),
-            x=axes.TIME,
-            y=axes.GL,
+            of=axes.GL.by(axes.TIME),
             lines=of_samples,
         ),
-        _samples(findings, few, many),
+        sample_grid(
+            findings,
+            [
+                *beside_nearest(sampled, _samples_key(few, plan.shown, plan.kimg)),
+                (f"N = {many:,}, the end", _samples_key(many, plan.shown, plan.kimg), "network"),
+            ],
+            title=f"Samples as training goes on, N = {few:,}",
+            caption=f"Samples of a network trained on {few:,} images with their nearest training images, between those of "
+            f"the Gaussian and of the multi-delta denoiser of the same images; last, of a network trained on {many:,} "
+            "images. All from the same initial noise. The claim is that samples resemble the Gaussian's first, and are "
+            "copies later.",
+            **_SHOWS,
+        )
+        if any(findings.result(key) for key in sampled.values())
+        else None,  # the others alone would not be what the title says
         close_up_grid(
             findings,
             [gaussian, memory, *networks],
             HIGH,
             title=f"Outputs at σ = {HIGH:g} as training goes on",
-            caption=f"What a network trained on {few:,} images makes of noisy held-out images y, after more and more "
-            "training, below what the Gaussian and the multi-delta denoiser of the same images make of them. Inputs are "
-            "shown scaled down. The rows show how much training it takes until the outputs are those of the Gaussian.",
+            caption=f"What a network trained on {few:,} images makes of noisy held-out images y, shown scaled down, after "
+            "more and more training, below the closed-form denoisers of the same images. The rows show how much "
+            "training it takes until the outputs are those of the Gaussian.",
             **about(17),
         ),
         close_up_grid(
@@ -170,37 +176,11 @@ def figures(findings: Findings) -> list[Drawing]:
             MIDDLE,
             noise=True,
             title=f"Outputs at σ = {MIDDLE:g} as training goes on",
-            caption=f"The same at σ = {MIDDLE:g}, of pure noise ε and of noisy held-out images y. The claim is that "
-            "outputs are those of the Gaussian first and those of the multi-delta denoiser, training images, later.",
+            caption="The same at lower noise, of pure noise ε and of noisy held-out images y. The claim is that outputs "
+            "are those of the Gaussian first, and training images, like those of multi-delta, later.",
             **about(18, "C11"),
         ),
     ]
-
-
-def _samples(findings: Findings, few: int, many: int) -> Drawing:
-    plan = findings.plan
-    keys = {kimg: _samples_key(few, plan.shown, kimg) for kimg in _pictured(plan)}
-    if all(findings.result(key) is None for key in keys.values()):
-        return None  # the others alone would not be what the title says
-    return sample_grid(
-        findings,
-        [
-            ("Gaussian", keys[plan.kimg], "gaussian"),
-            *(
-                (label, key, name)
-                for kimg, key in keys.items()
-                for label, name in ((_time(kimg), "network"), ("nearest training image", "nearest"))
-            ),
-            ("multi-delta", keys[plan.kimg], "multidelta"),
-            (f"N = {many:,}, the end", _samples_key(many, plan.shown, plan.kimg), "network"),
-        ],
-        title=f"Samples as training goes on, N = {few:,}",
-        caption=f"Samples of a network trained on {few:,} images after more and more training, with their nearest "
-        "training images, between those of the Gaussian and of the multi-delta denoiser of the same images; at the "
-        f"bottom those of a network trained on {many:,} images. All from the same initial noise. The claim is that "
-        "samples resemble the Gaussian's first, and are copies later.",
-        **_SHOWS,
-    )
 
 
 def _pictured(plan: Plan) -> tuple[float, ...]:
@@ -210,10 +190,6 @@ def _pictured(plan: Plan) -> tuple[float, ...]:
 
 def _samples_key(n: int, seed: int, kimg: float) -> str:
     return f"samples of {n}, seed {seed}, {kimg:g}"
-
-
-def _time(kimg: float) -> str:
-    return f"{kimg:,g} thousand"
 
 
 STUDY = Study(
