@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
-from .errors import require
+from .errors import ConfigError, require
 from .identity import identity_of, semantic_fields
 
 T = TypeVar("T")

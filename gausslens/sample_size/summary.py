@@ -152,9 +152,8 @@ def _of_size(answer: Answer, records: Sequence[Record], samples: Sequence[tuple[
         chosen = {"quantity": "rho", "seed": seed, "kimg": answer.plan.kimg}
         found = sorted((r for r in records if chosen.items() <= r.items()), key=lambda record: record["n"])
         if found:
-            positions.append(
-                Series(f"seed {seed}", *([r[key] for r in found] for key in ("n", "value", "low", "high")))
-            )
+            n, value, low, high = ([record[key] for record in found] for key in ("n", "value", "low", "high"))
+            positions.append(Series(f"seed {seed}", n, value, low, high))
     figures: list[Figure] = [
         CurveFigure(
             title="Copies among samples",

@@ -5,7 +5,8 @@ from typing import Any
 
 from .evidence import Evidence, Measure, MissingError, mean_at, slope_over
 from .findings import Statistic, pixel_scale, statistic
-from .thresholds import ANY, SIGN, Range, Threshold
+from .inference import ANY, Range
+from .thresholds import SIGN, Threshold
 
 
 def largest(evidence: Evidence, tag: str = "n") -> Any:
