@@ -35,6 +35,9 @@ class CheckpointError(GausslensError, ValueError):
 class MissingExtraError(GausslensError, ImportError):
     """An optional package is not installed."""
 
+    def __str__(self) -> str:  # an ImportError's own shows the message that it was made with, whatever `args` are now
+        return str(self.args[0])
+
 
 class OutOfMemoryError(GausslensError, MemoryError):
     """Memory does not suffice."""

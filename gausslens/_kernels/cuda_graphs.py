@@ -49,30 +49,35 @@ def try_capture(function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor | N
 
 
 class Recorder:
-    """A function of tensors, some of which may be None, that is recorded once inputs of one shape have come often in a row.
+    """Records a function of tensors, some of which may be None, once inputs of one shape have come often in a row.
 
-    The first `warm_up` calls with such inputs run as they are. A function that cannot be recorded, or with `enabled=False`
-    need not be, always does.
+    The first `warm_up` calls with such inputs run as they are. So do all calls with inputs of a shape for which recording
+    has failed, and with `enabled=False`.
     """
 
-    def __init__(self, function: Callable[..., Tensor], *, warm_up: int, enabled: bool) -> None:
+    def __init__(self, *, warm_up: int, enabled: bool) -> None:
         self.replay: Replay | None = None
-        self._function, self._warm_up, self._enabled = function, warm_up, enabled
+        self._warm_up, self._enabled = warm_up, enabled
+        self._failed: list[list[Any]] = []  # shapes
         self._shapes: list[Any] = []  # of the latest inputs that were not replayed
         self._seen = 0  # how often in a row
 
-    def __call__(self, *inputs: Tensor | None) -> Tensor:
-        """The function's value, which later calls leave alone."""
+    def __call__(self, function: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
+        """The function's value, which later calls leave alone; the function is the same at every call."""
         shapes = _shapes_of(inputs)
-        if self._enabled and (self.replay is None or self.replay.shapes != shapes):
+        if self._enabled and shapes not in self._failed and not self._has(shapes):
             self._seen = self._seen + 1 if shapes == self._shapes else 1
             self._shapes = shapes
             if self._seen > self._warm_up:
-                self.replay, self._seen = try_capture(lambda *held: (self._function(*held),), *inputs), 0
-                self._enabled = self.replay is not None
-        if self.replay is None or self.replay.shapes != shapes:
-            return self._function(*inputs)
-        return self.replay(*inputs)[0].clone()
+                replay, self._seen = try_capture(lambda *held: (function(*held),), *inputs), 0
+                if replay is None:
+                    self._failed.append(shapes)
+                else:
+                    self.replay = replay
+        return self.replay(*inputs)[0].clone() if self.replay and self._has(shapes) else function(*inputs)
+
+    def _has(self, shapes: list[Any]) -> bool:
+        return self.replay is not None and self.replay.shapes == shapes
 
 
 def _shapes_of(tensors: tuple[Tensor | None, ...]) -> list[Any]:

@@ -112,24 +112,15 @@ def duplicates(
     later = images if others is None else others
     _check_shapes(later, images)
     require(0 <= tolerance < math.inf, f"tolerance must be a distance, finite and at least 0; got {tolerance}.")
-    if others is None:
-        equal = first_equal(images)
-        distinct = equal.unique()
-        if len(distinct) < len(images):
-            pairs = duplicates(
-                images[distinct.to(images.device)], tolerance=tolerance, device=device, progress=progress
-            )
-            first = torch.arange(len(images))
-            first[distinct[pairs[:, 1]]] = distinct[pairs[:, 0]]
-            first = first[equal]
-            repeats = (first != torch.arange(len(images))).nonzero()[:, 0]
-            return torch.stack([first[repeats], repeats], 1)
     place = torch.device(device) if device is not None else images.device
     center = _center(images, place)
     direction = _widest_direction(images, center)
     along = _projections(images, center, direction)
     along_later = along if others is None else _projections(later, center, direction)
-    order, order_later = along.argsort(), along_later.argsort()
+    equal = torch.arange(len(images)) if others is not None else first_equal(images)
+    distinct = equal.unique()
+    order = distinct[along[distinct].argsort()]
+    order_later = order if others is None else along_later.argsort()
     reach = tolerance + 1e-9 * (1 + float(along.abs().max()) + float(along_later.abs().max()))
     ascending, tile_rows = along[order], _rows_that_fit(images, _TILE_ROWS, place)
 
@@ -147,9 +138,15 @@ def duplicates(
             first[undecided] = torch.where(column < 0, -1, candidates[column.clamp_min(0)])
         return torch.stack([first, own], 1)
 
-    pairs = torch.cat(_in_blocks(search, later, center, "duplicates", progress))
+    pairs = torch.cat(_in_blocks(search, later[: len(order_later)], center, "duplicates", progress))
     pairs = pairs[pairs[:, 0] >= 0]
-    return pairs[pairs[:, 1].argsort()]
+    if others is not None:
+        return pairs[pairs[:, 1].argsort()]
+    first = torch.arange(len(images))
+    first[pairs[:, 1]] = pairs[:, 0]
+    first = first[equal]  # images that are equal to one that repeats another repeat it, too
+    repeats = (first != torch.arange(len(images))).nonzero()[:, 0]
+    return torch.stack([first[repeats], repeats], 1)
 
 
 def first_equal(images: Tensor) -> Int[Tensor, "n"]:

@@ -45,6 +45,10 @@ _NETWORKS: dict[str, Callable[..., nn.Module]] = {
 }
 
 
+_OPEN = {"dropout": 0.0, "classes": 0, "augment_inputs": 0}
+"""Options that every network takes at these values, and most at others."""
+
+
 def build_network(name: str, shape: Sequence[int], **options: Any) -> nn.Module:
     """A network with `forward(x, noise, labels=None, augment=None)`, by name.
 
@@ -69,9 +73,10 @@ def build_network(name: str, shape: Sequence[int], **options: Any) -> nn.Module:
     channels, height, width = map(int, shape)
     chosen = default_options(name, (channels, height, width))
     for option, value in options.items():
-        if option in chosen and value is not None:
-            chosen[option] = tuple(value) if isinstance(value, list) else value
-        elif value:
+        if option in chosen:
+            if value is not None:
+                chosen[option] = value if isinstance(value, int | float) else tuple(value)
+        elif value is not None and not (option in _OPEN and value == 0):
             known = ", ".join(chosen) or "none"
             raise ConfigError(f"the network {name!r} has no option {option}; got {value}. Its options: {known}.")
     _check_options(name, chosen)
@@ -94,7 +99,7 @@ def default_options(name: str, shape: tuple[int, int, int]) -> dict[str, Any]:
         "dit": {"width": 384, "blocks": 12},
     }
     is_plain = name in ("linear", "skipnet")
-    return options[name] | ({} if is_plain else {"dropout": 0.0, "classes": 0, "augment_inputs": 0})
+    return options[name] | ({} if is_plain else _OPEN)
 
 
 def _check_options(name: str, options: dict[str, Any]) -> None:

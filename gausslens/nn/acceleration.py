@@ -94,12 +94,12 @@ class FastDenoiser(nn.Module):
         self.denoiser = denoiser.eval()
         self.device, self.precision = device, resolve_precision(precision, device)
         prepare_network(denoiser, device, compile=compile)
-        self.recorder = Recorder(self._call, warm_up=_SEEN_BEFORE_RECORDING, enabled=device.type == "cuda")
+        self.recorder = Recorder(warm_up=_SEEN_BEFORE_RECORDING, enabled=device.type == "cuda")
 
     @torch.no_grad()
     def forward(self, x: Tensor, sigma: Sigma, labels: Tensor | None = None) -> Tensor:
         """Estimate x0, as `Preconditioned` does."""
-        return self.recorder(x, expand_sigma(sigma, x), labels)
+        return self.recorder(self._call, x, expand_sigma(sigma, x), labels)
 
     def _call(self, x: Tensor, sigma: Tensor, labels: Tensor | None) -> Tensor:
         with arithmetic(self.precision, self.device):

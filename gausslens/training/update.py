@@ -60,7 +60,7 @@ class WeightUpdate:
         self.adam = make_adam(denoiser, accelerator.device)
         self.model, self.backward = accelerator.prepare(denoiser), accelerator.backward
         recordable = accelerator.device.type == "cuda" and accelerator.num_processes == 1
-        self.recorder = Recorder(self._step, warm_up=_WARM_UP, enabled=recordable)
+        self.recorder = Recorder(warm_up=_WARM_UP, enabled=recordable)
 
     def __call__(self, batch: Batch, learning_rate: float) -> Tensor:
         """Take a step; returns the loss."""
@@ -69,7 +69,7 @@ class WeightUpdate:
                 group["lr"].fill_(learning_rate)
             else:
                 group["lr"] = learning_rate
-        return self.recorder(*batch)
+        return self.recorder(self._step, *batch)
 
     @property
     def state(self) -> dict[str, Tensor]:

@@ -11,8 +11,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import reduce
+from importlib import import_module
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 import torch
@@ -46,11 +47,15 @@ def is_object_name(text: str) -> bool:
 
 def load_object(name: str, *, device: torch.device | str | None = None) -> Model:
     """The model that `package.module:object` names; modules in the current directory are found, too."""
-    module_name = name.partition(":")[0]
+    module_name, _, path = name.partition(":")
     with _current_directory_importable():
         with as_checkpoint_errors(f"could not load {name}", " Run from the folder that holds it, or install it."):
-            found = resolve_name(name)
-        file = getattr(sys.modules.get(module_name), "__file__", None)
+            module = import_module(module_name)
+        try:
+            found = reduce(getattr, path.split("."), module)
+        except AttributeError:
+            raise CheckpointError(f"expected {path} in the module {module_name}; it has no such name.") from None
+        file = getattr(module, "__file__", None)
         code = hashlib.sha256(Path(file).read_bytes()).hexdigest() if file and Path(file).is_file() else ""
         model = as_model(found, source=name, device=device, code=code)
     for parameter in model.denoiser.parameters():  # one by one: modules of TorchScript cannot be asked as a whole
@@ -129,8 +134,11 @@ def _required_kinds(function: Any) -> list[Any] | None:
 def _current_directory_importable() -> Iterator[None]:
     """As `python -m` has it, and a command does not."""
     here = str(Path.cwd())
-    sys.path.insert(0, here)
+    added = here not in sys.path and "" not in sys.path
+    if added:
+        sys.path.insert(0, here)
     try:
         yield
     finally:
-        sys.path.remove(here)
+        if added and here in sys.path:  # the object's own code may have changed the path
+            sys.path.remove(here)
