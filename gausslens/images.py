@@ -192,15 +192,14 @@ def _raw_batches(images: Images, batch_size: int, bounds: Bounds, name: str) -> 
         check_layout(pixels, bounds, name)
         yield from pixels.split(batch_size)
         return
-    items: Any = images
-    if not isinstance(items, Iterable):
-        require(
-            hasattr(items, "__getitem__") and hasattr(items, "__len__"),
-            f"expected a tensor, an array, a dataset or an iterable of batches as {name}; got {type(images).__name__}.",
-            DataError,
-        )
-        # A map-style dataset need not raise IndexError at its end, so count.
-        items = (images[index] for index in range(len(images)))
+    is_iterable = isinstance(images, Iterable)
+    require(
+        is_iterable or (hasattr(images, "__getitem__") and hasattr(images, "__len__")),
+        f"expected a tensor, an array, a dataset or an iterable of batches as {name}; got {type(images).__name__}.",
+        DataError,
+    )
+    # A map-style dataset need not raise IndexError at its end, so count.
+    items = images if is_iterable else (images[index] for index in range(len(images)))
     singles: list[Tensor] = []
     for item in items:
         pixels = as_tensor(item[0] if isinstance(item, tuple | list) else item, name)

@@ -147,14 +147,8 @@ class LinearDenoiser(nn.Module):
             for name, tensor in tensors.items():
                 group, _, member = name.rpartition(".")
                 groups[group][member] = tensor
-            return cls(
-                shape=tuple(metadata["shape"]),
-                maps=AffineMaps(groups["maps"]),
-                calls=metadata["calls"],
-                weight_error=groups["weight_error"],
-                history=metadata["history"],
-                **groups[""],
-            )
+            settings: dict[str, Any] = {**groups[""], **metadata, "shape": tuple(metadata["shape"])}
+            return cls(maps=AffineMaps(groups["maps"]), weight_error=groups["weight_error"], **settings)
         except (KeyError, TypeError) as error:
             raise CheckpointError(
                 f"{path} does not hold a linear denoiser this version can read ({error}). Distill and save again."

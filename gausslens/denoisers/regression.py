@@ -222,9 +222,7 @@ def _membership(dim: int, like: Tensor) -> Float[Tensor, "d m"]:
     edges = [edge for edge in _FIRST_EDGES if edge < dim]
     while edges[-1] < dim:
         edges.append(min(dim, max(edges[-1] + 2, int(edges[-1] * _GROWTH))))
-    membership = like.new_zeros(dim, len(edges) - 1)
-    for block, (start, stop) in enumerate(pairwise(edges)):
-        membership[start:stop, block] = 1
+    membership: Tensor = torch.block_diag(*(like.new_ones(stop - start, 1) for start, stop in pairwise(edges)))
     return membership
 
 

@@ -147,28 +147,23 @@ class _Jacobian:
         """J V, by forward mode if possible, else by two backward passes."""
         if self.forward_mode:
             try:
-                return self._columnwise(_push_forward, tangents)
+                return self._columnwise(self._push_forward, tangents)
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError:  # a denoiser that is itself at fault fails again below
                 self.forward_mode = False
-        return self._columnwise(_push_by_double_backward, tangents)
+        return self._columnwise(self._push_by_double_backward, tangents)
 
     def transposed_times(self, cotangents: Float[Tensor, "d m"]) -> Float[Tensor, "d m"]:
         """Jᵀ U."""
-        return self._columnwise(_pull_back, cotangents)
+        return self._columnwise(self._pull_back, cotangents)
 
-    def _denoise(self, copies: Tensor) -> Tensor:
-        labels = None if self.label is None else self.label.expand(len(copies))
-        return call(self.denoiser, copies, self.sigma, labels)
-
-    def _columnwise(self, product: "Product", vectors: Tensor) -> Tensor:
+    def _columnwise(self, product: Callable[[Tensor, Tensor], Tensor], vectors: Tensor) -> Tensor:
+        """A product of J at copies of x (m, *shape) and as many vectors, some at a time."""
         rows = vectors.T.to(self.x.dtype).reshape(-1, *self.x.shape)
         copies = self.x.expand_as(rows)
         blocks = in_batches(
-            lambda start, stop: product(self._denoise, copies[start:stop].clone(), rows[start:stop]),
-            len(rows),
-            self.batch_size,
+            lambda start, stop: product(copies[start:stop].clone(), rows[start:stop]), len(rows), self.batch_size
         )
         products = torch.cat(list(blocks)).detach().flatten(1).T.to(torch.float64)
         require_finite(
@@ -178,46 +173,43 @@ class _Jacobian:
         )
         return products
 
+    def _denoise(self, copies: Tensor) -> Tensor:
+        labels = None if self.label is None else self.label.expand(len(copies))
+        return call(self.denoiser, copies, self.sigma, labels)
 
-Product: TypeAlias = Callable[[Callable[[Tensor], Tensor], Tensor, Tensor], Tensor]
-"""(D(·; σ), copies of x (m, *shape), vectors (m, *shape)) -> one product per copy, (m, *shape)."""
+    def _push_forward(self, x: Tensor, tangents: Tensor) -> Tensor:
+        with forward_ad.dual_level():
+            with warnings.catch_warnings():
+                # On first use torch loads its forward rules through its own, deprecated, torch.jit.script.
+                warnings.filterwarnings("ignore", message=r".*torch\.jit\.script", category=DeprecationWarning)
+                dual = forward_ad.make_dual(x, tangents)
+            pushed = forward_ad.unpack_dual(self._denoise(dual)).tangent
+            return torch.zeros_like(x) if pushed is None else pushed
 
+    def _pull_back(self, x: Tensor, cotangents: Tensor, *, again: bool = False) -> Tensor:
+        denoised = self._denoise(x.requires_grad_())
+        require(
+            denoised.requires_grad,
+            "the denoiser's output carries no gradient, so it has no Jacobian to measure; "
+            "remove torch.no_grad, .detach() or the conversion to NumPy from it.",
+        )
+        (pulled,) = torch.autograd.grad(denoised, x, cotangents, create_graph=again, materialize_grads=True)
+        return pulled
 
-def _push_forward(denoise: Callable[[Tensor], Tensor], x: Tensor, tangents: Tensor) -> Tensor:
-    with forward_ad.dual_level():
-        with warnings.catch_warnings():
-            # On first use torch loads its forward rules through its own, deprecated, torch.jit.script.
-            warnings.filterwarnings("ignore", message=r".*torch\.jit\.script", category=DeprecationWarning)
-            dual = forward_ad.make_dual(x, tangents)
-        pushed = forward_ad.unpack_dual(denoise(dual)).tangent
-        return torch.zeros_like(x) if pushed is None else pushed
-
-
-def _pull_back(denoise: Callable[[Tensor], Tensor], x: Tensor, cotangents: Tensor, *, again: bool = False) -> Tensor:
-    denoised = denoise(x.requires_grad_())
-    require(
-        denoised.requires_grad,
-        "the denoiser's output carries no gradient, so it has no Jacobian to measure; "
-        "remove torch.no_grad, .detach() or the conversion to NumPy from it.",
-    )
-    (pulled,) = torch.autograd.grad(denoised, x, cotangents, create_graph=again, materialize_grads=True)
-    return pulled
-
-
-def _push_by_double_backward(denoise: Callable[[Tensor], Tensor], x: Tensor, tangents: Tensor) -> Tensor:
-    """J t = ∂/∂w ⟨Jᵀ w, t⟩, since Jᵀ w is linear in w."""
-    weights = torch.zeros_like(x, requires_grad=True)
-    pulled = _pull_back(denoise, x, weights, again=True)
-    try:
-        (pushed,) = torch.autograd.grad(pulled, weights, tangents)
-    except torch.OutOfMemoryError:
-        raise
-    except RuntimeError as error:
-        raise ConfigError(
-            "the denoiser uses an operation with neither a forward-mode nor a second derivative, so J v cannot be "
-            f"computed ({error}). Pass full=True, which needs one backward pass only, or replace that operation."
-        ) from error
-    return pushed
+    def _push_by_double_backward(self, x: Tensor, tangents: Tensor) -> Tensor:
+        """J t = ∂/∂w ⟨Jᵀ w, t⟩, since Jᵀ w is linear in w."""
+        weights = torch.zeros_like(x, requires_grad=True)
+        pulled = self._pull_back(x, weights, again=True)
+        try:
+            (pushed,) = torch.autograd.grad(pulled, weights, tangents)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            raise ConfigError(
+                "the denoiser uses an operation with neither a forward-mode nor a second derivative, so J v cannot be "
+                f"computed ({error}). Pass full=True, which needs one backward pass only, or replace that operation."
+            ) from error
+        return pushed
 
 
 def _krylov(jacobian: _Jacobian, k: int, probes: Float[Tensor, "d p"], iterations: int, tolerance: float) -> Triplets:

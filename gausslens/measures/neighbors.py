@@ -253,9 +253,9 @@ def _merge(
     row = torch.cat([torch.arange(n, device=rows.device).repeat_interleave(k), rows])
     square = torch.cat([squares.flatten(), new_squares])
     index = torch.cat([indices.flatten(), new_indices])
-    order = index.argsort(stable=True)
-    order = order[square[order].argsort(stable=True)]
-    order = order[row[order].argsort(stable=True)]
+    order = torch.arange(len(row), device=rows.device)
+    for key in (index, square, row):  # each keeps the order before among equals
+        order = order[key[order].argsort(stable=True)]
     starts = torch.searchsorted(row[order], torch.arange(n, device=rows.device))
     best = order[starts[:, None] + torch.arange(k, device=rows.device)]
     return square[best], index[best]

@@ -285,7 +285,7 @@ def test_answers_that_are_not_finite_name_the_level(method):
     def broken(x, sigma):
         return torch.where(sigma.reshape(-1, 1, 1, 1) < 0.5, float("nan"), x)
 
-    with pytest.raises(DataError, match=r"at sigma = 0.3 \d+ of \d+ are NaN"):
+    with pytest.raises(DataError, match=r"at sigma = 0.3 must be finite; \d+ of \d+ values are NaN"):
         distill(broken, images_of(20), SIGMAS, calls=40, method=method)
 
 

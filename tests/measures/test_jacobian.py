@@ -167,7 +167,7 @@ def test_jacobians_of_low_rank_have_zeros_after_it(rank):
 
 
 def test_forward_mode_is_used_where_it_exists(monkeypatch):
-    monkeypatch.setattr(module, "_push_by_double_backward", None)
+    monkeypatch.setattr(module._Jacobian, "_push_by_double_backward", None)
     jacobian_spectrum(Network(), torch.randn(1, 2, 4, 4), 1.0, k=2)
 
 
