@@ -8,10 +8,6 @@ anything else is asked for and never guessed: a value v in [low, high] becomes t
 import gzip
 import io
 import math
-import zipfile
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -43,7 +39,7 @@ class Pixels:
 
 def read_npz(path: Path) -> Pixels:
     """The array `images` or `arr_0` of a .npz file, with `labels` or `arr_1`."""
-    with _numpy_file(path), np.load(path, allow_pickle=False) as file:
+    with np.load(path, allow_pickle=False) as file:
         images, labels = (
             next((np.atleast_1d(file[key]) for key in keys if key in file), None)
             for keys in (("images", "arr_0"), ("labels", "arr_1"))
@@ -56,19 +52,9 @@ def read_npz(path: Path) -> Pixels:
 
 def read_npy(path: Path) -> Pixels:
     """The array of a .npy file, memory-mapped."""
-    with _numpy_file(path):
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-        if array.ndim == 0:
-            raise ValueError("it holds a single number")
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    require(array.ndim, f"{path} holds a single number and no images.", DataError)
     return Pixels(array)
-
-
-@contextmanager
-def _numpy_file(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path} is not a readable NumPy file ({error}). Write it again, without objects.") from None
 
 
 def is_idx(head: bytes) -> bool:

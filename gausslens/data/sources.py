@@ -132,8 +132,11 @@ def _read(read: Callable[[Path], T], path: Path) -> T:
     """What a function reads; a file or folder that cannot be read is a DataError."""
     try:
         return read(path)
-    except (OSError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
-        raise DataError(f"could not read {path}: {error}. Get the file again.") from None
+    except DataError:
+        raise
+    except (OSError, EOFError, RuntimeError, ValueError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
+        hint = "Get the file again; arrays must be written without objects."
+        raise DataError(f"could not read {path}: {error}. {hint}") from None
 
 
 def _stamp(path: Path) -> list[Any]:

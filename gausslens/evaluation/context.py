@@ -47,7 +47,7 @@ class Inputs:
 
     def labels_of(self, indices: Tensor) -> Tensor | None:
         """The labels of some of the images, if they have any."""
-        labels = self.options["labels"]
+        labels: Tensor | None = self.options["labels"]
         return None if labels is None else labels[indices]
 
 

@@ -96,12 +96,15 @@ def load_run_images(run: Run, *, data: str | os.PathLike[str] | None = None, pro
     groups = None if images.groups is None else as_tensor(images.groups)
     if labels is not None:
         rest, _ = keep_known_classes(rest, labels[rest], labels[chosen])
-    of_train, of_held_out = (
-        [None if tags is None else tags[indices] for tags in (labels, groups)] for indices in (chosen, rest)
-    )
     return RunImages(
-        *(train, available, pixels[rest], of_train[0], of_held_out[0], images.name, of_train[1], of_held_out[1])
+        *(train, available, pixels[rest]),
+        *(_rows(labels, chosen), _rows(labels, rest), images.name),
+        *(_rows(groups, chosen), _rows(groups, rest)),
     )
+
+
+def _rows(tags: Tensor | None, indices: Tensor) -> Tensor | None:
+    return None if tags is None else tags[indices]
 
 
 def moments_of(images: Tensor, *, device: torch.device | None = None, bounds: Bounds = (-1.0, 1.0)) -> Moments:
