@@ -170,7 +170,7 @@ def _checks_itself(cls: type[T]) -> type[T]:
 
 
 @_checks_itself
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainConfig(NetworkOptions):
     """Everything that decides a training run.
 

@@ -1,6 +1,6 @@
 """What `gausslens audit` is asked to do: one frozen `AuditConfig`, which imports nothing heavy."""
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal, TypeAlias
 
 from ..config import ImageOptions, PageOptions, among, check_fields, levels, whole
@@ -30,6 +30,7 @@ class AuditConfig(ImageOptions, PageOptions):
     held_out: str | None = None
     """Images of the same source that the model has not seen. Without them most numbers have nothing to be compared with.
     Default: none, or those of a run of `gausslens train`."""
+    _: KW_ONLY
     unseen: int | None = None
     """How many of the last images of --train the model has not seen. They are held out. Default: none."""
     kimg: float | None = None

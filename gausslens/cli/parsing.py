@@ -72,12 +72,30 @@ class _Parser(argparse.ArgumentParser):
             found.append(name + equals + value)
         return found
 
+    def needed_first(self, words: list[str], needed: Sequence[str]) -> list[str]:
+        """The words with the one that is needed in front, if it follows a list of values: `--only size time digits`."""
+        known = self._option_string_actions
+        starts = [place for place, word in enumerate(words) if word in known]
+        if len(needed) != 1 or not starts or starts[0] > 0 or f"--{option_name(needed[0])}" in words:
+            return words
+        place = 0  # of the word that is needed
+        for start, end in zip(starts, [*starts[1:], len(words)], strict=True):
+            arity, values = known[words[start]].nargs, words[start + 1 : end]
+            taken = {None: 1, 0: 0, 2: 2, "?": values[:1] in (["True"], ["False"]), "*": len(values)}[arity]
+            if len(values) > taken:
+                place = start + 1 + taken
+                break
+            if arity == "*" and len(values) > 1:
+                place = end - 1
+        return [words[place], *words[:place], *words[place + 1 :]]
+
 
 def parse(kind: type[T], words: Sequence[str], *, program: str, description: str) -> tuple[T, GlobalOptions]:
     """Read the options of a verb."""
     parser = make_parser(kind, program=program, description=description)
-    given = vars(parser.parse_intermixed_args(parser.spelled(words)))
-    for name in _needed(kind):
+    needed = _needed(kind)
+    given = vars(parser.parse_intermixed_args(parser.needed_first(parser.spelled(words), needed)))
+    for name in needed:
         if name not in given:
             parser.error(f"missing {name.upper()}. {field_docs(kind)[name]}")
     for name, value in given.items():

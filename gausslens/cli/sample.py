@@ -84,8 +84,11 @@ def run(options: Options, how: GlobalOptions) -> None:
             print(f"{path} is there already.")
     if not missing:
         return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"could not make the folder {folder}: {error.strerror}. Choose another with --out.") from None
     images, labels = _sample(run, options, *inputs, progress=how.progress), inputs[1]
-    folder.mkdir(parents=True, exist_ok=True)
     for name, path in missing.items():
         if name == "png":
             save_grid(path, images)

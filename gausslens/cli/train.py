@@ -33,7 +33,7 @@ def run(config: Options, how: GlobalOptions) -> None:
     is_main = int(os.environ.get("RANK", "0")) == 0
     if how.dry_run:
         check_tracker(config)
-        resolved, images = prepare(config, processes=int(os.environ.get("WORLD_SIZE", "1")))
+        resolved, images = prepare(config, int(os.environ.get("WORLD_SIZE", "1")))
         print_options(resolved, f"The run would be in {run_folder(resolved, images)}")
         return
     run = train(config, progress=how.progress)

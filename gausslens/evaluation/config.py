@@ -11,7 +11,7 @@ MEASURES = (
 """Names of the measures, in the order they are taken."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MeasureConfig(RunOptions):
     """What to measure, on which network.
 

@@ -38,7 +38,7 @@ class GridOptions(NetworkOptions, PageOptions):
         check_fields(self, has_width, whole("width workers batch", 1), positive("kimg learning_rate budget"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StudyConfig(GridOptions):
     """What to study, on which images, and how.
 

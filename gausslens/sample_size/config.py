@@ -6,7 +6,7 @@ from ..config import check_fields, different, whole
 from ..paper.config import GridOptions, StudyConfig
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HowManyConfig(GridOptions):
     """Which network, on which images, and how carefully to look.
 

@@ -8,7 +8,7 @@ started by `torchrun` and share the file system.
 
 import atexit
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -78,8 +78,8 @@ def train(
     require(is_config, f"expected a TrainConfig, such as TrainConfig('digits'); got {type(config).__name__}.")
     accelerator = _accelerator(config)
     writes = accelerator.is_main_process
-    with accelerator.main_process_first():  # what is refused here leaves no folder behind
-        config, images = prepare(config, processes=accelerator.num_processes, progress=progress and writes)
+    one_by_one = accelerator.main_process_first()  # the others find the images in the cache
+    config, images = prepare(config, accelerator.num_processes, loading=one_by_one, progress=progress and writes)
     splits = _splits(config, images)
     data = TrainingData(
         as_tensor(images.images),
@@ -122,10 +122,21 @@ def train(
     return run
 
 
-def prepare(config: TrainConfig, *, processes: int = 1, progress: bool = False) -> tuple[TrainConfig, ImageSet]:
-    """The resolved config and its images, if training can begin; makes no network in memory and no folder on disk."""
+def prepare(
+    config: TrainConfig,
+    processes: int = 1,
+    *,
+    loading: AbstractContextManager[object] | None = None,
+    progress: bool = False,
+) -> tuple[TrainConfig, ImageSet]:
+    """The resolved config and its images, if training can begin; makes no network in memory and no folder on disk.
+
+    `loading` is the context to load the images in. Whatever is refused later is refused by every process.
+    """
     how: dict[str, Any] = {"size": config.size, "value_range": config.value_range, "skip_broken": config.skip_broken}
-    images = with_groups(load_images(config.data, **how, progress=progress), config.groups)
+    with loading or nullcontext():
+        images = load_images(config.data, **how, progress=progress)
+    images = with_groups(images, config.groups)
     config = resolve(config, images)
     _check(config, images, processes)
     return config, images
