@@ -35,10 +35,7 @@ def run(config: Options, how: GlobalOptions) -> None:
     is_main = int(os.environ.get("RANK", "0")) == 0
     if how.dry_run:
         check_tracker(config)
-        images = load_images(
-            config.data, size=config.size, value_range=config.value_range, skip_broken=config.skip_broken
-        )
-        images = with_groups(images, config.groups)
+        images = with_groups(load_images(config.data, **config.reading), config.groups)
         resolved = resolve(config, images)
         check(resolved, images, processes=int(os.environ.get("WORLD_SIZE", "1")))
         print_options(resolved, f"The run would be in {run_folder(resolved, images)}")

@@ -54,14 +54,7 @@ class Studied:
 
 def plan_study(config: StudyConfig, *, progress: bool = False) -> Plan:
     """Look at the images and decide every number."""
-    images = load_images(
-        config.data,
-        size=config.size,
-        value_range=config.value_range,
-        skip_broken=config.skip_broken,
-        progress=progress,
-    )
-    return make_plan(config, images)
+    return make_plan(config, load_images(config.data, **config.reading, progress=progress))
 
 
 def tasks_of(plan: Plan) -> list[Task]:

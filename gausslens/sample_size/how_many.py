@@ -38,7 +38,6 @@ VERSION = 1
 """Of answer.json."""
 
 _FEWEST, _MOST_SIZES = 16, 9
-_NO_NUMBERS = ("data", "on", "workers", "budget", "no_images", "blur", "out", "cpu")
 
 
 @dataclass(frozen=True)
@@ -212,4 +211,4 @@ def _samples(question: Question) -> list[tuple[int, Any, Any]]:
 
 
 def _command(question: Question) -> str:
-    return typed_command("how-many", question.config.data, typed_options(question.config, _NO_NUMBERS))
+    return typed_command("how-many", question.config.data, typed_options(question.config))

@@ -72,13 +72,7 @@ def train(
     accelerator = _accelerator(config)
     writes = accelerator.is_main_process
     with accelerator.main_process_first():
-        images = load_images(
-            config.data,
-            size=config.size,
-            value_range=config.value_range,
-            skip_broken=config.skip_broken,
-            progress=progress and writes,
-        )
+        images = load_images(config.data, **config.reading, progress=progress and writes)
     images = with_groups(images, config.groups)
     config = resolve(config, images)
     check(config, images, processes=accelerator.num_processes)  # what it refuses leaves no folder behind
