@@ -97,6 +97,11 @@ class ImageOptions:
     skip_broken: bool = False
     """Skip files that cannot be decoded instead of stopping."""
 
+    @property
+    def reading(self) -> dict[str, Any]:
+        """The options as `load_images` takes them."""
+        return {"size": self.size, "value_range": self.value_range, "skip_broken": self.skip_broken}
+
 
 @dataclass(frozen=True)
 class NetworkOptions(ImageOptions):

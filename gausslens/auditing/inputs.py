@@ -80,8 +80,7 @@ def resolve(context: AuditContext) -> AuditConfig:
     if run is not None and config.kimg is None and Path(config.model).is_dir():
         config = replace(config, kimg=run.snapshots[-1])
     if run is not None and config.train is None:
-        how = {name: getattr(run.config, name) for name in ("size", "value_range", "skip_broken")}
-        config = replace(config, train=run.config.data, **how)
+        config = replace(config, train=run.config.data, **run.config.reading)
     return replace(config, sigmas=tuple(context.sigmas.tolist()), samples=context.sample_count)
 
 
@@ -157,7 +156,7 @@ def _own_images(config: AuditConfig, *, progress: bool) -> tuple[RunImages, bool
 
 
 def _named_images(config: AuditConfig, model: Model, progress: bool) -> RunImages:
-    how: dict[str, Any] = {"size": config.size, "value_range": config.value_range, "skip_broken": config.skip_broken}
+    how = config.reading
     assert config.train is not None
     named = [config.train] if config.held_out is None else [config.train, config.held_out]
     sets = with_shared_groups([load_images(source, **how, progress=progress) for source in named], config.groups)

@@ -25,7 +25,6 @@ examples:
   gausslens audit runs/train-digits-1a2b3c4d --fail-on partly-memorizing membership cannot-tell --json > audit.json"""
 
 _CROSSED = 3
-_NO_NUMBERS = ("model", "fail_on", "json", "no_images", "blur", "out", "cpu")
 
 
 def run(options: Options, how: GlobalOptions) -> int:
@@ -46,7 +45,7 @@ def run(options: Options, how: GlobalOptions) -> int:
         print_options(resolve(context), note)
         return 0
     run, audit = audit_in_folder(context, progress=how.progress)
-    command = typed_command("audit", options.model, typed_options(options, _NO_NUMBERS))
+    command = typed_command("audit", options.model, typed_options(options))
     page = run.path / REPORT
     save_report(page, make_page(audit, context, run.provenance, command), images=options.images)
     if options.json:

@@ -125,7 +125,8 @@ def make_parser(kind: type[Any], *, program: str, description: str) -> _Parser:
     for of in (kind, GlobalOptions):
         docs, hints = field_docs(of), get_type_hints(of)
         for field in fields(of):
-            option, text, reading = option_name(field.name), docs[field.name], _reading(hints[field.name])
+            option, reading = option_name(field.name), _reading(hints[field.name])
+            text = docs[field.name].replace("%", "%%")
             if field.name in _needed(of):
                 place = {"nargs": "?"} | reading | {"metavar": field.name.upper()}
                 parser.add_argument(field.name, help=text, **place)
@@ -134,7 +135,7 @@ def make_parser(kind: type[Any], *, program: str, description: str) -> _Parser:
             if not isinstance(field.default, bool | None) and field.default != ():
                 text += f" Default: {_shown(field.default)}."
             group = groups[next(name for name, members in GROUPS.items() if field.name in members.split())]
-            group.add_argument(f"--{option}", dest=field.name, help=text.replace("%", "%%"), **reading)
+            group.add_argument(f"--{option}", dest=field.name, help=text, **reading)
             if isinstance(field.default, bool):
                 group.add_argument(f"--no-{option}", dest=field.name, help=argparse.SUPPRESS, action="store_false")
     return parser

@@ -55,13 +55,7 @@ class RunImages:
 def load_run_images(run: Run, *, data: str | os.PathLike[str] | None = None, progress: bool = False) -> RunImages:
     """The images that a run was trained on, and those held out from it."""
     config, manifest = run.config, run.manifest
-    images = load_images(
-        data or config.data,
-        size=config.size,
-        value_range=config.value_range,
-        skip_broken=config.skip_broken,
-        progress=progress,
-    )
+    images = load_images(data or config.data, **config.reading, progress=progress)
     require(
         images.content_hash == manifest["content_hash"],
         f"expected the {manifest['count']} images that {run.path} was trained on; {images.source} holds "

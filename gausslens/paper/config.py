@@ -16,8 +16,6 @@ STUDIES = (
 DEFAULT_STUDIES = STUDIES[:7]
 """Those that are done unless others, or all, are asked for."""
 
-_CIRCUMSTANCES = ("data", "only", "on", "workers", "budget", "svg", "no_images", "blur", "out", "cpu")
-
 Where: TypeAlias = Literal["pool", "here", "ray"]
 
 
@@ -95,7 +93,7 @@ class StudyConfig(GridOptions):
     @property
     def words(self) -> str:
         """The options that decide a number, as they are typed: those that differ from their defaults."""
-        return typed_options(self, _CIRCUMSTANCES)
+        return typed_options(self)
 
     @property
     def studies(self) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ training pictures are shown, is not part of it, so that a later `--only` adds to
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ..data.loading import load_images
 from ..errors import GausslensError
@@ -28,7 +27,7 @@ from ..store.run import Run
 from .claims import Verdict, judge
 from .config import STUDIES, StudyConfig
 from .page import make_page
-from .plan import READING, Plan, make_plan
+from .plan import Plan, make_plan
 from .registry import find_study
 from .study import Findings
 
@@ -48,8 +47,7 @@ class Studied:
 
 def plan_study(config: StudyConfig, *, progress: bool = False) -> Plan:
     """Look at the images and decide every number."""
-    how: dict[str, Any] = {name: getattr(config, name) for name in READING}
-    return make_plan(config, load_images(config.data, **how, progress=progress))
+    return make_plan(config, load_images(config.data, **config.reading, progress=progress))
 
 
 def tasks_of(plan: Plan) -> list[Task]:

@@ -90,12 +90,8 @@ def _(figure: HeatMap) -> Canvas:
             transform=f"rotate(-90 {left - 8:.2f} {middle:.2f})",
         )  # fmt: skip
     bottom = 24 + -(-len(figure.panels) // across) * (height + 48)
-    for step in range(64):
-        value = figure.low + (figure.high - figure.low) * step / 63
-        red, green, blue = colorize(np.array([[value]]), figure.low, figure.high, colours).ravel()
-        canvas.add(
-            "rect", x=60.0 + 2 * step, y=bottom - 12, width=2.2, height=10.0, fill=f"#{red:02X}{green:02X}{blue:02X}"
-        )
+    bar = colorize(np.linspace(figure.low, figure.high, 64)[None], figure.low, figure.high, colours)
+    canvas.picture(60.0, bottom - 12, 128.0, 10.0, image_uri(bar), figure.value_label)
     canvas.text(54.0, bottom - 3, tick_text(figure.low), text_anchor="end")
     canvas.text(194.0, bottom - 3, f"{tick_text(figure.high)}  {figure.value_label}")
     needed = 220 + text_width(figure.value_label)

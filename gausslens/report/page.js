@@ -21,7 +21,9 @@
   });
 
   for (const plot of document.querySelectorAll(".plot")) {
-    plot.addEventListener("dblclick", () => plot.classList.toggle("large"));
+    plot.addEventListener("dblclick", (event) => {
+      if (!event.target.closest("[data-legend]")) plot.classList.toggle("large");
+    });
   }
 
   for (const slider of document.querySelectorAll(".slider")) {

@@ -38,7 +38,6 @@ VERSION = 1
 """Of answer.json."""
 
 _FEWEST, _MOST_SIZES = 16, 9
-_NO_NUMBERS = ("data", "on", "workers", "budget", "no_images", "blur", "out", "cpu")
 
 
 @dataclass(frozen=True)

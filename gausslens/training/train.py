@@ -133,9 +133,8 @@ def prepare(
 
     `loading` is the context to load the images in. Whatever is refused later is refused by every process.
     """
-    how: dict[str, Any] = {"size": config.size, "value_range": config.value_range, "skip_broken": config.skip_broken}
     with loading or nullcontext():
-        images = load_images(config.data, **how, progress=progress)
+        images = load_images(config.data, **config.reading, progress=progress)
     images = with_groups(images, config.groups)
     config = resolve(config, images)
     _check(config, images, processes)

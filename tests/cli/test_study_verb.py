@@ -16,7 +16,7 @@ from gausslens.experiments.archive import open_tasks, save_archive
 from gausslens.paper.config import StudyConfig
 from gausslens.paper.run import open_study, plan_study
 
-TINY = ("--sizes", "16,48", "--few", "16", "--kimg", "1", "--early", "0.5", "--seeds", "1")
+TINY = ("--sizes", "16,48", "--few", "16", "--width", "4", "--kimg", "0.3", "--early", "0.1", "--seeds", "1")
 SIZE = ("study", "digits", *TINY, "--count", "8", "--samples", "12", "--only", "size", "--on", "here", "--cpu")
 
 

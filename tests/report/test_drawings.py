@@ -119,8 +119,8 @@ def test_lines_differ_in_colour_and_mark_and_dashes():
 
 def test_heat_maps_hold_their_values_as_colours():
     shown = list(pictures(parsed(heat())))
-    assert len(shown) == 3
-    assert shown[0].shape == (20, 20, 3)
+    assert [picture.shape for picture in shown] == [(20, 20, 3)] * 3 + [(1, 64, 3)]  # the last is the scale
+    assert [tuple(shown[-1][0, end]) for end in (0, -1)] == [(0x00, 0x20, 0x4D), (0xFF, 0xEA, 0x46)]
     assert tuple(shown[0][3, 3]) == (0xFF, 0xEA, 0x46)  # the correlation is 1
     assert "|correlation|" in "".join(parsed(heat()).itertext())
 

@@ -66,8 +66,9 @@ def test_without_images_there_are_none():
     told = render(page(), images="none")
     read = Reader(told)
     assert not read.all("img")
+    shapes = [(20, 20, 3)] * 3 + [(1, 64, 3)]  # of matrices and their scale
     embedded = re.findall("data:image/[^)\"' ]*", told)
-    assert [np.asarray(Image.open(io.BytesIO(content(uri)))).shape for uri in embedded] == [(20, 20, 3)] * 3  # matrices
+    assert [np.asarray(Image.open(io.BytesIO(content(uri)))).shape for uri in embedded] == shapes
     assert read.text.count("Images are left out of this page") == 2
     assert "This page embeds no images" in read.text
     assert len(read.all("a", class_="csv")) == 3  # claims, curves, heat-map
