@@ -20,42 +20,32 @@ FREE, POSITIVE, SHARE, CORRELATION = (-math.inf, math.inf), (0.0, math.inf), (0.
 
 
 class Along(NamedTuple):
-    """What curves run along: a tag of records, or several."""
+    """What curves run along: a tag of records, or things that have certain tags and stand at 1, 2, …."""
 
-    tag: str | tuple[str, ...]
     axis: Axis
-    things: Sequence[Any] = ()  # the values of the tag that stand at 1, 2, …, where they are no numbers
+    tag: str = "place"
+    things: Sequence[Tags] = ()
 
-    def place(self, evidence: Evidence) -> tuple[str, Evidence]:
-        """The tag that says where records stand, and the records that have it."""
-        if isinstance(self.tag, str):
-            if not self.things:
-                return self.tag, evidence
-            values = [record.get(self.tag) for record in evidence.records]
-        else:
-            values = [tuple(map(record.get, self.tag)) for record in evidence.records]
-        return "place", Evidence(
-            {**record, "place": self.things.index(value) + 1}
-            for record, value in zip(evidence.records, values, strict=True)
-            if value in self.things
-        )
+    def place(self, evidence: Evidence) -> Evidence:
+        """The records, with the tag that says where they stand."""
+        if not self.things:
+            return evidence
+        places = enumerate((evidence.where(**tags).records for tags in self.things), 1)
+        return Evidence({**record, self.tag: place} for place, records in places for record in records)
 
 
-def along(
-    tag: str | tuple[str, ...],
-    label: str,
-    unit: str = "",
-    *,
-    log: bool = False,
-    things: Mapping[str, Any] | None = None,
-) -> Along:
-    """What curves run along; `things` stand at 1, 2, … under their names."""
-    named = things or {}
-    return Along(tag, Axis(label, unit, log, names=tuple(named)), [*named.values()])
+def along(tag: str, label: str, unit: str = "", *, log: bool = False) -> Along:
+    """What curves run along: the numbers of a tag."""
+    return Along(Axis(label, unit, log), tag)
+
+
+def among(label: str, things: Mapping[str, Tags]) -> Along:
+    """What curves run along: things with the tags that their records have, by their names."""
+    return Along(Axis(label, names=tuple(things)), things=[*things.values()])
 
 
 SIGMA = along("sigma", "noise level σ", "pixel range [−1, 1]", log=True)
-LOW_SIGMA = Along("sigma", replace(SIGMA.axis, log=False))
+LOW_SIGMA = along("sigma", "noise level σ", "pixel range [−1, 1]")
 TIME = along("kimg", "length of training", "thousand images", log=True)
 SIZE = along("n", "training images N", log=True)
 WIDTH = along("width", "width", "channels", log=True)
@@ -82,6 +72,11 @@ class Quantity(NamedTuple):
     def at(self, low: Real, high: Real = math.inf) -> "Quantity":
         """At these noise levels."""
         return self._replace(sigmas=(low, high))
+
+    def select(self, evidence: Evidence, **tags: Any) -> Evidence:
+        """Its records, or those that have other tags instead."""
+        found = evidence.where(**{**self.tags, **tags})
+        return self.x.place(found if self.sigmas is None else found.at(*self.sigmas))
 
     def against(self, threshold: Threshold, label: str, scale: float | None = 1.0) -> "Quantity":
         """With a claim's threshold drawn across, in units of `scale`; without it where None says that this is not known."""

@@ -94,10 +94,7 @@ class Curves:
         series: list[Series] = []
         try:
             for one in self.lines:
-                found = evidence.where(**{**self.of.tags, **one.tags})
-                series += one.draw(
-                    *self.of.x.place(found.at(*self.of.sigmas) if self.of.sigmas else found), self.number
-                )
+                series += one.draw(self.of.x.tag, self.of.select(evidence, **one.tags), self.number)
         except MissingError:
             return None
         if all(one.name.startswith("control") for one in series):

@@ -5,7 +5,6 @@ from typing import Any
 
 from .evidence import Evidence, Measure, MissingError, mean_at, slope_over
 from .findings import Statistic, pixel_scale, statistic
-from .inference import ANY, Range
 from .thresholds import SIGN, Threshold
 
 
@@ -19,9 +18,9 @@ def smallest(evidence: Evidence, tag: str = "n") -> Any:
     return min((record[tag] for record in evidence.records if record.get(tag) is not None), default=None)
 
 
-def positive(figure: str, possible: Range = ANY) -> Threshold:
+def positive(figure: str) -> Threshold:
     """Above 0, as the paper claims in a figure."""
-    return Threshold(f"{SIGN} in {figure}", above=0.0, possible=possible)
+    return Threshold(f"{SIGN} in {figure}", above=0.0)
 
 
 def negative(figure: str) -> Threshold:

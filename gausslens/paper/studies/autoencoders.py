@@ -159,7 +159,7 @@ def figures(findings: Findings) -> list[Drawing]:
             ),
         ),
         *jacobian_pictures(
-            *(findings, f"{_MAPPED}, followed", _MAPS), f" of {AUTOENCODERS[_MAPPED]} autoencoders", **about(29)
+            findings, f"{_MAPPED}, followed", _MAPS, f" of {AUTOENCODERS[_MAPPED]} autoencoders", **about(29)
         ),
         THEOREM,
     ]

@@ -135,17 +135,15 @@ def c10(evidence: Evidence) -> Finding:
             raise MissingError(f"errors of {_TRAIN.level:g} cannot be seen by a fit whose own is {floor.value:.2g}")
         return mean(_excess(small, evidence).values())
 
+    # W_G of few images has a low rank, from which every denoiser is far at low noise.
+    beside = "weight error against the Gaussian of held-out images, memorising minus generalising"
     return Finding(
         (
             statistic("weight error, memorising minus generalising", positive("Fig. 5"), held_out, weight()),
             statistic("FVU, memorising minus generalising", positive("Fig. 5"), held_out, unexplained),
             statistic("weight error on training images, memorising", _TRAIN, train, orthogonality),
         ),
-        # W_G of few images has a low rank, from which every denoiser is far at low noise.
-        control(
-            "weight error against the Gaussian of held-out images, memorising minus generalising",
-            *(held_out, weight("gaussian of held_out")),
-        ),
+        control(beside, held_out, weight("gaussian of held_out")),
     )
 
 
@@ -186,7 +184,9 @@ def parts(plan: Plan) -> list[Part]:
     found.append(Part("adam", adam_distillation_task(plan, plan.model(plan.sizes[-1], plan.shown))))
     for n in reversed(plan.sizes):
         found += close_ups(
-            *(plan, plan.model(n, plan.shown), images_label(n)),
+            plan,
+            plan.model(n, plan.shown),
+            images_label(n),
             denoisers=("network", "gaussian"),
             sigmas=(SHOWN_SIGMA,),
             pictures=3,
@@ -379,7 +379,8 @@ def _pictures(findings: Findings) -> list[Drawing]:
     sizes = [images_label(n) for n in reversed(plan.sizes)]
     return [
         correlation_maps(
-            *(findings, key),
+            findings,
+            key,
             "of the unshrunk linear map of the network trained on the most images, distilled on held-out images, and "
             "the principal components of the training images. A diagonal means the same directions; blocks on it, the "
             "same subspaces of near-equal eigenvalues.",

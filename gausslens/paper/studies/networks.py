@@ -88,8 +88,11 @@ def figures(findings: Findings) -> list[Drawing]:
     most, fewest = plan.sizes[-1], plan.sizes[0]
     names = compared(plan)
     pairs = {str(place): pair for place, pair in enumerate(combinations(names, 2), 1)}
-    by_pair = axes.along(("network", "reference"), "pair, by its number in the caption", things=pairs)
-    by_name = axes.along("network", "architecture", things={label(name): name for name in names})
+    by_pair = axes.among(
+        "pair, by its number in the caption",
+        {place: {"network": first, "reference": second} for place, (first, second) in pairs.items()},
+    )
+    by_name = axes.among("architecture", {label(name): {"network": name} for name in names})
     numbered = ", ".join(f"{place} {label(first)} and {label(second)}" for place, (first, second) in pairs.items())
     sizes = sizes_told(plan, names)
     memory = closed_forms("multidelta", called=f", N = {most:,}", network=names[0], n=most)

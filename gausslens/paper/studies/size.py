@@ -1,5 +1,7 @@
 """Number of training images, from copying to novelty: claim C14; figures 6, 12, 13, 16, 19."""
 
+from dataclasses import replace
+
 from .. import axes
 from ..claims.comparisons import largest, positive, smallest
 from ..claims.evidence import Evidence, MissingError, Number, slope
@@ -14,6 +16,7 @@ from ..study import Findings, Part, Study
 from ..tasks.dataset_stats import dataset_stats_task, format_duplicates
 
 _RANKED_SIZES = 5  # fewer sizes have too few orders
+_RANK = replace(positive("Fig. 13"), possible=CORRELATION)
 
 
 @claim("C14", "With more training images, samples become more novel and denoisers more linear.")
@@ -25,7 +28,6 @@ def c14(evidence: Evidence) -> Finding:
     samples = evidence.where(study="size", denoiser="network")
     linear = evidence.where(study="linearity", denoiser="network", **axes.LINEARITY.tags, affine=True)
     both = Evidence([*samples.records, *linear.where(alpha=None, preconditioning=(None, "edm")).records])
-
     gl, relative_gl = (samples.where(quantity=quantity) for quantity in ("gl", "relative_gl"))
 
     def at_enough(of_sizes: dict[Real, Number], what: str = "") -> dict[Real, Number]:
@@ -52,7 +54,7 @@ def c14(evidence: Evidence) -> Finding:
     return Finding(
         (
             statistic("slope of relative GL on log N", positive("Fig. 13"), both, rises),
-            rank_statistic("Spearman's ρ of relative GL and linearity", positive("Fig. 13", CORRELATION), both, ranked),
+            rank_statistic("Spearman's ρ of relative GL and linearity", _RANK, both, ranked),
         ),
         note=note,
     )

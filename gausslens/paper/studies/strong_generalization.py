@@ -17,7 +17,7 @@ from ..tasks.agreement import agreement_task, stationary_task, subset_gaussians_
 _SUBSETS = 8  # random subsets whose Gaussians are compared; they take no training
 _ROLES = ("large", "early", "narrow", "small")
 _IN_TIME = "in time"  # the role of the small pair while it is trained
-_PAIR = axes.along("role", "pair of models", things={role: role for role in _ROLES})
+_PAIR = axes.among("pair of models", {role: {"role": role} for role in _ROLES})
 _SHOWS = about(9, 26, "C15")
 
 _AGREE = Threshold("our choice: two models that retrieve training images agree this much", above=0.0)
