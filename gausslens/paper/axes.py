@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, TypeAlias
 from ..measures.memorization import MEMORIZED
 from ..report import Axis
 from ..report import Threshold as Level
+from .claims.claim import PAPER_GENERALIZATION, Threshold
 from .claims.evidence import Evidence
 from .claims.inference import Real
-from .claims.thresholds import PAPER_GENERALIZATION, Threshold
 
 Tags: TypeAlias = dict[str, Any]
 """Tags that records must have, by their names."""

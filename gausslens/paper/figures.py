@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 
 from ..report import CurveFigure, Figure, Series
 from . import axes
+from .claims.claim import pixel_scale
 from .claims.evidence import HALF_WIDTH, Evidence, Measure, MissingError, is_finite
-from .claims.findings import pixel_scale
 from .claims.inference import Real, combine
 from .plan import OTHER_HALF
 

@@ -12,8 +12,8 @@ from typing import Any
 from ..experiments.task import Result, Task, TaskStore
 from ..report import Figure
 from ..store.records import Record
+from .claims.claim import Claim
 from .claims.evidence import Evidence
-from .claims.findings import Claim
 from .figures import Curves, Drawing
 from .plan import Plan
 

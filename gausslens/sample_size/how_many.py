@@ -146,7 +146,7 @@ def answer_of(question: Question, networks: Sequence[tuple[int, int]]) -> Answer
         counts=tuple(counts),
         onsets=tuple(find_onset(n, list(of_size.values())) for n, of_size in sorted(shares.items())),
         relative_loss=_relative_loss(question.records(networks)),
-        command=typed_command("how-many", question.config.data, typed_options(question.config, _NO_NUMBERS)),
+        command=typed_command("how-many", question.config.data, typed_options(question.config)),
     )
 
 

@@ -21,7 +21,7 @@ from claim_records import (
 )
 
 from gausslens.paper.claims import CLAIMS, SCHEMA, as_json, as_table, judge
-from gausslens.paper.claims.thresholds import Threshold
+from gausslens.paper.claims.claim import Threshold
 
 CLAIM_NAMES = [f"C{number}" for number in range(1, 22)]
 

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from .claim import SIGN, Statistic, Threshold, pixel_scale, statistic
 from .evidence import Evidence, Measure, MissingError, mean_at, slope_over
-from .findings import Statistic, pixel_scale, statistic
-from .thresholds import SIGN, Threshold
 
 
 def largest(evidence: Evidence, tag: str = "n") -> Any:

@@ -4,12 +4,10 @@ from typing import Any
 
 from ...noise import karras_sigmas
 from .. import axes
-from ..architectures import label
-from ..autoencoder_recipes import AUTOENCODERS, autoencoder, kinds
+from ..architectures import AUTOENCODERS, autoencoder, kinds, label
+from ..claims.claim import POSITIVE, Finding, Statistic, Threshold, claim, statistic
 from ..claims.comparisons import in_pixels, minus, negative
 from ..claims.evidence import Evidence
-from ..claims.findings import Finding, Statistic, claim, statistic
-from ..claims.thresholds import POSITIVE, Threshold
 from ..figures import Curves, Drawing, Line, about, closed_forms, known_pixel_scale, trainings_behind
 from ..pictures import jacobian_pictures
 from ..plan import Plan

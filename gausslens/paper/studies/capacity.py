@@ -3,10 +3,9 @@
 from typing import Any
 
 from .. import axes
+from ..claims.claim import HIGH_NOISE, LOW_NOISE, Finding, Threshold, claim, statistic
 from ..claims.comparisons import ends, first_minus_last, negative, positive, smallest, trend
 from ..claims.evidence import Evidence, Number, mean_at
-from ..claims.findings import Finding, claim, statistic
-from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, Threshold
 from ..claims.window import InWindow, gaps_of
 from ..figures import Curves, Drawing, Line, about, closed_forms, images_label, trainings_behind
 from ..pictures import HIGH, MIDDLE, beside_nearest, close_up_grid, close_ups, sample_grid

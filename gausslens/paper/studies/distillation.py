@@ -12,10 +12,20 @@ import numpy as np
 from ...noise import karras_sigmas
 from ...report import Axis, CurveFigure, ImageGrid, Series
 from .. import axes
+from ..claims.claim import (
+    HIGH_NOISE,
+    LOW_NOISE,
+    POSITIVE,
+    Finding,
+    Threshold,
+    claim,
+    control,
+    controls,
+    statistic,
+    unit_words,
+)
 from ..claims.comparisons import ends, first_minus_last, in_pixels, largest, positive
 from ..claims.evidence import Evidence, Measure, MissingError, Number, greatest, least, mean, mean_at
-from ..claims.findings import Finding, claim, control, controls, statistic, unit_words
-from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, POSITIVE, Threshold
 from ..figures import Curves, Drawing, Line, about, images_label, sigma_label
 from ..pictures import close_up_grid, close_ups, correlation_maps
 from ..plan import Plan

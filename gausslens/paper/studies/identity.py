@@ -2,10 +2,9 @@
 
 from .. import axes
 from ..architectures import PUBLISHED, model_of
+from ..claims.claim import LOW_NOISE, Finding, Threshold, claim, controls
 from ..claims.comparisons import each, largest, minus
 from ..claims.evidence import Evidence
-from ..claims.findings import Finding, claim, controls
-from ..claims.thresholds import LOW_NOISE, Threshold
 from ..figures import Curves, Drawing, Line, about, closed_forms
 from ..plan import Plan
 from ..study import Findings, Part, Study

@@ -2,10 +2,9 @@
 
 from ...report import ImageGrid
 from .. import axes
+from ..claims.claim import Finding, Threshold, claim, statistic
 from ..claims.comparisons import largest, positive
 from ..claims.evidence import Evidence, MissingError, Number, mean
-from ..claims.findings import Finding, claim, statistic
-from ..claims.thresholds import Threshold
 from ..figures import Curves, Drawing, Line, about, closed_forms, sigma_label
 from ..pictures import jacobian_pictures
 from ..plan import Plan

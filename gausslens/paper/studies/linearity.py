@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from .. import axes
+from ..claims.claim import CORRELATION, HIGH_NOISE, Finding, Threshold, claim, control, of_the_papers_images, statistic
 from ..claims.comparisons import each, largest, minus, negative, positive, smallest, trend
 from ..claims.evidence import Evidence
-from ..claims.findings import Finding, claim, control, of_the_papers_images, statistic
-from ..claims.thresholds import CORRELATION, HIGH_NOISE, Threshold
 from ..figures import CONTROLS, Curves, Drawing, Line, about, closed_forms, images_label
 from ..plan import Plan
 from ..study import Findings, Part, Study

@@ -5,10 +5,9 @@ from itertools import combinations, product
 from ...experiments.task import Task
 from .. import axes
 from ..architectures import PUBLISHED, label, model_of, sizes_told
+from ..claims.claim import Finding, Threshold, claim
 from ..claims.comparisons import each
 from ..claims.evidence import Evidence
-from ..claims.findings import Finding, claim
-from ..claims.thresholds import Threshold
 from ..figures import Curves, Drawing, Line, about, closed_forms, trainings_behind
 from ..pictures import sample_grid
 from ..plan import Plan

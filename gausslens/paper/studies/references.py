@@ -7,10 +7,20 @@ import numpy as np
 from ...report import NoiseSlider
 from .. import axes
 from ..architectures import PUBLISHED
+from ..claims.claim import (
+    HIGH_NOISE,
+    LOW_NOISE,
+    POSITIVE,
+    Finding,
+    Statistic,
+    Threshold,
+    claim,
+    control,
+    statistic,
+    unit_words,
+)
 from ..claims.comparisons import in_pixels, largest
 from ..claims.evidence import Evidence, Number, greatest, mean_at
-from ..claims.findings import Finding, Statistic, claim, control, statistic, unit_words
-from ..claims.thresholds import HIGH_NOISE, LOW_NOISE, POSITIVE, Threshold
 from ..claims.window import window
 from ..figures import Curves, Drawing, Line, about, known_pixel_scale, sigma_label
 from ..pictures import sample_grid

@@ -3,11 +3,10 @@
 from dataclasses import replace
 
 from .. import axes
+from ..claims.claim import CORRELATION, PAPER_GENERALIZATION, Finding, claim, control, rank_statistic, statistic
 from ..claims.comparisons import largest, positive, smallest
 from ..claims.evidence import Evidence, MissingError, Number, slope
-from ..claims.findings import Finding, claim, control, rank_statistic, statistic
 from ..claims.inference import Real
-from ..claims.thresholds import CORRELATION, PAPER_GENERALIZATION
 from ..critical_points import format_images_needed, images_needed
 from ..figures import Curves, Drawing, Line, about, closed_forms, images_label
 from ..pictures import sample_grid

@@ -4,10 +4,9 @@ from typing import NamedTuple
 
 from ...experiments.task import Task
 from .. import axes
+from ..claims.claim import CORRELATION, Finding, Threshold, claim, control, controls, statistic
 from ..claims.comparisons import each
 from ..claims.evidence import Evidence
-from ..claims.findings import Finding, claim, control, controls, statistic
-from ..claims.thresholds import CORRELATION, Threshold
 from ..figures import Curves, Drawing, Line, about, closed_forms, trainings_behind
 from ..pictures import sample_grid
 from ..plan import Plan

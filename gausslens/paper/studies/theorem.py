@@ -1,9 +1,8 @@
 """The theorem behind distillation, for the studies that check it: claim C21."""
 
 from .. import axes
+from ..claims.claim import Finding, Threshold, bound, claim
 from ..claims.evidence import Evidence
-from ..claims.findings import Finding, bound, claim
-from ..claims.thresholds import Threshold
 from ..figures import Curves, Line, about
 
 _RELATIVE = axes.quantity("theorem_residual", "relative distance", log=True)

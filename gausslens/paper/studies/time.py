@@ -4,10 +4,9 @@ import math
 
 from ...measures.memorization import MEMORIZED
 from .. import axes
+from ..claims.claim import PAPER_GENERALIZATION, Finding, Threshold, claim, control, statistic
 from ..claims.comparisons import first_minus_last, negative, positive
 from ..claims.evidence import Evidence, MissingError, Number, least
-from ..claims.findings import Finding, claim, control, statistic
-from ..claims.thresholds import PAPER_GENERALIZATION, Threshold
 from ..claims.window import InWindow
 from ..critical_points import closest, format_closest, format_onset, memorizing_from
 from ..figures import Curves, Drawing, Line, about, closed_forms, images_label, trainings_behind
