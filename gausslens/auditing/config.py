@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from ..errors import ConfigError
+from ..errors import require
 
 Augment: TypeAlias = Literal["flip"]
 FAIL_ON = ("memorizing", "partly-memorizing", "membership", "cannot-tell")
@@ -75,24 +75,32 @@ class AuditConfig:
         entries = (self.fail_on,) if isinstance(self.fail_on, str) else self.fail_on
         asked = [part for entry in entries for part in entry.replace("_", "-").split(",") if part]
         limits = tuple(dict.fromkeys(_ALIASES.get(part, part) for part in asked))
-        if unknown := [limit for limit in limits if limit not in FAIL_ON]:
-            raise ConfigError(f"fail_on must be among {', '.join(FAIL_ON)}; got {', '.join(unknown)}.")
+        unknown = [limit for limit in limits if limit not in FAIL_ON]
+        require(not unknown, f"fail_on must be among {', '.join(FAIL_ON)}; got {', '.join(unknown)}.")
         object.__setattr__(self, "fail_on", limits)
         for name, least in (("count", 4), ("noises", 1), ("steps", 1), ("unseen", 1), ("samples", 0), ("size", 1)):
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise ConfigError(f"{name} must be at least {least}; got {value}.")
-        if not all(0 < sigma < float("inf") for sigma in self.sigmas):
-            raise ConfigError(f"sigmas must be above 0 and finite; got {', '.join(map(str, self.sigmas))}.")
-        if self.held_out is not None and self.unseen is not None:
-            raise ConfigError("held-out images are given by --held-out or by --unseen, not by both.")
-        if self.train is None and (self.held_out is not None or self.unseen is not None):
-            raise ConfigError("--held-out and --unseen go with --train; a run of ours knows its own images.")
-        if self.train is None and (self.size or self.value_range or self.skip_broken or self.groups):
-            raise ConfigError(
-                "--size, --range, --skip-broken and --groups go with --train; a run of ours knows its own images."
-            )
-        if self.features is not None and self.samples == 0:
-            raise ConfigError("features must be left out with --samples 0: they are of samples.")
-        if self.no_images and self.blur:
-            raise ConfigError("images can be left out (--no-images) or blurred (--blur), not both.")
+            require(value is None or value >= least, f"{name} must be at least {least}; got {value}.")
+        require(
+            all(0 < sigma < float("inf") for sigma in self.sigmas),
+            f"sigmas must be above 0 and finite; got {', '.join(map(str, self.sigmas))}.",
+        )
+        require(
+            self.held_out is None or self.unseen is None,
+            "held-out images are given by --held-out or by --unseen, not by both.",
+        )
+        require(
+            self.train is not None or (self.held_out is None and self.unseen is None),
+            "--held-out and --unseen go with --train; a run of ours knows its own images.",
+        )
+        require(
+            self.train is not None or not (self.size or self.value_range or self.skip_broken or self.groups),
+            "--size, --range, --skip-broken and --groups go with --train; a run of ours knows its own images.",
+        )
+        require(
+            self.features is None or self.samples != 0,
+            "features must be left out with --samples 0: they are of samples.",
+        )
+        require(
+            not (self.no_images and self.blur), "images can be left out (--no-images) or blurred (--blur), not both."
+        )

@@ -19,7 +19,7 @@ from .._typing import Bool, Float, Images, Int
 from ..images import Bounds, gather
 from ..measures.copy_test import NEIGHBORS, CopyTest, judge_neighborhood, pool_neighborhood
 from ..measures.intervals import Estimate, proportion_estimate
-from ..measures.memorization import estimate_ratio, gather_sets, gl_score
+from ..measures.memorization import gather_sets, gl_score
 from ..measures.neighbors import nearest, resident
 from ..measures.originals import COPY_RATIO, DUPLICATE_RMSE, Match, Originals, near_duplicates
 from ..measures.transformations import Transformation
@@ -110,11 +110,6 @@ class Copies:
     def parts(self) -> list[str]:
         """The families of copied parts of which copies exist and can be named."""
         return list(dict.fromkeys(copy.family for copy in self.part_copies))
-
-    @property
-    def relative_gl(self) -> Estimate | None:
-        """`gl`/`gl_held_out`, about 1 for samples as new as real images."""
-        return None if self.gl_held_out is None else estimate_ratio(self.gl, self.gl_held_out)
 
     @property
     def closest(self) -> Match:

@@ -138,13 +138,13 @@ def _representatives(originals: Originals, labels: Bool[Tensor, "N"], dim: int, 
 def _labels(own: Bool[Tensor, "k"], permutations: int, seed: int, stream: str) -> Bool[Tensor, "p k"]:
     """Random labellings with as many members."""
     count, members = len(own), int(own.sum())
-    parts, step = [], max(1, _CHUNK_LABELS // count)
+    labels = torch.zeros(permutations, count, dtype=torch.bool)
+    step = max(1, _CHUNK_LABELS // count)
     for start in range(0, permutations, step):
-        draws = min(step, permutations - start)
-        keys = torch.rand(draws, count, generator=generator(seed, f"exchangeability {stream}", start))
-        chosen = keys.argsort(1)[:, :members]
-        parts.append(torch.zeros(draws, count, dtype=torch.bool).scatter_(1, chosen, True))
-    return torch.cat(parts)
+        part = labels[start : start + step]
+        keys = torch.rand(part.shape, generator=generator(seed, f"exchangeability {stream}", start))
+        part.scatter_(1, keys.argsort(1)[:, :members], True)
+    return labels
 
 
 def _compare_neighbors(
