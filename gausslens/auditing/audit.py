@@ -36,8 +36,9 @@ from .config import AuditConfig
 from .context import AuditContext
 from .copies_step import generate_samples, take_copies
 from .evidence import Evidence
+from .features import compare_features
 from .inputs import check_levels, load_context, training_run, validate_inputs
-from .steps import NOT_EXCHANGEABLE, STAGES, take_features
+from .steps import NOT_EXCHANGEABLE, STAGES
 from .verdict import Verdict, judge
 
 VERSION = 5
@@ -46,17 +47,7 @@ VERSION = 5
 REPORT = "report.html"
 _MEASURING = ("sigmas", "count", "noises", "samples", "steps", "augment", "features", "seed")
 _RUNTIME_OPTIONS = (
-    "model",
-    "kimg",
-    "train",
-    "held_out",
-    "fail_on",
-    "json",
-    "no_images",
-    "blur",
-    "out",
-    "cpu",
-    "skip_broken",
+    *("model", "kimg", "train", "held_out", "fail_on", "json", "no_images", "blur", "out", "cpu", "skip_broken"),
 )
 _SAMPLES, _ANSWERS = "gausslens samples", "gausslens answers"
 _CHANGED = 0.02  # of the answers' norm, which other devices and precisions do not reach
@@ -220,33 +211,14 @@ def _measure(context: AuditContext, steps: Steps, artifact: Artifact | None, *, 
         steps.run(name, partial(take, context, progress=progress))
     samples = _samples(context, artifact, progress=progress) if context.sample_count else None
     if samples is not None:
-        refused = [record["value"] for record in steps.records if record["quantity"] == "refused"]
-        exchangeable = NOT_EXCHANGEABLE not in refused
+        exchangeable = not Evidence(steps.records).find("refused", value=NOT_EXCHANGEABLE)
         steps.run("copies", partial(take_copies, context, samples, exchangeable=exchangeable, progress=progress))
-        if context.config.features is not None:
-            steps.run("features", partial(take_features, context, samples, progress=progress))
-    return _conclude(context, steps.records, samples)
-
-
-def _samples(context: AuditContext, artifact: Artifact | None, *, progress: bool) -> Tensor:
-    """The generated images; in a folder, those that are there are not generated again."""
-    parts = []
-    for first in range(0, context.sample_count, _SAMPLES_A_FILE):
-        last = min(first + _SAMPLES_A_FILE, context.sample_count)
-        path = None if artifact is None else artifact.path / f"samples-{first:06d}.safetensors"
-        if path is not None and path.exists():
-            parts.append(load_tensors(path, kind=_SAMPLES)[0]["samples"])
-            continue
-        parts.append(generate_samples(context, first, last, progress=progress))
-        if path is not None:
-            save_tensors(path, {"samples": parts[-1]}, kind=_SAMPLES)
-    return torch.cat(parts)
-
-
-def _conclude(context: AuditContext, records: list[Record], samples: Tensor | None) -> Audit:
+        if context.features is not None:
+            sets = context.features, samples, context.images.train, context.held_out
+            steps.run("features", partial(compare_features, *sets, seed=context.config.seed, progress=progress))
     return Audit(
-        verdict=judge(Evidence(records)),
-        records=records,
+        verdict=judge(Evidence(steps.records)),
+        records=steps.records,
         model=context.config.model,
         data=context.images.name,
         n_train=len(context.images.train),
@@ -254,3 +226,18 @@ def _conclude(context: AuditContext, records: list[Record], samples: Tensor | No
         samples=samples,
         is_run=training_run(context.config.model) is not None,
     )
+
+
+def _samples(context: AuditContext, artifact: Artifact | None, *, progress: bool) -> Tensor:
+    """The generated images; in a folder, those that are there are not generated again."""
+    parts = []
+    for first in range(0, context.sample_count, _SAMPLES_A_FILE):
+        path = None if artifact is None else artifact.path / f"samples-{first:06d}.safetensors"
+        if path is not None and path.exists():
+            parts.append(load_tensors(path, kind=_SAMPLES)[0]["samples"])
+            continue
+        last = min(first + _SAMPLES_A_FILE, context.sample_count)
+        parts.append(generate_samples(context, first, last, progress=progress))
+        if path is not None:
+            save_tensors(path, {"samples": parts[-1]}, kind=_SAMPLES)
+    return torch.cat(parts)

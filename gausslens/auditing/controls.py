@@ -34,6 +34,7 @@ from torch import Tensor
 from .._typing import Bool, Float, Int
 from ..measures.intervals import Estimate, proportion_estimate
 from ..measures.originals import Match, Originals
+from ..noise import draw_order
 from .families import PLAIN, Family
 from .thresholds import THRESHOLDS
 
@@ -116,6 +117,14 @@ def share_level(family: str, kinds: list[str], n_families: int) -> dict[str, flo
     if family == PLAIN:
         return {kind: (_PLAIN_SHARES[kind] if len(kinds) > 1 else plain) * _LEVEL for kind in kinds}
     return {kind: (1 - plain) / (max(n_families - 1, 1) * len(kinds)) * _LEVEL for kind in kinds}
+
+
+def one_of_each(units: Int[Tensor, "n"], seed: int, stream: str) -> Int[Tensor, "u"]:
+    """One image of each unit, such as a group or an original, in random order."""
+    order = draw_order(seed, len(units), stream=stream)
+    numbers = torch.unique(units[order], return_inverse=True)[1]
+    first = torch.full((int(numbers.max()) + 1,), len(order))
+    return order[first.scatter_reduce_(0, numbers, torch.arange(len(order)), "amin").sort().values]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -19,13 +19,13 @@ from .._typing import Bool, Float, Images, Int
 from ..images import Bounds, gather
 from ..measures.copy_test import NEIGHBORS, CopyTest, judge_neighbors
 from ..measures.intervals import Estimate, proportion_estimate
-from ..measures.memorization import estimate_ratio, gather_sets, gl_score
+from ..measures.memorization import gather_sets, gl_score
 from ..measures.neighbors import nearest, resident
 from ..measures.originals import COPY_RATIO, DUPLICATE_RMSE, Match, Originals, near_duplicates
 from ..measures.transformations import Transformation
 from ..noise import draw_order
 from ..progress import track
-from .controls import ONCE, REPEATED, Comparison, FamilyMatches, share_level
+from .controls import ONCE, REPEATED, Comparison, FamilyMatches, one_of_each, share_level
 from .families import PLAIN, Family, families_of
 from .thresholds import THRESHOLDS
 
@@ -110,11 +110,6 @@ class Copies:
     def parts(self) -> list[str]:
         """The families of copied parts of which copies exist and can be named."""
         return list(dict.fromkeys(copy.family for copy in self.part_copies))
-
-    @property
-    def relative_gl(self) -> Estimate | None:
-        """`gl`/`gl_held_out`, about 1 for samples as new as real images."""
-        return None if self.gl_held_out is None else estimate_ratio(self.gl, self.gl_held_out)
 
     @property
     def closest(self) -> Match:
@@ -223,10 +218,10 @@ class _Search:
         how: dict[str, Any] = {"transformations": family.transformations}
         most = max(_LEAST_CONTROLS, 2 * len(self.samples))
         once = originals.unique[originals.of_image[originals.kept]].nonzero()[:, 0]
-        once = self._one_of_each(once, originals.of_image[originals.kept], "original controls")[:most]
+        once = self._drawn(once, originals.of_image[originals.kept], "original controls")[:most]
         held_out, new = None, torch.empty(0, dtype=torch.long)
         if self.held_out is not None:
-            new = self._one_of_each(torch.arange(len(self.held_out)), self.held_out_groups, "held-out controls")[:most]
+            new = self._drawn(torch.arange(len(self.held_out)), self.held_out_groups, "held-out controls")[:most]
             held_out = originals.nearest(family.crop(self.held_out[new.to(self.held_out.device)]), **how)
         kinds = [ONCE] * bool(originals.unique.any()) + [REPEATED] * bool((~originals.unique).any())
         return FamilyMatches(
@@ -242,18 +237,11 @@ class _Search:
             tolerance=self.where["rmse"] * math.sqrt(known[0].numel()),
         )
 
-    def _one_of_each(self, rows: Int[Tensor, "r"], groups: Tensor | None, stream: str) -> Int[Tensor, "g"]:
-        """One of the rows of each group, in random order."""
-        if not len(rows):
-            return rows
-        drawn = rows[draw_order(self.seed, len(rows), stream=stream)]
-        if groups is None:
-            return drawn
-        _, group = torch.unique(groups.cpu()[drawn], return_inverse=True)
-        first = torch.full((int(group.max()) + 1,), len(drawn)).scatter_reduce_(
-            0, group, torch.arange(len(drawn)), "amin"
-        )
-        return drawn[first.sort().values]
+    def _drawn(self, rows: Int[Tensor, "r"], groups: Tensor | None, stream: str) -> Int[Tensor, "g"]:
+        """The rows in random order, one of each group."""
+        if groups is None or not len(rows):
+            return rows[draw_order(self.seed, len(rows), stream=stream)]
+        return rows[one_of_each(groups.cpu()[rows], self.seed, stream)]
 
 
 def _named(found: FamilyMatches) -> list[Copy]:

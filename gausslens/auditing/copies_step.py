@@ -10,12 +10,13 @@ from ..evaluation.records import of_estimate
 from ..generation import BATCH
 from ..images import quantize
 from ..measures.intervals import proportion_estimate
+from ..measures.memorization import estimate_ratio
 from ..noise import draw_noise, karras_sigmas
 from ..progress import progress_bar
 from ..sampling import sample
 from ..store.records import Record
 from .context import AuditContext
-from .controls import ONCE, REPEATED, fisher_p
+from .controls import ONCE, fisher_p
 from .copies import Copies, find_copies
 from .evidence import FEWEST_ORIGINALS
 from .families import PLAIN
@@ -83,9 +84,9 @@ def take_copies(
     originals = found.matches[PLAIN].originals
     yield {"quantity": "originals", "value": originals.count, "count": len(images.train)}
     yield of_estimate("gl", found.gl)
-    for quantity, estimate in (("gl_held_out", found.gl_held_out), ("relative_gl", found.relative_gl)):
-        if estimate is not None:
-            yield of_estimate(quantity, estimate)
+    if found.gl_held_out is not None:
+        yield of_estimate("gl_held_out", found.gl_held_out)
+        yield of_estimate("relative_gl", estimate_ratio(found.gl, found.gl_held_out))
     if originals.count < FEWEST_ORIGINALS:
         return
     yield {"quantity": "copies_exist", "value": found.exist}
@@ -94,13 +95,12 @@ def take_copies(
     if found.undecided is not None:
         tally, real = found.undecided.samples, found.undecided.real
         yield {"quantity": "undecided_copies", "value": tally.copies, "count": tally.total, "real_count": real.total}
-    plain = [one for one in (found.find(PLAIN, kind) for kind in (ONCE, REPEATED)) if one is not None]
+    plain = found.matches[PLAIN].comparisons
     real = max((one.real for one in plain), key=lambda tally: tally.total)
     if real.total:
         yield of_estimate("real_share", real.share)
-    if all(one.gaussian is not None for one in plain):
-        copies = sum(one.gaussian.copies for one in plain if one.gaussian is not None)
-        yield of_estimate("gaussian_share", proportion_estimate(copies, len(gaussian)))
+    copies = sum(one.gaussian.copies for one in plain if one.gaussian is not None)
+    yield of_estimate("gaussian_share", proportion_estimate(copies, len(gaussian)))
     for one in found.comparisons:
         tags = {"family": one.family, "kind": one.kind, "level": one.level, "convicts": one.convicts}
         beside = {"copies": one.samples.copies, "real_copies": one.real.copies, "real_count": one.real.total}
@@ -108,8 +108,12 @@ def take_copies(
     if found.two_set is not None:
         yield {"quantity": "two_set_p", "value": found.two_set.p_value, "count": len(samples)}
     yield from _take_names(context, found, len(samples))
-    for kind, count in _smallest_counts(found).items():
-        yield {"quantity": "smallest_count", "value": count, "kind": kind, "count": len(samples)}
+    # The smallest numbers of copies among the samples that would have been found, by how they are spread.
+    for one in plain:
+        spreads = {"spread": False, "concentrated": True} if one.kind == ONCE else {"repeated": True}
+        for kind, concentrated in spreads.items():
+            count = one.smallest_count(concentrated=concentrated)
+            yield {"quantity": "smallest_count", "value": count, "kind": kind, "count": len(samples)}
     yield from copy_power(found, seed=context.config.seed)
 
 
@@ -131,9 +135,8 @@ def _take_names(context: AuditContext, found: Copies, samples: int) -> Iterator[
         yield {"quantity": "copied_part", "value": count, "window": part, "count": samples}
     if context.classes is not None:
         yield from _take_classes({copy.sample for copy in found.copies}, context.classes, samples)
-    closest = found.closest
+    closest, transformations = found.closest, found.matches[PLAIN].family.transformations
     ratios = closest.ratio.nan_to_num(nan=1.0)  # NaN where there is one original alone
-    transformations = found.matches[PLAIN].family.transformations
     for index in ratios.argsort()[:SHOWN_PAIRS].tolist():
         tags = {"sample": index, "image": int(closest.image[index])}
         told = str(transformations[int(closest.transformation[index])])
@@ -149,15 +152,3 @@ def _take_classes(copied: set[int], classes: Tensor, samples: int) -> Iterator[R
         p_value = fisher_p(hits, len(own), len(copied) - hits, samples - len(own)) if own else 1.0
         if p_value * len(classes) <= THRESHOLDS["p"].value:
             yield of_estimate("copied_class", proportion_estimate(hits, len(own)), label=label)
-
-
-def _smallest_counts(found: Copies) -> dict[str, int | None]:
-    """The smallest number of copies among the samples that would have been found, by how they are spread."""
-    once, repeated = found.find(PLAIN, ONCE), found.find(PLAIN, REPEATED)
-    counts: dict[str, int | None] = {}
-    if once is not None:
-        counts["spread"] = once.smallest_count(concentrated=False)
-        counts["concentrated"] = once.smallest_count(concentrated=True)
-    if repeated is not None:
-        counts["repeated"] = repeated.smallest_count(concentrated=True)
-    return counts

@@ -29,6 +29,7 @@ from ..images import dequantize
 from ..measures.originals import DUPLICATE_RMSE, Originals
 from ..noise import draw_order, generator
 from .baseline import shrunk_filter
+from .controls import one_of_each
 from .thresholds import THRESHOLDS
 
 PERMUTATIONS = 9999
@@ -127,10 +128,7 @@ def check_exchangeability(
 
 def _representatives(originals: Originals, labels: Bool[Tensor, "N"], dim: int, seed: int) -> Int[Tensor, "k"]:
     """One image of each original, by a draw that knows no labels; at most so many of either set."""
-    order = draw_order(seed, len(labels), stream="exchangeability")
-    first = torch.full((originals.count,), len(order))
-    first.scatter_reduce_(0, originals.of_image[order], torch.arange(len(order)), "amin")
-    drawn = order[first[first < len(order)].sort().values]
+    drawn = one_of_each(originals.of_image, seed, "exchangeability")
     most = max(500, min(_MOST_UNITS, _MOST_NUMBERS // dim))
     return torch.cat([drawn[labels[drawn]][:most], drawn[~labels[drawn]][:most]])
 
@@ -138,13 +136,13 @@ def _representatives(originals: Originals, labels: Bool[Tensor, "N"], dim: int, 
 def _labels(own: Bool[Tensor, "k"], permutations: int, seed: int, stream: str) -> Bool[Tensor, "p k"]:
     """Random labellings with as many members."""
     count, members = len(own), int(own.sum())
-    parts, step = [], max(1, _CHUNK_LABELS // count)
+    labels = torch.zeros(permutations, count, dtype=torch.bool)
+    step = max(1, _CHUNK_LABELS // count)
     for start in range(0, permutations, step):
-        draws = min(step, permutations - start)
-        keys = torch.rand(draws, count, generator=generator(seed, f"exchangeability {stream}", start))
-        chosen = keys.argsort(1)[:, :members]
-        parts.append(torch.zeros(draws, count, dtype=torch.bool).scatter_(1, chosen, True))
-    return torch.cat(parts)
+        part = labels[start : start + step]
+        keys = torch.rand(part.shape, generator=generator(seed, f"exchangeability {stream}", start))
+        part.scatter_(1, keys.argsort(1)[:, :members], True)
+    return labels
 
 
 def _compare_neighbors(

@@ -81,7 +81,6 @@ def check_foreignness(
     held_out_labels: Any = None,
     bounds: Bounds = (-1.0, 1.0),
     sigma_range: tuple[float, float] = (0.0, math.inf),
-    device: torch.device | str | None = None,
 ) -> Foreignness:
     """Whether another preparation of the images suits the model better, and which.
 
@@ -103,24 +102,18 @@ def check_foreignness(
     n_train = len(chosen[0])
     spread = float((clean - clean.mean(0)).square().mean().sqrt())
     ways = list(preparations(tuple(clean.shape[1:])))
-    least, most = min(way.scale for way in ways), max(way.scale for way in ways)
-    lowest, highest = (
-        max(_LEAST_NOISE * spread, sigma_range[0] / least),
-        min(_MOST_NOISE * spread, sigma_range[1] / most),
-    )
+    scales = [way.scale for way in ways]
+    lowest = max(_LEAST_NOISE * spread, sigma_range[0] / min(scales))
+    highest = min(_MOST_NOISE * spread, sigma_range[1] / max(scales))
     levels = [s for s in as_sigmas(sigmas).tolist() if lowest <= s <= highest]
     if not levels or len(clean) < 2:
         return Foreignness()
-    place, dtype = placement(denoiser, clean, device)
-
     with eval_mode(denoiser):
-        as_given, *others = _losses(denoiser, clean, of_class, ways, levels, noises, seed, place, dtype)
+        losses = _losses(denoiser, clean, of_class, ways, levels, noises, seed)
     # A memoriser's loss can be nothing at all; a millionth of the variance is as good as that.
-    nothing = _NOTHING * spread**2
-    given = as_given + nothing
+    given, *others = losses + _NOTHING * spread**2
     found: list[tuple[float, str, Estimate, float]] = []
-    for preparation, losses in zip(ways, others, strict=True):
-        other = losses + nothing
+    for preparation, other in zip(ways, others, strict=True):
         on_train = ratio_interval(other[:, :n_train], given[:, :n_train])
         on_all = ratio_interval(other, given)
         # What a memoriser makes of new images follows no rule, so training images must not gainsay it.
@@ -161,10 +154,9 @@ def _losses(
     levels: list[float],
     noises: int,
     seed: int,
-    place: torch.device,
-    dtype: torch.dtype,
 ) -> Float[Tensor, "p s n"]:
     """Loss of T⁻¹D(Tx; sσ) at each level on each image: that of D on Tx, in the units of x; unprepared first."""
+    place, dtype = placement(denoiser, clean)
 
     def work(start: int, stop: int) -> Tensor:
         rows = torch.arange(start, stop)

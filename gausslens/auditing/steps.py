@@ -20,7 +20,6 @@ from ..store.records import Record
 from .context import AuditContext
 from .evidence import DISTANCES
 from .exchangeability import check_exchangeability
-from .features import compare_features
 from .losses import BASELINE, LossGap, measure_losses
 from .membership import membership_records
 from .preprocessing_check import Foreignness, check_foreignness
@@ -34,7 +33,7 @@ _DISTANCE_IMAGES = 200
 
 def take_premises(context: AuditContext, *, progress: bool = False) -> Iterator[Record]:
     """Whether the sets can be compared: repeats, overlap, and whether they may come from one distribution."""
-    images, device = context.images, context.device
+    images = context.images
     repeats = int((context.repeats.pairs[:, 1] < len(images.train)).sum())
     yield {"quantity": "train_duplicates", "value": repeats, "count": len(images.train)}
     if not len(images.held_out):
@@ -46,7 +45,7 @@ def take_premises(context: AuditContext, *, progress: bool = False) -> Iterator[
         repeats=context.repeats.pairs,
         rmse=context.duplicate_rmse,
         seed=context.config.seed,
-        device=device,
+        device=context.device,
         progress=progress,
     )
     if found is not None:
@@ -65,10 +64,7 @@ def take_premises(context: AuditContext, *, progress: bool = False) -> Iterator[
 def take_losses(context: AuditContext, *, progress: bool = False) -> Iterator[Record]:
     """Denoising losses on training and held-out images, and where the network's lie between the references'."""
     losses = measure_losses(
-        context.denoisers,
-        context.images.train,
-        context.held_out,
-        context.sigmas,
+        *(context.denoisers, context.images.train, context.held_out, context.sigmas),
         noises=_noises(context),
         count=context.config.count,
         seed=context.config.seed,
@@ -78,13 +74,14 @@ def take_losses(context: AuditContext, *, progress: bool = False) -> Iterator[Re
         groups=context.images.train_groups,
         held_out_groups=context.compared.held_out_groups,
     )
+    levels = losses.sigmas.tolist()
     for name in (*context.denoisers, BASELINE):
         for on in ("train", "held_out") if losses.calibrated else ("train",):
-            for sigma, estimate in zip(losses.sigmas.tolist(), losses.loss(name, on), strict=True):
+            for sigma, estimate in zip(levels, losses.loss(name, on), strict=True):
                 yield of_estimate("loss", estimate, sigma=sigma, denoiser=name, on=on)
     yield from loss_records(losses)
     if losses.calibrated:
-        for sigma, p_value in zip(losses.sigmas.tolist(), losses.p_values("network").tolist(), strict=True):
+        for sigma, p_value in zip(levels, losses.p_values("network").tolist(), strict=True):
             yield record_of("auc_p", p_value, sigma=sigma)
 
 
@@ -151,46 +148,27 @@ def take_distances(context: AuditContext, *, progress: bool = False) -> Iterator
     images, on, labels = context.images.train, "train", context.images.train_labels
     if context.held_out is not None:
         images, on, labels = context.held_out, "held_out", context.compared.held_out_labels
-    how: dict[str, Any] = {
-        **{
-            "count": min(_DISTANCE_IMAGES, context.config.count, len(images)),
-            "seed": context.config.seed,
-            "labels": labels,
-        },
-        **{"bounds": context.bounds, "dtype": torch.float32},
-    }
+    count, seed = min(_DISTANCE_IMAGES, context.config.count, len(images)), context.config.seed
+    how: dict[str, Any] = {"seed": seed, "bounds": context.bounds, "dtype": torch.float32}
+    inputs: dict[str, Any] = {"count": count, "labels": labels, **how}
     network = context.cached_denoisers["network"]
     for which in DISTANCES.values():
         denoiser, reference = (context.cached_denoisers[which[role]] for role in ("denoiser", "reference"))
-        yield from of_curve("rmse", gap(denoiser, reference, images, context.sigmas, **how), on=on, **which)
+        yield from of_curve("rmse", gap(denoiser, reference, images, context.sigmas, **inputs), on=on, **which)
     for name, denoiser in context.cached_denoisers.items():
-        curve = linearity(denoiser, images, context.sigmas, affine=True, **how)
+        curve = linearity(denoiser, images, context.sigmas, affine=True, **inputs)
         yield from of_curve("linearity", curve, on=on, denoiser=name)
     levels = _affordable(context)
     if len(levels) and labels is None:
-        fit = distill(
-            *(context.fast_network, context.images.train, levels),
-            calls=10 * context.dim,
-            seed=context.config.seed,
-            bounds=context.bounds,
-            device=context.device,
-            dtype=torch.float32,
-        )
-        curve = gap(network, fit, images, levels, **how)
+        calls = 10 * context.dim
+        fit = distill(context.fast_network, context.images.train, levels, calls=calls, device=context.device, **how)
+        curve = gap(network, fit, images, levels, **inputs)
         yield from of_curve("rmse", curve, on=on, denoiser="network", reference="linear")
-        explained = of_curve("fvu", gap(network, fit, images, levels, metric="ev", **how), on=on)
+        explained = of_curve("fvu", gap(network, fit, images, levels, metric="ev", **inputs), on=on)
         for record in explained:  # FVU is what is left
             yield {**record, "value": 1 - record["value"], "low": 1 - record["high"], "high": 1 - record["low"]}
         for sigma, floor in zip(levels.tolist(), fit.fvu_floor.tolist(), strict=True):
             yield {"quantity": "fvu_floor", "value": floor, "sigma": sigma, "count": fit.calls, "on": "train"}
-
-
-def take_features(context: AuditContext, samples: Tensor, *, progress: bool = False) -> Iterator[Record]:
-    """What a feature network says of the samples."""
-    if context.features is None:
-        return iter(())
-    sets = samples, context.images.train, context.held_out
-    return compare_features(context.features, *sets, seed=context.config.seed, progress=progress)
 
 
 STAGES: dict[str, Callable[..., Iterator[Record]]] = {

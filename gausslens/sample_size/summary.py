@@ -111,10 +111,10 @@ class Answer:
             return f"With all {self.plan.available:,} images of this set {whole_length}"
         if longest.starts is None:
             return f"With {longest.n:,} images {whole_length}"
-        stop = (
-            f"stop after {longest.safe:,g} thousand images" if longest.safe else "no length that was looked at is safe"
-        )
-        return f"With {longest.n:,} images {stop}: take a smaller network, or collect more images."
+        stop = "no length that was looked at is safe:"
+        if longest.safe:
+            stop = f"stop after {longest.safe:,g} thousand images,"
+        return f"With {longest.n:,} images {stop} take a smaller network, or collect more images."
 
 
 def make_page(
@@ -152,8 +152,8 @@ def _of_size(answer: Answer, records: Sequence[Record], samples: Sequence[tuple[
         chosen = {"quantity": "rho", "seed": seed, "kimg": answer.plan.kimg}
         found = sorted((r for r in records if chosen.items() <= r.items()), key=lambda record: record["n"])
         if found:
-            n, value, low, high = ([record[key] for record in found] for key in ("n", "value", "low", "high"))
-            positions.append(Series(f"seed {seed}", n, value, low, high))
+            n, rho, least, most = ([record[key] for record in found] for key in ("n", "value", "low", "high"))
+            positions.append(Series(f"seed {seed}", n, rho, least, most))
     figures: list[Figure] = [
         CurveFigure(
             title="Copies among samples",

@@ -31,6 +31,21 @@ def split_images():
     return smooth_images(40, 0), smooth_images(120, 1)
 
 
+@pytest.fixture(scope="module", name="law")
+def law_of_the_images():
+    return GaussianDenoiser(Moments.fit(smooth_images(20_000, 2)))
+
+
+@pytest.fixture(scope="module", name="lawful")
+def audit_of_the_law(images, law):
+    return gausslens.audit(law, *images, **HOW)
+
+
+@pytest.fixture(scope="module", name="unsampled")
+def audit_of_the_law_without_samples(images, law):
+    return gausslens.audit(law, *images, **{**HOW, "samples": 0})
+
+
 @pytest.fixture(scope="module", name="copier")
 def audit_of_a_copier(images):
     train, held_out = images
@@ -55,10 +70,8 @@ def test_a_perfect_copier_is_found_and_its_copies_are_named(copier, images):
     assert list(counts.values()) == sorted(counts.values(), reverse=True)
 
 
-def test_the_law_itself_generalises(images):
-    train, held_out = images
-    law = GaussianDenoiser(Moments.fit(smooth_images(20_000, 2)))
-    found = gausslens.audit(law, train, held_out, **HOW)
+def test_the_law_itself_generalises(lawful):
+    found = lawful
     assert found.verdict.verdict == "generalizing"
     assert not found.find("copy")
     assert found.first("copies_exist")["value"] is False
@@ -66,13 +79,11 @@ def test_the_law_itself_generalises(images):
     assert 0 < exact["value"] < 0.5 * exact["count"]
 
 
-def test_an_audit_without_samples_says_so_and_one_with_them_what_it_may_have_missed(images):
-    law = GaussianDenoiser(Moments.fit(smooth_images(5_000, 2)))
-    without = gausslens.audit(law, *images, **{**HOW, "samples": 0})
+def test_an_audit_without_samples_says_so_and_one_with_them_what_it_may_have_missed(lawful, unsampled):
+    without, found = unsampled, lawful
     assert without.verdict.verdict == "generalizing"
     assert "samples were not examined" in headline(without)
     assert "--samples" in advice(without)
-    found = gausslens.audit(law, *images, **HOW)
     counts = {record["kind"]: record["value"] for record in found.find("smallest_count")}
     assert set(counts) == {"spread", "concentrated"}  # no training image stands there twice
     assert f"no copies were found among 120 samples ({max(counts.values())} would have been noticed)" in headline(found)
@@ -86,12 +97,12 @@ def test_the_verdict_follows_from_the_records(copier):
     assert again.reasons == copier.verdict.reasons
 
 
-def test_without_held_out_images_it_says_what_it_cannot_calibrate(images):
+def test_without_held_out_images_it_says_what_it_cannot_calibrate(images, law):
     train, _ = images
-    found = gausslens.audit(GaussianDenoiser(Moments.fit(smooth_images(5_000, 3))), train, **HOW)
+    found = gausslens.audit(law, train, **{**HOW, "samples": 30})
     assert found.verdict.verdict == "cannot tell"
     assert any("held-out" in reason for reason in found.verdict.reasons)
-    copier = gausslens.audit(MultiDeltaDenoiser(train), train, **HOW)
+    copier = gausslens.audit(MultiDeltaDenoiser(train), train, **{**HOW, "samples": 30})
     assert copier.verdict.verdict == "memorizing"
 
 
@@ -165,9 +176,8 @@ def test_noise_levels_are_given_in_any_form(images, sigmas):
     assert min(record["sigma"] for record in found.find("auc")) == pytest.approx(0.3)
 
 
-def test_samples_that_are_not_finite_are_refused(images):
+def test_samples_that_are_not_finite_are_refused(images, law):
     train, held_out = images
-    law = GaussianDenoiser(Moments.fit(smooth_images(5_000, 2)))
 
     def broken(x, sigma):  # below all levels that are looked at, and not below all that are sampled with
         return torch.where(sigma[:, None, None, None] < 0.01, torch.nan, law(x, sigma))
@@ -277,7 +287,7 @@ def test_too_few_held_out_images_for_the_copy_test_do_not_acquit(held_out):
 
 def test_images_of_which_none_can_be_told_from_its_neighbours_are_audited():
     flat = torch.randint(0, 2, (120, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)) + 100
-    found = gausslens.audit(MultiDeltaDenoiser(flat[:60]), flat[:60], flat[60:], samples=60, noises=4)
+    found = gausslens.audit(MultiDeltaDenoiser(flat[:60]), flat[:60], flat[60:], **{**HOW, "samples": 60})
     assert found.verdict.verdict in VERDICTS
     assert not found.find("detectable")
 
@@ -310,15 +320,15 @@ def test_models_of_any_precision_are_audited(images, dtype):
 
 def test_images_of_one_row_are_audited():
     pool = smooth_images(90, 12).reshape(90, 1, 1, 36)
-    found = gausslens.audit(MultiDeltaDenoiser(pool[:60]), pool[:60], pool[60:], samples=30, noises=4)
+    found = gausslens.audit(MultiDeltaDenoiser(pool[:60]), pool[:60], pool[60:], **{**HOW, "samples": 30})
     assert found.verdict.verdict == "memorizing"
 
 
-def test_a_filter_of_its_training_images_depends_on_them_and_the_law_does_not(images):
+def test_a_filter_of_its_training_images_depends_on_them_and_the_law_does_not(images, unsampled):
     """Neither copies. But the Wiener filter of 40 images fits these better than others, and the sentence says so."""
     train, held_out = images
-    own, law = (GaussianDenoiser(Moments.fit(known)) for known in (train, smooth_images(20_000, 2)))
-    audits = [gausslens.audit(model, train, held_out, **{**HOW, "samples": 0}) for model in (own, law)]
+    own = GaussianDenoiser(Moments.fit(train))
+    audits = [gausslens.audit(own, train, held_out, **{**HOW, "samples": 0}), unsampled]
     assert [audit.verdict.verdict for audit in audits] == ["generalizing", "generalizing"]
     assert [audit.verdict.leaks for audit in audits] == [True, False]
     assert ", but its losses give training images away (AUC 0.9" in headline(audits[0])

@@ -17,6 +17,11 @@ def shuffled_digits():
     return dequantize(as_tensor(loaded.images))[order], as_tensor(loaded.labels)[order]
 
 
+def checked(*sets):
+    """With as few permutations as a refusal takes: p = 1/2,000."""
+    return check_exchangeability(*sets, permutations=1999)
+
+
 def noise(images):
     return 0.1 * torch.randn(images.shape, generator=torch.Generator().manual_seed(0))
 
@@ -33,7 +38,7 @@ CHANGES = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_differs_is_refused_and_named(digits, name, n_held_out):
     images, _ = digits
-    found = check_exchangeability(images[:400], CHANGES[name](images[400 : 400 + n_held_out]))
+    found = checked(images[:400], CHANGES[name](images[400 : 400 + n_held_out]))
     assert found.detail_p <= 0.0005
     assert "do not come from one distribution" in found.refused
     assert name in found.refused
@@ -41,7 +46,7 @@ def test_what_differs_is_refused_and_named(digits, name, n_held_out):
 
 def test_other_classes_are_seen_by_neighbours(digits):
     images, labels = digits
-    found = check_exchangeability(images[labels < 5][:400], images[labels >= 5][:200])
+    found = checked(images[labels < 5][:400], images[labels >= 5][:200])
     assert found.neighbors_p <= 0.0005
     assert found.neighbors_share > 1.2
     assert "differ in content" in found.refused
@@ -50,7 +55,7 @@ def test_other_classes_are_seen_by_neighbours(digits):
 def test_draws_of_one_law_are_not_refused_whatever_their_ratio(digits):
     images, _ = digits
     for n_held_out in (20, 100, 400):
-        found = check_exchangeability(images[:500], images[500 : 500 + n_held_out])
+        found = checked(images[:500], images[500 : 500 + n_held_out])
         assert found.refused is None
         assert found.n_train == 500
         assert found.n_held_out == n_held_out
@@ -59,24 +64,24 @@ def test_draws_of_one_law_are_not_refused_whatever_their_ratio(digits):
 def test_repeats_and_groups_count_once(digits):
     images, _ = digits
     known = torch.cat([images[:200], images[:5].repeat_interleave(40, 0)])
-    found = check_exchangeability(known, images[200:400])
+    found = checked(known, images[200:400])
     assert found.n_train == 200
     assert found.refused is None
     # Near-identical frames would each be the other's neighbour: refused, unless the groups are named.
     frames = torch.cat([images[:300] + 0.3 * noise(images[:300]) * (1 + i) for i in range(4)]).clamp(-1, 1)
     groups = torch.arange(300).repeat(4)
     known, new = groups < 150, groups >= 150
-    unnamed = check_exchangeability(frames[known], frames[new])
+    unnamed = checked(frames[known], frames[new])
     assert unnamed.neighbors_p <= 0.0005
     assert "--groups" in unnamed.refused
-    named = check_exchangeability(frames[known], frames[new], groups[known], groups[new])
+    named = checked(frames[known], frames[new], groups[known], groups[new])
     assert named.refused is None
     assert (named.n_train, named.n_held_out) == (150, 150)
 
 
 def test_of_very_few_images_nothing_is_said(digits):
     images, _ = digits
-    assert check_exchangeability(images[:100], images[100:105]) is None
+    assert checked(images[:100], images[100:105]) is None
 
 
 @pytest.mark.slow

@@ -200,6 +200,13 @@ def test_duplicates_equal_a_float64_loop(tolerance):
     assert torch.equal(duplicates(images, others, tolerance=tolerance), reference_duplicates(values, others, tolerance))
 
 
+@pytest.mark.parametrize("tolerance", [0.0, 0.15, 0.25])
+def test_repeats_of_near_images_name_the_first_of_either(tolerance):
+    """Equal images stand between others that are near them, and near ones between equal ones."""
+    images = torch.tensor([0.1, 0.0, 0.2, 0.0, 0.1, 0.3, 0.2, 0.2, 0.3, 0.0])[:, None]
+    assert torch.equal(duplicates(images, tolerance=tolerance), reference_duplicates(images, None, tolerance))
+
+
 def test_dropping_duplicates_leaves_each_image_once():
     images = hard_images(torch.uint8)
     pairs = duplicates(images)
