@@ -13,9 +13,10 @@ How the weights of an EDM network become those of ours:
 | dec.8x8_in0, 8x8_in1, then _block0 …, 16x16_up, 16x16_block0, … | middle.0, middle.1, then decoder.0, decoder.1, … |
 | dec.32x32_aux_norm and _aux_conv, or out_norm and out_conv | output.norm, output.conv |
 
-The layers of the embedding and of blocks are listed below. Three things are laid out otherwise. The rows of qkv go (head, channel, which of the three) there and (which, head,
-channel) here. NCSN++ has its Fourier features as (sin, cos) there and (cos, sin) here. And ADM leaves attention out where
-a block has fewer channels than a head, where ours gets one that adds zero.
+The layers of the embedding and of blocks are listed below. Three things are laid out otherwise. The rows of qkv go
+(head, channel, which of the three) there and (which, head, channel) here. NCSN++ has its Fourier features as (sin, cos)
+there and (cos, sin) here. And ADM leaves attention out where a block has fewer channels than a head, where ours gets one
+that adds zero.
 
 Reference: Karras, Aittala, Aila, Laine (2022), arXiv:2206.00364.
 """
