@@ -90,7 +90,7 @@ def default_options(name: str, shape: tuple[int, int, int]) -> dict[str, Any]:
         "adm": {"width": 192, "multipliers": (1, 2, 3, 4), "blocks": 3, "attention": (32, 16, 8)},
         "unet": dense if side <= 8 else small,
         "linear": {},
-        "skipnet": {"width": 128, "multipliers": (1,) * min(max(halvings, 1), 5)},
+        "skipnet": {"width": 128, "multipliers": (1,) * min(max(halvings - 1, 1), 5)},
         "dit": {"width": 384, "blocks": 12},
     }
     is_plain = name in ("linear", "skipnet")

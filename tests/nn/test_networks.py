@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from gausslens import ConfigError, Preconditioned, jacobian_spectrum
-from gausslens.nn import build_network
+from gausslens.nn import build_network, default_options
 from gausslens.nn.unet import NCSNPP, HalvedConv
 
 # Each at most half a million parameters, for 8×8 images.
@@ -348,3 +348,21 @@ def test_a_network_is_one_graph(name):
     torch.compiler.reset()  # graphs of other cases count towards the limit of recompilations
     compiled = torch.compile(network, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(x, noise), network(x, noise))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "multipliers"),
+    [
+        *(("skipnet", (3, side, side), (1,) * levels) for side, levels in ((1, 1), (8, 2), (28, 3), (32, 4), (256, 5))),
+        *(("unet", (1, side, side), found) for side, found in ((8, ()), (16, (1,)), (32, (1, 2)), (64, (1, 2, 2)))),
+        *(
+            (name, (3, side, side), (1, 2, 2, 2)[64 // side - 1 :])
+            for name in ("ncsnpp", "ddpmpp")
+            for side in (32, 64)
+        ),
+        ("adm", (3, 32, 32), (1, 2, 3, 4)),
+    ],
+)
+def test_the_default_resolutions_are_those_of_recorded_trainings(name, shape, multipliers):
+    """A run is found again by its layout: other defaults would be other runs."""
+    assert default_options(name, shape)["multipliers"] == multipliers
