@@ -10,8 +10,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from types import FrameType
@@ -101,7 +101,7 @@ class Session:
             closing(self.checkpoints),
             closing(self.stream.batches(self.step, total)) as batches,
             progress_bar(self.length, done=self.kimg, unit="kimg", label=self.run.path.name, enabled=progress) as show,
-            Interruption() as interruption,
+            _note_signals() as signals,
         ):
             words = ""
             for batch in batches:
@@ -113,7 +113,7 @@ class Session:
                 if report is not None:
                     report(self.step / total)
                 self._probe(ends=self.step == total)
-                stopping, ending = self._agree([interruption.number > 0, self._memorizes])
+                stopping, ending = self._agree([bool(signals), self._memorizes])
                 if ending:
                     self._probe(ends=True)
                     self.wanted.setdefault(self.step, [self.kimg])
@@ -123,9 +123,8 @@ class Session:
                     self._save()
                 if stopping:
                     self.checkpoints.wait()
-                    interruption.leave(
-                        f"stopped at {self.kimg:.6g} of {self.length:g} kimg; the same command continues from there."
-                    )
+                    at = f"stopped at {self.kimg:.6g} of {self.length:g} kimg"
+                    _leave(signals[0] if signals else signal.SIGINT, f"{at}; the same command continues from there.")
                 if ending:
                     break
             self.checkpoints.wait()
@@ -278,30 +277,32 @@ class Session:
             self.accelerator.init_trackers(self.run.path.name, config=plain)
 
 
-class Interruption:
-    """Inside, the first Ctrl-C or SIGTERM is noted as `number` rather than acted on; a second one acts at once."""
+@contextmanager
+def _note_signals() -> Iterator[list[int]]:
+    """Inside, the first Ctrl-C or SIGTERM is noted in a list rather than acted on; a second one acts at once."""
+    noted: list[int] = []
+    before: dict[int, Any] = {}
 
-    def __init__(self) -> None:
-        self.number = 0
-        self._before: dict[int, Any] = {}
+    def restore() -> None:
+        while before:
+            signal.signal(*before.popitem())
 
-    def __enter__(self) -> "Interruption":
-        if threading.current_thread() is threading.main_thread():  # Python allows handlers there alone
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._note)
-        return self
+    def note(number: int, _: FrameType | None) -> None:
+        noted.append(number)
+        restore()
 
-    def __exit__(self, *_: object) -> None:
-        while self._before:
-            signal.signal(*self._before.popitem())
+    if threading.current_thread() is threading.main_thread():  # Python allows handlers there alone
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, note)
+    try:
+        yield noted
+    finally:
+        restore()
 
-    def leave(self, message: str) -> NoReturn:
-        """End as the signal would have: `KeyboardInterrupt` for Ctrl-C, exit code 143 for SIGTERM."""
-        if self.number != signal.SIGTERM:
-            raise KeyboardInterrupt(message)
-        print(f"\ngausslens: {message}", file=sys.stderr)
-        raise SystemExit(128 + signal.SIGTERM)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.number = number
-        self.__exit__()
+def _leave(number: int, message: str) -> NoReturn:
+    """End as the signal would have: `KeyboardInterrupt` for Ctrl-C, exit code 143 for SIGTERM."""
+    if number != signal.SIGTERM:
+        raise KeyboardInterrupt(message)
+    print(f"\ngausslens: {message}", file=sys.stderr)
+    raise SystemExit(128 + signal.SIGTERM)

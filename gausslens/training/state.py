@@ -34,11 +34,11 @@ class Checkpoints:
         self.run, self.total, self.saved_step = run, total, saved_step
         self._saved_at, self._cost = time.perf_counter(), 0.0
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._writing: Future[None] | None = None
+        self._writing: Future[None] = self._writer.submit(lambda: None)
 
     def due(self, step: int) -> bool:
         """Whether it is time to save; raises what went wrong while saving before, if it did."""
-        if self._writing is not None and not self._writing.done():
+        if not self._writing.done():
             return False
         self.wait()
         elapsed = time.perf_counter() - self._saved_at
@@ -62,9 +62,7 @@ class Checkpoints:
 
     def wait(self) -> None:
         """Until what was saved is on disk."""
-        if self._writing is not None:
-            self._writing.result()
-            self._writing = None
+        self._writing.result()
 
     def close(self) -> None:
         """Finish writing, and end the thread."""

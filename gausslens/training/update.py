@@ -1,4 +1,4 @@
-"""One update of the weights (noise, network, loss, gradient, Adam), recorded once and replayed on a GPU; and their average.
+"""One update of the weights (noise, network, loss, gradient, Adam), recorded and replayed on one GPU, and their average.
 
 Python takes its time to ask for the kernels of forty blocks, forward and back: 191 ms for NCSN++ of width 128, whose
 kernels an H200 runs in 181 ms. Replayed, a step costs what its kernels cost.

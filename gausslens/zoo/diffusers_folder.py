@@ -202,8 +202,9 @@ def _denoiser(unet: Any, scheduler: Any) -> tuple[Any, tuple[float, float]]:
         # EDM's c_out multiplies the answer of either kind; "v_prediction" only turns its sign.
         network = LabeledUNet(unet, sign=-1 if prediction == "v_prediction" else 1)
         return Preconditioned(network, "edm", sigma_data=settings.sigma_data), (float(low), float(high))
-    process: Any = LinearFlow(int(settings.get("invert_sigmas", False)), settings.num_train_timesteps)
-    if schedule == "discrete":
+    if schedule == "flow":
+        process: Any = LinearFlow(int(settings.get("invert_sigmas", False)), settings.num_train_timesteps)
+    else:
         # Rescaled, the last step has no signal, and no σ; some schedulers put a number there that is none of its own.
         alphas = scheduler.alphas_cumprod[: -1 if settings.get("rescale_betas_zero_snr") else None]
         steps = (unet.config.num_train_timesteps or 0) if learned else len(alphas)

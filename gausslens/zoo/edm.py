@@ -8,16 +8,15 @@ How the weights of an EDM network become those of ours:
 
 | there | here |
 |---|---|
-| map_noise.freqs, map_layer0, map_layer1, map_label, map_augment | embedding.frequencies, first, second, label, augment |
 | enc.32x32_conv, then _block0 …, 16x16_down, 16x16_block0, … | stem, then encoder.0, encoder.1, … |
 | enc.16x16_aux_residual, … | image.0.conv, … |
 | dec.8x8_in0, 8x8_in1, then _block0 …, 16x16_up, 16x16_block0, … | middle.0, middle.1, then decoder.0, decoder.1, … |
 | dec.32x32_aux_norm and _aux_conv, or out_norm and out_conv | output.norm, output.conv |
-| norm0, conv0, affine, norm1, conv1, skip, norm2, qkv, proj | norm_in, first, noise, norm_mid, second, skip, attention.… |
 
-Three things are laid out otherwise. The rows of qkv go (head, channel, which of the three) there and (which, head,
-channel) here. NCSN++ has its Fourier features as (sin, cos) there and (cos, sin) here. And ADM leaves attention out where
-a block has fewer channels than a head, where ours gets one that adds zero.
+The layers of the embedding and of blocks are listed below. Three things are laid out otherwise. The rows of qkv go
+(head, channel, which of the three) there and (which, head, channel) here. NCSN++ has its Fourier features as (sin, cos)
+there and (cos, sin) here. And ADM leaves attention out where a block has fewer channels than a head, where ours gets one
+that adds zero.
 
 Reference: Karras, Aittala, Aila, Laine (2022), arXiv:2206.00364.
 """

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 
 from ..denoisers.protocol import range_of
-from ..errors import CheckpointError, ConfigError
 from .model import Model, as_checkpoint_errors, declared_shape, expect, fingerprint
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -73,10 +72,8 @@ def as_model(found: Any, *, source: str = "", device: torch.device | str | None 
     if isinstance(found, Model):
         return replace(found, denoiser=_as_module(found.denoiser, name).to(device), source=found.source or name)
     denoiser = _as_module(found, name)
-    try:
+    with as_checkpoint_errors(f"the noise levels of {name} are not known"):
         sigma_range = range_of(denoiser)
-    except ConfigError as error:
-        raise CheckpointError(f"{name}: {error}") from None
     # The network of a Preconditioned, or of `from_eps` and its kin, says more.
     shape, classes = declared_shape(getattr(denoiser, "network", denoiser))
     settings = {key: getattr(denoiser, key, None) for key in ("kind", "sigma_data", "target", "schedule")}

@@ -350,6 +350,19 @@ def test_a_network_is_one_graph(name):
     torch.testing.assert_close(compiled(x, noise), network(x, noise))
 
 
-@pytest.mark.parametrize(("side", "levels"), [(4, 1), (8, 2), (28, 3), (32, 4), (64, 5), (256, 5)])
-def test_a_skipnet_halves_down_to_two_pixels_and_five_times_at_most(side, levels):
-    assert default_options("skipnet", (1, side, side))["multipliers"] == (1,) * levels
+@pytest.mark.parametrize(
+    ("name", "shape", "multipliers"),
+    [
+        *(("skipnet", (3, side, side), (1,) * levels) for side, levels in ((1, 1), (8, 2), (28, 3), (32, 4), (256, 5))),
+        *(("unet", (1, side, side), found) for side, found in ((8, ()), (16, (1,)), (32, (1, 2)), (64, (1, 2, 2)))),
+        *(
+            (name, (3, side, side), (1, 2, 2, 2)[64 // side - 1 :])
+            for name in ("ncsnpp", "ddpmpp")
+            for side in (32, 64)
+        ),
+        ("adm", (3, 32, 32), (1, 2, 3, 4)),
+    ],
+)
+def test_the_default_resolutions_are_those_of_recorded_trainings(name, shape, multipliers):
+    """A run is found again by its layout: other defaults would be other runs."""
+    assert default_options(name, shape)["multipliers"] == multipliers

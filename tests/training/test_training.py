@@ -326,10 +326,10 @@ def test_trackers_that_are_not_there_are_named(tmp_path):
 
 
 def test_a_progress_bar_shows_speed_and_loss(tmp_path, capsys):
-    train(config(tmp_path, kimg=0.8), progress=True)
+    train(config(tmp_path, kimg=3.2), progress=True)
     shown = capsys.readouterr().err
     assert re.search(r"kimg \[[\d:]+<[\d:]+, \d+ img/s, loss \d\.\d{4}\]", shown)
-    assert "/0.8 kimg" in shown
+    assert "/3.2 kimg" in shown
 
 
 @pytest.mark.slow
