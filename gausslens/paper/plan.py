@@ -197,6 +197,8 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
     asked = {name: getattr(config, name) for name in ("width", "batch", "learning_rate", "kimg")}
     own |= {name: value for name, value in asked.items() if value is not None}
     width, kimg = own["width"], float(own["kimg"])
+    # Narrower networks, down to a third: still narrower ones miss more than they leave unlearned.
+    shares = (1 / 3, 1 / 2, 2 / 3, 1) if config.full else (1 / 3, 1 / 2, 1)
     few = config.few or min(max(_FEW, available // 64), half)
     sizes = config.sizes or (max(_FEWEST, available // 512), few, round(math.sqrt(few * half)), half, available)
     sizes = tuple(sorted(set(sizes)))
@@ -225,7 +227,7 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
         sizes=sizes,
         few=few,
         subset=config.subset or min(max(few, _LEAST_SUBSET), half),
-        widths=tuple(sorted({*(config.widths or _widths(width, full=config.full)), width})),
+        widths=tuple(sorted({*(config.widths or (_even(share * width) for share in shares)), width})),
         narrow=config.narrow or _even(width / 6),
         kimg=kimg,
         early=early,
@@ -238,12 +240,6 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
         samples=config.samples,
         cpu=config.cpu,
     )
-
-
-def _widths(width: int, *, full: bool) -> tuple[int, ...]:
-    """Narrower networks, down to a third: still narrower ones miss more than they leave unlearned."""
-    shares = (1 / 3, 1 / 2, 2 / 3, 1) if full else (1 / 3, 1 / 2, 1)
-    return tuple(_even(share * width) for share in shares)
 
 
 def _even(width: float | int) -> int:

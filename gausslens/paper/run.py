@@ -144,16 +144,12 @@ def collect(runs: Iterable[Run]) -> list[Record]:
     for run, plan in plans:
         several = len({identity(other) for _, other in plans if other.name == plan.name}) > 1
         tags = {"plan": identity(plan)} if several else {}
-        found += [{**record, **tags} for record in _records_of(run)]
+        there = _tasks_beside(run).path.is_dir()
+        records = [record for part in findings_of(run) for record in part.records] if there else run.records()
+        found += [{**record, **tags} for record in records]
     return found
 
 
 def _tasks_beside(run: Run) -> TaskStore:
     """The tasks of a run: in the same folder if that is an archive, else in the folder of all tasks beside it."""
     return open_tasks(run.path if is_archive(run.path) else run.path.parent)
-
-
-def _records_of(run: Run) -> list[Record]:
-    if not _tasks_beside(run).path.is_dir():
-        return run.records()
-    return [record for findings in findings_of(run) for record in findings.records]

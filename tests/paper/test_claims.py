@@ -268,3 +268,12 @@ def scaled(records, factor, **tags):
 def test_one_statistic_that_fails_spoils_a_claim(claim, factor, tags, spoiled):
     verdict = verdict_on(claim, scaled(BUILDERS[claim](1), factor, **tags))
     assert (verdict.verdict, verdict.statistic.name) == (FAILS, spoiled)
+
+
+def test_a_claim_that_was_measured_for_one_of_two_data_sets_is_in_the_table():
+    table = as_table(judge(c16(1) + [{**found, "data": "faces"} for found in c15(-1)]))
+    assert "faces: Models trained on disjoint images agree" in table
+    assert "toy: The Gaussian of few images" in table
+    silent = table.partition("Nothing was measured to judge ")[2]
+    assert "C14" in silent
+    assert not {"C15", "C16"} & set(silent.replace(",", "").split())
