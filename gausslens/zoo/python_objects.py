@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from ..denoisers.protocol import range_of
+from ..errors import CheckpointError
 from .model import Model, as_checkpoint_errors, declared_shape, expect, fingerprint
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
