@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 
 from ..denoisers.protocol import range_of
-from ..errors import CheckpointError
 from .model import Model, as_checkpoint_errors, declared_shape, expect, fingerprint
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -51,10 +50,7 @@ def load_object(name: str, *, device: torch.device | str | None = None) -> Model
     with _current_directory_importable():
         with as_checkpoint_errors(f"could not load {name}", " Run from the folder that holds it, or install it."):
             module = import_module(module_name)
-        try:
             found = reduce(getattr, path.split("."), module)
-        except AttributeError:
-            raise CheckpointError(f"expected {path} in the module {module_name}; it has no such name.") from None
         file = getattr(module, "__file__", None)
         code = hashlib.sha256(Path(file).read_bytes()).hexdigest() if file and Path(file).is_file() else ""
         model = as_model(found, source=name, device=device, code=code)
