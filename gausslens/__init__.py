@@ -9,7 +9,7 @@ from typing import Any
 
 from . import _moved as _moved
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "karras_sigmas": "noise",

@@ -1,4 +1,4 @@
-"""Colours, dashes and marks that tell lines apart for every reader, in the page and in the SVG files alike.
+"""Colours and marks that tell lines apart for every reader, on the page and in SVG files; and colour maps.
 
 The colours are those of Okabe and Ito, which differ for every kind of colour blindness; the palest, yellow, is left out
 since it cannot be read on white. A second cue, the mark, goes with each; dashes are free to carry a meaning.

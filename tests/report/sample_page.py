@@ -122,6 +122,6 @@ def page(**changes):
             Section("Training-set size", "", (grid(), slider())),
             Section("Capacity", "The width sweep.", finished=False),
         ),
-        "made_by": "gausslens 0.1.0",
+        "made_by": "gausslens 0.2.0",
     }
     return Page(**(told | changes))
