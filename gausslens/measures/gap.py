@@ -20,7 +20,7 @@ from ..images import Bounds, check_labels, gather
 from ..noise import as_sigmas, draw_order
 from .curve import Conditions, Curve
 from .intervals import ratio_interval
-from .sweep import DEFAULT_COUNT, NoisyInputs, PlacedDenoiser, check_count, cosine, norm_ratio, root_mean_square, sweep
+from .sweep import DEFAULT_COUNT, NoisyInputs, PlacedDenoiser, Sweep, check_count, cosine, norm_ratio, root_mean_square
 
 # The surplus of `_explained_variance` is of order 1/n, and its matrix n × n.
 _SURPLUS_UNITS = 2000
@@ -93,7 +93,8 @@ def gap(
     pixels = gather(images, bounds=bounds)
     first = PlacedDenoiser(a, *placement(a, pixels, device, dtype), "the first denoiser")
     second = PlacedDenoiser(b, *placement(b, pixels, device, dtype), "the second denoiser")
-    return _compare(first, second, _pick(pixels, labels, count, seed), sigmas, metric, metric, batch_size, progress)
+    sweep = Sweep(_pick(pixels, labels, count, seed), as_sigmas(sigmas), batch_size, progress)
+    return _compare(first, second, sweep, metric, metric)
 
 
 def identity_gap(  # noqa: D417
@@ -136,8 +137,8 @@ def identity_gap(  # noqa: D417
     pixels = gather(images, bounds=bounds)
     placed = PlacedDenoiser(denoiser, *placement(denoiser, pixels, device, dtype))
     identity = replace(placed, denoiser=lambda x, sigma, *labels: x)
-    inputs = _pick(pixels, labels, count, seed)
-    return _compare(placed, identity, inputs, sigmas, metric, f"identity {metric}", batch_size, progress)
+    sweep = Sweep(_pick(pixels, labels, count, seed), as_sigmas(sigmas), batch_size, progress)
+    return _compare(placed, identity, sweep, metric, f"identity {metric}")
 
 
 def _pick(pixels: Tensor, labels: Any, count: int | None, seed: int) -> NoisyInputs:
@@ -148,17 +149,8 @@ def _pick(pixels: Tensor, labels: Any, count: int | None, seed: int) -> NoisyInp
     return NoisyInputs(pixels[order.to(pixels.device)], None if classes is None else classes[order], count, seed)
 
 
-def _compare(
-    first: PlacedDenoiser,
-    second: PlacedDenoiser,
-    inputs: NoisyInputs,
-    sigmas: Sigmas,
-    metric: str,
-    name: str,
-    batch_size: int | None,
-    progress: bool,
-) -> Curve:
-    levels = as_sigmas(sigmas)
+def _compare(first: PlacedDenoiser, second: PlacedDenoiser, sweep: Sweep, metric: str, name: str) -> Curve:
+    inputs = sweep.inputs
     conditions = Conditions(name, "images", inputs.seed, inputs.count, inputs.digest())
     coarser = max(first.dtype, second.dtype, key=lambda rounding: torch.finfo(rounding).eps)
 
@@ -166,22 +158,18 @@ def _compare(
         x, y = inputs.at(sigma, start, stop).to(coarser), inputs.labels(start, stop)
         return first(x, sigma, y), second(x, sigma, y)
 
-    def score(sigma: float, start: int, stop: int) -> tuple[Tensor]:
+    def score(sigma: float, start: int, stop: int) -> Tensor:
         a, b = outputs(sigma, start, stop)
-        return (compare(a.double(), b.double()),)
+        return compare(a.double(), b.double())
 
     with eval_mode(first.denoiser, second.denoiser):
         if metric == "ev":
-            ratio_and_interval = _explained_variance(outputs, inputs, levels, batch_size, progress)
-            return Curve(levels, *ratio_and_interval, conditions, (-math.inf, 1.0))
+            return Curve(sweep.sigmas, *_explained_variance(outputs, sweep), conditions, (-math.inf, 1.0))
         compare, span = _METRICS[metric]
-        rows = [inputs.averages(values) for (values,) in sweep(score, levels, inputs.count, batch_size, progress)]
-    return Curve.of_means(levels, torch.stack(rows), conditions, span)
+        return sweep.curve(score, conditions, span)
 
 
-def _explained_variance(
-    outputs: Outputs, inputs: NoisyInputs, sigmas: Float[Tensor, "s"], batch_size: int | None, progress: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _explained_variance(outputs: Outputs, sweep: Sweep) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """1 − Σ‖a − b‖²/Σ‖a − ā‖² at every noise level, a ratio of sums over images, with its interval.
 
     With u_i = a_i − E a and ē their mean over n images, the denominator is Σ‖u_i‖² − n‖ē‖². That ā is fitted to the same
@@ -201,10 +189,7 @@ def _explained_variance(
         a, b = outputs(sigma, start, stop)
         return a, (a.double() - b.double()).square().sum(1)
 
-    levels = [
-        (inputs.totals(errors), *_spread(a, inputs))
-        for a, errors in sweep(score, sigmas, inputs.count, batch_size, progress)
-    ]
+    levels = [(sweep.inputs.totals(errors), *_spread(a, sweep.inputs)) for a, errors in sweep.collect(score)]
     errors, squares, shortfall, surplus = (torch.stack(column) for column in zip(*levels, strict=True))
     # A constant a leaves nothing to explain: 0/0 is 0, and anything else is divided by itself.
     undefined = squares.sum(1, keepdim=True) == 0

@@ -19,7 +19,7 @@ from ..errors import DataError, check_choice, require
 from ..images import Bounds, check_labels, dequantize, gather
 from ..noise import as_sigmas, draw_order
 from .curve import Conditions, Curve
-from .sweep import DEFAULT_COUNT, NoisyInputs, PlacedDenoiser, check_count, cosine, norm_ratio, sweep
+from .sweep import DEFAULT_COUNT, NoisyInputs, PlacedDenoiser, Sweep, check_count, cosine, norm_ratio
 
 
 def linearity(  # noqa: D417
@@ -89,10 +89,10 @@ def linearity(  # noqa: D417
     check_choice("metric", metric, ("cosine", "nmse"))
     check_choice("inputs", inputs, ("images", "noise"))
     require(0 < alpha < 1, f"alpha, the weight of the first input, must lie between 0 and 1; got {alpha}.")
-    levels = as_sigmas(sigmas)
     pixels = gather(images, bounds=bounds)
     classes = None if labels is None else check_labels(labels, len(pixels)).cpu()
     first, second = _pair_up(pixels, classes, inputs == "noise", count, seed)
+    sweep = Sweep(first, as_sigmas(sigmas), batch_size, progress)
     placed = PlacedDenoiser(denoiser, *placement(denoiser, pixels, device, dtype))
     beta = math.sqrt(1 - alpha**2)
     parts = pixels.split(1024) if affine else ()
@@ -113,20 +113,19 @@ def linearity(  # noqa: D417
 
         return torch.cat(list(in_batches(denoise, len(kinds), batch_size)))
 
-    def score(sigma: float, start: int, stop: int) -> tuple[Tensor]:
+    def score(sigma: float, start: int, stop: int) -> Tensor:
         x1, x2, y = first.at(sigma, start, stop), second.at(sigma, start, stop), first.labels(start, stop)
         mixture = alpha * x1 + beta * x2 + (1 - alpha - beta) * mean
         origin = at_mean(sigma)[kind[start:stop]] if affine else 0.0
         d1, d2, mixed = (placed(x, sigma, y).double() - origin for x in (x1, x2, mixture))
         superposed = alpha * d1 + beta * d2
-        return (norm_ratio(mixed, superposed) if metric == "nmse" else cosine(mixed, superposed).abs(),)
+        return norm_ratio(mixed, superposed) if metric == "nmse" else cosine(mixed, superposed).abs()
 
     content = f"{first.digest()}/{second.digest()}"
     conditions = Conditions(f"linearity {metric}", f"pairs of {inputs}", seed, first.count, content)
     span = 0.0, 1.0 if metric == "cosine" else math.inf
     with eval_mode(denoiser):
-        rows = [first.averages(values) for (values,) in sweep(score, levels, first.count, batch_size, progress)]
-    return Curve.of_means(levels, torch.stack(rows), conditions, span)
+        return sweep.curve(score, conditions, span)
 
 
 def _pair_up(

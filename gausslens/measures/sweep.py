@@ -20,6 +20,7 @@ from ..errors import require
 from ..images import content_hash, dequantize
 from ..noise import draw_noise
 from ..progress import track
+from .curve import Conditions, Curve
 
 DEFAULT_COUNT = 100
 
@@ -83,17 +84,28 @@ class PlacedDenoiser:
         return denoised.flatten(1).cpu()
 
 
-def sweep(
-    work: Callable[[float, int, int], tuple[Tensor, ...]],
-    sigmas: Float[Tensor, "s"],
-    count: int,
-    batch_size: int | None,
-    progress: bool,
-) -> Iterator[tuple[Tensor, ...]]:
-    """`work(sigma, start, stop)` for all of 0 … count, made in batches, at every noise level."""
-    for sigma in track(sigmas.tolist(), total=len(sigmas), label="noise levels", enabled=progress):
-        parts = in_batches(partial(work, sigma), count, batch_size)
-        yield tuple(map(torch.cat, zip(*parts, strict=True)))
+@dataclass(frozen=True)
+class Sweep:
+    """Noisy inputs, given in batches at every noise level."""
+
+    inputs: NoisyInputs
+    sigmas: Float[Tensor, "s"]
+    batch_size: int | None
+    progress: bool
+
+    def collect(self, work: Callable[[float, int, int], tuple[Tensor, ...]]) -> Iterator[tuple[Tensor, ...]]:
+        """`work(sigma, start, stop)` for all inputs, at every noise level."""
+        for sigma in track(self.sigmas.tolist(), label="noise levels", enabled=self.progress):
+            parts = in_batches(partial(work, sigma), self.inputs.count, self.batch_size)
+            yield tuple(map(torch.cat, zip(*parts, strict=True)))
+
+    def curve(
+        self, score: Callable[[float, int, int], Tensor], conditions: Conditions, span: tuple[float, float]
+    ) -> Curve:
+        """The curve of a number for each input, `score(sigma, start, stop)`."""
+        scores = self.collect(lambda *batch: (score(*batch),))
+        rows = [self.inputs.averages(values) for (values,) in scores]
+        return Curve.of_means(self.sigmas, torch.stack(rows), conditions, span)
 
 
 # Comparisons take batches of vectors in float64 and return one number per row. Where a denominator vanishes the limit
