@@ -83,22 +83,18 @@ def transformed_neighbors(
     k: int,
     transformations: Sequence[Transformation],
     *,
-    within: Tensor | None = None,
     device: torch.device | str | None = None,
     progress: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The k images nearest to each sample when each may have been transformed; an image counts once."""
-    whole = images[0].numel()
     best: tuple[Tensor, Tensor, Tensor] | None = None
     for number, transformation in enumerate(transformations):
         queries, part = transformation.align(samples, images)
-        scale = math.sqrt(whole / part[0].numel())
-        reach = None if within is None else within / scale * _ROUNDED_UP
-        distances, indices = nearest(queries, part, k, within=reach, device=device, progress=progress)
-        distances *= scale
-        found = distances, indices, torch.full_like(indices, number)
+        scale = math.sqrt(images[0].numel() / part[0].numel())
+        within = None if best is None else best[0][:, -1] / scale * _ROUNDED_UP
+        distances, indices = nearest(queries, part, k, within=within, device=device, progress=progress)
+        found = distances * scale, indices, torch.full_like(indices, number)
         best = found if best is None else _merge(best, found, len(images))
-        within = best[0][:, -1] if within is None else within.minimum(best[0][:, -1])
     if best is None:
         raise ConfigError("expected at least one transformation; Transformation() leaves images as they are.")
     return best

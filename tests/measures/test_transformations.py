@@ -54,25 +54,6 @@ def test_neighbours_under_any_transformation_count_once_and_are_exact(k):
     assert torch.equal(which, table.argmin(2)[rows, order[:, :k]])
     assert float(distances[0, 0]) == 0.0
     assert int(which[0, 0]) == 5
-    nearby = transformed_neighbors(samples, known, k, EVERY, within=distances[:, 0])
-    assert torch.equal(nearby[0][:, 0], distances[:, 0])
-    assert torch.equal(nearby[1][:, 0], indices[:, 0])
-
-
-@pytest.mark.parametrize("reach", [0.0, 0.5, 1.0])
-def test_within_a_distance_the_neighbours_are_the_same_and_none_is_there_twice(reach):
-    samples, known, k = images(12, 2), images(9, 3), 6
-    table = torch.tensor([[[reference_distance(x, y, move) for move in EVERY] for y in known] for x in samples])
-    expected, order = table.double().amin(2).sort(dim=1)
-    within = expected[:, 0] + reach * (expected[:, k - 1] - expected[:, 0])
-    distances, indices, _ = transformed_neighbors(samples, known, k, EVERY, within=within)
-    for row in range(len(samples)):
-        inside = int((expected[row, :k] <= within[row]).sum())
-        torch.testing.assert_close(distances[row, :inside], expected[row, :inside], rtol=1e-6, atol=1e-6)
-        assert torch.equal(indices[row, :inside], order[row, :inside])
-        there = distances[row].isfinite()
-        assert len(set(indices[row][there].tolist())) == int(there.sum())
-        assert bool((indices[row][~there] == len(known)).all())
 
 
 def test_how_the_border_was_filled_does_not_matter():
