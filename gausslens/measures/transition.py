@@ -70,11 +70,11 @@ class Transition:
     never: float  # the probability that there is no copying with the fewest
 
 
-def fit_transition(counts: Sequence[Count], threshold: float = MEMORIZED) -> Transition:
-    """Fit the transition; its interval is for want of samples, of seeds and of sizes in between.
+def fit_transition(counts: Sequence[Count]) -> Transition:
+    """Fit the transition; the interval covers what few samples, seeds and sizes leave open.
 
-    A bootstrap over three or four seeds, of which there are few resamples, says none of that; nor can it tell anything
-    between two sizes, one of which copies always and the other never.
+    A bootstrap over three or four seeds has too few different resamples for that. It also says nothing about the sizes
+    between one whose networks always copy and one whose networks never do.
 
     >>> counts = [Count(n, seed, copies, 100) for n, copies in ((16, 95), (64, 50), (256, 1)) for seed in range(4)]
     >>> needed = fit_transition(counts).needed
@@ -84,22 +84,22 @@ def fit_transition(counts: Sequence[Count], threshold: float = MEMORIZED) -> Tra
     tried = sorted({count.n for count in counts})
     require(len(tried) >= 2, f"a transition needs networks on two numbers of images or more; got {tried}.", DataError)
     first, last = math.log(tried[0]), math.log(tried[-1])
-    found = posterior_of(counts)
-    needed = found.size_at(threshold)
-    sizes = torch.linspace(first, last, 60, dtype=torch.float64)
-    shares = [_quantiles(found.share_at(x), found.weights) for x in sizes.tolist()]
+    grid, weights = posterior_of(counts)
+    needed = grid.size_at(MEMORIZED)
+    sizes = _linspace(first, last, 60)
+    shares = [_quantiles(grid.share_at(x), weights) for x in sizes.tolist()]
 
     def bound(logs: Tensor) -> Bound:
-        ends = (math.exp(value) for value in _quantiles(logs, found.weights))
+        ends = (math.exp(value) for value in _quantiles(logs, weights))
         return Bound(*(end if tried[0] <= end <= tried[-1] else None for end in ends))
 
     return Transition(
         needed=bound(needed),
-        midpoint=bound(found.centers),
+        midpoint=bound(grid.centers.expand_as(weights)),
         sizes=tuple(sizes.exp().tolist()),
         curve=torch.tensor(shares, dtype=torch.float64).T.contiguous(),
-        always=float(found.weights[needed > last].sum()),
-        never=float(found.weights[needed < first].sum()),
+        always=float(weights[needed > last].sum()),
+        never=float(weights[needed < first].sum()),
     )
 
 
@@ -111,49 +111,20 @@ def _quantiles(values: Tensor, weights: Tensor) -> list[float]:
     return found
 
 
-class Posterior(NamedTuple):
-    """The probability of each μ, s, a and law."""
+def posterior_of(counts: Sequence[Count]) -> tuple["_Grid", Float[Tensor, "g w a l"]]:
+    """A grid of μ, s, a and both laws, and the probability of each of its points, with the shifts integrated out.
 
-    centers: Float[Tensor, "g w a l"]  # μ, in log n
-    widths: Float[Tensor, "g w a l"]  # s
-    tops: Float[Tensor, "g w a l"]  # a
-    weights: Float[Tensor, "g w a l"]  # the probabilities, which add up to 1
-
-    def share_at(self, log_size: float) -> Float[Tensor, "g w a l"]:
-        """The share of copies of a network without shifts."""
-        return _share(log_size - self.centers, self.widths, self.tops)
-
-    def size_at(self, share: float) -> Float[Tensor, "g w a l"]:
-        """The log n at which it has fallen to a share, below ½."""
-        left = (share - _CHANCE) / (self.tops - _CHANCE)
-        logistic, normal = -left[..., :1].logit(), -_ALIKE * torch.special.ndtri(left[..., 1:])
-        return self.centers + self.widths * torch.cat([logistic, normal], -1)
-
-
-def posterior_of(counts: Sequence[Count]) -> Posterior:
-    """The posterior of μ, s, a and the law, with the shifts integrated out.
-
-    Priors are flat: of μ, of log s, of u where a = 1 − u²/2, on a few values of τ, and on both laws. (Digits speak for the
-    normal one, a hundred to one.) The grid is laid again where the posterior is, twice: on one grid of the whole prior it
-    could be a single point, since some thousand samples know s and a to a few percent. Intervals would then be too narrow,
-    and off by as much as the point is.
+    Priors are flat: of μ, of log s, of u where a = 1 − u²/2, on a few values of τ, and on both laws. (Digits favour the
+    normal one, a hundred to one.) The grid is laid again where the posterior is, twice: on one grid of the whole prior the
+    posterior could be a single point, since some thousand samples determine s and a to a few percent. Intervals would then
+    be too narrow, and biased by the distance to that point.
     """
     sizes = [math.log(count.n) for count in counts]
     ends = (min(sizes) - _BEYOND, max(sizes) + _BEYOND), (math.log(_STEEPEST), math.log(_FLATTEST)), (0.0, 1.0)
     grid = whole = _Grid([_linspace(*pair, points) for pair, points in zip(ends, _POINTS, strict=True)], _SHIFTS)
     for _ in range(_ZOOMS):
         grid = grid.zoom(_weights(counts, grid), whole)
-    weights = _weights(counts, grid).sum((0, 1))
-    axes = torch.meshgrid(grid.centers, grid.widths, grid.tops, indexing="ij")
-    mu, width, top = (values[..., None].expand_as(weights) for values in axes)
-    return Posterior(mu, width, top, weights)
-
-
-def _share(distance: Tensor, width: Tensor, top: Tensor) -> Tensor:
-    """The share of copies at a distance log n − μ from the transition; the last dimension is of the laws, or 1."""
-    steps = (distance / width).expand(*torch.broadcast_shapes(distance.shape, width.shape)[:-1], 2)
-    fallen = torch.stack([torch.sigmoid(-steps[..., 0]), torch.special.ndtr(-steps[..., 1] / _ALIKE)], -1)
-    return (_CHANCE + (top - _CHANCE) * fallen).clamp_max(1 - _CHANCE)
+    return grid, _weights(counts, grid).sum((0, 1))
 
 
 class _Grid(NamedTuple):
@@ -163,21 +134,36 @@ class _Grid(NamedTuple):
     shifts: tuple[float, ...]
 
     @property
-    def centers(self) -> Float[Tensor, "g"]:
-        return self.axes[0]
+    def centers(self) -> Float[Tensor, "g 1 1 1"]:
+        """μ, in log n."""
+        return self.axes[0][:, None, None, None]
 
     @property
-    def widths(self) -> Float[Tensor, "w"]:
-        return self.axes[1].exp()
+    def widths(self) -> Float[Tensor, "w 1 1"]:
+        """s."""
+        return self.axes[1].exp()[:, None, None]
 
     @property
-    def tops(self) -> Float[Tensor, "a"]:
-        return 1 - self.axes[2].square() / 2
+    def tops(self) -> Float[Tensor, "a 1"]:
+        """a."""
+        return (1 - self.axes[2].square() / 2)[:, None]
+
+    def share_at(self, log_size: float) -> Float[Tensor, "g w a l"]:
+        """The share of copies of a network without shifts, under the logistic and the normal law."""
+        steps = (log_size - self.centers) / self.widths
+        fallen = torch.cat([torch.sigmoid(-steps), torch.special.ndtr(-steps / _ALIKE)], -1)
+        return (_CHANCE + (self.tops - _CHANCE) * fallen).clamp_max(1 - _CHANCE)
+
+    def size_at(self, share: float) -> Float[Tensor, "g w a l"]:
+        """The log n at which the share of copies has fallen to `share`, below ½."""
+        left = (share - _CHANCE) / (self.tops - _CHANCE)
+        steps = torch.cat([-left.logit(), -_ALIKE * torch.special.ndtri(left)], -1)
+        return self.centers + self.widths * steps
 
     def zoom(self, weights: Float[Tensor, "m s g w a l"], whole: "_Grid") -> "_Grid":
-        """A grid of as many values where the weights are, and a step further, with μ as far around as networks are shifted.
+        """A grid of as many values where the weights are, a step further, and in μ as far beyond as networks are shifted.
 
-        Great shifts without weight are left out; small ones may get theirs on a finer grid only, which fits better.
+        Large shifts without weight are left out. Small ones are kept: they may gain weight on the finer grid.
         """
         likely = torch.maximum(weights.sum((0, 2, 3, 4, 5)), weights.sum((1, 2, 3, 4, 5))) > _NEGLIGIBLE
         shifts = self.shifts[: int(likely.nonzero().max()) + 1]
@@ -201,7 +187,7 @@ def _weights(counts: Sequence[Count], grid: _Grid) -> Float[Tensor, "m s g w a l
         torch.stack([_likelihood(count, grid) for count in counts if count.seed == seed])
         for seed in sorted({count.seed for count in counts})
     ]
-    kernels = torch.stack([_kernel(grid.centers, shift) for shift in grid.shifts])
+    kernels = torch.stack([_kernel(grid.axes[0], shift) for shift in grid.shifts])
     logs = []
     for of_model in kernels:
         shifted = [torch.einsum("gh,ihwal->igwal", of_model, of_seed).log().sum(0) for of_seed in by_seed]
@@ -215,8 +201,7 @@ def _weights(counts: Sequence[Count], grid: _Grid) -> Float[Tensor, "m s g w a l
 
 def _likelihood(count: Count, grid: _Grid) -> Float[Tensor, "g w a l"]:
     """Of one network's copies, over μ + δ + ε, s, a and law; up to a factor, and nowhere quite 0."""
-    distance = math.log(count.n) - grid.centers[:, None, None, None]
-    share = _share(distance, grid.widths[:, None, None], grid.tops[:, None])
+    share = grid.share_at(math.log(count.n))
     log = count.copies * share.log() + (count.samples - count.copies) * (-share).log1p()
     return (log - log.max()).exp().clamp_min(1e-200)
 

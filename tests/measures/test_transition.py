@@ -110,7 +110,7 @@ def test_the_grid_integrates_as_random_points_do(monkeypatch):
     """Networks without shifts, so that the posterior has three dimensions and two laws to draw from."""
     monkeypatch.setattr(transition, "_SHIFTS", (0.0,))
     counts = [Count(n, seed, copies, 256) for n, of_size in DIGITS.items() for seed, copies in enumerate(of_size)]
-    found = posterior_of(counts)
+    grid, on_grid = posterior_of(counts)
     points = torch.rand(400_000, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     center, width = points[:, 0] * 0.6 + math.log(24), (points[:, 1] * 2 - 2.3).exp()  # all that has any weight
     top = 1 - (0.8 * points[:, 2]).square() / 2
@@ -119,12 +119,12 @@ def test_the_grid_integrates_as_random_points_do(monkeypatch):
         for count in counts:
             share = 0.002 + (top - 0.002) * cdf((center - math.log(count.n)) / width)
             log += count.copies * share.log() + (count.samples - count.copies) * (1 - share).log()
-        weights, of_law = log.softmax(0), found.weights[..., place] / found.weights[..., place].sum()
-        for drawn, laid in ((center, found.centers), (width.log(), found.widths.log()), (top, found.tops)):
+        weights, of_law = log.softmax(0), on_grid[..., place] / on_grid[..., place].sum()
+        for drawn, laid in ((center, grid.centers), (width.log(), grid.widths.log()), (top, grid.tops)):
             mean, spread = moments(drawn, weights)
-            on_grid = moments(laid[..., place], of_law)
-            assert on_grid[0] == pytest.approx(mean, abs=0.15 * spread)
-            assert on_grid[1] == pytest.approx(spread, rel=0.15)
+            laid_mean, laid_spread = moments(laid[..., 0], of_law)
+            assert laid_mean == pytest.approx(mean, abs=0.15 * spread)
+            assert laid_spread == pytest.approx(spread, rel=0.15)
 
 
 def test_networks_that_just_copy_lie_within_the_interval():
