@@ -106,7 +106,7 @@ def trial(kind: str, law: Law, seed: int, *, per_half: int = PER_HALF, samples: 
         made = gaussian(train, samples, random)
     elif kind == COPIES:
         made[: samples // 100] = copies(train, samples // 100, random)
-    return copy_test(made, train, held_out, permutations=PERMUTATIONS, seed=seed, bounds=None)
+    return copy_test(made, train, held_out, permutations=PERMUTATIONS, seed=seed)
 
 
 def copies(train: Tensor, n: int, random: torch.Generator) -> Tensor:

@@ -15,9 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._typing import Bool, Float, Images, Int
+from .._typing import Bool, Float, Int
 from ..errors import require
-from ..images import Bounds, gather
 from ..noise import draw_order, generator
 from .neighbors import nearest
 from .originals import COPY_RATIO
@@ -71,17 +70,14 @@ class CopyTest:
 
 
 def copy_test(
-    samples: Images,
-    train: Images,
-    held_out: Images,
+    samples: Tensor,
+    train: Tensor,
+    held_out: Tensor,
     *,
-    threshold: float = COPY_RATIO,
-    false_discovery: float = FALSE_DISCOVERY,
-    permutations: int = 9999,
     seed: int = 0,
-    bounds: Bounds = (-1.0, 1.0),
     device: torch.device | str | None = None,
     progress: bool = False,
+    **options: Any,
 ) -> CopyTest:
     """Whether samples copy training images, with an exact p-value, and which ones do.
 
@@ -101,18 +97,15 @@ def copy_test(
     >>> copy_test(copies, pool[:200], pool[200:]).p_value, copy_test(new, pool[:200], pool[200:]).p_value
     (0.0001, 1.0)
     """
-    queries = gather(samples, bounds=None, name="samples")
-    halves = [gather(train, bounds=bounds, name="train"), gather(held_out, bounds=bounds, name="held_out")]
-    size = min(len(half) for half in halves)
-    kept = [draw_order(seed, len(half), stream="copy test")[:size].sort().values for half in halves]
-    where: dict[str, Any] = {"device": device, "progress": progress}
-    found = [
-        nearest(queries, half if len(half) == size else half[own], min(NEIGHBORS, size), **where)
-        for half, own in zip(halves, kept, strict=True)
-    ]
-    options: dict[str, Any] = {"false_discovery": false_discovery, "permutations": permutations, "seed": seed}
-    result = judge_neighbors(found[0], found[1], (size, size), threshold=threshold, **options)
-    return replace(result, copied=kept[0][result.copied])
+    size = min(len(train), len(held_out))
+    found, chosen = [], []
+    for half in (train, held_out):
+        own = draw_order(seed, len(half), stream="copy test")[:size].sort().values
+        images = half if len(half) == size else half[own]
+        found.append(nearest(samples, images, min(NEIGHBORS, size), device=device, progress=progress))
+        chosen.append(own)
+    result = judge_neighbors(found[0], found[1], (size, size), seed=seed, **options)
+    return replace(result, copied=chosen[0][result.copied])
 
 
 def judge_neighbors(
@@ -210,12 +203,14 @@ def _permutation_null(
     if len(sets) == 0:
         return torch.zeros(permutations, dtype=torch.float64)
     images, places = torch.unique(sets, return_inverse=True)
+    # Rounded up, so that tests under one seed share their labellings: those of fewer images begin those of more.
+    n_labels = min(sum(sizes), _SHARED_LABELS * math.ceil(len(images) / _SHARED_LABELS))
     chunk = max(1, _CHUNK_LABELS // len(images))
     weights = counts.float()  # sums of up to 2²⁴ samples are exact
     parts = []
     for index, start in enumerate(range(0, permutations, chunk)):
         draws = min(chunk, permutations - start)
-        labels = _labels(len(images), sizes, draws, seed, index)
+        labels = _urn_labels(n_labels, sizes, draws, seed, index)
         all_train, any_train = labels[places[:, 0]], labels[places[:, 0]]
         for rank in range(1, places.shape[1]):
             larger = (places[:, rank] != places[:, 0]).nonzero()[:, 0]
@@ -227,17 +222,11 @@ def _permutation_null(
     return torch.cat(parts)
 
 
-def _labels(n_images: int, sizes: tuple[int, int], draws: int, seed: int, index: int) -> Bool[Tensor, "n_images draws"]:
-    """Part `index` of the random labellings of a seed, of the first images; those of fewer images begin those of more."""
-    enough = min(sum(sizes), _SHARED_LABELS * -(-n_images // _SHARED_LABELS))
-    return _urn_labels(enough, sizes, draws, seed, index)[:n_images]
-
-
-@lru_cache(maxsize=4)  # several tests under one seed share their labellings
+@lru_cache(maxsize=4)
 def _urn_labels(
     n_images: int, sizes: tuple[int, int], draws: int, seed: int, index: int
 ) -> Bool[Tensor, "n_images draws"]:
-    """Labels of the first images of a random labelling: draws without replacement from an urn of the two kinds."""
+    """Part `index` of a seed's random labellings of the first images: draws without replacement from an urn."""
     uniform = torch.rand(n_images, draws, generator=generator(seed, "copy test labels", index))
     labels = torch.empty(n_images, draws, dtype=torch.bool)
     left = torch.full((draws,), float(sizes[0]))

@@ -173,29 +173,25 @@ def memorization(
         samples, train, held_out, threshold=threshold, duplicate_rmse=duplicate_rmse, bounds=bounds
     )
     where: dict[str, Any] = {"device": device, "progress": progress}
+    options = {"threshold": threshold, "false_discovery": false_discovery, "permutations": permutations}
     repeats = near_duplicates(known, rmse=duplicate_rmse, **where)
     of_group = None if groups is None else check_labels(groups, len(known), "groups")
     originals = Originals.of(known, of_group, repeats=repeats, device=device)
-    match = originals.nearest(generated, progress=progress)
-    gl = gl_score(generated, match.first)
-    gl_held_out = relative_gl = tested = by_chance = None
+
+    def describe(images: Tensor) -> tuple[Match, Estimate, Estimate]:
+        """The nearest originals, the GL score and the ratio fraction of images."""
+        match = originals.nearest(images, progress=progress)
+        close = int((match.ratio < threshold).sum())
+        return match, gl_score(images, match.first), proportion_estimate(close, len(images))
+
+    match, gl, fraction = describe(generated)
+    gl_held_out = relative_gl = fraction_held_out = tested = None
     shared = torch.empty(0, 2, dtype=torch.long)
     if unseen is not None:
-        of_unseen = originals.nearest(unseen, progress=progress)
-        gl_held_out, by_chance = gl_score(unseen, of_unseen.first), _share_below(of_unseen, threshold)
+        _, gl_held_out, fraction_held_out = describe(unseen)
         relative_gl = estimate_ratio(gl, gl_held_out)
         shared = near_duplicates(known, unseen, rmse=duplicate_rmse, **where)
-        tested = copy_test(
-            generated,
-            known,
-            unseen,
-            threshold=threshold,
-            false_discovery=false_discovery,
-            permutations=permutations,
-            seed=seed,
-            bounds=bounds,
-            **where,
-        )
+        tested = copy_test(generated, known, unseen, seed=seed, **options, **where)
     return Memorization(
         nearest=match.image,
         distances=match.first,
@@ -203,8 +199,8 @@ def memorization(
         gl=gl,
         gl_held_out=gl_held_out,
         relative_gl=relative_gl,
-        ratio_fraction=_share_below(match, threshold),
-        ratio_fraction_held_out=by_chance,
+        ratio_fraction=fraction,
+        ratio_fraction_held_out=fraction_held_out,
         identifiable=identifiable_images(match.image, originals, seed),
         copy_test=tested,
         train_duplicates=repeats,
@@ -213,10 +209,6 @@ def memorization(
         n_held_out=0 if unseen is None else len(unseen),
         threshold=threshold,
     )
-
-
-def _share_below(match: Match, threshold: float) -> Estimate:
-    return proportion_estimate(int((match.ratio < threshold).sum()), len(match.ratio))
 
 
 def gl_score(images: Tensor, distances: Float[Tensor, "m"]) -> Estimate:
@@ -252,9 +244,7 @@ def estimate_ratio(numerator: Estimate, denominator: Estimate) -> Estimate:
 def identifiable_images(indices: Int[Tensor, "m"], originals: Originals, seed: int) -> Bool[Tensor, "m"]:
     """Whether images of a set are further from the nearest other original than a tenth of its originals are."""
     usual = originals.kept[draw_order(seed, len(originals.kept), stream="identifiable")[:_REFERENCE_IMAGES]]
-    place = torch.zeros(len(originals.of_image), dtype=torch.long)
-    place[originals.kept] = torch.arange(len(originals.kept))
     asked, places = torch.cat([usual, indices]).unique(return_inverse=True)
-    own = originals.without_themselves(place[asked]).first[places]
+    own = originals.without_themselves(torch.searchsorted(originals.kept, asked)).first[places]
     flat = own[: len(usual)].nanquantile(_FLAT_SHARE)
     return own[len(usual) :] > flat

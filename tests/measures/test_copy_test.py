@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gausslens.errors import ConfigError, DataError
+from gausslens.errors import ConfigError
 from gausslens.measures import copy_test as twoset
 from gausslens.measures.copy_test import NEIGHBORS, copy_test, judge_neighbors
 from gausslens.measures.neighbors import nearest
@@ -47,7 +47,7 @@ def test_ratios_and_counts_follow_the_definition():
     )
     in_train = [i < 20 for i in range(40)]
     difference, ratios = reference_difference(samples, pool, in_train, threshold)
-    result = copy_test(samples, pool[:20], pool[20:], threshold=threshold, bounds=None)
+    result = copy_test(samples, pool[:20], pool[20:], threshold=threshold)
     torch.testing.assert_close(result.ratios, torch.tensor(ratios, dtype=torch.float64))
     assert result.nearer_train == sum(r < threshold for r in ratios) > 8
     assert result.nearer_train - result.nearer_held_out == difference
@@ -64,17 +64,17 @@ def test_p_value_is_that_of_all_labellings():
         for chosen in itertools.combinations(range(8), 4)
     ]
     exact = sum(value >= observed for value in every) / len(every)
-    result = copy_test(samples, pool[:4], pool[4:], threshold=threshold, permutations=40_000, bounds=None)
+    result = copy_test(samples, pool[:4], pool[4:], threshold=threshold, permutations=40_000)
     assert 0.01 < exact < 0.9
     assert result.p_value == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / 40_000) + 1 / 40_000)
 
 
 def test_labellings_are_shared_by_tests_of_more_and_of_fewer_images():
-    few, more = (twoset._labels(n, (30, 40), 500, 3, 0) for n in (5, 64))
+    few, more = (twoset._urn_labels(n, (30, 40), 500, 3, 0) for n in (5, 64))
     assert torch.equal(more[:5], few)
-    assert torch.equal(twoset._labels(70, (30, 40), 500, 3, 0).sum(0), torch.full((500,), 30))
-    assert not torch.equal(twoset._labels(5, (30, 40), 500, 3, 1), few)
-    assert not torch.equal(twoset._labels(5, (30, 40), 500, 4, 0), few)
+    assert torch.equal(twoset._urn_labels(70, (30, 40), 500, 3, 0).sum(0), torch.full((500,), 30))
+    assert not torch.equal(twoset._urn_labels(5, (30, 40), 500, 3, 1), few)
+    assert not torch.equal(twoset._urn_labels(5, (30, 40), 500, 4, 0), few)
 
 
 def test_permuted_differences_have_the_distribution_of_full_permutations():
@@ -114,7 +114,7 @@ def test_copies_are_found_and_named():
     pool = images(400, 12)
     copied = torch.arange(60, 90)
     samples = torch.cat([images(200, 13), near_copies(pool[copied], 14)])
-    result = copy_test(samples, pool[:200], pool[200:], bounds=None)
+    result = copy_test(samples, pool[:200], pool[200:])
     assert result.p_value == 1 / 10_000
     assert torch.equal(result.copies.sort().values, torch.arange(200, 230))
     assert torch.equal(result.copied[result.copies.argsort()], copied)
@@ -124,8 +124,8 @@ def test_copies_are_found_and_named():
 def test_swapping_the_halves_mirrors_everything():
     pool = images(300, 15)
     samples = torch.cat([near_copies(pool[:20], 16), images(50, 17)])
-    forward = copy_test(samples, pool[:150], pool[150:], bounds=None)
-    backward = copy_test(samples, pool[150:], pool[:150], bounds=None)
+    forward = copy_test(samples, pool[:150], pool[150:])
+    backward = copy_test(samples, pool[150:], pool[:150])
     torch.testing.assert_close(forward.ratios, 1 / backward.ratios)
     assert (forward.nearer_train, forward.nearer_held_out) == (backward.nearer_held_out, backward.nearer_train)
     assert backward.p_value > 0.99
@@ -136,7 +136,7 @@ def test_samples_around_one_image_are_no_evidence():
     """200 samples at one training image have r < 1/3, but that image is in the training half by a coin flip."""
     pool = images(200, 18)
     samples = near_copies(pool[[0]].expand(200, 1, 4, 4), 19)
-    result = copy_test(samples, pool[:100], pool[100:], bounds=None)
+    result = copy_test(samples, pool[:100], pool[100:])
     assert result.nearer_train == 200
     assert result.p_value == pytest.approx(0.5, abs=0.03)
 
@@ -160,7 +160,7 @@ def test_target_decoy_selection_follows_its_formula():
 def test_exact_copies_and_shared_duplicates_have_defined_ratios():
     pool = images(80, 20)
     pool[40] = pool[0]  # held out and in training: 0/0
-    result = copy_test(pool[[0, 1, 41]], pool[:40], pool[40:], bounds=None)
+    result = copy_test(pool[[0, 1, 41]], pool[:40], pool[40:])
     assert result.ratios.tolist() == [1.0, 0.0, math.inf]
     assert (result.nearer_train, result.nearer_held_out) == (1, 1)
 
@@ -168,11 +168,11 @@ def test_exact_copies_and_shared_duplicates_have_defined_ratios():
 def test_the_larger_set_is_cut_at_random_and_indices_refer_to_the_whole():
     pool = images(500, 21)
     train, held_out = pool[:400], pool[400:]
-    result = copy_test(near_copies(train, 22), train, held_out, bounds=None)
+    result = copy_test(near_copies(train, 22), train, held_out)
     assert result.n_train == result.n_held_out == 100
     assert len(result.copies) == pytest.approx(100, abs=3)
     assert torch.equal(result.copies, result.copied)  # sample i is a copy of image i
-    other = copy_test(near_copies(train, 22), train, held_out, seed=1, bounds=None)
+    other = copy_test(near_copies(train, 22), train, held_out, seed=1)
     assert set(other.copied.tolist()) != set(result.copied.tolist())
 
 
@@ -220,7 +220,7 @@ def test_a_decoy_weighs_as_much_as_the_training_set_is_larger():
 
 def test_tiny_pools_work():
     pool = images(2, 23)
-    result = copy_test(near_copies(pool[:1], 24), pool[:1], pool[1:], bounds=None)
+    result = copy_test(near_copies(pool[:1], 24), pool[:1], pool[1:])
     assert (result.nearer_train, result.nearer_held_out) == (1, 0)
     assert result.p_value == pytest.approx(0.5, abs=0.03)
 
@@ -240,11 +240,6 @@ def test_bad_input_is_named():
         copy_test(pool, pool, pool, threshold=1.5)
     with pytest.raises(ConfigError, match="permutations"):
         copy_test(pool, pool, pool, permutations=0)
-    with pytest.raises(DataError, match="train must lie in"):
-        copy_test(pool, 2 * pool, pool)
-    with pytest.raises(DataError, match="samples must be finite"):
-        copy_test(pool * math.nan, pool, pool)
-    copy_test(50 * pool, pool, pool)  # samples are never range-checked
 
 
 @pytest.mark.parametrize(
@@ -262,9 +257,7 @@ def test_null_p_values_are_valid_in_small(kind):
     for seed in range(200):
         order = torch.randperm(120, generator=torch.Generator().manual_seed(seed))
         half, other = pool[order[:60]], pool[order[60:]]
-        p_values.append(
-            copy_test(samples, half, other, threshold=0.6, permutations=199, seed=seed, bounds=None).p_value
-        )
+        p_values.append(copy_test(samples, half, other, threshold=0.6, permutations=199, seed=seed).p_value)
     p_values = torch.tensor(p_values)
     for level in (0.05, 0.1, 0.3):
         bound = 200 * level + 3.5 * math.sqrt(200 * level * (1 - level))
