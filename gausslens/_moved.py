@@ -1,6 +1,6 @@
-"""Modules under the names that version 0.1 documented: importing one warns, and gives the module that it is now.
+"""The module names of version 0.1. Importing one warns and gives the module of today.
 
-The finder stands first, since what is below a moved package would be found there under two names.
+The finder comes first: otherwise modules inside a moved package would be imported twice, under two names.
 """
 
 import sys
@@ -20,14 +20,14 @@ MOVED = {
 
 
 class MovedFinder(MetaPathFinder, Loader):
-    """Finds what has moved, and nothing else."""
+    """Finds modules that have moved."""
 
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """The spec of a module that has moved."""
         return ModuleSpec(name, self, is_package=True) if name in MOVED else None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Put the module that it is now in its place."""
+        """Put the module of today in its place."""
         old, new = module.__name__, MOVED[module.__name__]
         warnings.warn(f"{old} is now {new}", DeprecationWarning, stacklevel=2)
         sys.modules[old] = import_module(new)

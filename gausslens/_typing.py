@@ -1,8 +1,8 @@
 """Shapes as types: `Float[Tensor, "b *shape"]`.
 
-With jaxtyping installed, as the tests do, the shapes are checked at every call; without it they are documentation and
-cost nothing. Annotate the mathematics with them; public boundaries take plain `Tensor` and raise our own errors. What
-a boundary checks itself is precise for mypy and `Any` when run, or the check in the tests would answer first.
+The tests install jaxtyping, which checks the shapes at every call. Without it they are documentation and cost nothing.
+Annotate the mathematics with them. Public functions take plain `Tensor` and raise errors of this package. Arguments that
+such a function checks itself have a type for mypy and are `Any` at run time, so that its own error is raised in tests.
 """
 
 from collections.abc import Iterable

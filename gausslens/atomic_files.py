@@ -1,8 +1,8 @@
 """Tensors and text on disk, written whole or not at all.
 
 A file is written under a temporary name beside its target and renamed when complete, so a reader, or a crash at any
-moment, never meets half a file. Tensors are stored as safetensors, with a `kind` in the metadata, so that a file of
-another sort is recognised as such.
+moment, never leaves or sees half a file. Tensors are stored as safetensors. The `kind` in the metadata tells files of
+different contents apart.
 """
 
 import json
@@ -59,7 +59,7 @@ def load_tensors(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, 
 
 @contextmanager
 def atomic_replace(target: Path) -> Iterator[Path]:
-    """A temporary file to write, which becomes `target` if all goes well and vanishes if not."""
+    """A temporary file that replaces `target` on success and is removed on failure."""
     temporary = target.with_name(f".{target.name}.{uuid4().hex}.partial")
     try:
         temporary.touch(exist_ok=False)
@@ -74,5 +74,5 @@ def atomic_replace(target: Path) -> Iterator[Path]:
             f"could not write {target}: {error}. Check that the folder exists and has room."
         ) from error
     finally:
-        with suppress(OSError):  # which would hide what went wrong
+        with suppress(OSError):  # a failure here would hide the first error
             temporary.unlink(missing_ok=True)

@@ -1,12 +1,12 @@
 """Every error this package raises on purpose.
 
     GausslensError
-    ├── ConfigError        an argument or option that cannot be meant (also a ValueError)
+    ├── ConfigError        an invalid argument or option (also a ValueError)
     ├── DataError          images or labels that cannot be used (also a ValueError)
-    ├── CheckpointError    a file that cannot be read back, or does not belong here (also a ValueError)
+    ├── CheckpointError    a file that cannot be read, or is not the one expected (also a ValueError)
     ├── MissingExtraError  an optional package is not installed (also an ImportError)
-    ├── OutOfMemoryError   memory does not suffice (also a MemoryError)
-    └── DivergedError      a training whose numbers are no longer finite (also an ArithmeticError)
+    ├── OutOfMemoryError   not enough memory (also a MemoryError)
+    └── DivergedError      training whose numbers are no longer finite (also an ArithmeticError)
 
 Each message says what was expected, what arrived and what to do.
 """
@@ -21,7 +21,7 @@ class GausslensError(Exception):
 
 
 class ConfigError(GausslensError, ValueError):
-    """An argument or option that cannot be meant."""
+    """An invalid argument or option."""
 
 
 class DataError(GausslensError, ValueError):
@@ -29,26 +29,26 @@ class DataError(GausslensError, ValueError):
 
 
 class CheckpointError(GausslensError, ValueError):
-    """A file that cannot be read back, or does not belong here."""
+    """A file that cannot be read, or is not the one expected."""
 
 
 class MissingExtraError(GausslensError, ImportError):
     """An optional package is not installed."""
 
-    def __str__(self) -> str:  # an ImportError's own shows the message that it was made with, whatever `args` are now
+    def __str__(self) -> str:  # ImportError shows its first message even after `args` have changed
         return str(self.args[0])
 
 
 class OutOfMemoryError(GausslensError, MemoryError):
-    """Memory does not suffice."""
+    """Not enough memory."""
 
 
 class DivergedError(GausslensError, ArithmeticError):
-    """A training whose numbers are no longer finite."""
+    """Training whose numbers are no longer finite."""
 
 
 def import_extra(package: str, need: str, install: str) -> Any:
-    """An optional package; without it, the error says what needs it and what to install."""
+    """Import an optional package; the error names what needs it and what to install."""
     try:
         return import_module(package)
     except ImportError:
@@ -67,7 +67,7 @@ def check_choice(name: str, value: object, choices: Collection[object]) -> None:
 
 
 def is_short_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory does not suffice; torch's are RuntimeErrors that say so in words alone."""
+    """Whether an error means that memory ran out; some of torch's are RuntimeErrors that only their words reveal."""
     words = ("out of memory", "can't allocate memory")
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and any(word in str(error) for word in words)
@@ -75,6 +75,6 @@ def is_short_of_memory(error: BaseException) -> bool:
 
 
 def one_line(error: BaseException) -> str:
-    """What an error of somebody else's code says, in one line that has an end."""
+    """The message of another library's error, in one line of limited length."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:300]}".rstrip(".: ")

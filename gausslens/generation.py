@@ -1,4 +1,4 @@
-"""Images from a denoiser, as many as are asked for: image i is a function of the seed and of i alone."""
+"""Generate any number of images from a denoiser. Image i depends on the seed and on i alone."""
 
 import math
 from typing import Any
@@ -16,7 +16,7 @@ BATCH = 256
 
 
 def best_device(*, cpu: bool = False) -> torch.device:
-    """A CUDA device if there is one and `cpu` does not forbid it, else the CPU: other accelerators have no float64."""
+    """The CUDA device if there is one, unless `cpu`; else the CPU, since other accelerators lack float64."""
     return torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
 
 
@@ -36,7 +36,7 @@ def generate(
 ) -> Tensor:
     """Sample images and round them to uint8.
 
-    Latent i is draw i of the seed's stream "latents", so neither `count` nor `batch` changes an image, but for rounding.
+    Latent i is draw i of the seed's stream "latents", so `count` and `batch` change an image by rounding errors only.
     """
     parts = []
     size = math.ceil(count / math.ceil(count / batch))

@@ -1,8 +1,8 @@
 """What "images" means at every public boundary, and the one place where uint8 becomes float and back.
 
 Images are (n, c, h, w): uint8 in 0 … 255, or floats within `bounds`, by default [-1, 1]. uint8 pixel p becomes
-p/127.5 − 1. With `bounds=None` (latents, surrogates, other units) any (n, ...) of at least two dimensions is taken and
-values need only be finite. A source is a tensor, a NumPy array (memory maps included), a dataset whose items are images
+p/127.5 − 1. With `bounds=None` (latents, surrogates, other units) any (n, ...) of at least two dimensions and finite
+values is accepted. A source is a tensor, a NumPy array (memory maps included), a dataset whose items are images
 or (image, label, …) tuples, or an iterable of batches or of (batch, label, …) tuples.
 """
 
@@ -27,14 +27,14 @@ _LAYOUT = "images are (n, channels, height, width), uint8 or float"
 def dequantize(pixels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """uint8 pixels as floats in [-1, 1], p/127.5 − 1 rounded in `dtype`; floats are only cast."""
     if pixels.dtype == torch.uint8:
-        # A GPU would multiply by the inverse of a plain number, which rounds otherwise.
+        # A GPU would multiply by the inverse of a plain number, which rounds differently.
         full_scale = torch.full((), 127.5, dtype=dtype, device=pixels.device)
         return pixels.to(dtype).div_(full_scale).sub_(1)
     return pixels.to(dtype)
 
 
 def quantize(images: Tensor) -> Tensor:
-    """Floats as uint8 pixels, 127.5·(x + 1) rounded and cut to 0 … 255, the inverse of `dequantize`; uint8 stays so."""
+    """Floats as uint8 pixels, 127.5·(x + 1) rounded and clipped to 0 … 255; uint8 is returned unchanged."""
     if images.dtype == torch.uint8:
         return images
     return images.float().add(1).mul_(127.5).round_().clamp_(0, 255).to(torch.uint8)
@@ -60,7 +60,8 @@ def check_values(pixels: Tensor, bounds: Bounds, name: str = "images") -> None:
     if bounds is not None and (low < bounds[0] - _TOLERANCE or high > bounds[1] + _TOLERANCE):
         raise DataError(
             f"float {name} must lie in [{bounds[0]:g}, {bounds[1]:g}]; got values from {low:.4g} to {high:.4g}. "
-            "Rescale them (uint8 pixels are converted for you); other values need bounds=None, if that is an option."
+            "Rescale them (uint8 pixels are converted automatically). Images in other units need bounds=None, if that is "
+            "an option."
         )
 
 
@@ -137,7 +138,7 @@ def gather(images: Images, *, bounds: Bounds = (-1.0, 1.0), name: str = "images"
 
 
 def as_bytes(images: Tensor) -> Tensor:
-    """The numbers of a tensor of any dtype and layout as bytes, in the order of its axes, on the CPU."""
+    """The values of a tensor of any dtype and layout as bytes on the CPU, in the order of its axes."""
     return images.detach().cpu().clone(memory_format=torch.contiguous_format).flatten().view(torch.uint8)
 
 
@@ -152,12 +153,12 @@ def content_hash(images: Tensor) -> str:
 def keep_known_classes(
     images: Tensor, labels: Int[Tensor, "m"], known: Int[Tensor, "n"]
 ) -> tuple[Tensor, Int[Tensor, "k"]]:
-    """The images whose class is among those known, with their labels; warns of those that are left out."""
+    """The images of known classes, with their labels; warns if images are left out."""
     kept = torch.isin(labels, known.to(labels.device))
     left_out = int((~kept).sum())
     if left_out:
         warnings.warn(
-            f"{left_out} of {len(labels)} held-out images are of classes without a training image, and are left out.",
+            f"{left_out} of {len(labels)} held-out images are of classes without a training image and are left out.",
             stacklevel=2,
         )
     return images[kept.to(images.device)], labels[kept]

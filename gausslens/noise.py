@@ -16,7 +16,7 @@ from torch import Tensor
 from ._typing import Float, Int, Sigmas
 from .errors import ConfigError, require
 
-# Draws are made a block at a time, since seeding a generator costs as much as some thousand normal numbers.
+# Draws are made a block at a time, since seeding a generator costs as much as a few thousand normal numbers.
 _BLOCK_NUMBERS = 1 << 15
 
 
@@ -109,6 +109,6 @@ def draw_order(seed: int, n: int, *, stream: str = "order") -> Int[Tensor, "n"]:
 
 
 def generator(seed: int, stream: str, index: int = 0) -> torch.Generator:
-    """A CPU generator of its own for (seed, stream, index)."""
+    """The CPU generator of (seed, stream, index)."""
     digest = hashlib.sha256(f"{seed}/{stream}/{index}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)

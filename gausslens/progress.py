@@ -21,7 +21,7 @@ def track(items: Iterable[T], *, total: int | None = None, label: str = "", enab
 def progress_bar(
     total: float | int, *, done: float | int = 0, unit: str = "", label: str = "", enabled: bool = False
 ) -> Iterator[Callable[[float, str], None]]:
-    """A progress bar, if `enabled`, for work that is measured rather than counted."""
+    """A progress bar, if `enabled`, that is moved by calling it with the amount done and a note."""
     if not enabled:
         yield lambda amount, words: None
         return

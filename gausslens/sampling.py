@@ -2,9 +2,9 @@
 
     dx/dσ = (x − D(x; σ)) / σ,    x(σ_max) = σ_max · latents,    latents ~ N(0, I)           Eq. (1) of arXiv:2410.24060
 
-It is integrated along a descending grid of noise levels and from the last one to 0, where every solver returns
-D(x; σ_min): the Euler step x + (0 − σ)(x − D)/σ is D itself. Nothing is random here: samples are a function of the
-latents, so two denoisers given the same latents can be compared image by image.
+It is integrated along a descending grid of noise levels. From the last level, σ_min, to 0 every solver takes an Euler
+step, x + (0 − σ)(x − D)/σ, which is D(x; σ_min). Nothing is random here: samples are a function of the latents, so two
+denoisers given the same latents can be compared image by image.
 """
 
 import math
@@ -24,12 +24,12 @@ from .noise import as_sigmas, karras_sigmas
 from .progress import track
 
 Field: TypeAlias = Callable[[Tensor, float], Tensor]
-"""D(x; σ) as the solvers see it: a float64 state (b, *shape) and a level in, a float64 estimate out."""
+"""D(x; σ) for the solvers: it takes a float64 state (b, *shape) and a level, and returns a float64 estimate."""
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """What a sampler knows at one noise level, before it moves on to the next.
+    """The state of a sampler at one noise level.
 
     Attributes:
         index: 0 at σ_max, counting up.
@@ -61,8 +61,8 @@ def sample(
     """Samples of a denoiser: the ODE dx/dσ = (x − D(x; σ))/σ solved from σ_max · latents down to 0.
 
     `"euler"` is first order with one call of the denoiser per level (the published figures use it with 10 levels);
-    `"heun"` is second order with two calls per level but the last; `"dpmpp_2m"` is second order with one. The state is
-    float64; the denoiser is called in its own dtype, in eval mode and without gradients.
+    `"heun"` is second order with two calls per level, and one at the last; `"dpmpp_2m"` is second order with one. The
+    state is float64; the denoiser is called in its own dtype, in eval mode and without gradients.
 
     Args:
         denoiser: D(x, sigma), or D(x, sigma, labels) if `labels` are given.

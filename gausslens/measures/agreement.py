@@ -1,11 +1,11 @@
-"""How alike two models' samples are when they start from the same noise.
+"""The similarity of two models' samples from the same noise.
 
-Models that have learned the law of the data rather than its images send one noise to like images, even if they were
+Models that have learned the law of the data rather than its images map the same noise to similar images, even if they were
 trained on disjoint data. A pair of images a, b of d pixels has four measures: RMSE ‖a − b‖/√d, NMSE ‖a − b‖/‖a‖,
-Pearson's correlation and SSIM. None says anything alone, so two controls stand beside it. Pairs from different noises
-(`shuffled`) show how alike any two images are; beating them proves nothing, for models that copy do so too. The exact
-multi-delta denoisers of the two training sets (`multi_delta`) show how alike pure copying is. What exceeds that is
-agreement beyond retrieval, and it is measured noise by noise, so that the difference is paired.
+Pearson's correlation and SSIM. Each needs two controls. Pairs from different noises (`shuffled`) show how similar any two
+images are; models that copy exceed these, too. The exact multi-delta denoisers of the two training sets (`multi_delta`)
+show how similar the samples of pure copying are. Similarity above theirs is agreement beyond retrieval. It is measured for
+each noise, so that the difference is paired.
 """
 
 import math
@@ -29,7 +29,7 @@ _CHUNK_NUMBERS = 1 << 22
 
 @dataclass(frozen=True)
 class Similarity:
-    """Four measures of likeness, each a mean over pairs of images, or their differences between two sets of pairs.
+    """Four measures of similarity, each a mean over pairs of images, or their differences between two sets of pairs.
 
     Attributes:
         rmse: ‖a − b‖/√d, 0 for equal images.
@@ -57,8 +57,8 @@ class Agreement:
         same_noise: samples of the two models from the same noise.
         shuffled: samples of the two models from different noises.
         multi_delta: samples of the two multi-delta denoisers from the same noise; None if not given.
-        excess: `same_noise` minus `multi_delta`, paired by noise; None without them. More alike than retrieval is
-            above 0 for correlation and ssim, and below 0 for rmse and nmse.
+        excess: `same_noise` minus `multi_delta`, paired by noise; None without the latter. Samples that are more similar
+            than by retrieval have correlation and ssim above 0, and rmse and nmse below 0.
     """
 
     same_noise: Similarity
@@ -79,17 +79,17 @@ def agreement(
     data_range: float = 2.0,
     seed: int = 0,
 ) -> Agreement:
-    """How alike two models' samples from the same noise are, with its controls.
+    """The similarity of two models' samples from the same noise, with its controls.
 
     Args:
-        samples_a: samples of one model, (n, c, h, w), n ≥ 2; only checked to be finite, as all samples.
+        samples_a: samples of one model, (n, c, h, w), n ≥ 2, finite but of any range, as all samples here.
         samples_b: samples of the other model from the same noise, aligned with `samples_a`.
         multi_delta: samples of the two training sets' `MultiDeltaDenoiser`s from the same noise, aligned too.
         data_range: the width of the range of pixel values, for SSIM; 2 for [-1, 1].
         seed: fixes which samples are paired in the shuffled control; no sample is paired with its own.
 
     Returns:
-        The likeness of the pairs and of the controls.
+        The similarity of the pairs and of the controls.
 
     Raises:
         ConfigError: if `data_range` is not positive.
@@ -106,7 +106,7 @@ def agreement(
     n = len(a)
     order = draw_order(seed, n, stream="shuffled")
     partner = torch.empty(n, dtype=torch.long)
-    partner[order] = order.roll(1)  # one cycle through all samples, so none is its own partner
+    partner[order] = order.roll(1)  # one cycle through all samples, so none is paired with its own
 
     same = _per_pair(a, b, data_range)
     control = None
@@ -127,7 +127,7 @@ def ssim(a: Float[Tensor, "n c h w"], b: Float[Tensor, "n c h w"], data_range: f
     (2μ_a μ_b + c₁)(2σ_ab + c₂) / ((μ_a² + μ_b² + c₁)(σ_a² + σ_b² + c₂)),  c₁ = (0.01·range)², c₂ = (0.03·range)²,
 
     with means and covariances under a Gaussian window of 11×11 pixels, σ = 1.5, at every position where it lies inside
-    the image. In images of fewer than 11 pixels a side the window is cut to the largest odd width that fits, 7 in 8×8.
+    the image. In images with a side of fewer than 11 pixels the window has the largest odd width that fits, 7 in 8×8.
 
     Reference: Wang, Bovik, Sheikh, Simoncelli (2004), IEEE Trans. Image Process. 13, 600 ff.
 
@@ -150,7 +150,7 @@ def ssim(a: Float[Tensor, "n c h w"], b: Float[Tensor, "n c h w"], data_range: f
 
 
 def _window_matrix(side: int, smallest_side: int) -> Float[Tensor, "positions side"]:
-    """The matrix that takes weighted means of a line of pixels at every position of the window inside it."""
+    """The matrix of the window's weighted means of a line of pixels, one row for each position of the window."""
     width = min(_WINDOW, smallest_side - (smallest_side + 1) % 2)
     offsets = torch.arange(side, dtype=torch.float64) - torch.arange(side - width + 1)[:, None] - width // 2
     window = (-(offsets**2) / (2 * _WINDOW_SIGMA**2)).exp() * (offsets.abs() <= width // 2)
@@ -158,7 +158,7 @@ def _window_matrix(side: int, smallest_side: int) -> Float[Tensor, "positions si
 
 
 def _per_pair(a: Tensor, b: Tensor, data_range: float) -> dict[str, Tensor]:
-    """Each measure of each pair (a_i, b_i), in float64; a constant image correlates 1 with itself and 0 with all else."""
+    """Each measure of each pair (a_i, b_i); a constant image has correlation 1 with itself and 0 with any other."""
     size = max(1, _CHUNK_NUMBERS // a[0].numel())
     parts = []
     for first, second in zip(a.split(size), b.split(size), strict=True):
@@ -166,7 +166,7 @@ def _per_pair(a: Tensor, b: Tensor, data_range: float) -> dict[str, Tensor]:
         x, y = (image.flatten(1) for image in images)
         gap, norm = torch.linalg.vector_norm(x - y, dim=1), torch.linalg.vector_norm(x, dim=1)
         correlation = cosine(x - x.mean(1, keepdim=True), y - y.mean(1, keepdim=True))
-        constant = (x.amax(1) == x.amin(1)) | (y.amax(1) == y.amin(1))  # their centred values are rounding errors
+        constant = (x.amax(1) == x.amin(1)) | (y.amax(1) == y.amin(1))  # centred, they are rounding errors
         measures = (
             gap / math.sqrt(x.shape[1]),
             torch.where(gap == 0, 0.0, gap / norm),
@@ -187,7 +187,7 @@ def _samples(samples: Images, name: str, reference: Tensor | None = None) -> Ten
     require(
         pixels.ndim == 4 and len(pixels) >= 2,
         f"{name} must be at least two images (n, channels, height, width); got shape {tuple(pixels.shape)}. "
-        "A shuffled control needs two, and grey images are samples[:, None].",
+        "The shuffled control needs two; grey images are samples[:, None].",
         DataError,
     )
     if reference is not None and pixels.shape != reference.shape:

@@ -1,9 +1,9 @@
-"""How the matrix W of a linear denoiser lines up with the principal components of a set of images.
+"""The alignment of a linear denoiser's matrix W with the principal components of a set of images.
 
 The Wiener filter W_G = U diag(λ/(λ+σ²)) Uᵀ is symmetric, its singular vectors are the principal components and its
 singular values their gains (Figures 4 and 14 of arXiv:2410.24060). The overlap of leading subspaces ‖U_W[:k]ᵀ U[:k]‖²_F / k
-is 1 for equal subspaces and k/d for unrelated ones. Single vectors of near-equal singular values are arbitrary up
-to a rotation among themselves; subspaces cut where values are well separated are not, so judge overlaps there.
+is 1 for equal subspaces and k/d for unrelated ones. Singular vectors of nearly equal singular values are determined only up
+to a rotation among themselves. Subspaces that end where values are well separated are determined, so judge overlaps there.
 """
 
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ from ..denoisers.linear import leading_basis
 from ..denoisers.moments import Moments
 from ..errors import DataError, require
 
-# Dimensions up to which all singular vectors are computed. Beyond, those wanted and some to spare are iterated: the j-th is
-# then known up to (s_{k+spare}/s_j)^(2·iterations).
+# Dimensions up to which all singular vectors are computed. Beyond, subspace iteration finds the leading k and some spare
+# ones; the error of the j-th is (s_{k+spare}/s_j)^(2·iterations).
 _WHOLE, _SPARE, _ITERATIONS = 4096, 50, 12
-# Two neighbouring singular values closer than this, relatively, do not separate a subspace.
+# Neighbouring singular values with a smaller relative difference do not separate subspaces.
 _GAP = 0.01
 
 
 @dataclass(frozen=True, eq=False)
 class Alignment:
-    """A linear map beside the Wiener filter of given moments, at one noise level.
+    """The comparison of a linear map with the Wiener filter of given moments, at one noise level.
 
     Attributes:
         sigma: the noise level.
@@ -38,7 +38,7 @@ class Alignment:
         overlap: overlap(j) of the leading j-dimensional subspaces, j = 1 … k, (k,).
         chance: overlap(j) of unrelated subspaces, j/d, (k,).
         ceiling: overlap(j) of the principal subspaces of two halves of the images, (k,); None without halves.
-        separated: whether the gains after the j-th and before the next are distinct enough to cut there, (k,).
+        separated: whether the j-th gain and the next are distinct enough to judge the overlap at j, (k,).
         weight_error: ‖W − W_G‖_F/‖W_G‖_F.
         asymmetry: ‖W − Wᵀ‖_F/‖W‖_F.
     """
@@ -62,12 +62,12 @@ def alignment(
     """Compare a linear denoiser's matrix at one noise level with the Gaussian of given moments.
 
     Args:
-        linear: the distilled map, of which the unshrunk `weight(sigma)`, (d, d), is used. A `GaussianDenoiser` serves as
-            control, and so does anything else with such a method.
+        linear: the distilled map, of which the unshrunk `weight(sigma)`, (d, d), is used. A `GaussianDenoiser`, or
+            any other object with such a method, can serve as control.
         moments: mean and spectrum of the images to compare with.
         sigma: a noise level of `linear`.
-        k: how many leading singular vectors, at most the rank of `moments`, to which it is lowered.
-        halves: moments of two disjoint halves of the images: how well principal subspaces can agree at all.
+        k: number of leading singular vectors, lowered to the rank of `moments` if that is smaller.
+        halves: moments of two disjoint halves of the images; their overlap is the most that can be expected.
 
     Returns:
         The comparison.
@@ -112,8 +112,7 @@ def alignment(
 
 
 def _leading(weight: Float[Tensor, "d d"], k: int) -> tuple[Float[Tensor, "d k"], Float[Tensor, "k"]]:
-    """The k leading left singular vectors and singular values; by subspace iteration where all of them cost too much."""
-    # Eigenvectors of W Wᵀ, or of its projection: symmetric, small and all that is asked for.
+    """The k leading left singular vectors and singular values, as eigenvectors of W Wᵀ or of its projection."""
     basis = None if len(weight) <= _WHOLE else leading_basis(weight, k + max(_SPARE, k // 2), _ITERATIONS)
     rows = weight if basis is None else basis.T @ weight
     squares, vectors = torch.linalg.eigh(rows @ rows.T)
@@ -129,7 +128,7 @@ def subspace_overlap(a: Float[Tensor, "d k"], b: Float[Tensor, "d k"]) -> Float[
 
 
 def _half_split_ceiling(halves: tuple[Moments, Moments], k: int) -> Float[Tensor, "k"]:
-    """Overlap of the halves' principal subspaces; beyond the smaller rank there is nothing to overlap."""
+    """The overlap of the halves' principal subspaces; NaN beyond the smaller rank."""
     common = min(k, *(len(half.eigvals) for half in halves))
     ceiling = halves[0].mean.new_full((k,), float("nan"))
     ceiling[:common] = subspace_overlap(*(half.eigvecs[:, :common] for half in halves))

@@ -1,10 +1,10 @@
-"""The two-set copy test: do samples lie nearer to training images than to images that might have been in their place?
+"""The two-set copy test: are samples nearer to training images than to images that could have been training images?
 
-The training images T and the held-out images H are equal-size random halves of one pool, so which half an image is in
-is a fair label. A sample lies at r = d_T/d_H, the ratio of its distances to the nearest image of either half. A copy
-has r ≪ 1; the mirror case, r ≫ 1, comes about by chance alone. With A = #{r < t} and B = #{r > 1/t}, t = 1/3, the
-p-value of A − B comes from permuting the labels. With κ = |T|/|H| training images to a held-out one, A − κB takes its
-place. Copies are named by target–decoy selection: those of smallest r, as long as mirror cases are few beside them.
+The training images T and the held-out images H are equally large random halves of one pool, so the label "training" is
+assigned at random. A sample has r = d_T/d_H, the ratio of its distances to the nearest image of either half. A copy has
+r ≪ 1; the mirror case, r ≫ 1, occurs by chance alone. With A = #{r < t} and B = #{r > 1/t}, t = 1/3, the p-value of A − B
+comes from permuting the labels. If the halves differ in size, A − κB replaces A − B, with κ = |T|/|H|. Copies are named by
+target–decoy selection: the samples with the smallest r, as long as mirror cases are few in comparison.
 """
 
 import math
@@ -23,15 +23,15 @@ from .originals import COPY_RATIO
 
 NEIGHBORS = 16
 FALSE_DISCOVERY = 0.05
-"""The admissible share of wrong names among the named copies."""
+"""The largest expected share of wrong names among the named copies."""
 
 _CHUNK_LABELS = 1 << 24
-_SHARED_LABELS = 64  # images by which the labellings that are kept grow
+_SHARED_LABELS = 64  # labellings are drawn for a multiple of so many images
 
 
 @dataclass(frozen=True)
 class CopyTest:
-    """What the two-set copy test found.
+    """The result of the two-set copy test.
 
     Attributes:
         p_value: (1 + #{permutations with A − κB at least the observed}) / (1 + permutations).
@@ -39,12 +39,12 @@ class CopyTest:
         nearer_held_out: B, the samples with r > 1/threshold.
         ratios: r = d_T/d_H of each sample, (m,), 0 … ∞.
         copies: the samples named as copies, by ascending r (or u), (c,).
-        copied: the training image each of them is a copy of, (c,).
-        n_train: training images in the pool.
-        n_held_out: held-out images in the pool.
+        copied: the training image of which each of them is a copy, (c,).
+        n_train: number of training images in the pool.
+        n_held_out: number of held-out images in the pool.
         threshold: t.
-        false_discovery: the admissible share of wrong names among `copies`.
-        permutations: random labellings behind the p-value.
+        false_discovery: the largest expected share of wrong names among `copies`.
+        permutations: number of random labellings behind the p-value.
     """
 
     p_value: float
@@ -60,11 +60,11 @@ class CopyTest:
     permutations: int
 
     def __str__(self) -> str:
-        equal = f"{self.n_train} images a side"
+        equal = f"{self.n_train} images in each half"
         sides = equal if self.n_train == self.n_held_out else f"{self.n_train} against {self.n_held_out} images"
         return (
             f"of {len(self.ratios)} samples, {self.nearer_train} lie {1 / self.threshold:.3g} times nearer to a "
-            f"training image than to any held-out one, {self.nearer_held_out} the reverse: p = {self.p_value:.2g} "
+            f"training image than to any held-out one, and {self.nearer_held_out} the reverse: p = {self.p_value:.2g} "
             f"({sides}); {len(self.copies)} named as copies"
         )
 
@@ -79,18 +79,20 @@ def copy_test(
     progress: bool = False,
     **options: Any,
 ) -> CopyTest:
-    """Whether samples copy training images, with an exact p-value, and which ones do.
+    """Whether samples copy training images, with an exact p-value, and which samples do.
 
     p = (1 + #{A* − B* ≥ A − B}) / (1 + permutations),  copies = {r ≤ t*},
     t* the largest t* < t with (1 + #{r ≥ 1/t*}) / #{r ≤ t*} ≤ false_discovery (target–decoy selection).
 
     The held-out images must be exchangeable with the training images: drawn from the same source, at random, without
-    shared duplicates. The p-value is exact if the samples are independent of the split, be they smoother or noisier
-    than real images; nothing is asked of the distance. Read p-value, A, B and names together. A small p-value may rest
-    on one sample, all of whose many close neighbours fell to one half. The names' error rate assumes that samples fall
-    to either half independently, which many samples around one image do not; at a rate of 0.05 nothing is named unless
-    at least 20 samples have r < t. Copies of flat images, and of images of few degrees of freedom, are not
-    identifiable: others lie as near.
+    shared duplicates. The p-value is exact if the samples are independent of the split, even if they are smoother or
+    noisier than real images. Read p-value, A, B and names together: a small p-value may rest on one sample whose many
+    close neighbours are all in one half. The error rate of names assumes that samples fall to either half independently,
+    which is false for many samples around one image. At a rate of 0.05 nothing is named unless at least 20 samples have
+    r < t. Copies of flat images, and of images with few degrees of freedom, are not identifiable, since others are as near.
+
+    The images are tensors of any scale. `options` are `threshold`, `false_discovery` and `permutations` of
+    `judge_neighbors`.
 
     >>> pool = torch.rand(400, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     >>> copies, new = pool[:30] + 0.001, torch.rand(30, 1, 4, 4, generator=torch.Generator().manual_seed(1))
@@ -120,13 +122,13 @@ def judge_neighbors(
 ) -> CopyTest:
     """The two-set copy test, given the `NEIGHBORS` nearest to each sample in either half: distances, ascending, and indices.
 
-    Only the 16 pool images nearest to a sample are kept. A half without any of them is taken to be as far as the 16th,
-    which can only bring r nearer to 1. So a sample counts just when all pool images within d₁/t of it, d₁ its smallest
-    distance, carry one label, and never when d₁₆ ≤ d₁/t. Distances 0 and 0 have r = 1: no evidence either way.
+    Only the 16 pool images nearest to a sample are kept. If none of them is in a half, the distance to that half is set to
+    that of the 16th, which can only bring r nearer to 1. So a sample counts only if all pool images within d₁/t of it, d₁
+    its smallest distance, have the same label, and never if d₁₆ ≤ d₁/t. Distances 0 and 0 have r = 1: no evidence.
 
-    Where the halves differ in size, r and 1/r do not come from one law by chance, but the label of one nearest image is
-    still drawn: then copies are named by the score u = d₁/d₂ of the two nearest pool images, blind to labels, and a decoy
-    weighs κ.
+    If the halves differ in size, r and 1/r differ in law even by chance, but the label of the nearest image is still
+    random. Then copies are named by the score u = d₁/d₂ of the two nearest pool images, which ignores labels, and a decoy
+    has weight κ.
     """
     for name, value in (("threshold", threshold), ("false_discovery", false_discovery)):
         require(0 < value < 1, f"{name} must lie above 0 and below 1; got {value}.")
@@ -168,7 +170,7 @@ def _target_decoy(
     false_discovery: float,
     odds: float = 1.0,
 ) -> Int[Tensor, "c"]:
-    """The most targets of smallest score whose estimated share of false ones is admissible, by ascending score."""
+    """The targets with the smallest scores, by ascending score: as many as `false_discovery` admits."""
     order = scores.argsort(stable=True)
     order = order[targets[order]]
     ascending, mirrored = scores[order], scores[decoys].sort().values
@@ -180,9 +182,9 @@ def _target_decoy(
 def _close_sets(
     distances: Float[Tensor, "m k"], members: Int[Tensor, "m k"], threshold: float
 ) -> tuple[Int[Tensor, "g k"], Int[Tensor, "g"]]:
-    """The sets of pool images that must carry one label for a sample to count, and how many samples share each.
+    """The sets of pool images that must have one label for a sample to count, and the number of samples with each set.
 
-    Sets are in descending order, filled up with their first member; samples that can never count have none.
+    A set is in descending order, padded with its first member. Samples that can never count are left out.
     """
     close = ~(distances[:, :1] < threshold * distances)
     sets = members.masked_fill(~close, -1)[~close[:, -1]].sort(1, descending=True).values
@@ -191,7 +193,7 @@ def _close_sets(
 
 
 def _difference(nearer_train: Any, nearer_held_out: Any, sizes: tuple[int, int]) -> Any:
-    """A − κB, times a whole number that keeps it whole."""
+    """A − κB, times the smallest factor that makes it an integer."""
     divisor = math.gcd(*sizes)
     return sizes[1] // divisor * nearer_train - sizes[0] // divisor * nearer_held_out
 
@@ -199,7 +201,7 @@ def _difference(nearer_train: Any, nearer_held_out: Any, sizes: tuple[int, int])
 def _permutation_null(
     sets: Int[Tensor, "g k"], counts: Int[Tensor, "g"], sizes: tuple[int, int], permutations: int, seed: int
 ) -> Float[Tensor, "permutations"]:
-    """A − κB, scaled as `_difference` is, under random labellings of the pool that keep the sizes of its halves."""
+    """A − κB, scaled by `_difference`, under random labellings of the pool that keep the sizes of its halves."""
     if len(sets) == 0:
         return torch.zeros(permutations, dtype=torch.float64)
     images, places = torch.unique(sets, return_inverse=True)

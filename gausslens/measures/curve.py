@@ -1,9 +1,9 @@
 """A measured quantity at every noise level, with intervals, differences and extremes.
 
 A measure at noise level σ is a mean over n independent units: images, or pairs of images. A curve keeps the value of
-every unit at every σ. The same units stand behind all noise levels and, with the same images and seed, behind every
-denoiser, so differences are taken unit by unit (what the units share cancels) and extremes over σ are found anew in
-every resample of the units.
+every unit at every σ. All noise levels have the same units and, with the same images and seed, so have all denoisers.
+Differences are therefore taken unit by unit, where shared variation cancels, and extremes over σ are found again in every
+resample of the units.
 """
 
 import math
@@ -22,7 +22,7 @@ _DIFFERENCE = ", difference"
 
 @dataclass(frozen=True)
 class Conditions:
-    """What two curves must share for their units to be pairs."""
+    """What two curves must share so that their units are paired."""
 
     metric: str
     inputs: str  # "images", "pairs of images" or "pairs of noise"
@@ -33,7 +33,7 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Extremum(Estimate):
-    """The least or greatest value of a curve with its 95 % interval, and `sigma`, the noise level where it is."""
+    """The least or greatest value of a curve with its 95 % interval; `sigma` is the noise level where it is reached."""
 
     sigma: float
 
@@ -86,7 +86,7 @@ class Curve:
         conditions: Conditions,
         span: tuple[float, float] = (-math.inf, math.inf),
     ) -> "Curve":
-        """The curve of the means of units, its intervals those of `mean_interval`, cut at the ends of `span`."""
+        """The curve of the units' means, with the intervals of `mean_interval` clipped to `span`."""
         values, low, high = mean_interval(per_image)
         return cls(as_sigmas(sigmas), values, low.clamp(*span), high.clamp(*span), per_image.double(), conditions, span)
 
@@ -96,11 +96,11 @@ class Curve:
         return self.per_image.shape[1]
 
     def minimum(self) -> Extremum:
-        """The least value over σ; its interval resamples the units jointly across σ (see `minimum_interval`)."""
+        """The least value over σ; for its interval see `minimum_interval`."""
         return self._extremum(1)
 
     def maximum(self) -> Extremum:
-        """The greatest value over σ; its interval resamples the units jointly across σ (see `minimum_interval`)."""
+        """The greatest value over σ; for its interval see `minimum_interval`."""
         return self._extremum(-1)
 
     def __sub__(self, other: "Curve") -> "Curve":
@@ -126,5 +126,5 @@ class Curve:
     def _extremum(self, sign: int) -> Extremum:
         row, value, low, high = minimum_interval(sign * self.per_image)
         ends = torch.tensor(sorted((sign * low, sign * high)), dtype=torch.float64).clamp(*self.span)
-        low, high = (ends + 0.0).tolist()  # turning signs makes -0 of 0
+        low, high = (ends + 0.0).tolist()  # the sign may have made 0 into -0
         return Extremum(sign * value + 0.0, low, high, self.count, float(self.sigmas[row]))

@@ -1,9 +1,9 @@
-"""The Fréchet distance between sets of feature vectors, such as principal components or what a network sees in images.
+"""The Fréchet distance between sets of feature vectors, such as principal components or a network's features of images.
 
     d² = ‖m₁ − m₂‖² + tr(Σ₁ + Σ₂ − 2(Σ₁^½ Σ₂ Σ₁^½)^½)
 
-is the squared Wasserstein-2 distance of Gaussians with the sets' means and covariances. It compares sets of one size: it
-shrinks as sets grow.
+is the squared Wasserstein-2 distance of Gaussians with the sets' means and covariances. It shrinks as sets grow, so compare
+distances of equally large sets.
 """
 
 from collections.abc import Iterable
@@ -15,9 +15,9 @@ from .._typing import Float
 
 
 def frechet_distances(sets: Iterable[Float[Tensor, "_ k"]], b: Float[Tensor, "m k"]) -> list[float]:
-    """d² between each of several sets of feature vectors and one, of which a matrix root is taken once.
+    """d² between b and each of several sets of feature vectors.
 
-    With Σ_b^½ in hand, tr((Σ_b^½ Σ_a Σ_b^½)^½) comes from eigenvalues: the root of a product would lose half of the digits.
+    Σ_b^½ is computed once. tr((Σ_b^½ Σ_a Σ_b^½)^½) is from eigenvalues: the root of a product would lose half of the digits.
 
     >>> features = torch.rand(500, 8)
     >>> abs(frechet_distances([features], features)[0]) < 1e-9

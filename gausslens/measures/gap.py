@@ -1,8 +1,8 @@
-"""How far two denoisers are apart, and a denoiser from the identity, at every noise level.
+"""The distance between two denoisers, and between a denoiser and the identity, at every noise level.
 
-Both are given the same noisy inputs x = x0 + σ·eps, with one eps per input for all σ, and their outputs a, b are
-compared in float64, input by input, in the units of the images (no division by σ²). Which images matters: a denoiser
-fitted to few images can agree with another on those and on no others, so headline numbers are of held-out images.
+Both denoisers get the same noisy inputs x = x0 + σ·eps, with one eps per input for all σ. Their outputs a, b are compared
+in float64, input by input, in the units of the images (no division by σ²). The choice of images matters: a denoiser fitted
+to few images can agree with another on those images alone. Headline numbers are therefore of held-out images.
 """
 
 import math
@@ -22,7 +22,7 @@ from .curve import Conditions, Curve
 from .intervals import ratio_interval
 from .sweep import DEFAULT_COUNT, NoisyInputs, PlacedDenoiser, Sweep, check_count, cosine, norm_ratio, root_mean_square
 
-# The surplus of `_explained_variance` is of order 1/n, and its matrix n × n.
+# From here on the surplus of `_explained_variance`, of order 1/n, is left out: its matrix is n × n.
 _SURPLUS_UNITS = 2000
 _METRICS = {
     "rmse": (root_mean_square, (0.0, math.inf)),
@@ -59,14 +59,14 @@ def gap(
       otherwise.
 
     Args:
-        a: the denoiser that is the measure of things in "nmse" and "ev".
-        b: the other denoiser.
+        a: the first denoiser, whose outputs are in the denominators of "nmse" and "ev".
+        b: the second denoiser.
         images: clean images (n, c, h, w), or any source of them.
         sigmas: noise levels, s of them.
         metric: "rmse", "nmse" or "ev".
-        count: number of noisy inputs; None is one for each image, at most 100. Images are taken in an order fixed by
-            the seed; beyond n they return with fresh noise, and intervals are over images.
-        seed: seed of order and noise. Curves of one seed are paired.
+        count: number of noisy inputs; None is one for each image, at most 100. The seed fixes the order of images;
+            beyond n an image is used again, with fresh noise. Intervals are over images.
+        seed: seed of the order and of the noise. Curves with the same seed are paired.
         labels: integers (n,) given to both denoisers as third argument, or None.
         bounds: admissible values of float images, or None.
         device: where to call both denoisers; None is where each one's parameters are.
@@ -172,14 +172,14 @@ def _compare(first: PlacedDenoiser, second: PlacedDenoiser, sweep: Sweep, metric
 def _explained_variance(outputs: Outputs, sweep: Sweep) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """1 − Σ‖a − b‖²/Σ‖a − ā‖² at every noise level, a ratio of sums over images, with its interval.
 
-    With u_i = a_i − E a and ē their mean over n images, the denominator is Σ‖u_i‖² − n‖ē‖². That ā is fitted to the same
-    outputs does two things to the interval that a plain ratio of sums does not know of, and both matter when b explains
-    little, for then ‖a − b‖² rises and falls with ‖a − ā‖² and the interval is short.
+    With u_i = a_i − E a and ē their mean over n images, the denominator is Σ‖u_i‖² − n‖ē‖². A plain ratio of sums ignores
+    that ā is fitted to the same outputs. This changes the interval in two ways. Both matter when b explains little: then
+    ‖a − b‖² rises and falls with ‖a − ā‖², and the interval is short.
 
-    - The denominator falls short by the share of a's variance that is ā's, 1/n. The value keeps the published formula; the
-      interval is for what it estimates.
-    - An image's ‖a_i − ā‖² contains −2u_i·ē, which varies by 4·tr(C²)/n between images, C the covariance of a, but sums to
-      −2n‖ē‖² and makes the denominator vary only half as much. The surplus is taken out of the influences' variance.
+    - The denominator is too small by the share of a's variance that is ā's, 1/n. The value keeps the published formula; the
+      interval is for the quantity that it estimates.
+    - An image's ‖a_i − ā‖² contains −2u_i·ē, which varies by 4·tr(C²)/n between images, C the covariance of a. These terms
+      sum to −2n‖ē‖², so the denominator varies only half as much. The surplus is removed from the influences' variance.
 
     For ev = 0.08 at n = 100 (the denoisers of validation/coverage.py at σ = 5) nominal 95 % intervals cover 97.5 % with
     neither, 98.6 % with the first alone and 94.7 % with both.
@@ -204,7 +204,7 @@ def _explained_variance(outputs: Outputs, sweep: Sweep) -> tuple[Tensor, Tensor,
 
 
 def _spread(a: Float[Tensor, "count d"], inputs: NoisyInputs) -> tuple[Tensor, Tensor, Tensor]:
-    """Σ‖a − ā‖² of each image, the share of it that ā takes, and the surplus variance between images."""
+    """Σ‖a − ā‖² of each image, the share of a's variance that is ā's, and the surplus variance between images."""
     # Differences from one output, so that a constant has exactly no variance.
     offset = a.double() - a[0].double()
     offset -= offset.mean(0)

@@ -1,9 +1,9 @@
 """Numbers with their 95 % intervals.
 
 Every measure is a mean over units (images, image pairs, samples) y₁ … y_n, or a ratio of two such means. Units are assumed
-independent and identically distributed, nothing more. `mean_interval` states the rule. Resamples are multinomial counts, the
-same for every row of a matrix of units: values at several noise levels are resampled jointly, by matrix products. Their seed
-is fixed, so the same data give the same interval.
+to be independent and identically distributed. `mean_interval` states the rule. Resamples are multinomial counts, the same
+for every row of a matrix of units: values at several noise levels are resampled jointly, by matrix products. Their seed is
+fixed, so the same data give the same interval.
 """
 
 import math
@@ -14,17 +14,16 @@ import torch
 from torch import Tensor
 
 from .._typing import Float
-from ..errors import DataError, require
 from ..noise import generator
 
 # With 1,999 resamples the 2.5 % and 97.5 % quantiles are order statistics, the 50th and the 1,950th.
 RESAMPLES = 1999
 _LOWER_RANK, _UPPER_RANK = 50, 1950
 
-# Below, resamples repeat too few values; above, Student's interval agrees with the bootstrap's to a percent or so.
+# With fewer units, resamples repeat too few values; with more, Student's interval agrees with the bootstrap's to about 1 %.
 _BOOTSTRAP_UNITS = range(8, 2000)
 
-# A resample that misses the few units with all the spread has next to no error of its own; this bounds its t.
+# A resample without the few units that have all the spread has almost no error of its own; this bounds its t.
 _ERROR_FLOOR = 0.1
 
 NORMAL_QUANTILE = 1.959963984540054
@@ -63,9 +62,9 @@ def mean_interval(
     and 97.5 % quantiles of (ȳ* − ȳ)/se* over resamples and q Student's quantile. With fewer than 8 units or at least
     2,000, u = v = q.
 
-    Per-image errors are skewed, which Student's interval ignores and the studentised bootstrap (bootstrap-t) corrects,
-    reaching farther out at one end and less far at the other; but they also have outliers, after which it does not reach
-    far enough. So an end is bootstrap-t's where that is farther out than Student's, and halfway between the two otherwise.
+    Per-image errors are skewed. Student's interval ignores this; the studentised bootstrap (bootstrap-t) reaches farther
+    at one end and less far at the other. But errors also have outliers, for which that other end is too near. So each end is
+    bootstrap-t's where that is farther out than Student's, and halfway between the two otherwise.
     Coverage of nominal 95 %, least to greatest over ten laws (normal, contaminated, χ, χ², exponential, lognormal of
     log-deviation up to 1, cosines near 1), n = 50 and 100: this rule 93.4 to 95.9 %, bootstrap-t 90.4 to 95.5, Student's
     88.8 to 95.7, BCa 88.5 to 95.1, percentile 88.8 to 95.2 (validation/interval_methods.py; coverage.py has the measures).
@@ -89,9 +88,9 @@ def ratio_interval(
     """Ratios of sums r = Σy/Σz over the last axis with their 95 % intervals.
 
     Leaving unit i out moves r by −(y_i − r·z_i)/(Σz − z_i). These influences, times n and centred, plus r are n values
-    whose mean is r and whose spread gives the jackknife's error se. (The delta method's, without −z_i, is too small
-    where a few units carry much of Σz, for these pull r towards themselves.) The interval is that of `mean_interval`,
-    with the t of the ratio: ratio and error taken anew in every resample.
+    whose mean is r and whose spread gives the jackknife's error se. (The delta method's error, without −z_i, is too small
+    where a few units carry much of Σz, since these pull r towards themselves.) The interval is that of `mean_interval`,
+    with the t of the ratio: ratio and error are computed again in every resample.
 
     >>> y = torch.tensor([1.0, 2.0, 6.0], dtype=torch.float64)
     >>> ratio, low, high, per_unit = ratio_interval(y, torch.full_like(y, 6.0))
@@ -101,7 +100,7 @@ def ratio_interval(
     y, z = numerators.double(), denominators.double()
     n = y.shape[-1]
     ratio, total = y.sum(-1, keepdim=True) / z.sum(-1, keepdim=True), z.sum(-1, keepdim=True)
-    # A unit with more than half of Σz leaves nothing to compare it with; its influence is bounded.
+    # Without a unit that carries more than half of Σz there is little left to compare it with; its influence is bounded.
     influence = n * (y - ratio * z) / (total - z).maximum(total / 2)
     per_unit = ratio + influence - influence.mean(-1, keepdim=True)
     _, error = _mean_and_error(per_unit)
@@ -124,12 +123,11 @@ def minimum_interval(per_unit: Float[Tensor, "s n"]) -> tuple[int, float, float,
     """The least of s means over n units with its 95 % interval, units resampled jointly across the rows.
 
     The rule of `mean_interval` with t = (min ȳ* − min ȳ)/se*, se* the error of the row that is least in the resample, and
-    Student's interval at the row that is least. Resampling the rows jointly carries over how they rise and
-    fall together, and that another row might have been the least. (Outside 8 … 1,999 units the resampled means are
-    drawn from the normal law with the rows' covariance.)
+    Student's interval at the row that is least. Joint resampling keeps the correlation of the rows, and allows for another
+    row being the least. (Outside 8 … 1,999 units the resampled means are normal with the rows' covariance.)
 
     Coverage in 1,000 trials, 10 rows of skewed units, n = 50 or 100, neighbours correlated .5 or .9: 93 to 98 % with the
-    least row well apart, little apart or tied with one other; 87 to 95 % with all ten tied, the minimum then being low.
+    least row far from the others, close to them or tied with one; 87 to 95 % with all ten tied, where the minimum is low.
     """
     values = per_unit.double()
     n = values.shape[-1]
@@ -143,13 +141,8 @@ def minimum_interval(per_unit: Float[Tensor, "s n"]) -> tuple[int, float, float,
     return row, float(mean[row]), float(low), float(high)
 
 
-def mean_estimate(per_unit: Tensor) -> Estimate:
+def mean_estimate(per_unit: Float[Tensor, "n"]) -> Estimate:
     """The mean of one vector of independent units, with its 95 % interval (see `mean_interval`)."""
-    require(
-        per_unit.ndim == 1 and len(per_unit),
-        f"expected a vector of at least one unit's value; got shape {tuple(per_unit.shape)}.",
-        DataError,
-    )
     value, low, high = mean_interval(per_unit)
     return Estimate(float(value), float(low), float(high), len(per_unit))
 
@@ -159,30 +152,27 @@ def proportion_estimate(successes: int, n: int) -> Estimate:
 
     (p + z²/2n ± z·√(p(1−p)/n + z²/4n²)) / (1 + z²/n),  p = successes/n.
 
-    Wilson's rather than Clopper and Pearson's: its coverage is 95 % on average over p, where theirs is at least 95 %
-    for every p and so wider than needed; and it is still an interval, not a point, when none or all succeed.
+    Wilson's interval covers 95 % on average over p. Clopper and Pearson's covers at least 95 % for every p, and is wider
+    than needed. With no successes, or only successes, Wilson's is still an interval and not a point.
 
     Reference: Wilson (1927), J. Am. Stat. Assoc. 22, 209 ff.
 
     >>> print(proportion_estimate(0, 100))
     0.000 [0.000, 0.037] (n=100)
     """
-    require(
-        n >= 1 and 0 <= successes <= n, f"expected 0 <= successes <= n and n >= 1; got successes={successes}, n={n}."
-    )
     p, z = successes / n, NORMAL_QUANTILE
     centre = (p + z**2 / (2 * n)) / (1 + z**2 / n)
     reach = z * math.sqrt(p * (1 - p) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
-    # The ends are exactly 0 and 1 there; the formula rounds.
+    # Here the ends are exactly 0 and 1; the formula rounds.
     low = 0.0 if successes == 0 else centre - reach
     high = 1.0 if successes == n else centre + reach
     return Estimate(p, low, high, n)
 
 
-def bootstrap_counts(n: int, resamples: int = RESAMPLES) -> Float[Tensor, "resamples n"]:
-    """How often each of n units appears in each resample of n units, in float64; the same at every call."""
-    picks = torch.randint(n, (resamples, n), generator=generator(0, "bootstrap", n))
-    counts = torch.zeros(resamples, n, dtype=torch.float64)
+def bootstrap_counts(n: int) -> Float[Tensor, "resamples n"]:
+    """How often each of n units appears in each resample of n units; the same at every call."""
+    picks = torch.randint(n, (RESAMPLES, n), generator=generator(0, "bootstrap", n))
+    counts = torch.zeros(RESAMPLES, n, dtype=torch.float64)
     return counts.scatter_add_(1, picks, torch.ones((), dtype=torch.float64).expand(picks.shape))
 
 
@@ -243,7 +233,7 @@ def _resample(centred: Float[Tensor, "*s n"]) -> tuple[Float[Tensor, "*s resampl
 def _draw_means(
     centred: Float[Tensor, "s n"], error: Float[Tensor, "s"]
 ) -> tuple[Float[Tensor, "s resamples"], Float[Tensor, "s resamples"]]:
-    """What `_resample` tends to for many units: normal with the covariance of the rows, as wide as Student's for few."""
+    """The limit of `_resample` for many units: normal with the rows' covariance; for few units as wide as Student's."""
     n = centred.shape[-1]
     eigvals, eigvecs = torch.linalg.eigh(centred @ centred.T / (n * max(n - 1, 1)))
     normal = torch.randn(len(centred), RESAMPLES, generator=generator(0, "bootstrap"), dtype=torch.float64)
@@ -255,7 +245,7 @@ def _draw_means(
 def _interval(
     value: Float[Tensor, "*s"], error: Float[Tensor, "*s"], n: int, t: Float[Tensor, "*s resamples"] | None = None
 ) -> tuple[Float[Tensor, "*s"], Float[Tensor, "*s"]]:
-    """Value minus error times the quantiles of t, which Student's pull out halfway where they are farther."""
+    """The ends of the interval by the rule of `mean_interval`; without t, Student's."""
     student = student_quantile(max(n - 1, 1))
     lower = upper = torch.full_like(value, student)
     if t is not None:

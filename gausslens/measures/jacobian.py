@@ -1,9 +1,9 @@
 """The leading singular triplets of a denoiser's Jacobian at given noisy images, Appendix H of arXiv:2410.24060.
 
-At one noisy image x the denoiser is locally affine, D(x + δ; σ) = D(x; σ) + J δ + O(‖δ‖²), and the singular values of
+At one noisy image x the denoiser is locally affine, D(x + δ; σ) = D(x; σ) + J δ + O(‖δ‖²). The singular values of
 J = ∇D(x; σ) = U S Vᵀ say which changes of the image it keeps (near 1) and which it removes (near 0). J is d × d and is
-never formed unless asked: products J V come from forward-mode and Jᵀ U from backward-mode differentiation, with one copy of
-x per column, since a denoiser treats the items of a batch independently. Products are made in the denoiser's dtype, all
+formed on request only: products J V come from forward-mode and Jᵀ U from backward-mode differentiation, with one copy of
+x per column, since a denoiser treats the items of a batch independently. Products are computed in the denoiser's dtype, all
 other algebra in float64.
 """
 
@@ -41,8 +41,8 @@ class JacobianSpectrum:
         singular_values: (b, k), descending.
         left: left singular vectors u, orthonormal columns, (b, d, k) with d = c·h·w.
         right: right singular vectors v, orthonormal columns, (b, d, k).
-        residual: ‖J v − s u‖ / s₁, (b, k), while Jᵀ u = s v holds by construction. A singular value is within
-            residual · s₁ of a true one; its vectors are off by about residual · s₁ / (gap to the others).
+        residual: ‖J v − s u‖ / s₁, (b, k); Jᵀ u = s v holds by construction. A singular value is within
+            residual · s₁ of a true one. The error of its vectors is about residual · s₁ / (gap to the others).
     """
 
     singular_values: Tensor
@@ -69,10 +69,10 @@ def jacobian_spectrum(
 ) -> JacobianSpectrum:
     """The k largest singular values of ∇D(x; σ) and their vectors, for each noisy image x separately.
 
-    A block Krylov method: from random probes, each iteration enlarges an orthonormal basis by what is missing for
-    J v = s u, at k + 10 forward and as many backward products. Slowly falling spectra (low noise) take more
-    iterations; the residual says how far they came. For the posterior mean, J = Cov(x0 | x)/σ² is symmetric and positive:
-    left and right vectors agree. Near-equal singular values determine a subspace, not vectors: compare subspaces.
+    A block Krylov method: starting from random probes, each iteration enlarges an orthonormal basis by the residuals
+    J v − s u, at k + 10 forward and as many backward products. Slowly falling spectra (low noise) take more iterations; the
+    residual shows the error that is left. For the posterior mean, J = Cov(x0 | x)/σ² is symmetric and positive: left and
+    right vectors agree. Nearly equal singular values determine a subspace, not vectors: compare subspaces.
 
     Args:
         denoiser: D(x, sigma), differentiable in x; D(x, sigma, labels) if `labels` are given.
@@ -141,7 +141,7 @@ class _Jacobian:
     sigma: Tensor
     label: Tensor | None
     batch_size: int | None
-    forward_mode: bool = True  # whether all operations of the denoiser have one
+    forward_mode: bool = True  # False after an operation of the denoiser turned out to lack it
 
     def times(self, tangents: Float[Tensor, "d m"]) -> Float[Tensor, "d m"]:
         """J V, by forward mode if possible, else by two backward passes."""
@@ -150,7 +150,7 @@ class _Jacobian:
                 return self._columnwise(self._push_forward, tangents)
             except torch.OutOfMemoryError:
                 raise
-            except RuntimeError:  # a denoiser that is itself at fault fails again below
+            except RuntimeError:  # an error of the denoiser itself is raised again below
                 self.forward_mode = False
         return self._columnwise(self._push_by_double_backward, tangents)
 
@@ -159,7 +159,7 @@ class _Jacobian:
         return self._columnwise(self._pull_back, cotangents)
 
     def _columnwise(self, product: Callable[[Tensor, Tensor], Tensor], vectors: Tensor) -> Tensor:
-        """A product of J at copies of x (m, *shape) and as many vectors, some at a time."""
+        """A product of J with vectors, in batches, each vector with its own copy of x."""
         rows = vectors.T.to(self.x.dtype).reshape(-1, *self.x.shape)
         copies = self.x.expand_as(rows)
         blocks = in_batches(
@@ -180,7 +180,7 @@ class _Jacobian:
     def _push_forward(self, x: Tensor, tangents: Tensor) -> Tensor:
         with forward_ad.dual_level():
             with warnings.catch_warnings():
-                # On first use torch loads its forward rules through its own, deprecated, torch.jit.script.
+                # On first use torch loads its forward rules through its own deprecated torch.jit.script.
                 warnings.filterwarnings("ignore", message=r".*torch\.jit\.script", category=DeprecationWarning)
                 dual = forward_ad.make_dual(x, tangents)
             pushed = forward_ad.unpack_dual(self._denoise(dual)).tangent
@@ -207,13 +207,13 @@ class _Jacobian:
         except RuntimeError as error:
             raise ConfigError(
                 "the denoiser uses an operation with neither a forward-mode nor a second derivative, so J v cannot be "
-                f"computed ({error}). Pass full=True, which needs one backward pass only, or replace that operation."
+                f"computed ({error}). Pass full=True, which needs first derivatives only, or replace that operation."
             ) from error
         return pushed
 
 
 def _krylov(jacobian: _Jacobian, k: int, probes: Float[Tensor, "d p"], iterations: int, tolerance: float) -> Triplets:
-    """The best triplets with u in an orthonormal basis that grows until k of them have converged."""
+    """The best triplets with u in an orthonormal basis, which grows until k of them have converged."""
     width = probes.shape[1]
     basis, _ = torch.linalg.qr(jacobian.times(probes))
     pulled = jacobian.transposed_times(basis)
@@ -248,7 +248,7 @@ def _relative(missing: Float[Tensor, "d p"], values: Float[Tensor, "p"]) -> Floa
 
 
 def _new_directions(block: Float[Tensor, "d p"], basis: Float[Tensor, "d m"]) -> Float[Tensor, "d q"]:
-    """An orthonormal basis of what `block` has outside `basis`, rounding errors dropped."""
+    """An orthonormal basis of the part of `block` outside `basis`, without rounding errors."""
     outside, sizes, _ = torch.linalg.svd(block - basis @ (basis.T @ block), full_matrices=False)
     outside = outside[:, sizes > 1e-10 * block.norm()]
     fresh: Tensor = torch.linalg.qr(outside - basis @ (basis.T @ outside)).Q  # twice is enough

@@ -1,9 +1,10 @@
-"""How linear a denoiser is at every noise level.
+"""The linearity of a denoiser at every noise level.
 
 A linear map satisfies D(αx1 + βx2) = αD(x1) + βD(x2). For independent x1, x2 with noise of level σ and α² + β² = 1, the
-mixture has noise of level σ as well, so D is asked nothing outside its noise level. Two images mixed with α + β ≠ 1 are
-brighter than an image, though, and an affine map D(x) = Wx + b fails the test by (α + β − 1)·b; its affine form moves
-origin and output to the mean image m, and is passed by affine maps exactly. Units are disjoint pairs of images.
+mixture has noise of level σ as well, so D is called at its own noise level only. But two images mixed with α + β > 1 are
+brighter than an image, and an affine map D(x) = Wx + b fails the test by (α + β − 1)·b. The affine form of the test moves
+the origins of input and output to the mean image m and to D(m), and affine maps pass it exactly. Units are disjoint pairs
+of images.
 """
 
 import math
@@ -44,14 +45,14 @@ def linearity(  # noqa: D417
 
     With β = √(1 − α²), x1 = x0 + σ·eps and x2 = x0′ + σ·eps′ from two images with independent noise:
 
-    - "cosine": E |cos(D(αx1 + βx2), αD(x1) + βD(x2))|, 1 for linear maps. It is 1 if both are zero, for the zero map is
-      linear, and 0 if one is.
+    - "cosine": E |cos(D(αx1 + βx2), αD(x1) + βD(x2))|, 1 for linear maps. It is 1 if both are zero, since the zero map
+      is linear, and 0 if one is.
     - "nmse": E ‖D(αx1 + βx2) − (αD(x1) + βD(x2))‖ / ‖D(αx1 + βx2)‖, 0 for linear maps. If the denominator is zero
       it is 0 or 1, for a zero or nonzero numerator.
 
-    With `affine`, D(αx1 + βx2 + (1−α−β)m) is score with αD(x1) + βD(x2) + (1−α−β)D(m), both minus D(m), with m the
-    mean of `images`: 1 and 0 for affine maps. The interval takes m as given; with few images m's own error, which lowers
-    the score by something of order 1/n, is not in it. All is float64 after the network; float32 ones round to about 1e-7.
+    With `affine`, D(αx1 + βx2 + (1−α−β)m) is compared with αD(x1) + βD(x2) + (1−α−β)D(m), both minus D(m), with m the
+    mean of `images`: 1 and 0 for affine maps. The interval takes m as given. With few images it lacks the error of m,
+    which lowers the score by a term of order 1/n. Outputs are compared in float64; a float32 network rounds to about 1e-7.
 
     Args:
         denoiser: the denoiser D.
@@ -61,11 +62,11 @@ def linearity(  # noqa: D417
         affine: whether to test for an affine map rather than a linear one.
         inputs: "images" for noised images, "noise" for x1 = σ·eps, x2 = σ·eps′.
         alpha: the weight α of x1, between 0 and 1; 1/√2, the default, is usually the hardest.
-        count: number of pairs; None is one for each disjoint pair of images, at most 100 (100 for noise). Pairs are
-            made in an order fixed by the seed; beyond their number they return with fresh noise, and intervals are over
-            pairs of images.
-        seed: seed of order and noise. Curves of one seed are paired, also across α.
-        labels: integers (n,) given to the denoiser as third argument, or None. Both images of a pair have one label.
+        count: number of pairs; None is one for each disjoint pair of images, at most 100 (100 for noise). The seed fixes
+            the order of pairs; beyond their number a pair is used again, with fresh noise. Intervals are over pairs of
+            images.
+        seed: seed of the order and of the noise. Curves with the same seed are paired, also across α.
+        labels: integers (n,) given to the denoiser as third argument, or None. Both images of a pair have the same label.
         batch_size: pairs per call (three calls each); None is automatic.
 
     All other arguments are those of `gap`.
@@ -131,7 +132,7 @@ def linearity(  # noqa: D417
 def _pair_up(
     pixels: Tensor, classes: Tensor | None, noise_only: bool, count: int | None, seed: int
 ) -> list[NoisyInputs]:
-    """The first and the second inputs of pairs: of one class if there are classes, and of zeros for pure noise."""
+    """The first and the second inputs of pairs: both of one class if there are classes, and zeros for pure noise."""
     order = draw_order(seed, len(pixels))
     if noise_only:
         draws = check_count(count, DEFAULT_COUNT)
@@ -144,12 +145,12 @@ def _pair_up(
         labelled = "" if classes is None else f" with {len(groups)} different labels"
         require(
             n_pairs,
-            f"linearity needs at least two images, with one label if there are labels, to mix; got {len(pixels)} "
+            f"linearity needs at least two images to mix, with the same label if there are labels; got {len(pixels)} "
             f"images{labelled}. Pass more images, or inputs='noise'.",
             DataError,
         )
         draws = check_count(count, min(n_pairs, DEFAULT_COUNT))
-        # Pairs were made class by class; a few of them must not be those of the first classes only.
+        # Pairs were made class by class: without this order a few of them would all be of the first classes.
         members = members[:, draw_order(seed, n_pairs, stream="pairs")[:draws]]
     labels = None if classes is None else classes[members[0]]
     return [

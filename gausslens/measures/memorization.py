@@ -1,11 +1,11 @@
-"""Memorisation, seen in the samples: how near generated images lie to the images a model was trained on.
+"""Memorisation in samples: the distance from generated images to the images a model was trained on.
 
-Distances are pixel Euclidean and neighbours exact. Three descriptions and one test, beside what real new images give:
-the GL score (how far samples lie from the training set, relative to their norm), the share of samples much nearer to
-one training image than to any other, the duplicates among the images, and the two-set copy test of `copy_test`. Only the
-last is a test: how near real new images lie depends on how smooth or noisy they are, so "nearer than held-out images"
-is no evidence of copying. The paper's rule, that a GL score above 0.6 means generalising, is not applied: real new
-images of some sets score 0.3.
+Distances are pixel Euclidean and neighbours exact. There are three descriptions, which are also computed for held-out
+images, and one test: the GL score (the distance of samples from the training set, relative to their norm), the share of
+samples much nearer to one training image than to any other, the duplicates among the images, and the two-set copy test of
+`copy_test`. Only the last is a test. The distance of real new images depends on how smooth or noisy they are, so "nearer
+than held-out images" is no evidence of copying. The paper's rule, that a GL score above 0.6 means generalisation, is not
+applied: real new images of some sets score 0.3.
 """
 
 import math
@@ -28,7 +28,7 @@ from .originals import COPY_RATIO, DUPLICATE_RMSE, Match, Originals, near_duplic
 MEMORIZED = 0.05
 """Share of copies among a network's samples above which it memorises."""
 
-# How many training images say what a usual distance between neighbours is.
+# The number of training images from which the usual distance between neighbours is computed.
 _REFERENCE_IMAGES = 1000
 _FLAT_SHARE = 0.1
 
@@ -40,22 +40,22 @@ class Memorization:
     Attributes:
         nearest: index of the training image nearest to each sample, (m,).
         distances: d₁, the distance to it, (m,).
-        second_distances: d₂, the distance to the nearest training image that is no near-duplicate of that one, (m,);
+        second_distances: d₂, the distance to the nearest training image that is not a near-duplicate of that one, (m,);
             NaN where there is none.
         gl: the GL score, the mean of ‖x − NN(x)‖/‖x‖ over samples x ≠ 0.
-        gl_held_out: the same of the held-out images, which are new for certain; None without them.
+        gl_held_out: the GL score of the held-out images, which are certainly new; None without them.
         relative_gl: `gl`/`gl_held_out`, about 1 for samples as new as real images; None without held-out images.
         ratio_fraction: the share of samples with d₁/d₂ < threshold.
-        ratio_fraction_held_out: the same of the held-out images, which are no copies; None without them.
-        identifiable: whether a copy of a sample's nearest training image could be told from a likeness, (m,): that
-            image is further from its own nearest distinct neighbour than the flattest tenth of training images are.
+        ratio_fraction_held_out: the same share of the held-out images, which are not copies; None without them.
+        identifiable: whether a copy of a sample's nearest training image can be distinguished from a similar image, (m,):
+            that image is further from its own nearest distinct neighbour than the flattest tenth of training images are.
         copy_test: the two-set copy test; None without held-out images.
-        train_duplicates: pairs (i, j), i < j, of training images that repeat one another, (p, 2); see `duplicates`.
+        train_duplicates: pairs (i, j), i < j, of training images of which j repeats i, (p, 2); see `duplicates`.
         shared_duplicates: pairs (i, j) of a training image i and a held-out image j that repeats it, (p, 2). Such
-            images are not held out in truth; remove them before trusting the held-out numbers and the copy test.
-        n_train: training images.
-        n_held_out: held-out images, 0 if none were given.
-        threshold: of d₁/d₂, and of the copy test.
+            images are not truly held out; remove them before trusting the held-out numbers and the copy test.
+        n_train: number of training images.
+        n_held_out: number of held-out images, 0 if none were given.
+        threshold: the threshold of d₁/d₂ and of the copy test.
     """
 
     nearest: Tensor = field(repr=False)
@@ -84,8 +84,8 @@ class Memorization:
         lines = [
             f"{len(self.nearest)} samples against {self.n_train} training and {self.n_held_out} held-out images",
             f"  GL score: {self.gl}",
-            f"  nearer than {self.threshold:.2g} of the next distinct training image: {self.ratio_fraction}",
-            f"  samples whose nearest training image has no other like it: {int(self.identifiable.sum())} of "
+            f"  share of samples with d₁/d₂ below {self.threshold:.2g}: {self.ratio_fraction}",
+            f"  samples whose nearest training image is identifiable: {int(self.identifiable.sum())} of "
             f"{len(self.identifiable)}",
             f"  duplicates: {len(self.train_duplicates)} training images repeat others, "
             f"{len(self.shared_duplicates)} held-out images repeat training images",
@@ -133,24 +133,24 @@ def memorization(
 
     GL = (1/m) Σ ‖x − NN(x)‖/‖x‖;  ratio fraction = #{d₁/d₂ < 1/3}/m, d₂ to the nearest distinct image.
 
-    Without held-out images there is description and no test. Give as many as there are, drawn at random from the source
-    of the training images and never trained on.
+    Without held-out images there are descriptions but no test. Pass as many held-out images as there are, drawn at random
+    from the source of the training images and never trained on.
 
     Args:
-        samples: generated images, (m, *shape), m ≥ 1; only checked to be finite.
+        samples: generated images, (m, *shape), m ≥ 1, finite but of any range.
         train: the images the model was trained on, (n, *shape).
-        held_out: images of the same source it has not seen, (n', *shape).
-        threshold: of d₁/d₂ and of the copy test, above 0 and below 1.
-        false_discovery: see `copy_test`.
-        permutations: see `copy_test`.
+        held_out: images of the same source that it has not seen, (n', *shape).
+        threshold: the threshold of d₁/d₂ and of the copy test, above 0 and below 1.
+        false_discovery: the largest expected share of wrong names among the copies that the copy test names.
+        permutations: number of random labellings behind the p-value of the copy test, at least 1.
         duplicate_rmse: root mean square pixel difference up to which two images are the same, at least 0; the default
             is one grey level of 8 bits.
         groups: integers (n,) that say which training images belong together, such as those of one patient: a copy of any
-            of them is a copy of one original.
-        seed: fixes everything random.
+            image of a group is a copy of the same original.
+        seed: seed of everything random.
         bounds: admissible values of float `train` and `held_out`, or None.
-        device: where to find neighbours; None is where `train` is.
-        progress: show progress bars.
+        device: where to search for neighbours; None is where `train` is.
+        progress: whether to show progress bars.
 
     Returns:
         The distances, scores and test.
@@ -212,7 +212,7 @@ def memorization(
 
 
 def gl_score(images: Tensor, distances: Float[Tensor, "m"]) -> Estimate:
-    """The mean of ‖x − NN(x)‖/‖x‖; an image of zeros has no such ratio and is left out."""
+    """The mean of ‖x − NN(x)‖/‖x‖ over images other than 0."""
     sizes = norms(images)
     if not bool((sizes > 0).any()):
         return Estimate(math.nan, math.nan, math.nan, 0)
@@ -220,10 +220,10 @@ def gl_score(images: Tensor, distances: Float[Tensor, "m"]) -> Estimate:
 
 
 def estimate_ratio(numerator: Estimate, denominator: Estimate) -> Estimate:
-    """A ratio of two independent positive estimates, its interval recovered from theirs.
+    """The ratio of two independent positive estimates, with an interval from theirs.
 
     With a = x² − (x − x_low)² and b = y² − (y_high − y)², low = (xy − √(x²y² − ab))/b; high likewise, with the other
-    ends and +. It is Fieller's interval where theirs are symmetric.
+    ends and +. It is Fieller's interval if both intervals are symmetric.
 
     Reference: Donner, Zou (2012), Stat. Methods Med. Res. 21, 347 ff.
     """
@@ -242,7 +242,7 @@ def estimate_ratio(numerator: Estimate, denominator: Estimate) -> Estimate:
 
 
 def identifiable_images(indices: Int[Tensor, "m"], originals: Originals, seed: int) -> Bool[Tensor, "m"]:
-    """Whether images of a set are further from the nearest other original than a tenth of its originals are."""
+    """Whether images of a set are further from the nearest other original than the flattest tenth of the set."""
     usual = originals.kept[draw_order(seed, len(originals.kept), stream="identifiable")[:_REFERENCE_IMAGES]]
     asked, places = torch.cat([usual, indices]).unique(return_inverse=True)
     own = originals.without_themselves(torch.searchsorted(originals.kept, asked)).first[places]

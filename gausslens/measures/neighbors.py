@@ -1,11 +1,10 @@
 """Exact nearest neighbours and duplicates in pixel Euclidean distance.
 
-‖x − y‖² = ‖x − c‖² + ‖y − c‖² − 2(x − c)·(y − c), so one float32 matrix product screens all pairs of a tile. Its result
-is off by at most (γ/2 + 8u)·(‖x − c‖ + ‖y − c‖)², with u = 2⁻²⁴ and γ = du/(1 − du): every pair that this bound cannot
-rule out is computed again, pixel by pixel, in float64. So ranks and distances are those of float64 arithmetic, whatever
-the tile, and images at equal distance come in the order of their index. Images keep the dtype they are stored in,
-memory-mapped or not, and become float (uint8 by `dequantize`, in float32) one tile at a time; no matrix of all pairs is
-ever formed.
+‖x − y‖² = ‖x − c‖² + ‖y − c‖² − 2(x − c)·(y − c), so one float32 matrix product screens all pairs of a tile. Its error is
+at most (γ/2 + 8u)·(‖x − c‖ + ‖y − c‖)², with u = 2⁻²⁴ and γ = du/(1 − du). Every pair that this bound cannot rule out is
+computed again in float64. So ranks and distances are those of float64 arithmetic, whatever the tile, and images at equal
+distance come in the order of their index. Images keep the dtype they are stored in, memory-mapped or not, and become float
+(uint8 by `dequantize`, in float32) one tile at a time. A matrix of all pairs is never formed.
 """
 
 import hashlib
@@ -35,7 +34,7 @@ _CENTER_ROWS = 256
 
 
 class _Rows(NamedTuple):
-    """Some images as vectors: as they are, and centred in float32 with their norms, for screening."""
+    """Images as vectors, and for screening the centred vectors in float32 with their norms."""
 
     exact: Float[Tensor, "n d"]
     centred: Float[Tensor, "n d"]
@@ -51,14 +50,13 @@ def nearest(
     device: torch.device | str | None = None,
     progress: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """The k images nearest to each query, exactly.
+    """The distances and indices of the k images nearest to each query; those beyond `within` may be missing.
 
     >>> images = torch.tensor([[0.0, 0.0], [3.0, 4.0], [3.0, 4.0], [1.0, 0.0]])
     >>> distances, indices = nearest(torch.zeros(1, 2), images, k=4)
     >>> distances.tolist(), indices.tolist()
     ([[0.0, 1.0, 5.0, 5.0]], [[0, 3, 1, 2]])
     """
-    _check_shapes(queries, images)
     require(
         1 <= k <= len(images), f"k must lie between 1 and the number of images, {len(images)}; got {k}. Ask for fewer."
     )
@@ -77,7 +75,7 @@ def nearest(
             limit = reach.minimum(squares[:, -1]) - block.norms**2 + slack
             admitted = _not_above(screened, limit)
             if k <= len(tile.exact) and int(admitted.sum()) > _AMPLE * k * len(admitted):
-                # The tile's own k-th value, too, is a limit.
+                # The tile's own k-th value is a limit, too.
                 own = screened.topk(k, largest=False).values[:, -1].double() + 2 * slack
                 admitted = _not_above(screened, limit.minimum(own))
             rows, columns = admitted.nonzero(as_tuple=True)
@@ -99,19 +97,23 @@ def duplicates(
 ) -> Tensor:
     """Exact and near duplicates: pairs (i, j) with ‖images_i − others_j‖ ≤ tolerance, the first i of each j.
 
-    Without `others`, pairs i < j inside one set. So every pair names an image j that repeats another, beside the first
-    one it repeats; with tolerance 0, dropping the j's leaves each image once.
+    Without `others`, pairs i < j inside one set, with i the first image that j repeats. With tolerance 0, dropping all j
+    leaves each image once.
 
-    |u·x − u·y| ≤ ‖x − y‖ for a unit vector u, so images are sorted along one direction of large spread and compared
-    only within `tolerance` of one another along it: far fewer than all pairs. Inside one set, equal images are found by
-    their bytes, and only the first of them is compared.
+    |u·x − u·y| ≤ ‖x − y‖ for a unit vector u, so images are sorted along one direction of large spread and compared only
+    within `tolerance` of one another along it: far fewer than all pairs. Inside one set, equal images are found by their
+    bytes, and only the first of them is compared.
 
     >>> duplicates(torch.tensor([[1.0, 2.0], [0.0, 0.0], [1.0, 2.0], [1.0, 2.001]]), tolerance=0.01).tolist()
     [[0, 2], [0, 3]]
     """
     later = images if others is None else others
-    _check_shapes(later, images)
-    require(0 <= tolerance < math.inf, f"tolerance must be a distance, finite and at least 0; got {tolerance}.")
+    require(
+        later.shape[1:] == images.shape[1:],
+        f"expected two sets of images of one shape; got {tuple(later.shape)} and {tuple(images.shape)}. "
+        "Resize or convert one of them.",
+        DataError,
+    )
     place = torch.device(device) if device is not None else images.device
     center = _center(images, place)
     direction = _widest_direction(images, center)
@@ -130,7 +132,7 @@ def duplicates(
         window = order[slice(*torch.searchsorted(ascending, ends).tolist())].sort().values
         block = _load(later[own], center)
         first = torch.full((len(own),), -1)
-        for candidates in window.split(tile_rows) if len(window) else ():  # nothing splits into one tile of nothing
+        for candidates in window.split(tile_rows) if len(window) else ():  # an empty window would be one empty tile
             undecided = (first < 0).nonzero()[:, 0]
             part = _Rows(*(field[undecided.to(place)] for field in block))
             earlier = None if others is not None else candidates[None, :] < own[undecided, None]
@@ -144,7 +146,7 @@ def duplicates(
         return pairs[pairs[:, 1].argsort()]
     first = torch.arange(len(images))
     first[pairs[:, 1]] = pairs[:, 0]
-    first = first[equal]  # images that are equal to one that repeats another repeat it, too
+    first = first[equal]  # an image that equals a repeating one repeats the same image
     repeats = (first != torch.arange(len(images))).nonzero()[:, 0]
     return torch.stack([first[repeats], repeats], 1)
 
@@ -164,9 +166,9 @@ def norms(images: Tensor) -> Float[Tensor, "n"]:
 
 
 def resident(images: Tensor, device: torch.device | str | None) -> Tensor:
-    """Images moved to a GPU if they take at most a quarter of its free memory; else as they are.
+    """Images moved to a GPU if they take at most a quarter of its free memory; else unchanged.
 
-    Worth it before several searches in one set: otherwise each moves the images there again, for every block of queries.
+    Do this before several searches in one set: otherwise each search moves the images again, for every block of queries.
     """
     place = torch.device(device) if device is not None else images.device
     if place.type != "cuda" or images.device.type == "cuda":
@@ -185,28 +187,19 @@ def _in_blocks(
         return list(track(blocks, total=math.ceil(len(queries) / block_rows), label=label, enabled=progress))
 
 
-def _check_shapes(queries: Tensor, images: Tensor) -> None:
-    require(
-        queries.shape[1:] == images.shape[1:] and len(queries) and len(images),
-        f"expected two non-empty sets of images of one shape; got {tuple(queries.shape)} and "
-        f"{tuple(images.shape)}. Resize or convert one of them.",
-        DataError,
-    )
-
-
 def _rows_that_fit(images: Tensor, most: int, place: torch.device) -> int:
     factor = _GPU_FACTOR if place.type == "cuda" else 1
     return max(1, min(factor * most, factor * _TILE_NUMBERS // images[0].numel()))
 
 
 def _vectors(images: Tensor, place: torch.device) -> Float[Tensor, "n d"]:
-    """Images as vectors, in float64 if they are stored so, else in float32, where they are exact."""
+    """Images as vectors, in float64 if they are stored so, else in float32, which holds them exactly."""
     vectors = images.to(place).flatten(1)
     return vectors if vectors.dtype == torch.float64 else dequantize(vectors)
 
 
 def _center(images: Tensor, place: torch.device) -> Float[Tensor, "d"]:
-    """A point amid the images: any point is valid, a near one keeps the screening's error small."""
+    """A point near the images: any point is valid, but a near one keeps the error of screening small."""
     return _vectors(images[:_CENTER_ROWS], place).double().mean(0).float()
 
 
@@ -225,7 +218,7 @@ def _screen(block: _Rows, tile: _Rows) -> tuple[Float[Tensor, "b t"], Float[Tens
 
 
 def _not_above(screened: Float[Tensor, "b t"], limit: Float[Tensor, "b"]) -> Tensor:
-    """Where a screened value is at most the limit, or has overflowed and says nothing."""
+    """Where a screened value is at most the limit, or is NaN after an overflow."""
     rounded_up = torch.nextafter(limit.float(), torch.full_like(limit, math.inf, dtype=torch.float32))
     return ~(screened > rounded_up[:, None])
 
@@ -268,7 +261,7 @@ def _first_within(block: _Rows, tile: _Rows, tolerance: float, admissible: Tenso
     if admissible is not None:
         left &= admissible.to(left.device)
     first = torch.full((len(left),), -1, device=left.device)
-    # One candidate of each row at a time: in a large group of copies the first one settles it.
+    # One candidate of each row at a time: in a large group of copies the first one suffices.
     while bool(left.any()):
         rows = left.any(1).nonzero()[:, 0]
         columns = left[rows].byte().argmax(1)
@@ -280,10 +273,10 @@ def _first_within(block: _Rows, tile: _Rows, tolerance: float, admissible: Tenso
 
 
 def _widest_direction(images: Tensor, center: Float[Tensor, "d"]) -> Float[Tensor, "d"]:
-    """A unit vector along which the images are spread widely: the leading principal one of a few of them."""
+    """A unit vector along which the images are spread widely: the leading principal component of a few of them."""
     some = _load(images[:: max(1, len(images) // 256)][:256], center).centred.double()
     leading: Tensor = torch.linalg.eigh(some @ some.T).eigenvectors[:, -1] @ some
-    # Images all alike have no spread, and the zero vector serves.
+    # Equal images have no spread, and the zero vector serves.
     return leading.div(torch.linalg.vector_norm(leading).clamp_min(1e-300))
 
 

@@ -2,10 +2,10 @@
 
 Images within 2/255 RMSE of one another are one original, and so are images of one group (the slices of a patient, the
 frames of a video). Both distances may be taken under transformations of the originals (see `transformations`). Real new
-images satisfy the rule now and then, and images of few degrees of freedom do so often: a share of copies means something
-only beside that of real images by the same rule.
+images sometimes satisfy the rule, and images with few degrees of freedom often do: compare any share of copies with that of
+real images by the same rule.
 
-Reference for the ratio: Gu, Du, Pang, Li, Lin, Wang (2023), arXiv:2310.02664; near-duplicates and groups are ours.
+Reference for the ratio: Gu, Du, Pang, Li, Lin, Wang (2023), arXiv:2310.02664, without near-duplicates and groups.
 """
 
 import math
@@ -30,13 +30,13 @@ _NO_ORIGINAL = -1
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Match:
-    """The original nearest to each of m images; tensors are on the CPU."""
+    """The nearest original of each of m images; tensors are on the CPU."""
 
     image: Int[Tensor, "m"]  # index of the nearest image, in the set as it was given
-    original: Int[Tensor, "m"]  # the original it belongs to
-    first: Float[Tensor, "m"]  # d₁, the distance to it
+    original: Int[Tensor, "m"]  # its original
+    first: Float[Tensor, "m"]  # d₁, the distance to the nearest image
     second: Float[Tensor, "m"]  # d₂, the distance to the next original; NaN where there is none
-    transformation: Int[Tensor, "m"]  # which of the transformations brings that image nearest
+    transformation: Int[Tensor, "m"]  # index of the transformation under which it is nearest
 
     @property
     def ratio(self) -> Float[Tensor, "m"]:
@@ -57,11 +57,11 @@ class Match:
 class Originals:
     """A set of images as originals, each with the images that repeat it."""
 
-    images: Tensor  # one image of each run of near-duplicates, (n, *shape)
-    kept: Int[Tensor, "n"]  # their indices in the set as it was given
+    images: Tensor  # the images that repeat no earlier one, (n, *shape)
+    kept: Int[Tensor, "n"]  # their indices in the set as it was given, ascending
     of_image: Int[Tensor, "N"]  # the original of each image of the set as it was given
-    standing: Int[Tensor, "o"]  # how often each original stands in the set: near-duplicates count, but a group once
-    device: torch.device | str | None  # where to look for neighbours; None is where the images are
+    standing: Int[Tensor, "o"]  # how often each original is in the set: near-duplicates count, but a group counts once
+    device: torch.device | str | None  # where to search for neighbours; None is where the images are
 
     @classmethod
     def of(
@@ -86,7 +86,6 @@ class Originals:
         units = torch.arange(count) if groups is None else torch.unique(groups.cpu(), return_inverse=True)[1]
         of_unit = _components(units[repeats], int(units.max()) + 1)
         of_image = of_unit[units]
-        # A group stands once however many images it has, so what is counted are units.
         standing = torch.bincount(of_unit)
         first = torch.ones(count, dtype=torch.bool)
         first[repeats[:, 1]] = False
@@ -96,12 +95,12 @@ class Originals:
 
     @property
     def count(self) -> int:
-        """How many originals there are."""
+        """The number of originals."""
         return len(self.standing)
 
     @property
     def unique(self) -> Bool[Tensor, "o"]:
-        """Which originals stand in the set once."""
+        """Which originals are in the set once."""
         return self.standing == 1
 
     def nearest(
@@ -112,7 +111,7 @@ class Originals:
         transformations: Sequence[Transformation] = (Transformation(),),
         progress: bool = False,
     ) -> Match:
-        """The nearest original of each image, and how far the next one is."""
+        """The nearest original of each query, apart from its `own`, and the distance to the next one."""
         m, n = len(queries), len(self.kept)
         left_out = torch.full((m,), _NO_ORIGINAL) if own is None else own.cpu()
         groups = self.of_image[self.kept]
@@ -145,7 +144,7 @@ class Originals:
     def without_themselves(
         self, chosen: Int[Tensor, "m"], *, transformations: Sequence[Transformation] = (Transformation(),)
     ) -> Match:
-        """The nearest other original of some of the set's own distinct images."""
+        """The nearest other original of some of `images`."""
         own = self.of_image[self.kept[chosen]]
         return self.nearest(self.images[chosen.to(self.images.device)], own=own, transformations=transformations)
 
@@ -163,12 +162,12 @@ def near_duplicates(
 
 
 def _components(pairs: Int[Tensor, "p 2"], count: int) -> Int[Tensor, "count"]:
-    """The connected component of each of `count` units that pairs join, numbered by their first unit."""
+    """The connected component of each of `count` units, joined by pairs; components are numbered by their first unit."""
     lowest = torch.arange(count)
     while True:
         before = lowest
         lowest = lowest.scatter_reduce(0, pairs.flatten(), lowest[pairs.flip(1)].flatten(), "amin")
-        lowest = lowest[lowest]  # what is lowest for one's lowest: long chains take few rounds
+        lowest = lowest[lowest]  # two steps at once: long chains take few rounds
         if torch.equal(lowest, before):
             numbers: Tensor = torch.unique(lowest, return_inverse=True)[1]
             return numbers

@@ -1,7 +1,7 @@
 """The noisy inputs of a measure, the outputs of denoisers there, and three ways to compare two outputs.
 
 Input i is x_i(σ) = x0_{i mod u} + σ·eps_i, with u images and eps_i draw i of the seed's noise, the same at every σ.
-Inputs are made in float64 on the CPU and then rounded, so that every denoiser measured with one seed is given the same
+Inputs are made in float64 on the CPU and then rounded, so that every denoiser measured with one seed gets the same
 numbers. Inputs that share an image are not independent: they are averaged, and the image is the unit of every interval.
 """
 
@@ -26,13 +26,13 @@ DEFAULT_COUNT = 100
 
 
 class NoisyInputs:
-    """`count` noisy inputs made of u images (u, *shape), each image used in turn; beyond u they return with fresh noise."""
+    """`count` noisy inputs from images (u, *shape), used in turn; beyond u an image is used again, with fresh noise."""
 
     def __init__(self, images: Tensor, labels: Tensor | None, count: int, seed: int, stream: str = "noise") -> None:
         self.count, self.seed = count, seed
         self._images = images[:count]
         self._labels = None if labels is None else labels[:count].cpu()
-        self._unit = torch.arange(count) % len(self._images)  # which image each input is made of
+        self._unit = torch.arange(count) % len(self._images)  # the image of each input
         shape = tuple(images.shape[1:])
 
         def draw(start: int, stop: int) -> Tensor:
@@ -51,16 +51,16 @@ class NoisyInputs:
         return None if self._labels is None else self._labels[self._unit[start:stop]]
 
     def totals(self, values: Float[Tensor, "count *d"]) -> Float[Tensor, "u *d"]:
-        """Sums within images of a value, or vector, of each input."""
+        """The sums over the inputs of each image, of a value or vector of each input."""
         totals = torch.zeros(len(self._images), *values.shape[1:], dtype=values.dtype)
         return totals.index_add_(0, self._unit, values)
 
     def averages(self, values: Float[Tensor, "count"]) -> Float[Tensor, "u"]:
-        """Means within images of a value of each input."""
+        """The means over the inputs of each image, of a value of each input."""
         return self.totals(values) / self.totals(torch.ones_like(values))
 
     def digest(self) -> str:
-        """Names the images and labels; uint8 images and the same images in float32 have one digest."""
+        """A hash of the images and labels; uint8 images and the same images in float32 have the same digest."""
         digest = hashlib.sha256()
         for chunk in self._images.split(1024):
             digest.update(content_hash(dequantize(chunk)).encode())
@@ -70,7 +70,7 @@ class NoisyInputs:
 
 @dataclass(frozen=True)
 class PlacedDenoiser:
-    """A denoiser with the device and dtype it is called in; its outputs come back to the CPU, checked to be finite."""
+    """A denoiser with the device and dtype it is called in; its outputs are checked to be finite and moved to the CPU."""
 
     denoiser: Denoiser
     device: torch.device
@@ -108,8 +108,8 @@ class Sweep:
         return Curve.of_means(self.sigmas, torch.stack(rows), conditions, span)
 
 
-# Comparisons take batches of vectors in float64 and return one number per row. Where a denominator vanishes the limit
-# depends on how one gets there, so it is settled here: two zeros agree, and a zero against anything else does not at all.
+# Comparisons take batches of vectors in float64 and return one number per row. Where a denominator vanishes there is no
+# limit, so values are set by convention: two zeros agree, and a zero and anything else do not agree at all.
 
 
 def root_mean_square(a: Float[Tensor, "b d"], b: Float[Tensor, "b d"]) -> Float[Tensor, "b"]:

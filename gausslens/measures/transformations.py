@@ -1,9 +1,9 @@
 """Ways in which a copy may differ from its original: mirrored, or shifted by a few pixels.
 
 A sample x is the copy of an image y that was mirrored, M, and shifted by s pixels if x[p] = (My)[p − s] wherever both
-are defined. So the distance under a transformation is taken over the pixels that a shift leaves in the picture, and
-scaled to the whole of it: √(d/d′)·‖x′ − y′‖ with d′ of d values left. How the border was filled does not matter, and
-references are never moved or copied: the samples are mirrored, and both are cropped.
+are defined. So the distance under a transformation is taken over the pixels that remain in the picture after the shift,
+and scaled to the whole picture: √(d/d′)·‖x′ − y′‖ with d′ of d values left. The filling of the border does not matter.
+The images are never moved or copied: the samples are mirrored, and both are cropped.
 """
 
 import math
@@ -20,17 +20,11 @@ _ROUNDED_UP = 1 + 1e-12
 
 
 class Transformation(NamedTuple):
-    """What was done to an image: mirrored left to right, then shifted.
-
-    Attributes:
-        mirrored: whether it was mirrored.
-        down: pixels by which it was moved down; negative is up.
-        right: pixels by which it was moved to the right; negative is left.
-    """
+    """What was done to an image: mirrored left to right, then shifted by pixels."""
 
     mirrored: bool = False
-    down: int = 0
-    right: int = 0
+    down: int = 0  # negative is up
+    right: int = 0  # negative is left
 
     def __str__(self) -> str:
         moves = [
@@ -50,7 +44,7 @@ class Transformation(NamedTuple):
         return moved[..., rows.to(images.device), :][..., columns.to(images.device)]
 
     def align(self, samples: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
-        """The parts of samples and images that show the same if the ones are transformed copies of the others."""
+        """The parts of samples and images that are equal if the samples are transformed copies of the images."""
         if self == Transformation():
             return samples, images
         height, width = images.shape[-2:]
@@ -86,7 +80,7 @@ def transformed_neighbors(
     device: torch.device | str | None = None,
     progress: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The k images nearest to each sample when each may have been transformed; an image counts once."""
+    """The k images nearest to each sample under any of the transformations: distances, indices, and which transformation."""
     best: tuple[Tensor, Tensor, Tensor] | None = None
     for number, transformation in enumerate(transformations):
         queries, part = transformation.align(samples, images)
@@ -103,10 +97,10 @@ def transformed_neighbors(
 def _merge(
     best: tuple[Tensor, Tensor, Tensor], found: tuple[Tensor, Tensor, Tensor], missing: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The nearest of both, as many as there were, each image once; with the index `missing` where there are fewer."""
+    """The k nearest of both, each image once; with distance inf and index `missing` where there are fewer."""
     k = best[0].shape[1]
     distances, indices, which = (torch.cat(pair, 1) for pair in zip(best, found, strict=True))
-    # An image that both have found counts with the smaller distance; no image is found twice by one of them.
+    # An image in both keeps the smaller distance; neither has an image twice.
     same = best[1][:, :, None] == found[1][:, None, :]
     nearer = best[0][:, :, None] <= found[0][:, None, :]
     repeated = torch.cat([(same & ~nearer).any(2), (same & nearer).any(1)], 1)
@@ -116,7 +110,7 @@ def _merge(
 
 
 def _overlap(shift: int, length: int) -> tuple[slice, slice]:
-    """Where a picture shows what is left of one moved by `shift`, and where that was."""
+    """The part of a moved picture that still shows the original, and where that part was."""
     require(
         abs(shift) < length, f"shifts must leave something of images of {length} pixels; got a shift by {abs(shift)}."
     )

@@ -1,12 +1,12 @@
-"""The transition from copying to novelty: from how many images on few of a network's samples are copies.
+"""The transition from copying to novelty: the number of training images from which on few samples are copies.
 
 A network trained on n images with seed j, which decides its images too, makes k copies among m samples,
 
     k ~ Binomial(m, f),   f = c + (a − c)·F((μ + δ_j + ε − log n)/s),
 
-with δ_j ~ N(0, τ_seed²) a seed's and ε ~ N(0, τ_model²) a training's own shift of the transition, a ≤ 1 the share of copies
-with hardly any images, and c the few samples that are mistaken. F is the logistic or the normal law: which matters
-between sizes, and is not known either. `posterior_of` finds what is known; its quantiles are the intervals.
+with δ_j ~ N(0, τ_seed²) the shift of the transition by a seed and ε ~ N(0, τ_model²) by a training run, a ≤ 1 the share of
+copies with very few images, and c the small share of samples that look like copies by chance. F is the logistic or the
+normal law: the choice matters between sizes and is unknown, too. Intervals are quantiles of the posterior.
 """
 
 import math
@@ -22,36 +22,36 @@ from ..errors import DataError, require
 from .memorization import MEMORIZED
 
 _QUANTILES = (0.5, 0.025, 0.975)
-_BEYOND = 2.0  # how far μ may lie beyond the sizes that were tried, in log n
+_BEYOND = 2.0  # how far μ may lie outside the sizes that were tried, in log n
 _STEEPEST, _FLATTEST = 0.03, 1.2
 _SHIFTS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)
 _CHANCE = 0.002
-_ALIKE = 1.702  # the normal law's deviation in widths s: the two laws differ by less than .01 then
+_ALIKE = 1.702  # the normal law's deviation in widths s: with it the two laws differ by less than .01
 
 _POINTS = 181, 11, 7  # of the grid: μ, log s and u
 _ZOOMS = 2
-_NEGLIGIBLE = 1e-3  # weight of a shift, or density as a share of the greatest, that a zoom leaves out
-_REACH = 3  # of a shift, in its spreads
+_NEGLIGIBLE = 1e-3  # weight of a shift, or density relative to the greatest, that a zoom leaves out
+_REACH = 3  # of a shift, in standard deviations
 
 
 @dataclass(frozen=True)
 class Count:
-    """What was counted of one network."""
+    """The copies among the samples of one network."""
 
     n: int  # training images
-    seed: int  # of the training and of the choice of the images
+    seed: int  # of the training and of the choice of images
     copies: int
     samples: int
 
     @property
     def share(self) -> float:
-        """Copies among samples."""
+        """The share of copies among the samples."""
         return self.copies / self.samples
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A number of images, the median, with its 95 % interval; what is beyond the sizes that were tried is None."""
+    """The median of a number of images with its 95 % interval; numbers outside the sizes that were tried are None."""
 
     value: float | None
     low: float | None
@@ -60,14 +60,14 @@ class Bound:
 
 @dataclass(frozen=True, eq=False)
 class Transition:
-    """What is known of the transition of a typical network: half of all have theirs at fewer images."""
+    """The estimated transition of the median network: one without shifts."""
 
-    needed: Bound  # images from which on the share of copies is below the threshold
-    midpoint: Bound  # images at which it is half of what it is with hardly any
+    needed: Bound  # number of images from which on the share of copies is below `MEMORIZED`
+    midpoint: Bound  # number of images at which the share of copies is half of that with very few images
     sizes: tuple[float, ...] = field(repr=False)  # numbers of images along the curve
     curve: Float[Tensor, "3 n"] = field(repr=False)  # the share of copies there: median, low and high
-    always: float  # the probability that copying has not stopped with the most images that were tried
-    never: float  # the probability that there is no copying with the fewest
+    always: float  # the probability that networks still copy with the most images that were tried
+    never: float  # the probability that networks do not copy even with the fewest
 
 
 def fit_transition(counts: Sequence[Count]) -> Transition:
@@ -200,14 +200,14 @@ def _weights(counts: Sequence[Count], grid: _Grid) -> Float[Tensor, "m s g w a l
 
 
 def _likelihood(count: Count, grid: _Grid) -> Float[Tensor, "g w a l"]:
-    """Of one network's copies, over μ + δ + ε, s, a and law; up to a factor, and nowhere quite 0."""
+    """The likelihood of one network's copies over μ + δ + ε, s, a and law; up to a factor, and above 0 everywhere."""
     share = grid.share_at(math.log(count.n))
     log = count.copies * share.log() + (count.samples - count.copies) * (-share).log1p()
     return (log - log.max()).exp().clamp_min(1e-200)
 
 
 def _kernel(centers: Float[Tensor, "g"], shift: float) -> Float[Tensor, "g g"]:
-    """Weights of N(0, shift²) from one center to another; each row sums to 1."""
+    """Weights of N(0, shift²) from each center to the others; each row sums to 1."""
     if shift == 0:
         return torch.eye(len(centers), dtype=torch.float64)
     weights = (-((centers[:, None] - centers[None, :]) / shift).square() / 2).exp()
