@@ -173,7 +173,7 @@ def memorization(
         samples, train, held_out, threshold=threshold, duplicate_rmse=duplicate_rmse, bounds=bounds
     )
     where: dict[str, Any] = {"device": device, "progress": progress}
-    options = {"threshold": threshold, "false_discovery": false_discovery, "permutations": permutations}
+    options: dict[str, Any] = {"threshold": threshold, "false_discovery": false_discovery, "permutations": permutations}
     repeats = near_duplicates(known, rmse=duplicate_rmse, **where)
     of_group = None if groups is None else check_labels(groups, len(known), "groups")
     originals = Originals.of(known, of_group, repeats=repeats, device=device)
