@@ -9,6 +9,7 @@ or (image, label, â€¦) tuples, or an iterable of batches or of (batch, label, â€
 import hashlib
 import warnings
 from collections.abc import Iterable, Iterator
+from itertools import groupby, islice
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -114,24 +115,21 @@ def iterate(
         if len(batch) == 0:
             continue
         check_values(batch, bounds, name)
-        if shape is not None and batch.shape[1:] != shape:
-            raise DataError(
-                f"all {name} must have one shape; got {tuple(batch.shape[1:])} after {tuple(shape)}. "
-                "Resize or crop them first."
-            )
-        shape = batch.shape[1:]
+        shape = shape or batch.shape[1:]
+        require(
+            batch.shape[1:] == shape,
+            f"all {name} must have one shape; got {tuple(batch.shape[1:])} after {tuple(shape)}. Resize or crop them first.",
+            DataError,
+        )
         yield batch
     require(shape is not None, f"{name} is empty; expected at least one image.", DataError)
 
 
 def gather(images: Images, *, bounds: Bounds = (-1.0, 1.0), name: str = "images") -> Tensor:
     """All images of a source as one indexable tensor in its stored dtype; tensors and arrays are not copied."""
-    checked = iterate(images, bounds=bounds, name=name)
+    batches = list(iterate(images, bounds=bounds, name=name))
     if isinstance(images, Tensor | np.ndarray):
-        for _ in checked:
-            pass
         return as_tensor(images, name)
-    batches = list(checked)
     if len({batch.dtype for batch in batches}) > 1:
         batches = [dequantize(batch) for batch in batches]
     return torch.cat(batches)
@@ -201,16 +199,10 @@ def _raw_batches(images: Images, batch_size: int, bounds: Bounds, name: str) -> 
     )
     # A map-style dataset need not raise IndexError at its end, so count.
     items = images if is_iterable else (images[index] for index in range(len(images)))
-    singles: list[Tensor] = []
-    for item in items:
-        pixels = as_tensor(item[0] if isinstance(item, tuple | list) else item, name)
-        is_single = pixels.ndim == 3  # otherwise a batch
-        if singles and (not is_single or len(singles) == batch_size or pixels.shape != singles[0].shape):
-            yield torch.stack(singles)
-            singles = []
-        if is_single:
-            singles.append(pixels)
+    tensors = (as_tensor(item[0] if isinstance(item, tuple | list) else item, name) for item in items)
+    for single_shape, run in groupby(tensors, lambda pixels: pixels.shape if pixels.ndim == 3 else None):
+        if single_shape is None:
+            yield from run
         else:
-            yield pixels
-    if singles:
-        yield torch.stack(singles)
+            while singles := list(islice(run, batch_size)):
+                yield torch.stack(singles)

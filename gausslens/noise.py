@@ -59,16 +59,14 @@ def karras_sigmas(n: int, sigma_min: float = 0.002, sigma_max: float = 80.0, rho
 
 def as_sigmas(sigmas: Sigmas) -> Float[Tensor, "s"]:
     """One or several noise levels as a float64 vector on the CPU, each checked to be positive and finite."""
-    if isinstance(sigmas, Tensor):
-        levels = sigmas.detach().to("cpu", torch.float64).reshape(-1)
-    else:
-        try:
-            values = [float(value) for value in (sigmas if isinstance(sigmas, Iterable) else [sigmas])]
-        except (TypeError, ValueError):
-            raise ConfigError(
-                f"sigmas must be a number, a tensor or an iterable of numbers; got {sigmas!r}. Try karras_sigmas(10)."
-            ) from None
-        levels = torch.tensor(values, dtype=torch.float64, device="cpu")
+    given = sigmas.flatten().tolist() if isinstance(sigmas, Tensor) else sigmas
+    try:
+        values = [float(value) for value in (given if isinstance(given, Iterable) else [given])]
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"sigmas must be a number, a tensor or an iterable of numbers; got {sigmas!r}. Try karras_sigmas(10)."
+        ) from None
+    levels = torch.tensor(values, dtype=torch.float64, device="cpu")
     require(levels.numel(), "sigmas is empty; pass at least one noise level, for example karras_sigmas(10).")
     wrong = levels[~((levels > 0) & levels.isfinite())]
     if wrong.numel():

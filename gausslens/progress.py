@@ -9,12 +9,9 @@ from .errors import import_extra
 T = TypeVar("T")
 
 
-def track(items: Iterable[T], *, total: int | None = None, label: str = "", enabled: bool = False) -> Iterator[T]:
-    """Iterate with a progress bar if `enabled`."""
-    if not enabled:
-        yield from items
-        return
-    yield from _tqdm()(items, total=total, desc=label, leave=False)
+def track(items: Iterable[T], *, total: int | None = None, label: str = "", enabled: bool = False) -> Iterable[T]:
+    """The items, with a progress bar if `enabled`."""
+    return _tqdm()(items, total=total, desc=label, leave=False) if enabled else items
 
 
 @contextmanager

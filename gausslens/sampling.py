@@ -115,14 +115,11 @@ def sample(
     device, dtype = placement(denoiser, noise, device, dtype)
 
     def denoise(x: Tensor, sigma: float) -> Tensor:
-        batches = in_batches(
-            lambda start, stop: call(
-                denoiser, x[start:stop].to(dtype), sigma, None if classes is None else classes[start:stop]
-            ),
-            len(x),
-            batch_size,
-        )
-        return torch.cat(list(batches)).to(torch.float64)
+        def work(start: int, stop: int) -> Tensor:
+            own = None if classes is None else classes[start:stop]
+            return call(denoiser, x[start:stop].to(dtype), sigma, own)
+
+        return torch.cat(list(in_batches(work, len(x), batch_size))).to(torch.float64)
 
     x = levels[0] * noise.to(device, torch.float64)
     before = None

@@ -108,17 +108,13 @@ def agreement(
     partner = torch.empty(n, dtype=torch.long)
     partner[order] = order.roll(1)  # one cycle through all samples, so none is paired with its own
 
-    same = _per_pair(a, b, data_range)
-    control = None
+    same, shuffled = (_compare(a, other, data_range) for other in (b, b[partner.to(b.device)]))
+    control = excess = None
     if multi_delta is not None:
         first, second = (_samples(part, f"multi_delta[{index}]", a) for index, part in enumerate(multi_delta))
-        control = _per_pair(first, second, data_range)
-    return Agreement(
-        same_noise=_similarity(same),
-        shuffled=_similarity(_per_pair(a, b[partner.to(b.device)], data_range)),
-        multi_delta=None if control is None else _similarity(control),
-        excess=None if control is None else _similarity({name: same[name] - control[name] for name in same}),
-    )
+        control = _compare(first, second, data_range)
+        excess = _similarity({name: same.per_pair[name] - values for name, values in control.per_pair.items()})
+    return Agreement(same, shuffled, control, excess)
 
 
 def ssim(a: Float[Tensor, "n c h w"], b: Float[Tensor, "n c h w"], data_range: float = 2.0) -> Float[Tensor, "n"]:
@@ -157,8 +153,8 @@ def _window_matrix(side: int, smallest_side: int) -> Float[Tensor, "positions si
     return window / window.sum(1, keepdim=True)
 
 
-def _per_pair(a: Tensor, b: Tensor, data_range: float) -> dict[str, Tensor]:
-    """Each measure of each pair (a_i, b_i); a constant image has correlation 1 with itself and 0 with any other."""
+def _compare(a: Tensor, b: Tensor, data_range: float) -> Similarity:
+    """The similarity of pairs (a_i, b_i); a constant image has correlation 1 with itself and 0 with any other."""
     size = max(1, _CHUNK_NUMBERS // a[0].numel())
     parts = []
     for first, second in zip(a.split(size), b.split(size), strict=True):
@@ -174,7 +170,7 @@ def _per_pair(a: Tensor, b: Tensor, data_range: float) -> dict[str, Tensor]:
             ssim(*images, data_range),
         )
         parts.append(torch.stack(measures).cpu())
-    return dict(zip(("rmse", "nmse", "correlation", "ssim"), torch.cat(parts, 1), strict=True))
+    return _similarity(dict(zip(("rmse", "nmse", "correlation", "ssim"), torch.cat(parts, 1), strict=True)))
 
 
 def _similarity(per_pair: dict[str, Tensor]) -> Similarity:
