@@ -1,8 +1,8 @@
 """Tensors and text on disk, written whole or not at all.
 
-A file is written under a temporary name beside its target and renamed when complete, so a reader, or a crash at any
-moment, never leaves or sees half a file. Tensors are stored as safetensors. The `kind` in the metadata tells files of
-different contents apart.
+A file is written under a temporary name in its folder and renamed when complete. So a reader never sees half a file, and
+a crash never leaves one. Tensors are stored as safetensors. The `kind` in the metadata distinguishes files of different
+contents.
 """
 
 import json

@@ -101,8 +101,8 @@ def linearity(  # noqa: D417
     mean = sum((dequantize(part, torch.float64).sum(0).cpu() for part in parts), total) / len(pixels)
 
     labelled = first.labels(0, first.count)
-    alike = torch.zeros(first.count) if labelled is None else labelled
-    kinds, kind = alike.unique(return_inverse=True)  # of label, one for all without them
+    of_pair = torch.zeros(first.count) if labelled is None else labelled
+    kinds, kind = of_pair.unique(return_inverse=True)  # the different labels; a single one if there are none
 
     @lru_cache(maxsize=1)
     def at_mean(sigma: float) -> Tensor:

@@ -135,17 +135,17 @@ class _Grid(NamedTuple):
 
     @property
     def centers(self) -> Float[Tensor, "g 1 1 1"]:
-        """μ, in log n."""
+        """The centers μ, in log n."""
         return self.axes[0][:, None, None, None]
 
     @property
     def widths(self) -> Float[Tensor, "w 1 1"]:
-        """s."""
+        """The widths s."""
         return self.axes[1].exp()[:, None, None]
 
     @property
     def tops(self) -> Float[Tensor, "a 1"]:
-        """a."""
+        """The shares a of copies with very few images."""
         return (1 - self.axes[2].square() / 2)[:, None]
 
     def share_at(self, log_size: float) -> Float[Tensor, "g w a l"]:
