@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gausslens import GaussianDenoiser, Moments, MultiDeltaDenoiser, distill, karras_sigmas
-from gausslens.denoisers.fitting import fit_adam, published_learning_rate
+from gausslens.denoisers.fitting import published_learning_rate
 
 SHAPE = (1, 2, 3)
 DIM = 6
@@ -42,13 +42,14 @@ def test_training_starts_at_zero():
 
 def test_the_first_step_is_that_of_adam_on_inputs_divided_by_the_root_of_the_dimension():
     """Adam's first step is the learning rate times the sign of the gradient, of which W = weight/√d has 1/√d."""
-    generator = torch.Generator().manual_seed(0)
-    x, target = torch.randn(2, 50, DIM, dtype=torch.float64, generator=generator)
-    fit, history = fit_adam([[(x, target)]], torch.eye(DIM, dtype=torch.float64), 1e-3)
+    recorder = Recorder()
+    linear = distill(recorder, images_of(50), 0.5, method="adam", calls=50, learning_rate=1e-3)
+    x = recorder.inputs[0].flatten(1)  # all images, in one batch; later calls judge the fit
+    target = 0.5 * x
     gradient = -(target.T @ x)
-    assert torch.allclose(fit.weight, -1e-3 * gradient.sign() / DIM**0.5, rtol=1e-4)
-    assert torch.allclose(fit.bias, 1e-3 * target.sum(0).sign(), rtol=1e-4)
-    assert history[0]["loss"] == pytest.approx(float(target.square().mean()))
+    assert torch.allclose(linear.weight(0.5), -1e-3 * gradient.sign() / DIM**0.5, rtol=1e-4)
+    assert torch.allclose(linear.bias(0.5), 1e-3 * target.sum(0).sign(), rtol=1e-4)
+    assert linear.history[0][0]["loss"] == pytest.approx(float(target.square().mean()))
 
 
 def test_the_history_has_a_record_an_epoch():

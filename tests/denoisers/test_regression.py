@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gausslens.denoisers.regression import (
     Affine,
-    Regression,
+    Sums,
     choose_strength,
     mean_square_difference,
     strength_grid,
@@ -28,10 +28,7 @@ def problem(n, seed=0, noise=0.5):
 
 
 def sums_of(x, target, batch=7):
-    regression = Regression(x.shape[1])
-    for start in range(0, len(x), batch):
-        regression.update(x[start : start + batch], target[start : start + batch])
-    return regression.compute()
+    return Sums.of(zip(x.split(batch), target.split(batch), strict=True))
 
 
 def explicit_least_squares(x, target):

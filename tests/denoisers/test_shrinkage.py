@@ -2,7 +2,7 @@
 
 import torch
 
-from gausslens.denoisers.regression import Affine, BlockShrinkage, Regression, _membership
+from gausslens.denoisers.regression import Affine, BlockShrinkage, Sums, _membership
 
 DIM = 24
 
@@ -11,9 +11,7 @@ def _sums(n, weight, noise, seed, scales):
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(n, DIM, generator=generator, dtype=torch.float64) * scales
     target = x @ weight.T + 0.3 + noise * torch.randn(n, DIM, generator=generator, dtype=torch.float64)
-    regression = Regression(DIM, torch.device("cpu"))
-    regression.update(x, target)
-    return regression.compute()
+    return Sums.of([(x, target)])
 
 
 def _gaussian(seed=0):
