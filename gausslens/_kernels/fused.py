@@ -45,11 +45,7 @@ def uncompiled() -> Iterator[None]:
 
 _compiling = ContextVar("compiling", default=True)
 _UNCOMPILABLE: set[Callable[..., Any]] = set()
-
-
-@cache
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    return torch.compile(function)
+_compiled = cache(torch.compile)
 
 
 def describe_queries(

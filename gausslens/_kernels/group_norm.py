@@ -1,4 +1,4 @@
-"""What lies between a network's convolutions, in few passes over a GPU's memory, for calls that nothing compiles.
+"""The operations between a network's convolutions, in few passes over a GPU's memory, for calls that are not compiled.
 
     m, v   mean and variance of x + a over a group of channels and all pixels
     y      silu((x + a − m)/√(v + ε)·weight + bias):   one pass to read x, one to read x and write y
@@ -7,6 +7,7 @@
 As single operations of torch these are six passes, several of them slow because they mix number formats.
 """
 
+import math
 from functools import cache
 
 import torch
@@ -20,7 +21,7 @@ _NARROW = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def usable(x: Tensor) -> bool:
-    """Whether these kernels may take x: on a GPU, no derivative wanted, nobody compiling, channels last."""
+    """Whether these kernels can process x: on a GPU, channels last, without derivatives and outside a compiler."""
     return (
         x.is_cuda
         and not torch.compiler.is_compiling()
@@ -42,7 +43,7 @@ def normalize(
     mean, variance, center, scale = torch.empty(4, images, channels, device=x.device, dtype=torch.float32)
     y = torch.empty_like(x)
     added = mean if offset is None else offset.float().contiguous()
-    size, columns = channels // groups, _ceil(channels, _COLUMNS)
+    size, columns = channels // groups, math.ceil(channels / _COLUMNS)
     block = {"ROWS": _ROWS, "COLUMNS": _COLUMNS}
     with torch.cuda.device_of(x):  # Triton asks which GPU is the current one, not where tensors are
         programs.moments[(images, columns)](x, mean, variance, pixels, channels, **block)
@@ -52,7 +53,7 @@ def normalize(
             GROUPS=_next_power_of_two(groups),
             SIZE=_next_power_of_two(size),
         )
-        grid = (images, _ceil(pixels, _ROWS), columns)
+        grid = (images, math.ceil(pixels / _ROWS), columns)
         programs.apply_affine[grid](x, center, scale, bias, y, pixels, channels, ACTIVATE=activate, **block)
     return y
 
@@ -61,14 +62,10 @@ def add_scaled(p: Tensor, q: Tensor, bias: Tensor, scale: float) -> Tensor:
     """scale·(p + q) + bias."""
     z = torch.empty_like(p)
     rows, channels = p.numel() // p.shape[1], p.shape[1]
-    grid = (_ceil(rows, _ROWS), _ceil(channels, _COLUMNS))
+    grid = (math.ceil(rows / _ROWS), math.ceil(channels / _COLUMNS))
     with torch.cuda.device_of(p):
         programs.add_scaled[grid](p, q, bias, z, rows, channels, scale, ROWS=_ROWS, COLUMNS=_COLUMNS)
     return z
-
-
-def _ceil(count: int, per: int) -> int:
-    return -(-count // per)
 
 
 def _next_power_of_two(count: int) -> int:
@@ -78,7 +75,7 @@ def _next_power_of_two(count: int) -> int:
 @cache
 def _works() -> bool:
     """Whether kernels can be built here, which also takes a C compiler."""
-    if not programs.THERE:
+    if not programs.AVAILABLE:
         return False
     x, one = torch.ones(1, 2, 1, 1, device="cuda"), torch.ones(2, device="cuda")
     try:

@@ -131,14 +131,10 @@ class ImageTile:
         self.has_fast_logits = self._on_cpu_units or stored.is_cuda
         digits_lost = 2 / stored.shape[1] ** 0.5 if self._on_gpu_units else 0.0
         self.rounding = max(1 / 16, digits_lost) if self._on_cpu_units or self._on_gpu_units else 1 / 2
-        self._converted: Tensor | None = None
 
     def at(self, columns: Int[Tensor, "k"]) -> "ImageTile":
         """Only some of the images."""
-        part = ImageTile(self.stored[columns], self._dtype, whole_numbers=self._on_cpu_units or self._on_gpu_units)
-        if self._converted is not None and part._on_gpu_units == self._on_gpu_units:
-            part._converted = self._converted[columns]
-        return part
+        return ImageTile(self.stored[columns], self._dtype, whole_numbers=self._on_cpu_units or self._on_gpu_units)
 
     def values(self, columns: Int[Tensor, "k"] | slice) -> Float[Tensor, "k d"]:
         """Some of the images in float64; uint8 ones as they are defined, dequantised in the dtype of the queries."""
@@ -153,22 +149,20 @@ class ImageTile:
             yield some, self.values(some)
 
     def logits(
-        self,
-        queries: Queries,
-        half_squares: Float[Tensor, "t"],
+        self, queries: Queries, half_squares: Float[Tensor, "t"]
     ) -> tuple[Float[Tensor, "b t"], Float[Tensor, "b 1"]]:
         """(x·y − ½‖y‖²)/σ² − level for all rows and images, in float64, and the largest of each row."""
         x, variance = queries.rows, queries.variance
         row_sums, level, _ = queries.constants
         # p/127.5 − 1 = ((p − 128) + ½)/127.5
         if self._on_cpu_units:
-            products = queries.digits.times(self._pixels().T)
+            products = queries.digits.times(self._pixels.T)
             offset = row_sums / (255 * variance) - level
             logits = products.div_(127.5 * variance).add_(offset).addr_(-1 / variance[:, 0], half_squares)
             return logits, logits.amax(1, keepdim=True)
         # The integer product wants more than 16 rows, and there are three for each.
         if self._on_gpu_units and len(x) > 5:
-            products = queries.digits.products(self._pixels().T)
+            products = queries.digits.products(self._pixels.T)
             arguments = queries.digits.scale, row_sums, variance, level, half_squares
             logits, top = fused(combine_digits, products, *arguments)
             return logits, top
@@ -186,24 +180,22 @@ class ImageTile:
         weights = (logits - top).exp()
         sums = weights.sum(1, keepdim=True)
         if self._on_cpu_units:
-            return sums, (Digits(weights).times(self._pixels()) + sums / 2) / 127.5
+            return sums, (Digits(weights).times(self._pixels) + sums / 2) / 127.5
         weighted = weights.new_zeros(len(weights), self.stored.shape[1])
         for some, values in self.parts():
             weighted.addmm_(weights[:, some], values)
         return sums, weighted
 
+    @cached_property
     def _pixels(self) -> Tensor:
         """p − 128 as int8."""
-        if self._converted is None:
-            self._converted = (self.stored ^ 128).view(torch.int8)
-        return self._converted
+        return (self.stored ^ 128).view(torch.int8)
 
 
 @cache
 def _cpu_multiplies_int8() -> bool:
     """Whether integer products are fast on this CPU, not merely possible."""
-    known = getattr(torch.cpu, "_is_vnni_supported", None)
-    return bool(known is not None and known())
+    return bool(getattr(torch.cpu, "_is_vnni_supported", lambda: False)())
 
 
 @cache

@@ -15,8 +15,8 @@ try:
 except ImportError:  # torch brings it along with CUDA, but not everywhere
     triton, tl = SimpleNamespace(jit=lambda function: function), SimpleNamespace(constexpr=None)
 
-THERE = not isinstance(triton, SimpleNamespace)
-"""Whether there is Triton; without it, nothing here runs."""
+AVAILABLE = not isinstance(triton, SimpleNamespace)
+"""Whether Triton is installed; without it, no program here runs."""
 
 
 @triton.jit

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from .._typing import Sigma
-from ..errors import ConfigError, DataError, require
+from ..errors import DataError, require
 from ..images import check_labels
 from .protocol import expand_sigma
 
@@ -32,9 +32,8 @@ class PerClassDenoiser(nn.Module):
 
     def __getitem__(self, label: int) -> nn.Module:
         """The denoiser of one class."""
-        require(
-            str(label) in self.denoisers, f"no denoiser for label {label!r}; there are {', '.join(self.denoisers)}."
-        )
+        known = ", ".join(self.denoisers)
+        require(str(label) in self.denoisers, f"expected a label among {known}; got {label!r}.", DataError)
         return self.denoisers[str(label)]
 
     def forward(self, x: Tensor, sigma: Sigma, labels: Any) -> Tensor:
@@ -44,10 +43,6 @@ class PerClassDenoiser(nn.Module):
             DataError: if labels do not match the images, or name a class that is not there.
         """
         classes = check_labels(labels, len(x)).to(x.device)
-        unknown = [label for label in classes.unique().tolist() if str(label) not in self.denoisers]
-        if unknown:
-            known = ", ".join(self.denoisers)
-            raise DataError(f"expected labels among those this denoiser was made for, {known}; got {unknown[0]}.")
         return denoise_by(classes, x, expand_sigma(sigma, x), self.__getitem__)
 
 
@@ -71,21 +66,22 @@ class LevelwiseDenoiser(nn.Module):
         self.denoisers, self.sigmas = nn.ModuleList(denoisers), tuple(sigmas)
 
     def forward(self, x: Tensor, sigma: Sigma) -> Tensor:
-        """The estimates of the denoisers whose levels these are."""
+        """Denoise each image with the denoiser of its noise level; see `Denoiser`.
+
+        Raises:
+            ConfigError: if there is no denoiser for a level.
+        """
         levels = expand_sigma(sigma, x)
-        return denoise_by(
-            levels, x, levels, lambda level: self.denoisers[level_index(level, self.sigmas, "there are denoisers for")]
-        )
+        return denoise_by(levels, x, levels, lambda level: self.denoisers[level_index(level, self.sigmas)])
 
 
-def level_index(sigma: float, sigmas: Sequence[float], offer: str) -> int:
-    """Which of `sigmas` is the level sigma; if none is, the error begins with `offer`."""
+def level_index(sigma: float, sigmas: Sequence[float]) -> int:
+    """The index in `sigmas` of the level sigma; raises if it is not there."""
     distances = [abs(math.log(sigma / level)) if sigma > 0 else math.inf for level in sigmas]
-    nearest = min(range(len(distances)), key=distances.__getitem__)
-    if distances[nearest] > _SAME_LEVEL:
-        known = ", ".join(f"{level:g}" for level in sigmas)
-        raise ConfigError(f"{offer} sigma = {known}; got {sigma:g}. Use one of them.")
-    return nearest
+    known = ", ".join(f"{level:g}" for level in sigmas)
+    message = f"this denoiser is defined only at sigma = {known}; got {sigma:g}. Use one of them."
+    require(min(distances) <= _SAME_LEVEL, message)
+    return distances.index(min(distances))
 
 
 def denoise_by(keys: Tensor, x: Tensor, levels: Tensor, at: Callable[[Any], Callable[..., Tensor]]) -> Tensor:

@@ -2,10 +2,10 @@
 
     min_{W,b} E‖W x + b − D(x; σ)‖²,  x = x0 + σ·eps                                     Eq. (8)–(9) of arXiv:2410.24060
 
-A trap decides how to read the result: for *any* data law, the best affine fit of its exact posterior mean on its own noisy
-data is the Wiener filter of that law. So a fully memorising denoiser distilled on noisy training images gives W = W_G too;
-memorising and generalising part only on held-out images. Compare `weight_error` beside its floor, and only with
-enough calls (ten a dimension).
+Read the result with care. For *any* data law, the best affine fit of the exact posterior mean on noisy data of that law is
+the law's Wiener filter. So a denoiser that has memorised its training images, distilled on them, gives W = W_G too. Only
+held-out images separate memorising from generalising. Compare `weight_error` with its floor, and only with enough calls
+(ten a dimension).
 """
 
 import math
@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from .._typing import Images, Sigmas
-from ..errors import ConfigError, DataError, check_choice, require
+from ..errors import DataError, check_choice, require
 from ..images import Bounds, check_labels, gather
 from ..noise import as_sigmas
 from ..progress import track
@@ -80,11 +80,11 @@ def distill(
 
     Args:
         denoiser: the denoiser D to fit.
-        images: the clean images of the inputs x = x0 + σ·eps. Which they are, training or held-out, decides what the fit
-            can show; see the module.
+        images: the clean images x0 of the inputs x = x0 + σ·eps. Whether they are training or held-out images decides what
+            the fit can show; see the module.
         sigmas: the noise levels, each above 0.
-        train: the denoiser's training images, or their moments: one more Gaussian to compare W with.
-        held_out: images that no fit sees: one more Gaussian, and an `fvu_held_out`.
+        train: the denoiser's training images, or their moments, for a second Gaussian to compare W with.
+        held_out: images that no fit sees, for another Gaussian and for `fvu_held_out`.
         method: "closed_form" (least squares in one pass), or "adam" (the published recipe, with a history).
         calls: how many noisy inputs the denoiser is called with at each level (and class), at least 4; None is ten a
             dimension. Images return with fresh noise when they are used up. "adam" makes whole epochs of it; None is 100.
@@ -120,7 +120,7 @@ def distill(
     )
     require(
         learning_rate is None or (method == "adam" and learning_rate > 0),
-        f'learning_rate must be above 0 and is for method="adam" alone; got {learning_rate} with {method!r}.',
+        f'learning_rate must be above 0 and is only for method="adam"; got {learning_rate} with {method!r}.',
     )
     pixels = gather(images, bounds=bounds)
     device, dtype = placement(denoiser, pixels, device, dtype)
@@ -206,12 +206,11 @@ def _gaussian(
 
 
 def _of_class(source: Any, label: int, name: str) -> Any:
-    if source is None:
-        return None
-    if not isinstance(source, Mapping) or label not in source:
-        arrived = sorted(source) if isinstance(source, Mapping) else type(source).__name__
-        raise ConfigError(
-            f"with labels, {name} must be a dict with images or moments for each label; got {arrived}, and label {label} "
-            "among the images."
-        )
-    return source[label]
+    known = source if isinstance(source, Mapping) else {}
+    arrived = sorted(known) if known is source else type(source).__name__
+    require(
+        source is None or label in known,
+        f"with labels, {name} must be a dict with images or moments for each label; got {arrived}, and label {label} "
+        "among the images.",
+    )
+    return known.get(label)

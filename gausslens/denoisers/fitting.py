@@ -1,8 +1,8 @@
 """The affine fits to a denoiser at one noise level, from its answers D(x; σ) to noisy inputs x = x0 + σ·eps.
 
-In closed form, noise comes in pairs ±eps and the calls in two halves. Each half makes a fit; judged on the other half it
-tells how much to shrink, and the difference Δ of the two tells what the finite number of calls costs: a half's fit has
-twice the variance of the fit to all calls, so the latter's is E‖Δx‖²/4.
+In closed form, noise comes in pairs ±eps, and the calls are split into two halves with a fit each. The error of each fit
+on the other half decides how much to shrink. The difference Δ of the two fits gives the error that the finite number of
+calls causes: a half's fit has twice the variance of the fit to all calls, so the latter's is E‖Δx‖²/4.
 """
 
 import math
@@ -29,7 +29,7 @@ _LEARNING_RATES = ((4.0, 5e-5), (0.4, 5e-4), (0.1, 5e-3), (0.0, 5e-2))
 
 @dataclass(frozen=True, eq=False)
 class LevelFit:
-    """The fits at one noise level and what is known about them; see `LinearDenoiser`."""
+    """The fits at one noise level and their errors; see `LinearDenoiser`."""
 
     unshrunk: Affine | None  # plain least squares; None if the calls do not determine it
     prediction: Affine  # the fit that predicts best
@@ -42,7 +42,7 @@ class LevelFit:
 
 @dataclass(frozen=True, eq=False)
 class Teacher:
-    """A denoiser as a source of answers to noisy inputs."""
+    """A denoiser, and how its answers to noisy inputs are obtained."""
 
     denoiser: Denoiser
     device: torch.device
@@ -63,22 +63,22 @@ class Teacher:
     ) -> Iterator[tuple[Float[Tensor, "b d"], Float[Tensor, "b d"]]]:
         """The denoiser's outputs at x = x0 + σ·sign·eps."""
         shape = tuple(pixels.shape[1:])
-        unseen = torch.zeros(())  # the last outputs, not yet looked at
+        unchecked = torch.zeros(())  # the last outputs
 
         def work(start: int, stop: int) -> tuple[Tensor, Tensor]:
-            nonlocal unseen
+            nonlocal unchecked
             eps = draw_noise(self.seed, noise[start:stop], shape, stream=stream)
             if sign is not None:
                 eps = eps * sign[start:stop].to(eps).reshape(-1, *[1] * len(shape))
             clean = pixels[image[start:stop].to(pixels.device)].to(self.device)
             x = dequantize(clean, self.dtype) + sigma * eps.to(self.device, self.dtype)
-            # A GPU has been at work while noise was drawn, and copying it has waited for that: looking costs nothing here.
-            check_finite(unseen, sigma, self.dtype)
-            unseen = call(self.denoiser, x, sigma).flatten(1)
-            return x.flatten(1), unseen
+            # The copy of the noise has waited for the GPU's last outputs, so checking them only now costs no time.
+            check_finite(unchecked, sigma, self.dtype)
+            unchecked = call(self.denoiser, x, sigma).flatten(1)
+            return x.flatten(1), unchecked
 
         yield from in_batches(work, len(image), batch_size or self.batch_size)
-        check_finite(unseen, sigma, self.dtype)
+        check_finite(unchecked, sigma, self.dtype)
 
 
 def fit_in_closed_form(
@@ -201,5 +201,5 @@ def _half_sums(teacher: Teacher, pixels: Tensor, sigma: float, calls: int) -> li
 
 
 def ratio(part: float | Tensor, whole: float | Tensor, of_nothing: float = math.nan) -> float:
-    """part/whole, or `of_nothing` for a whole of 0: a constant D has no variance, and W_G is 0 for images all the same."""
+    """part/whole, or `of_nothing` for a whole of 0: Var D is 0 for a constant D, and W_G is 0 for identical images."""
     return float(part) / float(whole) if whole > 0 else of_nothing

@@ -25,8 +25,8 @@ from .protocol import check_input, expand_sigma
 class GaussianDenoiser(nn.Module):
     """The Wiener filter of given moments, the best linear fit of *any* exact posterior mean on its own noisy data.
 
-    So claims about a network need held-out inputs, see docs/theory.md. Arithmetic is in the dtype of the buffers, float64
-    unless moved with `.to()` or `.float()`; the result has x's dtype.
+    Claims about a network therefore need held-out inputs, see docs/theory.md. Arithmetic is in the dtype of the buffers,
+    float64 unless moved with `.to()` or `.float()`; the result has x's dtype.
 
     Args:
         moments: mean and spectrum, from `Moments.fit`.

@@ -41,8 +41,8 @@ class LinearDenoiser(nn.Module):
         sigmas: the noise levels, (s,).
         shape: the shape of one image.
         calls: network calls spent on each level.
-        fvu: fraction of the denoiser's variance left unexplained by the prediction fit, out of sample, (s,). Judged by fits
-            to half of the calls, it is too high below about ten calls a dimension.
+        fvu: fraction of the denoiser's variance left unexplained by the prediction fit, out of sample, (s,). It is
+            measured on fits to half of the calls, and so is too high below about ten calls a dimension.
         fvu_floor: the part of `fvu` that is due to the finite number of calls, (s,); `fvu` − `fvu_floor` is about what no
             affine map explains.
         fvu_held_out: the fraction left unexplained on held-out images, (s,); None without them.
@@ -85,7 +85,7 @@ class LinearDenoiser(nn.Module):
 
     @property
     def has_unshrunk(self) -> bool:
-        """Whether there were calls enough for an unshrunk fit at all, 2d + 2."""
+        """Whether there were enough calls for an unshrunk fit, 2d + 2."""
         return hasattr(self.maps, "unshrunk_biases")
 
     @property
@@ -162,14 +162,10 @@ class LinearDenoiser(nn.Module):
     def _apply_fit(self, fit: Fit, x: Tensor, sigma: float | Tensor) -> Tensor:
         check_input(x, self.shape)
         levels = expand_sigma(sigma, x)
+        rows = x.flatten(1).to(self.maps.get_buffer("prediction_biases").dtype)
         with float32_products(x.device):
-            rows = denoise_by(
-                levels,
-                x.flatten(1).to(self.maps.dtype),
-                levels,
-                lambda level: partial(self.maps, fit, self._index(level)),
-            )
-        return rows.to(x.dtype).reshape(x.shape)
+            denoised = denoise_by(levels, rows, levels, lambda level: partial(self.maps, fit, self._index(level)))
+        return denoised.to(x.dtype).reshape(x.shape)
 
     def _unshrunk(self) -> "AffineMaps":
         require(
@@ -181,7 +177,7 @@ class LinearDenoiser(nn.Module):
         return self.maps
 
     def _index(self, sigma: float | Tensor) -> int:
-        return level_index(float(sigma), self.sigmas.tolist(), "this linear denoiser was fitted at")
+        return level_index(float(sigma), self.sigmas.tolist())
 
 
 class AffineMaps(nn.Module):
@@ -200,11 +196,6 @@ class AffineMaps(nn.Module):
         for name, tensor in buffers.items():
             self.register_buffer(name, tensor)
         self._full = "eigvecs" not in buffers
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """In which dtype the maps are kept and applied."""
-        return self.get_buffer("prediction_biases").dtype
 
     def weight(self, fit: Fit, level: int) -> Float[Tensor, "d d"]:
         """W of a fit at noise level number `level`."""

@@ -80,8 +80,8 @@ class Moments:
         formed: up to about 4096 images are exact, as long as those of a stream fit in 2 GiB; more are compressed to a
         sketch, which further passes over the data sharpen if the source can be read again. A one-shot iterator is read once.
 
-        Under an initialised `torch.distributed`, every rank calls this with its own shard and all get the moments of the
-        union, unless `across_ranks` says that a rank is on its own.
+        Under an initialised `torch.distributed`, every rank calls this with its own shard, and all get the moments of the
+        union, unless `across_ranks` is False.
 
         Args:
             images: a tensor, an array, a dataset or an iterable of batches.
@@ -89,7 +89,7 @@ class Moments:
                 kept; None keeps all of these.
             device: where to accumulate; None is where the images are.
             bounds: admissible float values; None for other units.
-            across_ranks: whether all ranks take part; else only the caller's images count, and no other rank is waited for.
+            across_ranks: whether all ranks take part; if not, only the caller's images count, without waiting for others.
 
         Returns:
             The moments, on `device`.

@@ -36,7 +36,7 @@ _QUERY_NUMBERS = 1 << 23
 _NEGLIGIBLE = 1 / 64
 # Pairs of each query that a recording has room to compute again; what needs more is done step by step.
 _PAIRS_PER_QUERY = 4
-# Up to this many multiplications float64 throughout takes no time to speak of.
+# Up to this many multiplications float64 throughout takes little time.
 _SMALL_PROBLEM = 1 << 31
 
 

@@ -66,8 +66,7 @@ class Preconditioned(nn.Module):
     def forward(self, x: Tensor, sigma: Sigma, labels: Any = None, augment: Tensor | None = None) -> Tensor:
         """Estimate x0 from x = x0 + σ·eps, in x's dtype; see `Denoiser`. `augment` (b, k) is for networks that take it.
 
-        In training mode the values of levels and labels are trusted: looking at them would make every step wait for the
-        GPU's queue.
+        In training mode the values of levels and labels are not checked, since every step would wait for the GPU's queue.
 
         Raises:
             DataError: if x or the labels do not fit the network.
@@ -91,7 +90,7 @@ class Preconditioned(nn.Module):
 
     @property
     def sigma_range(self) -> tuple[float, float]:
-        """The least and the greatest noise level at which networks of this kind are trained; "edm" and "none" name none."""
+        """The least and the greatest noise level at which networks of this kind are trained; all for "edm" and "none"."""
         if self.kind == "vp":
             low, high = _VP.level(torch.tensor([_LEAST_TIME, 1.0], dtype=torch.float64)).tolist()
             return low, high

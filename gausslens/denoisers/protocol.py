@@ -1,9 +1,9 @@
 """What a denoiser is, and how this package calls one.
 
 A denoiser is any function or module D(x, σ) that maps noisy images x = x0 + σ·eps, (b, c, h, w), and noise levels σ,
-(b,), to estimates of x0 of x's shape; a conditional one takes integer labels (b,) third. Inside, denoisers are always
-called with a (b,) tensor of x's dtype and device, in eval mode, without gradients (Jacobians excepted), and put back
-after.
+(b,), to estimates of x0 of x's shape; a conditional one takes integer labels (b,) as its third argument. This package
+always calls denoisers with a (b,) tensor of levels in x's dtype and on its device, in eval mode and without gradients
+(except for Jacobians). Afterwards modes are restored.
 """
 
 import math
@@ -74,7 +74,7 @@ def check_input(x: Any, shape: tuple[int, ...]) -> None:
 
 
 def check_classes(labels: Any, x: Tensor, classes: int, *, look: bool = True) -> Tensor:
-    """Labels as integers (b,) on x's device; raises unless they match x and, if one may look, are among the classes."""
+    """Labels as integers (b,) on x's device, checked to match x and, with `look`, to be among the classes."""
     integers = check_labels(labels, len(x)).to(x.device)
     if classes and look and may_look(integers) and bool(((integers < 0) | (integers >= classes)).any()):
         wrong = integers[(integers < 0) | (integers >= classes)][0].item()
@@ -84,7 +84,7 @@ def check_classes(labels: Any, x: Tensor, classes: int, *, look: bool = True) ->
 
 
 def call(denoiser: Denoiser, x: Tensor, sigma: Sigma, labels: Tensor | None = None) -> Tensor:
-    """One call of a denoiser by the house rules, its output checked; x stays as it is, whatever the denoiser does to it."""
+    """Call a denoiser with (b,) levels on a copy of x, which it may overwrite, and check the shape of its output."""
     levels, own = expand_sigma(sigma, x), x.clone()
     denoised = denoiser(own, levels) if labels is None else denoiser(own, levels, labels.to(x.device))
     if not isinstance(denoised, Tensor) or denoised.shape != x.shape:
@@ -106,14 +106,11 @@ def placement(
     denoiser: Any, images: Tensor, device: torch.device | str | None = None, dtype: torch.dtype | None = None
 ) -> tuple[torch.device, torch.dtype]:
     """Device and dtype for calling a denoiser: of its first floating parameter or buffer, else of the images."""
-    found_device = images.device
-    found_dtype = images.dtype if images.dtype in (torch.float32, torch.float64) else torch.float32
-    if isinstance(denoiser, nn.Module):
-        for tensor in (*denoiser.parameters(), *denoiser.buffers()):
-            if tensor.is_floating_point():
-                found_device, found_dtype = tensor.device, tensor.dtype
-                break
-    return torch.device(device) if device is not None else found_device, dtype or found_dtype
+    own = (*denoiser.parameters(), *denoiser.buffers()) if isinstance(denoiser, nn.Module) else ()
+    first = next((tensor for tensor in own if tensor.is_floating_point()), images)
+    is_usable = first is not images or images.dtype in (torch.float32, torch.float64)
+    found_dtype = first.dtype if is_usable else torch.float32
+    return torch.device(device) if device is not None else first.device, dtype or found_dtype
 
 
 def range_of(denoiser: Any) -> tuple[float, float]:
@@ -139,8 +136,8 @@ def range_of(denoiser: Any) -> tuple[float, float]:
 @contextmanager
 def eval_mode(*denoisers: Any, gradients: bool = False) -> Iterator[None]:
     """Put modules in eval mode and gradients off, or on if asked for; restore both afterwards."""
-    modules = [m for denoiser in denoisers if isinstance(denoiser, nn.Module) for m in denoiser.modules()]
-    training = [module for module in modules if module.training]
+    networks = [denoiser for denoiser in denoisers if isinstance(denoiser, nn.Module)]
+    training = [module for network in networks for module in network.modules() if module.training]
     with torch.set_grad_enabled(gradients):
         for module in training:
             module.training = False
@@ -158,16 +155,15 @@ def in_batches(work: Callable[[int, int], T], n: int, batch_size: int | None = N
     start = 0
     while start < n:
         stop = min(start + size, n)
-        ran_out = False
         try:
             result = work(start, stop)
         except torch.OutOfMemoryError:
             if stop - start == 1:
                 raise
-            ran_out = True
-        if ran_out:  # not in the handler above: until it ends, the exception keeps the failed attempt's tensors alive
-            size = (stop - start) // 2
-            torch.cuda.empty_cache()
+        else:
+            yield result
+            start = stop
             continue
-        yield result
-        start = stop
+        # Not in the handler above: until it ends, the exception keeps the failed attempt's tensors alive.
+        size = (stop - start) // 2
+        torch.cuda.empty_cache()

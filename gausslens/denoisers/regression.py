@@ -5,7 +5,7 @@ For inputs x and targets D, both in R^d, with centred sums S_xx = Σ(x−x̄)(x�
     least squares      W = S_Dx S_xx⁻¹                        b = D̄ − W x̄
     ridge toward W_G   W = (S_Dx + κ W_G)(S_xx + κ I)⁻¹       minimises Σ‖D − Wx − b‖² + κ‖W − W_G‖²_F
 
-Everything that fits, their validation and `BlockShrinkage` need is in the sums of two halves of the calls.
+Fits, their validation and `BlockShrinkage` need nothing but the sums of two halves of the calls.
 """
 
 from collections.abc import Iterable
@@ -56,7 +56,7 @@ class Sums:
             if count == 0:
                 origin_x, origin_target = x[0].clone(), target[0].clone()
                 total_x, total_target = torch.zeros_like(origin_x), torch.zeros_like(origin_target)
-                xx, target_x = x.new_zeros(len(x.T), len(x.T)), x.new_zeros(len(x.T), len(x.T))
+                xx, target_x = (x.new_zeros(x.shape[1], x.shape[1]) for _ in range(2))
                 target_square = x.new_zeros(())  # on the device, so that no batch waits for its queue
             x, target = x - origin_x, target - origin_target
             count += len(x)
@@ -134,9 +134,9 @@ def mean_square_difference(a: Affine, b: Affine, sums: Sums) -> float:
 
 
 def choose_strength(first: Sums, second: Sums, toward: Float[Tensor, "d d"]) -> float:
-    """The ridge strength κ that predicts best across two halves: fit on one, judged on the other, both ways.
+    """The ridge strength κ whose fits to each of two halves have the least error on the other half.
 
-    κ is on the scale of sums, so that the same κ is right for both halves together.
+    κ is on the scale of sums, so the same κ is right for both halves together.
     """
     strengths = strength_grid(first, second)
     errors = _validation_path(first, second, toward, strengths) + _validation_path(second, first, toward, strengths)
@@ -144,7 +144,7 @@ def choose_strength(first: Sums, second: Sums, toward: Float[Tensor, "d d"]) -> 
 
 
 def strength_grid(first: Sums, second: Sums) -> Float[Tensor, "k"]:
-    """Ridge strengths from no shrinkage to nothing but, ten a decade, in units of the mean eigenvalue of S_xx."""
+    """Ridge strengths from almost none to complete shrinkage, ten a decade, in units of the mean eigenvalue of S_xx."""
     unit = float(first.xx.diagonal().mean() + second.xx.diagonal().mean()) / 2
     # Small noise makes the smallest eigenvalue far smaller than the mean one, and none is much larger.
     return unit * torch.logspace(-10, 6, 161, dtype=torch.float64, device=first.xx.device)
@@ -168,7 +168,7 @@ def _validation_path(
 
 
 class BlockShrinkage:
-    """Shrinkage of a fitted matrix toward a Gaussian's, block by block, by as much as two halves of the calls disagree.
+    """Shrinkage of a fitted matrix toward a Gaussian's, block by block, as far as two halves of the calls disagree.
 
     Let W_G = U diag(g) Uᵀ with g descending, and write the departure from it in principal coordinates, with inputs of unit
     variance: A = Uᵀ(W − W_G)U diag(s), s_k² the variance of the k-th coordinate of x. How a denoiser departs from its

@@ -74,7 +74,7 @@ class Scatter:
                 self.sketched = self.dropped > 0
 
     def merge(self, other: "Scatter") -> None:
-        """Add what another accumulator, of other images of the same shape, has seen; the other one is used up."""
+        """Add what another accumulator has seen, of other images of the same shape; neither may be a sketch."""
         dense = self._may_be_dense and self.n_seen + other.n_seen > self.dim
         for part in (self, other):
             part.to_dense() if dense else part.to_factor()
@@ -86,8 +86,6 @@ class Scatter:
         if self.dense is not None and other.dense is not None:
             self.dense += other.dense
         self.factor = torch.cat([self.factor, other.factor])
-        self.dropped += other.dropped
-        self.sketched = self.sketched or other.sketched
 
     def spectrum(self) -> tuple[Float[Tensor, "k"], Float[Tensor, "d k"], float]:
         """Eigenvalues of S/N, descending, their eigenvectors, and tr S/N; the accumulator is used up.
@@ -139,7 +137,7 @@ class Scatter:
             return torch.cat([self.factor[:, tile], *waiting])
 
         tiles = _column_tiles(n_rows, self.dim)
-        gram = torch.zeros(n_rows, n_rows, dtype=torch.float64, device=self.device)
+        gram = self.mean.new_zeros(n_rows, n_rows)
         for tile in tiles:
             rows = rows_of(tile)
             gram.addmm_(rows, rows.T)
@@ -149,7 +147,7 @@ class Scatter:
         squares = squares[squares > torch.finfo(torch.float64).eps * n_rows * squares[:1]]
         n_kept = len(squares) if keep is None else min(keep, len(squares))
         self.dropped += float(squares[n_kept:].sum())
-        factor = torch.empty(n_kept, self.dim, dtype=torch.float64, device=self.device)
+        factor = self.mean.new_empty(n_kept, self.dim)
         for tile in tiles:
             factor[:, tile] = vectors[:, :n_kept].T @ rows_of(tile)
         self.factor = factor

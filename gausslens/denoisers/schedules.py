@@ -1,11 +1,11 @@
-"""Noise schedules x_t = a(t)·x0 + s(t)·eps as others train with, written as functions of our noise level σ = s/a.
+"""Noise schedules x_t = a(t)·x0 + s(t)·eps of other people's networks, as functions of the noise level σ = s/a.
 
-Dividing by a(t) gives x_t/a = x0 + σ·eps, so a schedule is two things. Its scaling is a as a function of σ:
+Dividing by a(t) gives x_t/a = x0 + σ·eps, so a schedule consists of two things. Its scaling is a as a function of σ:
 
     variance preserving  a = 1/√(1 + σ²)           variance exploding  a = 1           linear flow  a = 1/(1 + σ)
 
-Its clock is the time t(σ) that the network is told, and `rate` its speed dσ/dt, in the time that a flow field is the
-derivative by; levels and times are float64, (b,). `sigma_range` has the smallest and the largest σ that it reaches.
+Its clock is the time t(σ) that the network takes as input. `rate` is dσ/dt, for networks that predict the derivative of
+x_t by t. Levels and times are float64, (b,). `sigma_range` has the smallest and the largest σ of the schedule.
 """
 
 import math
@@ -27,8 +27,7 @@ class VP:
     Attributes:
         beta_min: β at t = 0, positive.
         beta_max: β at t = 1, above `beta_min`.
-        time_scale: the network is told time_scale·t; 999 for networks that count steps, which take the discrete process
-            to its limit.
+        time_scale: the network's input is time_scale·t; 999 for networks that count the steps of the discrete process.
 
     Reference: Song, Sohl-Dickstein, Kingma, Kumar, Ermon, Poole (2021), arXiv:2011.13456, Eq. (32).
     """
@@ -74,7 +73,7 @@ class VE:
     """Variance exploding: x = x0 + σ·eps as it is.
 
     Attributes:
-        sigma_min: σ at t = 0 of the geometric clock σ(t) = σ_min·(σ_max/σ_min)^t; None: the network is told σ itself.
+        sigma_min: σ at t = 0 of the geometric clock σ(t) = σ_min·(σ_max/σ_min)^t; None: the network's input is σ itself.
         sigma_max: σ at t = 1 of that clock; None if `sigma_min` is.
 
     Reference: Song, Sohl-Dickstein, Kingma, Kumar, Ermon, Poole (2021), arXiv:2011.13456, Eq. (31).
@@ -114,7 +113,7 @@ class LinearFlow:
 
     Attributes:
         data_at: the time of the clean images, 0 or 1.
-        time_scale: the network is told time_scale·t; often 1000.
+        time_scale: the network's input is time_scale·t; often 1000.
 
     Reference: Liu, Gong, Liu (2022), arXiv:2209.03003; Lipman, Chen, Ben-Hamu, Nickel, Le (2022), arXiv:2210.02747.
     """
@@ -141,10 +140,10 @@ class LinearFlow:
 
 
 class Discrete:
-    """A table of noise levels: at step i = 0 … n − 1 the network is told i.
+    """A table of noise levels: at step i = 0 … n − 1 the network's input is i.
 
-    Between two levels the network is told the fraction that is linear in ln σ, as networks with sinusoidal embeddings
-    take it; `rounded` sends the nearest step, as an integer, for those that look steps up.
+    Between two levels the input is the fraction that is linear in ln σ, as networks with sinusoidal embeddings take it.
+    With `rounded` it is the nearest step, as an integer, for networks that look steps up in a table.
 
     Args:
         sigmas: the levels σ_i, (n,), n ≥ 2, positive and strictly ascending; from ᾱ by `Discrete.from_alphas`.
@@ -207,7 +206,7 @@ class Discrete:
         return torch.where((step - nearest).abs() < self._SNAP, nearest, step)
 
     def rate(self, sigma: Float[Tensor, "b"]) -> Tensor:
-        """(1 + σ)² on the linear flow; a table of other levels does not say how fast they pass."""
+        """(1 + σ)² on the linear flow; unknown for a table of other levels."""
         require(
             self.scaling == "flow",
             f"a flow field on a discrete {self.scaling} schedule has no known speed dσ/dt. "
@@ -221,16 +220,14 @@ Schedule: TypeAlias = VP | VE | LinearFlow | Discrete
 
 def as_schedule(schedule: Any) -> Schedule:
     """A schedule by name ("vp", "ve", "flow": with default settings, in continuous time) or as it is."""
-    named: dict[Any, Schedule] = {"vp": VP(), "ve": VE(), "flow": LinearFlow()}
-    if isinstance(schedule, str):
-        require(schedule in named, f"schedule must be one of {', '.join(named)}, or a schedule; got {schedule!r}.")
-        return named[schedule]
-    if not isinstance(schedule, Schedule):
+    named = {"vp": VP(), "ve": VE(), "flow": LinearFlow()}
+    found = named.get(schedule) if isinstance(schedule, str) else schedule
+    if not isinstance(found, Schedule):
         raise ConfigError(
-            f"expected a schedule of gausslens.denoisers.schedules or one of {', '.join(named)}; "
-            f"got {type(schedule).__name__}. A table of ᾱ becomes one with Discrete.from_alphas."
+            f"schedule must be one of {', '.join(named)}, or a schedule of gausslens.denoisers.schedules; got "
+            f"{schedule!r:.80}. A table of ᾱ becomes a schedule with Discrete.from_alphas."
         )
-    return schedule
+    return found
 
 
 def signal(scaling: str, sigma: Float[Tensor, "b"]) -> Float[Tensor, "b"]:

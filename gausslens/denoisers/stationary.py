@@ -1,8 +1,8 @@
 """The stationary Gaussian denoiser: the Wiener filter of images' mean colour and power spectrum, and of nothing else.
 
-Model: x0 ~ N(μ, Σ) with one mean a channel, and a covariance of two pixels that depends on their distance and channels
-alone, as if opposite edges touched. The Fourier transform F (unitary, over pixels) leaves of it one Hermitian c×c
-matrix for each frequency k:
+Model: x0 ~ N(μ, Σ) with one mean a channel, and a covariance of two pixels that depends only on their channels and on the
+vector between them, as if opposite edges touched. The unitary Fourier transform F over pixels reduces Σ to one Hermitian
+c×c matrix for each frequency k:
 
     S(k) = mean over images of f f*,  f = (F(x0 − μ))(k)            D(x; σ) = μ + F* S (S + σ²)⁻¹ F(x − μ)
 """
@@ -20,9 +20,9 @@ _IMAGES_AT_A_TIME = 1024
 class StationaryDenoiser(nn.Module):
     """The Wiener filter of a set of images' mean colour and power spectrum.
 
-    Of all Gaussians it is the one that knows no place: it does not know that faces are in the middle. In return a few
-    images determine it, since each shows every distance many times over. Arithmetic is in the dtype of the buffers,
-    float64 unless moved with `.to()`; the result has x's dtype.
+    It is the same at every place, so it ignores, for example, that faces are in the middle. A few images determine it,
+    since each has many pairs of pixels at every distance. Arithmetic is in the dtype of the buffers, float64 unless moved
+    with `.to()`; the result has x's dtype.
 
     Args:
         images: any source of images.

@@ -20,7 +20,7 @@ from typing import Any
 
 from torch import nn
 
-from ..errors import ConfigError, check_choice, require
+from ..errors import check_choice, require
 from .dense import DenseNetwork, LinearNetwork
 from .dit import DiT
 from .skipnet import SkipNet
@@ -45,8 +45,8 @@ _NETWORKS: dict[str, Callable[..., nn.Module]] = {
 }
 
 
-_OPEN = {"dropout": 0.0, "classes": 0, "augment_inputs": 0}
-"""Options that every network takes at these values, and most at others."""
+# Options that every network accepts at these values, and most networks at others.
+_OPTIONAL = {"dropout": 0.0, "classes": 0, "augment_inputs": 0}
 
 
 def build_network(name: str, shape: Sequence[int], **options: Any) -> nn.Module:
@@ -55,11 +55,11 @@ def build_network(name: str, shape: Sequence[int], **options: Any) -> nn.Module:
     Args:
         name: one of the names above.
         shape: of one image, (c, h, w).
-        **options: those of `default_options` that shall have other values: `width`, the channels in units of which
-            multipliers are given, even; `multipliers`, the channels at each resolution, each but the first halving the
-            image; `blocks`, the residual blocks at each resolution of the encoder; `attention`, the resolutions (of the
-            longer side) with self-attention, of which others never occur and do no harm; `dropout`, its probability in
-            every block; `classes` and `augment_inputs`, the numbers of classes and of augmentation inputs, 0 for none.
+        **options: values to replace those of `default_options`; None keeps a default. `width`: the number of channels, even,
+            that multipliers multiply; `multipliers`: one for each resolution, each but the first halving the image;
+            `blocks`: the residual blocks at each resolution of the encoder; `attention`: the resolutions (of the longer
+            side) with self-attention, of which those that do not occur are ignored; `dropout`: its probability in every
+            block; `classes` and `augment_inputs`: the numbers of classes and of augmentation inputs, 0 for none.
 
     Returns:
         The network with initial weights.
@@ -72,19 +72,18 @@ def build_network(name: str, shape: Sequence[int], **options: Any) -> nn.Module:
     require(is_shape, f"shape must be that of one image, (channels, height, width); got {tuple(shape)}.")
     channels, height, width = map(int, shape)
     chosen = default_options(name, (channels, height, width))
+    known = ", ".join(chosen) or "none"
     for option, value in options.items():
-        if option in chosen:
-            if value is not None:
-                chosen[option] = value if isinstance(value, int | float) else tuple(value)
-        elif value is not None and not (option in _OPEN and value == 0):
-            known = ", ".join(chosen) or "none"
-            raise ConfigError(f"the network {name!r} has no option {option}; got {value}. Its options: {known}.")
+        if value is None or (option not in chosen and option in _OPTIONAL and value == 0):
+            continue
+        require(option in chosen, f"the network {name!r} has no option {option}; got {value}. Its options: {known}.")
+        chosen[option] = value if isinstance(value, int | float) else tuple(value)
     _check_options(name, chosen)
     return _NETWORKS[name]((channels, height, width), **chosen)
 
 
 def default_options(name: str, shape: tuple[int, int, int]) -> dict[str, Any]:
-    """The options a network has, at their published values for images of this size."""
+    """The options of a network, with the published values for images of this size."""
     side, halvings = max(shape[1:]), min(shape[1:]).bit_length() - 1
     song = {"width": 128, "multipliers": (1, 2, 2, 2) if side > 32 else (2, 2, 2), "blocks": 4, "attention": (16,)}
     dense = {"width": 96, "multipliers": (), "blocks": 16}
@@ -99,7 +98,7 @@ def default_options(name: str, shape: tuple[int, int, int]) -> dict[str, Any]:
         "dit": {"width": 384, "blocks": 12},
     }
     is_plain = name in ("linear", "skipnet")
-    return options[name] | ({} if is_plain else _OPEN)
+    return options[name] | ({} if is_plain else _OPTIONAL)
 
 
 def _check_options(name: str, options: dict[str, Any]) -> None:

@@ -34,7 +34,7 @@ _SEEN_BEFORE_RECORDING = 2
 
 
 def resolve_precision(precision: str, device: torch.device) -> str:
-    """What a precision, which may be "auto", means on a device: "bf16" or "float32"."""
+    """The precision for a device, "bf16" or "float32", where "auto" is bf16 on GPUs that support it."""
     if precision != "auto":
         return precision
     return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "float32"
@@ -46,7 +46,7 @@ def arithmetic(precision: str, device: torch.device) -> contextlib.AbstractConte
 
 
 def pays_to_compile(device: torch.device, calls: float | int) -> bool:
-    """Whether compiling, which takes minutes, is earned back by so many calls, of which training on an image is three."""
+    """Whether so many calls are faster with minutes of compiling; training on one image counts as three calls."""
     return device.type == "cuda" and calls >= _CALLS_TO_COMPILE
 
 
@@ -70,7 +70,7 @@ def prepare_network(denoiser: Preconditioned, device: torch.device, *, compile: 
 
 @contextlib.contextmanager
 def limit_threads(device: torch.device, numbers: int) -> Iterator[None]:
-    """Inside, a CPU uses one thread if a step has few numbers: threads would wait for each other longer than they work."""
+    """Inside, a CPU uses one thread if a step has few numbers, since threads would mostly wait for each other."""
     threads = torch.get_num_threads()
     if device.type == "cpu" and numbers <= _FEW_NUMBERS:
         torch.set_num_threads(1)
@@ -81,10 +81,10 @@ def limit_threads(device: torch.device, numbers: int) -> Iterator[None]:
 
 
 class FastDenoiser(nn.Module):
-    """A trained denoiser for sampling: on a GPU in bf16, replayed and, if asked for, compiled; elsewhere as it is.
+    """A trained denoiser for sampling: on a GPU in bf16, replayed and, with `compile`, compiled; elsewhere unchanged.
 
-    The denoiser is moved and changed in place. This one takes no derivatives. For measuring, use the denoiser itself,
-    in float32; for a fit to very many calls see `for_inference`.
+    The given denoiser is moved and changed in place. No derivatives are taken. For measuring, use the denoiser itself, in
+    float32; for a fit to very many calls see `for_inference`.
     """
 
     def __init__(

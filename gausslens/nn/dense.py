@@ -1,7 +1,7 @@
 """Networks of matrices: a dense one for images of few pixels, and the linear autoencoder F(x) = Wx + b.
 
-The dense network maps pixels → a vector → blocks x + W₂ silu(W₁ norm(x)) → pixels. It is not told the noise level, which
-it reads off the image; so it has nothing to extrapolate at levels that training rarely draws. Reference: Sun, Jiang,
+The dense network maps pixels → a vector → blocks x + W₂ silu(W₁ norm(x)) → pixels. The noise level is no input: the
+network infers it from the image, so it extrapolates nothing at levels that training rarely draws. Reference: Sun, Jiang,
 Zhao, He (2025), arXiv:2502.13129.
 """
 
@@ -15,7 +15,7 @@ from .embedding import NoiseEmbedding, check_conditions
 
 
 def zero_linear(channels_in: int, channels_out: int) -> nn.Linear:
-    """A linear layer that begins as zero."""
+    """A linear layer whose initial weights are zero."""
     layer = nn.Linear(channels_in, channels_out)
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
@@ -73,7 +73,7 @@ class DenseNetwork(nn.Module):
 
 
 class LinearNetwork(nn.Module):
-    """F(x) = Wx + b on flattened images, whatever the noise level; W = 0 and b = 0 to begin with.
+    """F(x) = Wx + b on flattened images, at any noise level; initially W = 0 and b = 0.
 
     Trained without preconditioning at one noise level, its optimum is the Gaussian denoiser of the training images.
     """

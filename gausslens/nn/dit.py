@@ -2,9 +2,9 @@
 
     t = patches·W + b + position,   t ← t + g₁·attention(a₁·norm(t) + s₁),   t ← t + g₂·mlp(a₂·norm(t) + s₂)
 
-with shifts s, scales a − 1 and gates g linear in the noise embedding, all zero to begin with. Images of a root mean
-square above 2, as raw ones are at high noise, are scaled down to it: of tokens as large as they make them at σ = 80,
-the norms would leave nothing of the positions to learn from. Preconditioned images are not so large.
+with shifts s, scales a − 1 and gates g linear in the noise embedding, initially zero. Images of a root mean square above 2,
+as without preconditioning at high noise, are scaled down to 2: at σ = 80 tokens would otherwise be so large that after
+the norms nothing of the positions is left.
 
 Reference: Peebles, Xie (2023), arXiv:2212.09748.
 """

@@ -8,7 +8,7 @@ convolved and halved along with the activations, joins them at every level. A bl
     h = conv(resample(silu(norm(x)))),    h = silu(norm(h + noise))  or  silu(norm(h)·(1 + scale) + shift)
     y = s·(skip(x) + conv(dropout(h))),   y = s·(y + attention(norm(y)))  where there is attention
 
-What differs between the three is in `Architecture`.
+`Architecture` has the differences between the three.
 
 References: Song et al. (2021), arXiv:2011.13456, App. H; Dhariwal, Nichol (2021), arXiv:2105.05233; Karras et al.
 (2022), arXiv:2206.00364, App. F.6, whose variants of the three these are.
@@ -37,15 +37,13 @@ Resample: TypeAlias = Literal["down", "up", "none"]
 
 @dataclass(frozen=True)
 class Architecture:
-    """What differs between the published networks; the defaults are those of NCSN++."""
+    """The differences between the published networks; the defaults are those of NCSN++."""
 
     features: Features = "fourier"  # of the noise level
     late_labels: bool = False  # classes join the embedding, or the features
     residual_encoder: bool = True  # the image joins the encoder at every level
     attention_everywhere: bool = False  # all decoder blocks at an attention resolution attend, or the last one alone
-    widened_stem: bool = (
-        False  # the first convolution is as wide as the first resolution's blocks, or has `width` channels
-    )
+    widened_stem: bool = False  # the first convolution is as wide as the first blocks, or has `width` channels
     adaptive: bool = False  # the noise scales and shifts a block's second normalisation, or is added before it
     smooth: bool = True  # resampling uses the filter [1, 3, 3, 1], or [1, 1]
     residual_scale: float = math.sqrt(0.5)  # factor on the sum of a block's input and output
@@ -53,9 +51,7 @@ class Architecture:
     head_channels: int | None = None  # channels of one attention head; None is a single head
     project_resampled: bool = True  # a block that resamples has a 1×1 convolution on its skip even if channels stay
     xavier: bool = True  # weights start as Xavier-uniform with zero biases, or as torch makes them
-    last_gain: float = (
-        1e-5  # factor on the initial weights of the last layer of every branch, so that blocks begin as skips
-    )
+    last_gain: float = 1e-5  # factor on the initial weights of each branch's last layer: blocks begin as skips
     attention_gain: float = math.sqrt(0.2)  # factor on the initial weights that make queries, keys and values
 
     def initialize(self, layer: Layer, gain: float = 1.0) -> Layer:
@@ -154,7 +150,7 @@ class ResidualBlock(nn.Module):
         if skipped is not None:
             x = torch.cat([x, skipped], 1)
         activated, noise = self._resample(self.norm_in(x, activate=True)), self.noise(embedding)
-        # Biases are added where something is added anyway: by themselves they cost a pass over memory each.
+        # Biases are added together with other terms: each would cost a pass over memory on its own.
         if self.adaptive:
             scale, shift = noise[:, :, None, None].chunk(2, dim=1)
             hidden = self.norm_mid(self.first(activated)) * (1 + scale) + shift

@@ -308,7 +308,7 @@ def test_held_out_answers_are_checked_too():
         ({"method": "sgd"}, "method must be one of closed_form, adam; got .sgd."),
         ({"calls": 3}, "calls, .* at least 4; got 3"),
         ({"calls": 0}, "calls, .* at least 4; got 0"),
-        ({"learning_rate": 0.1}, 'is for method="adam" alone'),
+        ({"learning_rate": 0.1}, 'is only for method="adam"'),
         ({"method": "adam", "learning_rate": 0.0}, "learning_rate must be above 0"),
         ({"method": "adam", "learning_rate": float("nan")}, "learning_rate must be above 0"),
         ({"batch_size": 0}, "batch_size must be at least 1"),

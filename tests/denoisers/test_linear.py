@@ -77,7 +77,7 @@ def test_levels_that_were_rounded_are_the_same_levels(images):
 
 @pytest.mark.parametrize("level", [0.3, 1.0, 0.51, 1e6])
 def test_a_level_that_was_not_fitted_is_refused(linear, level):
-    message = r"fitted at sigma = 2, 0.5, 0.1; got"
+    message = r"only at sigma = 2, 0.5, 0.1; got"
     with pytest.raises(ConfigError, match=message):
         linear(noisy(2), level)
     with pytest.raises(ConfigError, match=message):

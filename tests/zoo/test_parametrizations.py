@@ -163,7 +163,7 @@ def test_steps_without_signal_are_left_out():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: from_eps(lambda x, t: x, "cosine"), "one of vp, ve, flow, or a schedule; got 'cosine'"),
+        (lambda: from_eps(lambda x, t: x, "cosine"), "one of vp, ve, flow, or a schedule of .*; got 'cosine'"),
         (lambda: from_eps(lambda x, t: x, ALPHAS), "Discrete.from_alphas"),
         (lambda: from_eps(3), r"expected a network F\(x, t\)"),
         (lambda: from_flow(lambda x, t: x, Discrete.from_alphas(ALPHAS)), "no known speed"),
