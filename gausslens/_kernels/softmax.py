@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from .._typing import Float, Int
 from .fused import fold, fused, pair_products, some_above, visible_blocks
-from .tiles import ImageTile, Queries, kind_of
+from .tiles import ImageTile, Logits, Queries, kind_of
 
 # Where few images have all the weight, those whose logit is further below the largest have none.
 _NEAR = 40
@@ -77,8 +77,8 @@ class RunningSoftmax:
         self._sum, self.total, self.top = fused(fold, self._sum, self.total, self.top, weighted, sums, tile_top)
 
 
-def exact_logits(queries: Queries, tile: ImageTile) -> tuple[Float[Tensor, "b t"], Float[Tensor, "b 1"]]:
-    """The logits of all images of a tile in float64, and the largest of each query."""
+def exact_logits(queries: Queries, tile: ImageTile) -> Logits:
+    """The logits of a tile in float64."""
     parts = []
     for _, values in tile.parts():
         images = values - queries.anchor.double()
@@ -119,26 +119,17 @@ def repair(
     tile: ImageTile,
     softmax: RunningSoftmax,
     room: int | None,
-) -> tuple[Float[Tensor, "b t"], Float[Tensor, "b 1"]]:
-    """Fast logits with those computed again in float64 whose rounding could be seen in the answer, and their maxima.
+) -> Logits:
+    """Fast logits, with those whose rounding could be seen in the answer computed again in float64.
 
-    Those are found block by block of images, since few blocks have one. With `room`, a number of blocks and of pairs,
-    what is not used of it is filled up with the first pair, which may be computed again as often as one likes.
+    They are searched for in blocks of images, since few blocks have one. `room` is a fixed number of blocks and of pairs to
+    compute again; places that are left over repeat the first pair, which changes nothing.
     """
-    x, kind = queries.rows, kind_of(queries.rows)
+    x, kind, scale = queries.rows, kind_of(queries.rows), queries.constants.scale
     block = math.gcd(logits.shape[1], _BLOCK)
     margin = TOLERANCE[kind] / tile.rounding
-    least, blocks = fused(
-        visible_blocks,
-        logits.detach(),
-        top,
-        queries.constants.scale,
-        margin,
-        x.shape[1],
-        block,
-        softmax.total.detach(),
-        softmax.top,
-    )
+    others = softmax.total.detach(), softmax.top
+    least, blocks = fused(visible_blocks, logits.detach(), top, scale, margin, x.shape[1], block, *others)
     (block_query, block_index), n_blocks = _find(blocks, room)
     candidates = logits.detach().unflatten(1, (-1, block))[block_query, block_index]
     is_block = torch.arange(len(block_query), device=x.device) < n_blocks

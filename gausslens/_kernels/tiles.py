@@ -12,7 +12,7 @@ equal numbers drift by ε·t. Logits are float64 in any case: they are differenc
 
 from collections.abc import Iterator
 from functools import cache, cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -31,6 +31,10 @@ _SHORT_SUMS_AT_ONCE = 13
 _PART_NUMBERS = {"cpu": 1 << 20, "cuda": 1 << 22}
 # 127·128 times this many is the largest sum of products that 32 bits hold.
 _MOST_PRODUCTS = 132_104
+
+
+# The logits of all queries and all images of a tile, in float64, and the largest of each query.
+Logits: TypeAlias = tuple[Float[Tensor, "b t"], Float[Tensor, "b 1"]]
 
 
 def kind_of(tensor: Tensor) -> str:
@@ -148,10 +152,8 @@ class ImageTile:
             some = slice(start, start + step)
             yield some, self.values(some)
 
-    def logits(
-        self, queries: Queries, half_squares: Float[Tensor, "t"]
-    ) -> tuple[Float[Tensor, "b t"], Float[Tensor, "b 1"]]:
-        """(x·y − ½‖y‖²)/σ² − level for all rows and images, in float64, and the largest of each row."""
+    def logits(self, queries: Queries, half_squares: Float[Tensor, "t"]) -> Logits:
+        """(x·y − ½‖y‖²)/σ² − level, as fast as the hardware can."""
         x, variance = queries.rows, queries.variance
         row_sums, level, _ = queries.constants
         # p/127.5 − 1 = ((p − 128) + ½)/127.5

@@ -90,7 +90,7 @@ class LinearDenoiser(nn.Module):
 
     @property
     def enough_calls(self) -> bool:
-        """Whether the unshrunk fit rests on at least ten calls a dimension, as a comparison with a Gaussian should."""
+        """Whether there were at least ten calls a dimension, as a comparison with a Gaussian needs."""
         return self.calls >= 10 * self.dim
 
     def forward(self, x: Tensor, sigma: float | Tensor) -> Tensor:

@@ -11,7 +11,7 @@ With "none" the noise label is scaled as EDM's, since no embedding can tell raw 
 """
 
 import math
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +20,6 @@ from .._typing import Float, Sigma
 from ..errors import check_choice, require
 from .protocol import check_classes, check_input, expand_sigma
 from .schedules import VP
-
-Kind: TypeAlias = Literal["edm", "vp", "ve", "none"]
 
 _VP = VP(time_scale=999)
 _LEAST_TIME = 1e-5  # of the VP process in training
@@ -56,7 +54,7 @@ class Preconditioned(nn.Module):
 
     def __init__(self, network: nn.Module, kind: str = "edm", sigma_data: float = 0.5) -> None:
         super().__init__()
-        check_choice("kind", kind, get_args(Kind))
+        check_choice("kind", kind, ("edm", "vp", "ve", "none"))
         require(
             0 < sigma_data < math.inf,
             f"sigma_data must be positive and finite; got {sigma_data}. Images in [-1, 1] have 0.5.",
