@@ -15,8 +15,8 @@ class Replay:
     """A function of CUDA tensors, some of which may be None, recorded for inputs of one shape.
 
     Its memory stays reserved as long as it lives. A copy or a pickle of it is None: a recording belongs to one process.
-    The function asks no tensor for its value, and uses the same memory for all else at every call. It has been called
-    before with such inputs: compiling and measuring cannot be recorded.
+    The function must not read values of tensors, and must use the same memory at every call. It must have been called
+    before with such inputs, since compiling and autotuning cannot be recorded.
     """
 
     def __init__(self, function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor | None) -> None:

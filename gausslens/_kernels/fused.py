@@ -1,8 +1,7 @@
 """Elementwise steps that a GPU does in one pass over memory when they are compiled together.
 
-Each function means what it says and runs as it is; `fused` compiles it once, on first use for large tensors on a GPU,
-where torch.compile works (a few seconds). Where it does not, or inside `uncompiled`, the function simply runs as
-written, somewhat slower.
+`fused` compiles each function once, on first use for large tensors on a GPU, which takes a few seconds. Where torch.compile
+does not work, and inside `uncompiled`, functions run as they are written, somewhat slower.
 """
 
 from collections.abc import Callable, Iterator

@@ -11,7 +11,7 @@ from .tiles import ImageTile, Logits, Queries, kind_of
 
 # Where few images have all the weight, those whose logit is further below the largest have none.
 _NEAR = 40
-# Images that are looked at together, at most, for logits to compute again.
+# Most images in a block that is searched for logits to compute again.
 _BLOCK = 64
 # Float64 numbers in the pairs recomputed at a time, and the share of pairs past which the whole product is cheaper.
 _PAIR_NUMBERS = {"cpu": 1 << 18, "cuda": 1 << 23}
@@ -51,8 +51,7 @@ class RunningSoftmax:
     ) -> None:
         """Take in a tile whose first image has index `start` and whose largest logits are `tile_top`.
 
-        Images whose weight is below `negligible` for all queries are not worth a product, unless `dense` says that it
-        is not worth looking for them.
+        Images whose weight is below `negligible` for all queries are left out. With `dense`, they are not searched for.
         """
         if self._sum is None:
             weights = (logits - tile_top).exp()

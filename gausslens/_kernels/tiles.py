@@ -27,7 +27,7 @@ _DIGITS = {"cpu": 4, "cuda": 3}
 # A long sum of similar images drifts by ε·t on a GPU, whose matrix units round toward zero: add sums of this many instead.
 _SHORT_SUM = 2048
 _SHORT_SUMS_AT_ONCE = 13
-# Float64 numbers converted at a time: what a CPU's cache holds (8 MiB), and more where there is none to speak of.
+# Float64 numbers converted at a time: as many as a CPU's cache holds (8 MiB), and more on a GPU.
 _PART_NUMBERS = {"cpu": 1 << 20, "cuda": 1 << 22}
 # 127·128 times this many is the largest sum of products that 32 bits hold.
 _MOST_PRODUCTS = 132_104
@@ -96,7 +96,7 @@ class Queries:
     @cached_property
     @torch.no_grad()
     def constants(self) -> Constants:
-        """Computed once, when first needed. No derivative of the answer passes through what all images share."""
+        """Computed on first use, without derivatives: terms that all images share do not change the answer."""
         arguments = self.rows.detach(), self.variance.detach(), self.anchor, self._largest_norm
         return Constants(*fused(describe_queries, *arguments))
 

@@ -1,9 +1,9 @@
 """Linear denoisers: at each of a few noise levels an affine map D(x; σ) = Wx + b, distilled from another denoiser.
 
 Two fits come from one distillation. The *unshrunk* one is plain least squares; every comparison with a Gaussian uses it,
-through `weight` and `bias`. The *prediction* fit is shrunk toward the Gaussian denoiser by as much as cross-validation
-asks for; it predicts better from few calls, and it is what runs when the linear denoiser is called. Shrinkage assumes
-what the comparison would test, so the two are never mixed.
+through `weight` and `bias`. The *prediction* fit is shrunk toward the Gaussian denoiser by an amount that cross-validation
+chooses. It predicts better from few calls, and calling the linear denoiser uses it. Shrinkage assumes what a comparison
+with a Gaussian would test, so the two are never mixed.
 """
 
 import os
@@ -97,7 +97,7 @@ class LinearDenoiser(nn.Module):
         """Wx + b of the prediction fit at the level(s) sigma, in x's dtype; see `Denoiser`.
 
         Raises:
-            ConfigError: if a level is none of `sigmas`.
+            ConfigError: if a level is not among `sigmas`.
         """
         return self._apply_fit("prediction", x, sigma)
 
@@ -105,7 +105,7 @@ class LinearDenoiser(nn.Module):
         """Wx + b of the unshrunk fit: a denoiser to compare with Gaussians, called as this one.
 
         Raises:
-            ConfigError: if a level is none of `sigmas`, or there were too few calls for an unshrunk fit.
+            ConfigError: if a level is not among `sigmas`, or there were too few calls for an unshrunk fit.
         """
         self._unshrunk()
         return self._apply_fit("unshrunk", x, sigma)
@@ -114,7 +114,7 @@ class LinearDenoiser(nn.Module):
         """The matrix W of the unshrunk fit at one of its noise levels.
 
         Raises:
-            ConfigError: if the level is none of `sigmas`, or there were too few calls for an unshrunk fit.
+            ConfigError: if the level is not among `sigmas`, or there were too few calls for an unshrunk fit.
         """
         return self._unshrunk().weight("unshrunk", self._index(sigma)).clone()
 
@@ -122,12 +122,12 @@ class LinearDenoiser(nn.Module):
         """The vector b of the unshrunk fit at one of its noise levels.
 
         Raises:
-            ConfigError: if the level is none of `sigmas`, or there were too few calls for an unshrunk fit.
+            ConfigError: if the level is not among `sigmas`, or there were too few calls for an unshrunk fit.
         """
         return self._unshrunk().bias("unshrunk", self._index(sigma)).clone()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to a safetensors file, whole or not at all."""
+        """Write to a safetensors file, atomically."""
         tensors = {f"weight_error.{name}": error for name, error in self.weight_error.items()}
         tensors |= {name: getattr(self, name) for name in _PER_LEVEL if getattr(self, name) is not None}
         save_tensors(
@@ -155,7 +155,7 @@ class LinearDenoiser(nn.Module):
             ) from error
 
     def extra_repr(self) -> str:
-        """What `repr` shows beside the maps."""
+        """What `repr` shows in addition to the maps."""
         levels = ", ".join(f"{sigma:g}" for sigma in self.sigmas.tolist())
         return f"shape={self.shape}, calls={self.calls}, sigmas=[{levels}]"
 

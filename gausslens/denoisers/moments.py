@@ -1,4 +1,4 @@
-"""The mean and spectrum of a set of images, Σ = U diag(λ) Uᵀ with divisor 1/N: all that a Gaussian denoiser knows.
+"""The mean and spectrum of a set of images, Σ = U diag(λ) Uᵀ with divisor 1/N, which define a Gaussian denoiser.
 
 Everything is accumulated in float64 (see `scatter`). Keeping only r components loses no variance: what is discarded is
 spread evenly over the other d − r directions as `floor` = (tr Σ − Σ_{k≤r} λ_k)/(d − r), which makes the model a
@@ -163,7 +163,7 @@ class Moments:
         return self._from_spectrum(scatter, *scatter.spectrum())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to a safetensors file, whole or not at all."""
+        """Write to a safetensors file, atomically."""
         tensors = {"mean": self.mean, "eigvals": self.eigvals, "eigvecs": self.eigvecs}
         save_tensors(
             path, tensors, kind=_KIND, floor=self.floor, count=self.count, shape=self.shape, truncated=self.truncated

@@ -26,7 +26,7 @@ from .composite import PerClassDenoiser
 from .protocol import check_input, expand_sigma
 
 # Bytes that a tile may take by default, one for each pixel and 20 for each logit (its digits' products and itself): on a CPU
-# few enough that passes over them are cheap; on a GPU, what a recording keeps and a tile beside it are under 1 GiB.
+# few enough that passes over them are cheap; on a GPU, a recording and a tile together take under 1 GiB.
 _TILE_BYTES = {"cpu": 1 << 27, "cuda": 200_000_000}
 _RECORDED_TILE_BYTES = 670_000_000
 # Queries answered together, and the most numbers in them.
@@ -171,7 +171,7 @@ class MultiDeltaDenoiser(nn.Module):
 
     @torch.no_grad()
     def _mean_and_overflow(self, rows: Float[Tensor, "b d"], sigma: Float[Tensor, "b"]) -> tuple[Tensor, Tensor]:
-        """The posterior mean, and whether it is wrong for want of room: more pairs had to be computed again."""
+        """The posterior mean, and whether it is wrong because there was no room for all pairs to compute again."""
         queries = Queries(rows, sigma, self.anchor, self._largest_norm)
         softmax = self._visit(queries, with_mean=True, room=_PAIRS_PER_QUERY * len(rows))
         return softmax.mean.to(rows.dtype), softmax.overflow
@@ -201,7 +201,6 @@ class MultiDeltaDenoiser(nn.Module):
                     is_spread = not room and largest_scale * tile.rounding <= TOLERANCE[kind_of(x)]
                     if not is_spread:
                         logits, top = repair(logits, top, queries, tile, softmax, room)
-                    # Spread over many images, or not to be looked at.
                     dense = dense or is_spread
                 softmax.add(logits, top, tile, start, negligible, dense=dense)
         return softmax

@@ -7,7 +7,7 @@
 | ve | 1 | σ | 1 | ln(σ/2) |
 | none | 0 | 1 | 1 | ln(σ)/4 |
 
-With "none" the noise label is scaled as EDM's, since no embedding can tell raw levels of 0.002 … 80 apart.
+With "none" the noise label is scaled as EDM's, since embeddings cannot resolve raw levels of 0.002 … 80.
 """
 
 import math
@@ -112,7 +112,7 @@ class Preconditioned(nn.Module):
         return Coefficients(skip=0 * one, out=one, input=one, noise=sigma.log() / 4)
 
     def loss_weight(self, sigma: Float[Tensor, "*levels"]) -> Float[Tensor, "*levels"]:
-        """λ(σ), the weight of ‖D(x, σ) − x0‖² in training: 1/c_out², so that all levels begin with equal loss.
+        """λ(σ), the weight of ‖D(x, σ) − x0‖² in training: 1/c_out², which makes the initial loss equal at all levels.
 
         For "edm" this is (σ²+σ_d²)/(σσ_d)², for "vp" and "ve" 1/σ², and for "none" 1.
         """

@@ -3,8 +3,7 @@
     features = Fourier or positional features of the noise,  + A·augment,  [+ L·one_hot(label)·√classes]
     embedding = silu(W₂ silu(W₁ features + b₁) + b₂  [+ L·one_hot(label)])
 
-The bracketed terms are the two places where published networks let the class in: NCSN++ and DDPM++ the first, ADM the
-second.
+The bracketed terms are the two ways in which published networks use the class: NCSN++ and DDPM++ the first, ADM the second.
 """
 
 import math

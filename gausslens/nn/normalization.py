@@ -17,7 +17,7 @@ from .._kernels import group_norm as kernels
 class GroupNorm(nn.GroupNorm):
     """`torch.nn.GroupNorm`, computed per channel in float32 on a GPU.
 
-    There the result is float32 even for a smaller x, but for calls that take no derivatives: these keep the dtype of x.
+    There the result is float32 even for a narrower x, except in calls without derivatives, which keep the dtype of x.
     """
 
     def forward(self, x: Tensor, offset: Tensor | None = None, *, activate: bool = False) -> Tensor:
@@ -33,10 +33,10 @@ class GroupNorm(nn.GroupNorm):
     def per_channel(self, x: Tensor, offset: Tensor | None = None) -> Tensor:
         """The same from moments of channels, for any device, also where |m| is far above √v.
 
-        These are of distances from the first pixel, in one pass: v = E[(x − x₀)²] − E[x − x₀]² is right to n·ε for n
-        pixels even if x₀ is far from all others, and about as exact as torch's if it is not. E[x²] − m² loses all
-        digits once m²/v is above 1/ε, and its derivative sooner; a group of bf16 numbers that is constant but for a few
-        roundings would come out twice too large.
+        Moments are of distances from the first pixel, in one pass: v = E[(x − x₀)²] − E[x − x₀]² is exact to n·ε for n
+        pixels even if x₀ is far from all others, and otherwise about as exact as torch's. E[x²] − m² would lose all
+        digits once m²/v is above 1/ε, and its derivative sooner; for a group of bf16 numbers that are equal up to a few
+        roundings it would be twice too large.
 
         Offset and bias are added for every image and channel: the derivative by a bias that is added to pixels takes a
         pass over all of them of its own.

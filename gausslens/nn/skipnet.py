@@ -1,8 +1,8 @@
 """The Skip-Net autoencoder: a U-Net of convolutions, batch norms and leaky ReLUs with convolutional skips.
 
 Per level, downwards: a 1×1 convolution to a thin skip; a 3×3 convolution of stride 2 and one of stride 1. Upwards:
-the level below, doubled, beside the skip; a 3×3 and a 1×1 convolution. It does not look at the noise level: one network
-is trained per level, as in App. G.2 of arXiv:2410.24060.
+the level below, doubled, is concatenated with the skip; a 3×3 and a 1×1 convolution. The noise level is no input: one
+network is trained per level, as in App. G.2 of arXiv:2410.24060.
 
 Reference: Ulyanov, Vedaldi, Lempitsky (2018), arXiv:1711.10925.
 """

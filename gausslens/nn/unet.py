@@ -1,7 +1,7 @@
 """The U-Net that NCSN++, DDPM++ and ADM share.
 
-A 3×3 convolution; per resolution a block that halves it (but at the first) and `blocks` blocks; at the lowest one block
-with attention and one without; per resolution, upwards, a block that doubles it (but at the lowest) and `blocks` + 1
+A 3×3 convolution; per resolution a block that halves it (except at the first) and `blocks` blocks; at the lowest one block
+with attention and one without; per resolution, upwards, a block that doubles it (except at the lowest) and `blocks` + 1
 blocks that each take one skip; normalisation and a 3×3 convolution. NCSN++ adds a residual encoder: the image,
 convolved and halved along with the activations, joins them at every level. A block is
 
