@@ -16,7 +16,7 @@ from .._typing import Float, Int
 from ..images import dequantize
 from ..noise import draw_noise, draw_order
 from .protocol import Denoiser, call, check_finite, in_batches
-from .regression import Affine, BlockShrinkage, Sums, choose_strength, mean_square_difference
+from .regression import Affine, Sums, choose_strength, mean_square_difference, shrink_blocks
 
 _EVALUATION_CALLS = 4096
 
@@ -101,27 +101,25 @@ def fit_in_closed_form(
     enough = 2 * (len(toward) + 1)
     unshrunk = both.least_squares() if calls >= enough else None
     if unshrunk is not None and min(first.count, second.count) >= enough:
-        strength, base = 0.0, unshrunk
-        from_first, from_second = first.least_squares(), second.least_squares()
-        weight_floor = ratio((from_first.weight - from_second.weight).norm() / 2, toward.norm())
+        strength, fits = 0.0, [first.least_squares(), second.least_squares(), unshrunk]
+        weight_floor = ratio((fits[0].weight - fits[1].weight).norm() / 2, toward.norm())
     else:
         strength = choose_strength(first, second, toward)
-        base = both.ridge(toward, strength)
-        from_first, from_second = first.ridge(toward, strength), second.ridge(toward, strength)
+        fits = [sums.ridge(toward, strength) for sums in (first, second, both)]
         weight_floor = math.nan
-    shrink = BlockShrinkage(from_first, from_second, base, toward, basis, both)
-    from_first, from_second = shrink(from_first, first), shrink(from_second, second)
+    pairs = list(zip(fits, (first, second, both), strict=True))
+    (from_first, from_second, prediction), factors = shrink_blocks(pairs, toward, basis)
     floor = mean_square_difference(from_first, from_second, both) / 4
     # A half's fit, judged on the other half, carries twice the floor, and the fit to both only once.
     error = (second.error(from_first) + first.error(from_second)) / 2 - floor
     ridge_factor = 1 - strength / (strength + float(both.xx.diagonal().mean()))
     return LevelFit(
         unshrunk=unshrunk,
-        prediction=shrink(base, both),
+        prediction=prediction,
         fvu=ratio(max(error, 0.0), both.variance, 0.0),
         fvu_floor=ratio(floor, both.variance, 0.0),
         weight_error_floor=weight_floor,
-        shrinkage=1 - ridge_factor * float(shrink.factors.mean()),
+        shrinkage=1 - ridge_factor * float(factors.mean()),
     )
 
 

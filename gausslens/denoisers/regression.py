@@ -5,10 +5,10 @@ For inputs x and targets D, both in R^d, with centred sums S_xx = Σ(x−x̄)(x�
     least squares      W = S_Dx S_xx⁻¹                        b = D̄ − W x̄
     ridge toward W_G   W = (S_Dx + κ W_G)(S_xx + κ I)⁻¹       minimises Σ‖D − Wx − b‖² + κ‖W − W_G‖²_F
 
-Fits, their validation and `BlockShrinkage` need nothing but the sums of two halves of the calls.
+Fits, their validation and `shrink_blocks` need nothing but the sums of two halves of the calls.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -167,8 +167,10 @@ def _validation_path(
     return errors
 
 
-class BlockShrinkage:
-    """Shrinkage of a fitted matrix toward a Gaussian's, block by block, as far as two halves of the calls disagree.
+def shrink_blocks(
+    fits: Sequence[tuple[Affine, Sums]], toward: Float[Tensor, "d d"], basis: Float[Tensor, "d d"]
+) -> tuple[list[Affine], Float[Tensor, "d d"]]:
+    """Fits shrunk toward a Gaussian's matrix block by block, as far as two halves of the calls disagree.
 
     Let W_G = U diag(g) Uᵀ with g descending, and write the departure from it in principal coordinates, with inputs of unit
     variance: A = Uᵀ(W − W_G)U diag(s), s_k² the variance of the k-th coordinate of x. How a denoiser departs from its
@@ -179,33 +181,28 @@ class BlockShrinkage:
 
     with A₁, A₂ from two halves and A from all calls. The noises of the halves are independent, so the numerator estimates
     the signal's energy and the denominator that of signal and noise: c_B is the factor that minimises the block's error.
+
+    Args:
+        fits: the fits to the first half, to the second half and to all of the calls, with the sums of these calls.
+        toward: W_G.
+        basis: U.
+
+    Returns:
+        The shrunk fits, with the intercepts that suit the inputs of their sums, and the factor c of every entry.
     """
+    (first, _), (second, _), (both, sums) = fits
+    variances = ((sums.xx @ basis) * basis).sum(0) / sums.count
+    scales = variances.clamp_min(torch.finfo(torch.float64).tiny).sqrt()
 
-    def __init__(
-        self,
-        first: Affine,
-        second: Affine,
-        both: Affine,
-        toward: Float[Tensor, "d d"],
-        basis: Float[Tensor, "d d"],
-        sums: Sums,
-    ) -> None:
-        self._toward, self._basis = toward, basis
-        variances = ((sums.xx @ basis) * basis).sum(0) / sums.count
-        self._scales = variances.clamp_min(torch.finfo(torch.float64).tiny).sqrt()
-        blocks = _membership(len(toward), basis)
-        shared = blocks.T @ (self._departure(first) * self._departure(second)) @ blocks
-        energy = blocks.T @ self._departure(both).square() @ blocks
-        factors = torch.where(energy > 0, shared / energy, 0.0).clamp(0, 1)
-        self.factors = blocks @ factors @ blocks.T  # c of every entry
+    def departure(fit: Affine) -> Float[Tensor, "d d"]:
+        return basis.T @ (fit.weight - toward) @ basis * scales
 
-    def __call__(self, fit: Affine, sums: Sums) -> Affine:
-        """The shrunk fit, with the intercept that suits the inputs of `sums`."""
-        departure = self._departure(fit) * self.factors / self._scales
-        return sums.with_intercept(self._toward + self._basis @ departure @ self._basis.T)
-
-    def _departure(self, fit: Affine) -> Float[Tensor, "d d"]:
-        return self._basis.T @ (fit.weight - self._toward) @ self._basis * self._scales
+    blocks = _membership(len(toward), basis)
+    shared = blocks.T @ (departure(first) * departure(second)) @ blocks
+    energy = blocks.T @ departure(both).square() @ blocks
+    factors = blocks @ torch.where(energy > 0, shared / energy, 0.0).clamp(0, 1) @ blocks.T
+    shrunk = [own.with_intercept(toward + basis @ (departure(fit) * factors / scales) @ basis.T) for fit, own in fits]
+    return shrunk, factors
 
 
 def _membership(dim: int, like: Tensor) -> Float[Tensor, "d m"]:
