@@ -19,7 +19,8 @@ Annotations of blocks are plain tensors, since checks of shapes would be compile
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from functools import partial
+from typing import Literal, TypeAlias, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -225,10 +226,7 @@ class UNet(nn.Module):
             style.initialize(layer)  # type: ignore[type-var]
         widths = [width * multiplier for multiplier in multipliers]
         attends = [max(shape[1:]) >> level in attention for level in range(len(widths))]
-
-        def block(channels_in: int, channels_out: int, **options: Any) -> ResidualBlock:
-            return ResidualBlock(channels_in, channels_out, self.embedding.channels, style, dropout=dropout, **options)
-
+        block = partial(ResidualBlock, embedding=self.embedding.channels, style=style, dropout=dropout)
         channels, image_channels = widths[0] if style.widened_stem else width, shape[0]
         self.stem = style.initialize(nn.Conv2d(shape[0], channels, 3, padding=1))
         self.encoder, self.image = nn.ModuleList(), nn.ModuleList()
