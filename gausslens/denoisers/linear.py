@@ -107,7 +107,6 @@ class LinearDenoiser(nn.Module):
         Raises:
             ConfigError: if a level is not among `sigmas`, or there were too few calls for an unshrunk fit.
         """
-        self._unshrunk()
         return self._apply_fit("unshrunk", x, sigma)
 
     def weight(self, sigma: float | Tensor) -> Float[Tensor, "d d"]:
@@ -116,7 +115,7 @@ class LinearDenoiser(nn.Module):
         Raises:
             ConfigError: if the level is not among `sigmas`, or there were too few calls for an unshrunk fit.
         """
-        return self._unshrunk().weight("unshrunk", self._index(sigma)).clone()
+        return self.maps.weight("unshrunk", self._level("unshrunk", sigma)).clone()
 
     def bias(self, sigma: float | Tensor) -> Float[Tensor, "d"]:
         """The vector b of the unshrunk fit at one of its noise levels.
@@ -124,7 +123,7 @@ class LinearDenoiser(nn.Module):
         Raises:
             ConfigError: if the level is not among `sigmas`, or there were too few calls for an unshrunk fit.
         """
-        return self._unshrunk().bias("unshrunk", self._index(sigma)).clone()
+        return self.maps.bias("unshrunk", self._level("unshrunk", sigma)).clone()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to a safetensors file, atomically."""
@@ -164,19 +163,17 @@ class LinearDenoiser(nn.Module):
         levels = expand_sigma(sigma, x)
         rows = x.flatten(1).to(self.maps.get_buffer("prediction_biases").dtype)
         with float32_products(x.device):
-            denoised = denoise_by(levels, rows, levels, lambda level: partial(self.maps, fit, self._index(level)))
+            denoised = denoise_by(levels, rows, levels, lambda level: partial(self.maps, fit, self._level(fit, level)))
         return denoised.to(x.dtype).reshape(x.shape)
 
-    def _unshrunk(self) -> "AffineMaps":
+    def _level(self, fit: Fit, sigma: float | Tensor) -> int:
+        """The index of a noise level of a fit; raises if there is no such fit or level."""
         require(
-            self.has_unshrunk,
+            fit == "prediction" or self.has_unshrunk,
             f"an unshrunk fit in d = {self.dim} dimensions needs at least 2d + 2 = {2 * self.dim + 2} calls a noise "
             f"level, and 10d = {10 * self.dim} to be compared with a Gaussian; this one had {self.calls}. Distill "
             "with more calls.",
         )
-        return self.maps
-
-    def _index(self, sigma: float | Tensor) -> int:
         return level_index(float(sigma), self.sigmas.tolist())
 
 
