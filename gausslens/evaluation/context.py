@@ -6,7 +6,7 @@ Gaussian with the training images' mean and covariance, for which the Gaussian d
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,8 +21,10 @@ from ..denoisers.distillation import distill
 from ..denoisers.gaussian import GaussianDenoiser
 from ..denoisers.linear import LinearDenoiser
 from ..denoisers.moments import Moments
+from ..denoisers.protocol import Denoiser
 from ..generation import generate
 from ..images import Bounds
+from ..measures.curve import Curve
 from ..nn.acceleration import for_inference
 from ..noise import as_sigmas, draw_noise, karras_sigmas
 from .cached_denoiser import CachedDenoiser
@@ -43,12 +45,8 @@ class Inputs:
 
     name: str  # "train", "held_out" or "surrogate"
     images: Tensor  # (n, c, h, w)
-    options: Mapping[str, Any]  # labels and bounds, as the measures take them
-
-    def labels_of(self, indices: Tensor) -> Tensor | None:
-        """The labels of some of the images, if they have any."""
-        labels: Tensor | None = self.options["labels"]
-        return None if labels is None else labels[indices]
+    labels: Tensor | None = None  # (n,)
+    bounds: Bounds = (-1.0, 1.0)
 
 
 class EvaluationContext:
@@ -126,7 +124,7 @@ class MeasureContext(EvaluationContext):
     ) -> None:
         super().__init__(network, images)
         self.training, self.config, self.folder = training, config, folder
-        self._last_linear: tuple[Path, LinearDenoiser] | None = None
+        self._last_linear: dict[Path, LinearDenoiser] = {}
 
     @cached_property
     def sigmas(self) -> Tensor:
@@ -136,33 +134,29 @@ class MeasureContext(EvaluationContext):
         return karras_sigmas(_LEVELS) if self.training.sigma is None else as_sigmas(self.training.sigma)
 
     @cached_property
-    def inputs(self) -> list[Inputs]:
-        """The sets of images to measure on; surrogates only for a network without labels."""
+    def inputs(self) -> dict[str, Inputs]:
+        """The sets of images to measure on, by name; surrogates only for a network without labels."""
         images = self.images
-        pixels: Bounds = (-1.0, 1.0)
-        sets = [Inputs("train", images.train, {"labels": images.train_labels, "bounds": pixels})]
+        sets = [Inputs("train", images.train, images.train_labels)]
         if len(images.held_out) > 1:
-            sets.append(Inputs("held_out", images.held_out, {"labels": images.held_out_labels, "bounds": pixels}))
+            sets.append(Inputs("held_out", images.held_out, images.held_out_labels))
         if images.train_labels is None:
-            sets.append(Inputs("surrogate", self._surrogates(), {"labels": None, "bounds": None}))
-        return sets
+            sets.append(Inputs("surrogate", self._surrogates(), bounds=None))
+        return {inputs.name: inputs for inputs in sets}
 
-    def on(self, name: str) -> Inputs:
-        """The set of images of this name."""
-        return next(inputs for inputs in self.inputs if inputs.name == name)
-
-    def curve_options(self, inputs: Inputs) -> dict[str, Any]:
-        """What all curves on a set of images are taken with."""
-        how = {"count": self.config.count, "seed": self.config.seed, "device": self.device}
-        return {**how, **inputs.options}
+    def curve(self, measure: Callable[..., Curve], inputs: Inputs, /, *denoisers: Denoiser, **options: Any) -> Curve:
+        """The curve of a measure of one or two denoisers on a set of images, with the config's levels, count and seed."""
+        how = {"sigmas": self.sigmas, "count": self.config.count, "seed": self.config.seed, "device": self.device}
+        how |= {"labels": inputs.labels, "bounds": inputs.bounds}
+        return measure(*denoisers, inputs.images, **{**how, **options})
 
     @cached_property
-    def full_gaussian(self) -> GaussianDenoiser | None:
-        """The Gaussian denoiser of all images that could have been trained on; None where all were, or with labels."""
+    def full_gaussian(self) -> dict[str, nn.Module]:
+        """`gaussian_full`, of all images that could have been trained on; empty where all were, or with labels."""
         if self.images.train_labels is not None or len(self.images.train) >= len(self.images.available):
-            return None
+            return {}
         moments = moments_of(self.images.available, device=self.device)
-        return GaussianDenoiser(moments).to(self.device, torch.float32)
+        return {"gaussian_full": GaussianDenoiser(moments).to(self.device, torch.float32)}
 
     @property
     def calls(self) -> int | None:
@@ -192,15 +186,15 @@ class MeasureContext(EvaluationContext):
                     calls=self.calls,
                     seed=self.config.seed,
                     full=True if self.dim <= self._distilled_dim else None,
-                    bounds=inputs.options["bounds"],
+                    bounds=inputs.bounds,
                     device=self.device,
                     dtype=torch.float32,
                     batch_size=_CONTROL_BATCH if name in self.references else None,
                 ).save(path)
-        if self._last_linear is None or self._last_linear[0] != path:
-            self._last_linear = None  # the maps of ten levels at 12,288 dimensions are 12 GB: one set at a time
-            self._last_linear = path, LinearDenoiser.load(path).to(self.device)
-        return self._last_linear[1]
+        if path not in self._last_linear:
+            self._last_linear.clear()  # the maps of ten levels at 12,288 dimensions are 12 GB: one set at a time
+            self._last_linear[path] = LinearDenoiser.load(path).to(self.device)
+        return self._last_linear[path]
 
     @cached_property
     def samples(self) -> dict[str, Tensor]:
@@ -214,9 +208,7 @@ class MeasureContext(EvaluationContext):
             known = self.images.train_labels.unique()
             labels = known[torch.arange(count) % len(known)]
         return generate(
-            self.denoisers[name],
-            self.images.shape,
-            count,
+            *(self.denoisers[name], self.images.shape, count),
             steps=self.config.steps,
             seed=self.config.seed,
             labels=labels,

@@ -6,7 +6,7 @@ independent units), and what it is the number of: `sigma`, `on` (train, held_out
 could have been trained on), and others.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -16,8 +16,6 @@ from ..data.duplicates import find_duplicates
 from ..denoisers.linear import LinearDenoiser
 from ..denoisers.moments import Moments
 from ..denoisers.preconditioned import Preconditioned
-from ..denoisers.protocol import Denoiser
-from ..errors import ConfigError
 from ..images import dequantize
 from ..measures.agreement import agreement
 from ..measures.alignment import Alignment, alignment
@@ -31,13 +29,14 @@ from ..store.records import Record
 from ..training.objective import denoising_losses
 from .context import Inputs, MeasureContext
 from .records import of_agreement, of_curve, of_estimate, record_of
+from .references import rows
 
 _OVERLAPS = (1, 2, 5, 10, 20, 50, 100)
 _MOST_DIRECTIONS = 1024  # singular vectors compared
 _JACOBIANS = 4  # images
 _SINGULAR_VALUES = 10
-_DENSE_DIM = 256  # dimensions up to which whole Jacobians are cheaper than an iteration
-_ITERATIONS = 15
+DENSE_DIM = 256  # dimensions up to which whole Jacobians are cheaper than an iteration
+ITERATIONS = 15  # to find the leading singular vectors of larger Jacobians
 # Multiplications that distilling the multi-delta denoiser may cost at each level: minutes on a CPU, seconds on a GPU.
 _CONTROL_COST = {"cpu": 2e10, "cuda": 2e13}
 
@@ -54,32 +53,27 @@ def take_duplicates(evaluation: MeasureContext) -> Iterator[Record]:
 def take_denoising_loss(evaluation: MeasureContext) -> Iterator[Record]:
     """The training objective on training and on held-out images."""
     network = evaluation.network
-    if not isinstance(network, Preconditioned):
-        raise ConfigError("the training objective is that of one trained network; other denoisers have none.")
+    assert isinstance(network, Preconditioned)  # only a network that was trained has this objective
     for inputs in _real(evaluation):
         chosen = draw_order(evaluation.config.seed, len(inputs.images))[: 10 * evaluation.config.count]
-        labels = inputs.labels_of(chosen)
+        labels = rows(inputs.labels, chosen)
         losses = denoising_losses(network, inputs.images[chosen], evaluation.training, labels=labels)
         yield of_estimate("denoising_loss", mean_estimate(losses.double()), on=inputs.name, denoiser="network")
 
 
 def take_linearity(evaluation: MeasureContext) -> Iterator[Record]:
     """How linear each denoiser is."""
-    for inputs, (name, denoiser) in product(evaluation.inputs, evaluation.cached_denoisers.items()):
+    for inputs, (name, denoiser) in product(evaluation.inputs.values(), evaluation.cached_denoisers.items()):
         for metric, affine in product(("cosine", "nmse"), (False, True)):
-            how = {"metric": metric, "affine": affine, **evaluation.curve_options(inputs)}
-            curve = linearity(denoiser, inputs.images, evaluation.sigmas, **how)
+            curve = evaluation.curve(linearity, inputs, denoiser, metric=metric, affine=affine)
             yield from of_curve(f"linearity_{metric}", curve, on=inputs.name, denoiser=name, affine=affine)
 
 
 def take_gap(evaluation: MeasureContext) -> Iterator[Record]:
     """How far the network is from each closed form, and, as a control, the multi-delta denoiser from the Gaussian."""
-    denoisers = {**evaluation.cached_denoisers}
+    full = evaluation.full_gaussian
     pairs = [("network", "gaussian"), ("network", "multidelta"), ("multidelta", "gaussian")]
-    if evaluation.full_gaussian is not None:
-        denoisers["gaussian_full"] = evaluation.full_gaussian
-        pairs.append(("network", "gaussian_full"))
-    yield from _gaps(evaluation, denoisers, pairs)
+    yield from _gaps(evaluation, {**evaluation.cached_denoisers, **full}, pairs + [("network", name) for name in full])
 
 
 def take_linear_gap(evaluation: MeasureContext) -> Iterator[Record]:
@@ -90,18 +84,17 @@ def take_linear_gap(evaluation: MeasureContext) -> Iterator[Record]:
     """
     if evaluation.calls is None:
         return
-    fit = evaluation.linear("network", evaluation.inputs[0])
+    fit = evaluation.linear("network", evaluation.inputs["train"])
     if fit.has_unshrunk:
-        denoisers: dict[str, Denoiser] = {**evaluation.cached_denoisers, "linear": fit.unshrunk}
+        denoisers = {**evaluation.cached_denoisers, "linear": fit.unshrunk}
         yield from _gaps(evaluation, denoisers, [("network", "linear"), ("linear", "gaussian")], shrunk=False)
 
 
 def take_identity_gap(evaluation: MeasureContext) -> Iterator[Record]:
     """How far each denoiser is from doing nothing."""
-    for inputs, (name, denoiser) in product(evaluation.inputs, evaluation.cached_denoisers.items()):
+    for inputs, (name, denoiser) in product(evaluation.inputs.values(), evaluation.cached_denoisers.items()):
         for metric in ("nmse", "cosine"):
-            how = {"metric": metric, **evaluation.curve_options(inputs)}
-            curve = identity_gap(denoiser, inputs.images, evaluation.sigmas, **how)
+            curve = evaluation.curve(identity_gap, inputs, denoiser, metric=metric)
             yield from of_curve(f"identity_{metric}", curve, on=inputs.name, denoiser=name)
 
 
@@ -147,9 +140,9 @@ def take_jacobian(evaluation: MeasureContext) -> Iterator[Record]:
         for name, sigma in product(("network", "gaussian"), evaluation.sigmas.tolist()):
             spectrum = jacobian_spectrum(
                 *(evaluation.denoisers[name], x0 + sigma * eps, sigma, k),
-                full=evaluation.dim <= _DENSE_DIM,
-                iterations=_ITERATIONS,
-                labels=inputs.labels_of(chosen),
+                full=evaluation.dim <= DENSE_DIM,
+                iterations=ITERATIONS,
+                labels=rows(inputs.labels, chosen),
             )
             tags = {"sigma": sigma, "on": inputs.name, "denoiser": name}
             for index, values in enumerate(spectrum.singular_values.T.cpu()):
@@ -172,13 +165,19 @@ TAKE: dict[str, Callable[[MeasureContext], Iterator[Record]]] = {
 
 
 def _gaps(
-    evaluation: MeasureContext, denoisers: Mapping[str, Denoiser], pairs: Sequence[tuple[str, str]], **tags: Any
+    evaluation: MeasureContext, denoisers: dict[str, Any], pairs: Sequence[tuple[str, str]], **tags: Any
 ) -> Iterator[Record]:
     """The distances between pairs of denoisers, by name."""
-    for inputs, (name, reference), metric in product(evaluation.inputs, pairs, ("rmse", "nmse", "ev")):
-        how = {"metric": metric, **evaluation.curve_options(inputs)}
-        curve = gap(denoisers[name], denoisers[reference], inputs.images, evaluation.sigmas, **how)
-        yield from of_curve(metric, curve, on=inputs.name, denoiser=name, reference=reference, **tags)
+    for inputs, pair, metric in product(evaluation.inputs.values(), pairs, ("rmse", "nmse", "ev")):
+        yield from of_gap(evaluation, inputs, denoisers, *pair, metric=metric, **tags)
+
+
+def of_gap(
+    evaluation: MeasureContext, inputs: Inputs, denoisers: dict[str, Any], *pair: str, metric: str = "rmse", **tags: Any
+) -> Iterator[Record]:
+    """The records of the distance between two denoisers, by name, on a set of images."""
+    curve = evaluation.curve(gap, inputs, *(denoisers[name] for name in pair), metric=metric)
+    yield from of_curve(metric, curve, on=inputs.name, denoiser=pair[0], reference=pair[1], **tags)
 
 
 def of_samples(evaluation: MeasureContext, name: str, samples: Tensor) -> Iterator[Record]:
@@ -214,11 +213,9 @@ def of_samples(evaluation: MeasureContext, name: str, samples: Tensor) -> Iterat
 def of_distillation(evaluation: MeasureContext, name: str, inputs: Inputs) -> Iterator[Record]:
     """The records of one denoiser distilled on one set of images."""
     fit = evaluation.linear(name, inputs)
-    columns = {"fvu": fit.fvu, "fvu_floor": fit.fvu_floor, "fvu_held_out": fit.fvu_held_out}
-    columns |= {"weight_error_floor": fit.weight_error_floor, "shrinkage": fit.shrinkage}
     tags = {"on": inputs.name, "denoiser": name, "count": fit.calls}
-    for quantity, values in columns.items():
-        yield from _per_level(evaluation, quantity, values, **tags)
+    for quantity in ("fvu", "fvu_floor", "fvu_held_out", "weight_error_floor", "shrinkage"):
+        yield from _per_level(evaluation, quantity, getattr(fit, quantity), **tags)
     for reference, values in fit.weight_error.items():
         of_inputs = inputs.name if reference == "distillation" else reference
         if reference == "distillation" or reference != inputs.name:
@@ -281,4 +278,4 @@ def _per_level(evaluation: MeasureContext, quantity: str, values: Tensor | None,
 
 def _real(evaluation: MeasureContext) -> list[Inputs]:
     """The sets of images that are no surrogates."""
-    return [inputs for inputs in evaluation.inputs if inputs.name != "surrogate"]
+    return [inputs for inputs in evaluation.inputs.values() if inputs.name != "surrogate"]

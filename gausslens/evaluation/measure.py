@@ -31,8 +31,7 @@ _RUNTIME_OPTIONS = ("run", "only", "data", "out", "cpu")
 
 def measure(config: MeasureConfig, *, progress: bool = False) -> Run:
     """Measure a trained network, or continue, or find it measured."""
-    trained = Run.open(config.run)
-    config, images = _prepare(config, trained, progress=progress)
+    config, trained, images = _prepare(config, progress=progress)
     run = Run.create(str(config.out), "measure", images.name, identity(config, trained), asdict(config))
     with run.locked():
         steps = Steps("measure", run)
@@ -49,8 +48,7 @@ def measure(config: MeasureConfig, *, progress: bool = False) -> Run:
 
 def rehearse(config: MeasureConfig, *, progress: bool = False) -> tuple[MeasureConfig, Path]:
     """What `measure` would do, for which it raises the same errors."""
-    trained = Run.open(config.run)
-    config, images = _prepare(config, trained, progress=progress)
+    config, trained, images = _prepare(config, progress=progress)
     folder = Run.folder(str(config.out), "measure", images.name, identity(config, trained))
     evaluation = _context(config, trained, images, folder, best_device(cpu=config.cpu))
     sigmas, data = tuple(evaluation.sigmas.tolist()), config.data or trained.config.data
@@ -67,12 +65,13 @@ def resolve(config: MeasureConfig, trained: Run) -> MeasureConfig:
     return replace(config, kimg=kimg, out=config.out or str(beside), only=only, sigmas=sigmas)
 
 
-def _prepare(config: MeasureConfig, trained: Run, *, progress: bool) -> tuple[MeasureConfig, RunImages]:
-    """The resolved config, and the images; raises what either raises."""
+def _prepare(config: MeasureConfig, *, progress: bool) -> tuple[MeasureConfig, Run, RunImages]:
+    """The resolved config, the run and its images."""
+    trained = Run.open(config.run)
     config = resolve(config, trained)
     if trained.config.sigma is not None and config.sigmas not in ((), (trained.config.sigma,)):
         raise ConfigError(f"{trained.path} was trained for sigma = {trained.config.sigma:g} alone; leave --sigmas out.")
-    return config, load_run_images(trained, data=config.data, progress=progress)
+    return config, trained, load_run_images(trained, data=config.data, progress=progress)
 
 
 def _context(

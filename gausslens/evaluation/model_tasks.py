@@ -22,7 +22,7 @@ _MEASURED_WITH = ("sigmas", "count", "samples", "steps", "calls", "kimg")
 _DISTILLED_WITH = ("sigmas", "calls", "kimg")
 
 
-@task("train_model", version=1)
+@task("train_model", version=1, of_0_1="studies.models")
 def train_model(context: TaskContext) -> list[Record] | None:
     """Train. Options: `config`, the fields of a `TrainConfig` but for data, cpu and out; and the images' `content_hash`.
 
@@ -39,15 +39,14 @@ def train_model(context: TaskContext) -> list[Record] | None:
     except DivergedError:
         if context.device.type == "cpu":
             raise
-    if run is None:  # not in the handler, where the error would keep the memory of what diverged
-        run = begin()
+    run = run or begin()  # not in the handler, where the error would keep the memory of what diverged
     if told := collapse_warning(run.records()):
         raise GausslensError(told)
     context.tags.update(tags_of(run))
     return run.records() if within else None
 
 
-@task("measure_model", version=3)
+@task("measure_model", version=3, of_0_1="studies.models")
 def measure_model(context: TaskContext) -> Iterator[Record]:
     """Measure the model of the first input. Options: `measures`, their names; and those that `evaluation_of` reads.
 
@@ -58,7 +57,7 @@ def measure_model(context: TaskContext) -> Iterator[Record]:
         yield from TAKE[name](evaluation)
 
 
-@task("sample_model", version=1)
+@task("sample_model", version=1, of_0_1="studies.models")
 def sample_model(context: TaskContext) -> Iterator[Record]:
     """Sample the model of the first input and its controls from the same noise, and look for copies.
 

@@ -92,12 +92,13 @@ def load_run_images(run: Run, *, data: str | os.PathLike[str] | None = None, pro
         rest, _ = keep_known_classes(rest, labels[rest], labels[chosen])
     return RunImages(
         *(train, available, pixels[rest]),
-        *(_rows(labels, chosen), _rows(labels, rest), images.name),
-        *(_rows(groups, chosen), _rows(groups, rest)),
+        *(rows(labels, chosen), rows(labels, rest), images.name),
+        *(rows(groups, chosen), rows(groups, rest)),
     )
 
 
-def _rows(tags: Tensor | None, indices: Tensor) -> Tensor | None:
+def rows(tags: Tensor | None, indices: Tensor) -> Tensor | None:
+    """Labels or groups of some of the images, if there are any."""
     return None if tags is None else tags[indices]
 
 

@@ -47,13 +47,10 @@ def save_archive(store: TaskStore, folder: Path) -> None:
     records = [{"task": name, **record} for name, result in found.items() for record in result.records]
     arrays = {f"{name}/{key}": array for name, result in found.items() for key, array in result.arrays.items()}
     done = ",\n".join(f" {json.dumps(name)}: {json.dumps(result.done)}" for name, result in found.items())
-    contents = {
-        _RECORDS: lzma.compress("".join(f"{json.dumps(record)}\n" for record in records).encode(), filters=_TEXT),
-        _ARRAYS: lzma.compress(save(arrays), filters=_PIXELS),
-    }
-    for name, content in contents.items():
+    lines = "".join(f"{json.dumps(record)}\n" for record in records)
+    for name, content, filters in ((_RECORDS, lines.encode(), _TEXT), (_ARRAYS, save(arrays), _PIXELS)):
         with atomic_replace(folder / name) as temporary:
-            temporary.write_bytes(content)
+            temporary.write_bytes(lzma.compress(content, filters=filters))
     save_text(folder / _TASKS, f"{{\n{done}\n}}\n")
 
 

@@ -26,20 +26,21 @@ _STARTING = 1.0  # seconds before a model's work begins
 def seconds_to_train(config: TrainConfig, shape: tuple[int, int, int], *, cpu: bool) -> float:
     """Expected seconds of a training run."""
     resolved = config.resolve(shape)
-    speed, overhead = _machine(cpu)
-    images = resolved.steps * resolved.recipe.batch
-    return _STARTING + resolved.steps * overhead + _TRAINING * images * _arithmetic(config, shape) / speed
+    steps = resolved.steps
+    return _STARTING + _seconds(config, shape, steps, _TRAINING * steps * resolved.recipe.batch, cpu=cpu)
 
 
 def seconds_to_call(config: TrainConfig, shape: tuple[int, int, int], calls: int, *, cpu: bool) -> float:
     """Expected seconds of calling a network on `calls` images; `config` is of its training."""
-    speed, overhead = _machine(cpu)
-    return _STARTING / 2 + calls / _CALL_IMAGES * overhead + calls * _arithmetic(config, shape) / speed
+    return _STARTING / 2 + _seconds(config, shape, calls / _CALL_IMAGES, calls, cpu=cpu)
 
 
-def _arithmetic(config: TrainConfig, shape: tuple[int, int, int]) -> float:
+def _seconds(config: TrainConfig, shape: tuple[int, int, int], steps: float, images: int, *, cpu: bool) -> float:
+    """Of so many calls of a network, on so many images in all."""
+    gpu = torch.cuda.is_available() and not cpu
+    speed, overhead = (_GPU_SPEED, _GPU_OVERHEAD) if gpu else (_CPU_SPEED, _CPU_OVERHEAD)
     network = describe_denoiser(config, shape, classes=0, augment_inputs=0)["network"]
-    return _count(shape, tuple(network.items()))
+    return steps * overhead + images * _count(shape, tuple(network.items())) / speed
 
 
 @cache
@@ -52,9 +53,3 @@ def _count(shape: tuple[int, int, int], network: tuple[tuple[str, Any], ...]) ->
         with FlopCounterMode(display=False) as counter, torch.no_grad():
             built(torch.zeros(2, *shape), torch.zeros(2))
     return float(counter.get_total_flops()) / 2
-
-
-@cache
-def _machine(cpu: bool) -> tuple[float, float]:
-    gpu = torch.cuda.is_available() and not cpu
-    return (_GPU_SPEED, _GPU_OVERHEAD) if gpu else (_CPU_SPEED, _CPU_OVERHEAD)

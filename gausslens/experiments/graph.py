@@ -68,21 +68,21 @@ def run_tasks(
     on: str = "pool",
     workers: int = 1,
     budget: float | int | None = None,
-    finished: Callable[[Task], None] | None = None,
-    failed: Callable[[Task, Exception], None] | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    finished: Callable[[Task], object] = lambda task: None,
+    failed: Callable[[Task, Exception], object] = lambda task, error: None,
+    progress: Callable[[Progress], object] | None = None,
 ) -> Outcome:
     """Run tasks, and what they need."""
     engine = _Engine(tasks, folder, 1 if on == "here" else workers, budget, failed)
+    if not engine.todo:
+        return engine.outcome
     with ExitStack() as stack:
-        executor = stack.enter_context(make_executor(on, engine.workers)) if engine.todo else None
+        executor = stack.enter_context(make_executor(on, engine.workers))
         while engine.todo or engine.running:
             try:
-                if executor is not None:
-                    engine.submit(executor)
+                engine.submit(executor)
                 for task in engine.collect():
-                    if finished is not None:
-                        finished(task)
+                    finished(task)
             except BrokenProcessPool:
                 engine.count_broken_pool()
                 executor = stack.enter_context(make_executor(on, engine.workers))
@@ -98,9 +98,9 @@ class _Engine:
         folder: Path,
         workers: int,
         budget: float | int | None,
-        failed: Callable[[Task, Exception], None] | None,
+        on_failed: Callable[[Task, Exception], object],
     ) -> None:
-        self.folder, self.tell_failure = folder, failed
+        self.folder, self.on_failed = folder, on_failed
         self.workers = self.most_workers = workers
         store = TaskStore(folder)
         wanted = in_order((task for task in tasks if not store.is_done(task)), is_there=store.is_complete)
@@ -110,7 +110,7 @@ class _Engine:
         self.crowded: set[str] = set()  # tasks beside which others have run since they were begun
         self.suspects: dict[str, int] = {}  # how often each has died alone
         self.broken_pools = 0  # since a task was finished
-        self.deadline = None if budget is None else time.monotonic() + budget
+        self.deadline = math.inf if budget is None else time.monotonic() + budget
         # Seconds that finished tasks took and were expected to take, by kind of work: a start of seconds makes short tasks
         # many times as long, and long ones hardly.
         self.took: defaultdict[str, float] = defaultdict(float)
@@ -138,7 +138,7 @@ class _Engine:
             needs = {need.identity for need in task.needs}
             if needs & hopeless:
                 aside, known = self.outcome.skipped, hopeless
-            elif needs & without or not self._fits(task):
+            elif needs & without or time.monotonic() + self.costs[task.identity] > self.deadline:
                 aside, known = self.outcome.left_out, without
             elif needs <= self.done:
                 self.todo.remove(task)
@@ -149,9 +149,6 @@ class _Engine:
             aside.append(task)
             known.add(task.identity)
         return None
-
-    def _fits(self, task: Task) -> bool:
-        return self.deadline is None or time.monotonic() + self.costs[task.identity] <= self.deadline
 
     def collect(self) -> list[Task]:
         """Wait a little for running tasks; returns those that have finished."""
@@ -194,8 +191,7 @@ class _Engine:
         if is_short_of_memory(error):  # alone, so that others are not to blame
             self.workers = self.most_workers
         self.outcome.failed[task] = error
-        if self.tell_failure is not None:
-            self.tell_failure(task, error)
+        self.on_failed(task, error)
 
     def count_broken_pool(self) -> None:
         """Note that a pool has died; raises an error if none will last."""

@@ -12,7 +12,7 @@ but *partial*: what other tasks would work with, such as weights, is missing, an
 A task's identity is a hash of its registered name and version, its options, and the identities of the tasks that it needs: a
 changed option, another content of the data (an option too) or a new version of a measure makes another task, and so does
 whatever depends on it, and nothing else. Version 0.1 hashed the place of a task's function instead of a name. Its finished
-work is found by that hash, so `_PLACES_OF_0_1` keeps these places, wherever the functions go.
+work is found by that hash, so its tasks are registered with that place (`of_0_1`), wherever their functions are now.
 """
 
 import time
@@ -43,47 +43,21 @@ DONE = "done.json"
 _REGISTRY: dict[str, str] = {}
 """The modules of the registered functions, by name."""
 
-_PLACES_OF_0_1 = {
-    "check_theorem": "studies.theorem",
-    "compare_gaussians": "studies.subsets",
-    "compare_layouts": "studies.layouts",
-    "compare_samples": "studies.agreements",
-    "compare_with_stationary": "studies.stationarity",
-    "denoise_images": "studies.outputs",
-    "describe_images": "studies.describing",
-    "distill_by_adam": "studies.distilling",
-    "distill_model": "studies.distilling",
-    "explain_gaussian": "studies.explaining",
-    "explain_variance": "studies.explaining",
-    "follow_jacobians": "studies.sensitivity",
-    "follow_levels": "studies.levels",
-    "follow_trajectories": "studies.trajectories",
-    "look_at_copies": "sufficiency.looking",
-    "look_at_snapshot": "studies.snapshots",
-    "measure_levels": "studies.levels",
-    "measure_model": "studies.models",
-    "refine_at_levels": "studies.refining",
-    "sample_model": "studies.models",
-    "train_model": "studies.models",
-    "vary_weights": "studies.superposing",
-}
-"""The modules of 0.1 in which the functions of its tasks were, by name."""
-
 
 class TaskName(NamedTuple):
     """What a task is known by, wherever its function lives."""
 
     name: str  # unique
     version: int  # to be raised whenever a record would be another one
+    of_0_1: str | None = None  # the module of version 0.1 in which the function was
 
     @property
     def key(self) -> str:
         """What identities are made of: the name, or for a task of 0.1 the place of its function."""
-        place = _PLACES_OF_0_1.get(self.name)
-        return self.name if place is None else f"gausslens.{place}:{self.name}"
+        return self.name if self.of_0_1 is None else f"gausslens.{self.of_0_1}:{self.name}"
 
 
-def task(name: str, version: int) -> Callable[[F], F]:
+def task(name: str, version: int, of_0_1: str | None = None) -> Callable[[F], F]:
     """Register a function that does a task's work under a name that stays when the function moves.
 
     Records that come in addition do not raise the version: finished tasks lack them, and are as right as before.
@@ -93,7 +67,7 @@ def task(name: str, version: int) -> Callable[[F], F]:
         known = _REGISTRY.setdefault(name, function.__module__)
         if known != function.__module__:
             raise ValueError(f"two tasks are named {name!r}, in {known} and in {function.__module__}.")
-        function.task = TaskName(name, version)  # type: ignore[attr-defined]
+        function.task = TaskName(name, version, of_0_1)  # type: ignore[attr-defined]
         return function
 
     return register
@@ -177,11 +151,6 @@ class Result:
         return load_tensors(path, kind=ARRAYS)[0] if path.exists() else {}
 
     @property
-    def seconds(self) -> float:
-        """How long the work took, in its last session."""
-        return float(self.done["seconds"])
-
-    @property
     def is_partial(self) -> bool:
         """Whether only the records, and perhaps a few images, were brought from elsewhere; see the module."""
         return bool(self.done.get("partial", False))
@@ -216,7 +185,7 @@ class TaskStore:
         return self.find(task.name)
 
     def run(self, task: Task, report: Report) -> float:
-        """Do a task's work, unless it is done and complete; another process at it is waited for."""
+        """Do a task's work, unless it is complete, and return the seconds it took; waits for other processes at it."""
         artifact = Artifact(self.path / task.name)
         artifact.path.mkdir(parents=True, exist_ok=True)
         with artifact.locked(wait=True, name="lock"):
@@ -229,4 +198,4 @@ class TaskStore:
                 what = {"work": task.kind.key, "options": task.options, "needs": [need.name for need in task.needs]}
                 how = {"tags": context.tags, "seconds": time.perf_counter() - start, "machine": machine}
                 artifact.save_json(DONE, what | how)
-        return self.result(task).seconds
+        return float(self.result(task).done["seconds"])

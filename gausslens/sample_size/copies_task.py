@@ -35,7 +35,7 @@ def copies_task(plan: Plan, n: int, seed: int, samples: int) -> Task:
     return plan.on_model(look_at_copies, model, calls=calls, samples=samples)
 
 
-@task("look_at_copies", version=2)
+@task("look_at_copies", version=2, of_0_1="sufficiency.looking")
 def look_at_copies(context: TaskContext) -> Iterator[Record]:
     """Look at the network of the first input at each snapshot (see `looks`). Options: `samples`.
 

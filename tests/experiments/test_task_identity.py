@@ -8,16 +8,17 @@ from pathlib import Path
 import pytest
 
 from gausslens import evaluation, sample_size
-from gausslens.experiments.task import _PLACES_OF_0_1, Task, task
+from gausslens.experiments.task import Task, task
 from gausslens.paper import tasks
 
 OF_0_1 = json.loads((Path(__file__).parents[1] / "fixtures" / "0.1" / "identities.json").read_text())["tasks"]
+NAMES = {known["work"].partition(":")[2] for known in OF_0_1}
 WORK = {
     name: getattr(import_module(module.name), name)
     for package in (evaluation, sample_size, tasks)
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")
     for name in vars(import_module(module.name))
-    if name in _PLACES_OF_0_1
+    if name in NAMES
 }
 
 

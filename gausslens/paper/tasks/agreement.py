@@ -1,13 +1,12 @@
-"""How alike samples from the same noise are: of two models, of a model and its controls, and of Gaussians.
+"""Agreement of samples from the same noise: between two models, between a model and its controls, and between Gaussians.
 
-Two networks of few images each, stopped early or narrow, make alike images though the Gaussians of their images do not. The
-stationary Gaussians of these do (see `denoisers.stationary`): any few images have nearly one mean colour and power spectrum.
-So would networks near the Gaussian of all images, whichever they were shown.
+Two networks on few images each, stopped early or narrow, generate similar images although the Gaussians of their images do
+not. Two explanations are tested: the stationary Gaussians of small sets (see `denoisers.stationary`) agree, because any few
+images have nearly the same mean colour and power spectrum; or both networks are close to the Gaussian of all images.
 
-Layouts are what is left of samples once details are taken out: means over a grid of fields, half as many as pixels a side
-and at most 8, so 4×4 fields of an 8×8 image and 8×8 of larger ones. A pair of layouts has Pearson's correlation, of all
-fields and channels. Samples that are training images have a layout too, and it may resemble the Gaussian's: so the
-multi-delta denoiser's correlation with the Gaussian is taken off, noise by noise.
+A layout is a sample averaged over a grid of fields, half as many as pixels a side and at most 8: 4×4 fields of an 8×8 image,
+8×8 fields of larger images. Two layouts are compared by Pearson's correlation over fields and channels. Copies of training
+images have layouts too, so the multi-delta denoiser's correlation with the Gaussian is subtracted, noise by noise.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +29,7 @@ from ..plan import Plan
 from .dataset_stats import split_images
 
 CURVE = "curve"
-"""The role of records at other sizes than the one that is judged."""
+"""The role of records at sizes that no claim is judged by."""
 
 _CONTROLS = ("gaussian", "multidelta")
 _MODEL = ("network", "width", "n", "kimg", "preconditioning")
@@ -61,19 +60,18 @@ def subset_gaussians_task(plan: Plan, seed: int, sizes: Sequence[int]) -> Task:
     return plan.on_images(compare_gaussians, seed=seed, sizes=tuple(sizes), judged=plan.subset, samples=plan.samples)
 
 
-@task("compare_samples", version=1)
+@task("compare_samples", version=1, of_0_1="studies.agreements")
 def compare_samples(context: TaskContext) -> Iterator[Record]:
-    """Compare the samples of two models, and of their controls, noise by noise.
+    """Compare the samples of two models, and of their controls, noise by noise. The inputs are two of `sample_model`.
 
-    Its inputs are two of `sample_model`, with as many samples each: their noises are then the same. Records carry the
-    tags that both models have in common; which pair it is, the study adds.
+    Records carry the tags that both models share.
 
     Yields:
-        The records of `of_agreement` for the `denoiser` network, whose excess is that over the multi-delta denoisers; and
-        with `noise` same for multidelta and gaussian. With `noise` itself, what is compared are the first network's samples
-        and the noises that they began with, which a network that has learned nothing hands on.
+        The records of `of_agreement` for the `denoiser` network, with the excess over the multi-delta denoisers; and with
+        `noise` same for multidelta and gaussian. With `noise` itself, the first network's samples are compared with their
+        initial noises, which an untrained network returns.
     """
-    context.tags.update(_in_common(*context.inputs))
+    context.tags.update(_model_tags(context.inputs))
     first, second = (sampled.arrays for sampled in context.inputs)
     copies = first["multidelta"], second["multidelta"]
     yield from of_agreement(agreement(first["network"], second["network"], multi_delta=copies), denoiser="network")
@@ -86,36 +84,35 @@ def compare_samples(context: TaskContext) -> Iterator[Record]:
         yield from of_similarity(alike, denoiser=control, noise="same")
 
 
-@task("compare_layouts", version=1)
+@task("compare_layouts", version=1, of_0_1="studies.layouts")
 def compare_layouts(context: TaskContext) -> Iterator[Record]:
-    """Compare layouts with the Gaussian's. Its input is of `sample_model`.
+    """Compare the layouts of a model's samples with those of its Gaussian. The input is of `sample_model`.
 
     Yields:
-        agreement_lowpass_correlation with the `reference` gaussian: for the `denoiser` network as `of_agreement` has it, and
-        for multidelta with `noise` same.
+        agreement_lowpass_correlation with the `reference` gaussian: for the `denoiser` network as in `of_agreement`, and for
+        multidelta with `noise` same.
     """
-    (sampled,) = context.inputs
-    context.tags.update(_model_tags(sampled, (*_MODEL, "seed", "split")))
-    network, gaussian, memory = (lowpass(sampled.arrays[name]) for name in ("network", "gaussian", "multidelta"))
+    context.tags.update(_model_tags(context.inputs, (*_MODEL, "seed", "split")))
+    arrays, what = context.inputs[0].arrays, ("agreement_lowpass", ("correlation",))
+    network, gaussian, memory = (lowpass(arrays[name]) for name in ("network", "gaussian", "multidelta"))
     found = agreement(network, gaussian, multi_delta=(memory, gaussian))
     assert found.multi_delta is not None
-    what = "agreement_lowpass", ("correlation",)
     yield from of_agreement(found, *what, denoiser="network", reference="gaussian")
     yield from of_similarity(found.multi_delta, *what, denoiser="multidelta", reference="gaussian", noise="same")
 
 
-@task("compare_with_stationary", version=2)
+@task("compare_with_stationary", version=2, of_0_1="studies.stationarity")
 def compare_with_stationary(context: TaskContext) -> Iterator[Record]:
-    """Compare samples noise by noise. Options: `splits`, the training set of either model, and those of `split_images`.
+    """Compare samples noise by noise. Options: `splits`, the training set of each model, and those of `split_images`.
 
-    Its arrays `first` and `second` are samples of the stationary Gaussians, uint8 (noises, c, h, w).
+    The arrays `first` and `second` are samples of the stationary Gaussians, uint8 (noises, c, h, w).
 
     Yields:
-        With `noise` same of the `denoiser` stationary, the agreement of one set's samples with the other's; and that of the
-        first network with the samples of a `reference`: the stationary Gaussian, Gaussian and multi-delta denoiser of its
-        own images, and gaussian_full, the Gaussian of all that could have been trained on.
+        For the `denoiser` stationary, the agreement of the two sets' samples with `noise` same. For the first network, its
+        agreement with each `reference`: the stationary Gaussian, the Gaussian and the multi-delta denoiser of its own
+        images, and gaussian_full, the Gaussian of all available images.
     """
-    context.tags.update(_in_common(*context.inputs))
+    context.tags.update(_model_tags(context.inputs))
     images, own = split_images(context), context.inputs[0].arrays
     network = own["network"]
     first, second = (
@@ -129,12 +126,12 @@ def compare_with_stationary(context: TaskContext) -> Iterator[Record]:
         yield from of_agreement(agreement(network, samples), denoiser="network", reference=name)
 
 
-@task("compare_gaussians", version=1)
+@task("compare_gaussians", version=1, of_0_1="studies.subsets")
 def compare_gaussians(context: TaskContext) -> Iterator[Record]:
     """Sample the Gaussians of random subsets and that of all images from the same noise, and compare.
 
     Options: `sizes`; `judged`, the size whose records have no `role`; `seed`; `samples`; and those of `split_images`.
-    Its arrays hold a few samples, uint8 (noises, c, h, w): `all`, and for each size its number.
+    The arrays hold a few samples, uint8 (noises, c, h, w): `all`, and one array named by each size.
 
     Yields:
         The records of `of_agreement` of `denoiser` gaussian with `reference` gaussian_full, at each `n`.
@@ -157,7 +154,7 @@ def compare_gaussians(context: TaskContext) -> Iterator[Record]:
 
 
 def lowpass(images: Tensor) -> Tensor:
-    """Means over fields."""
+    """Layouts of images, uint8: means over fields."""
     from torch.nn.functional import adaptive_avg_pool2d
 
     fields = [max(1, min(_FIELDS, side // 2)) for side in images.shape[2:]]
@@ -165,18 +162,15 @@ def lowpass(images: Tensor) -> Tensor:
 
 
 def _samples(context: TaskContext, denoiser: nn.Module, shape: Sequence[int]) -> Tensor:
-    """Images of a closed-form denoiser, uint8 of this shape, from the noises that models are sampled from."""
+    """Images of a closed-form denoiser, uint8 of this shape, from the noises that models are sampled with."""
     device = context.device
     moved = denoiser.to(device, torch.float32)
     return generate(moved, tuple(shape[1:]), shape[0], device=device, dtype=torch.float32)
 
 
-def _model_tags(sampled: Result, names: Sequence[str] = _MODEL) -> Record:
-    """What the records of `sample_model` say of their model."""
-    return {name: sampled.records[0][name] for name in names if sampled.records[0].get(name) is not None}
-
-
-def _in_common(first: Result, second: Result) -> Record:
-    """What the records of both say alike of their models."""
-    other = _model_tags(second)
-    return {name: value for name, value in _model_tags(first).items() if other.get(name) == value}
+def _model_tags(samples: Sequence[Result], names: Sequence[str] = _MODEL) -> Record:
+    """The tags of their model, or those that their models share, in the records of `sample_model`."""
+    found = [{name: sampled.records[0].get(name) for name in names} for sampled in samples]
+    return {
+        name: value for name, value in found[0].items() if value is not None and all(of[name] == value for of in found)
+    }

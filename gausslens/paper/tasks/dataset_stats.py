@@ -1,4 +1,4 @@
-"""What is known of the images themselves, before any model: numbers that claims are measured by."""
+"""Statistics of the images themselves, which claims are measured by."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,30 +19,30 @@ from ..plan import READING, Plan
 
 
 def dataset_stats_task(plan: Plan) -> Task:
-    """The task that describes the images that may be trained on; it needs no model."""
+    """The task that describes the images available for training; it needs no model."""
     return plan.on_images(describe_images)
 
 
 def read_images(context: TaskContext) -> Tensor:
-    """All images, uint8 (n, c, h, w), of a task whose options say how to read them."""
+    """All images, uint8 (n, c, h, w), as the task's options say how to read them."""
     how: dict[str, Any] = {name: context.options.get(name) for name in READING}
     return as_tensor(load_images(context.options["data"], **how).images)
 
 
 def split_images(context: TaskContext) -> Callable[[str], Tensor]:
-    """The images of each split by its name, uint8 (n, c, h, w), of a task made by `Plan.on_images`."""
+    """A function that returns the images of a split by its name, uint8 (n, c, h, w), for a task of `Plan.on_images`."""
     images, options = read_images(context), context.options
     splits = Splits(len(images), held_out=options["held_out"], seed=options["split_seed"])
     return lambda name: images[as_tensor(splits.named(name))]
 
 
-@task("describe_images", version=2)
+@task("describe_images", version=2, of_0_1="studies.describing")
 def describe_images(context: TaskContext) -> Iterator[Record]:
-    """Describe the images that may be trained on. Options: the images' `content_hash`, and how they are loaded and split.
+    """Describe the images available for training. Options: their `content_hash`, and how they are loaded and split.
 
     Yields:
         `data_rms`, the root mean square of their pixels in [-1, 1], with its interval over images; `dim`, pixels times
-        channels; and `duplicates`, how many of them repeat another one, and how many held-out images repeat one of them.
+        channels; and `duplicates`: how many of them repeat another one, and how many held-out images repeat one of them.
     """
     images = split_images(context)
     chosen, unseen = images("all"), images("held-out")
@@ -62,11 +62,9 @@ def format_duplicates(evidence: Evidence) -> str:
     found = {record["on"]: record for record in evidence.where(quantity="duplicates").records}
     if not found:
         return ""
-    (count, own), (held_out, shared) = (
-        (f"{found[on]['count']:,}", f"{found[on]['value']:,}" if found[on]["value"] else "none")
-        for on in ("train", "held_out")
-    )
+    train, held_out = found["train"], found["held_out"]
+    own, shared = (f"{record['value']:,}" if record["value"] else "none" for record in (train, held_out))
     return (
-        f" Of the {count} images that may be trained on, {own} repeat another one; of {held_out} held out, {shared} repeat "
-        "one of them, exactly or nearly."
+        f" Of the {train['count']:,} images available for training, {own} repeat another one; of {held_out['count']:,} "
+        f"held-out images, {shared} repeat one of them, exactly or nearly."
     )

@@ -1,15 +1,10 @@
-"""Outputs: what a network and its counterparts return for the same noisy images, or for pure noise, level by level.
+"""Outputs of a network and its counterparts for the same noisy images, or for pure noise, level by level.
 
-    network     the trained model
-    gaussian    the Wiener filter of its training images
-    multidelta  the exact posterior mean over its training images, which retrieves them
-    linear      the affine map closest to the network, distilled on its training images; it knows the ten levels of the
-                measures only, and is left out where images have too many pixels to distil by default
-
-In a study's file:
-
-    Part("outputs", denoised_outputs_task(plan, model))   # in its parts
-    findings.array("outputs", "network")[level]           # in its drawing
+network     the trained model
+gaussian    the Wiener filter of its training images
+multidelta  the exact posterior mean over its training images, which retrieves them
+linear      the affine map closest to the network, distilled on its training images; it exists at the ten levels of the
+measures only, and is left out where images have too many pixels to distil by default
 """
 
 from collections.abc import Sequence
@@ -28,10 +23,10 @@ from ...noise import draw_order
 from ..plan import Plan
 
 COUNTERPARTS = ("network", "multidelta", "gaussian", "linear")
-"""Names of all, in the order of the paper's figures."""
+"""Their names, in the order of the paper's figures."""
 
 LABELS = {"network": "network", "multidelta": "multi-delta", "gaussian": "Gaussian", "linear": "linear"}
-"""What figures call them."""
+"""Their names in figures."""
 
 _PICTURES = 6
 _LEVELS = 10
@@ -46,13 +41,13 @@ def task_on_counterparts(
 
 
 def counterparts_of(context: TaskContext) -> tuple[MeasureContext, dict[str, nn.Module]]:
-    """What a task made by `task_on_counterparts` works on."""
+    """The model and the denoisers of a task made by `task_on_counterparts`."""
     evaluation, names = evaluation_of(context), context.options["denoisers"]
     closed_form = [name for name in names if name not in ("network", "linear")]
     found = {"network": evaluation.network} if "network" in names else {}
     found |= {name: evaluation.references[name] for name in closed_form}
     if "linear" in names and evaluation.calls is not None:
-        found["linear"] = evaluation.linear("network", evaluation.on("train"))
+        found["linear"] = evaluation.linear("network", evaluation.inputs["train"])
     return evaluation, found
 
 
@@ -78,13 +73,13 @@ def denoised_outputs_task(
     )
 
 
-@task("denoise_images", version=1)
+@task("denoise_images", version=1, of_0_1="studies.outputs")
 def denoise_images(context: TaskContext) -> None:
-    """Denoise, into arrays alone. Options: `inputs`, `pictures`, `denoisers`, and those that `evaluation_of` reads.
+    """Denoise, into arrays alone. Options: `inputs`, `pictures`, `denoisers`, and those of `evaluation_of`.
 
-    Its arrays are `sigmas` (levels,); `clean`, the held-out images, uint8 (images, c, h, w); `inputs` and, for each
-    denoiser by its name, uint8 (levels, images, c, h, w). Outputs are clipped to [-1, 1]. Inputs are divided by 1 + 2σ
-    before they are, or nothing but black and white would be left of them at high noise.
+    The arrays are `sigmas` (levels,); `clean`, the held-out images, uint8 (images, c, h, w); `inputs` and, named by each
+    denoiser, its outputs, uint8 (levels, images, c, h, w). All are clipped to [-1, 1]; inputs are first divided by 1 + 2σ,
+    since at high noise clipping would leave only black and white.
     """
     evaluation, denoisers = counterparts_of(context)
     held_out, seed = evaluation.images.held_out, evaluation.config.seed

@@ -1,9 +1,9 @@
-"""Distilling models for studies: affine maps of a network and of a control on several sets of images, beside the Gaussian.
+"""Distillation of models for studies: affine maps of a network and of a control on several sets of images.
 
-Everything here rests on fits without shrinkage, since shrinkage toward the Gaussian assumes what is to be shown. The arrays
-of a task are of the network's map on held-out images: `sigmas` (s,); `correlation`, |U_Wᵀ U| of its left singular vectors
-and the principal components, (s, k, k); `singular_values` and `gains`, the Gaussian's, (s, k); `vectors` and
-`components`, uint8 (m, c, h, w), at the level nearest to σ = 4, each with the sign of its principal component.
+All results are of fits without shrinkage, since shrinkage toward the Gaussian assumes what is to be shown. The arrays of a
+task are of the network's map on held-out images: `sigmas` (s,); `correlation`, |U_Wᵀ U| of its left singular vectors and
+the principal components, (s, k, k); its `singular_values`, and the Gaussian's, `gains`, (s, k); `vectors` and `components`,
+uint8 (m, c, h, w), at the level nearest to σ = 4, each with the sign of its principal component.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,13 +15,12 @@ from ...denoisers.distillation import distill
 from ...denoisers.fitting import BATCH
 from ...denoisers.gaussian import GaussianDenoiser
 from ...evaluation.context import Inputs, MeasureContext
-from ...evaluation.evaluators import aligned, distilled, half_moments, of_alignment, of_distillation
+from ...evaluation.evaluators import aligned, distilled, half_moments, of_alignment, of_distillation, of_gap
 from ...evaluation.model_tasks import evaluation_of
-from ...evaluation.records import of_curve, record_of
+from ...evaluation.records import record_of
 from ...evaluation.references import moments_of
 from ...experiments.task import Task, TaskContext, task
 from ...measures.alignment import Alignment
-from ...measures.gap import gap
 from ...noise import karras_sigmas
 from ...store.records import Record
 from ..directions import as_pictures, signed_like
@@ -46,34 +45,34 @@ def distillation_task(plan: Plan, model: Task, *, denoisers: Sequence[str], imag
 
 
 def adam_distillation_task(plan: Plan, model: Task) -> Task:
-    """The task that distils a model on held-out images as the paper does, by Adam."""
+    """The task that distils a model on held-out images by Adam, as the paper does."""
     calls = _ADAM_CALLS["cpu"] * _LEVELS
     return plan.on_model(distill_by_adam, model, calls=calls, sigmas=_levels(plan))
 
 
 def is_large(plan: Plan) -> bool:
-    """Whether images have so many dimensions that ten calls for each are made at some noise levels only."""
+    """Whether images have so many dimensions that models are distilled at some of the noise levels only."""
     return plan.dim > _ALL_LEVELS_DIM
 
 
 def _levels(plan: Plan) -> tuple[float, ...] | None:
-    """The noise levels to distil at; None is all ten."""
+    """The noise levels to distil at; None means all ten."""
     return tuple(karras_sigmas(_LEVELS)[list(_SOME_LEVELS)].tolist()) if is_large(plan) else None
 
 
-@task("distill_model", version=2)
+@task("distill_model", version=2, of_0_1="studies.distilling")
 def distill_model(context: TaskContext) -> Iterator[Record]:
-    """Distil in closed form. Options: `denoisers` and `images`, names; and those that `evaluation_of` reads.
+    """Distil in closed form. Options: `denoisers` and `images`, names; and those of `evaluation_of`.
 
-    Surrogates control the network alone: a denoiser that retrieves images has no business with them.
+    The multi-delta denoiser, which retrieves training images, is not distilled on surrogates.
 
     Yields:
-        The records of the measures `distillation` and `alignment`; and `rmse` with `shrunk` False: of the linear map
-        from the Gaussian (denoiser linear, `of` what was distilled) and of what was distilled from both.
+        The records of the measures `distillation` and `alignment`; and the `rmse` between the distilled denoiser, its linear
+        map (denoiser linear, `of` the distilled denoiser, `shrunk` False) and the Gaussian.
     """
     evaluation = evaluation_of(context)
     names = [name for name in distilled(evaluation) if name in context.options["denoisers"]]
-    sets = [inputs for inputs in evaluation.inputs if inputs.name in context.options["images"]]
+    sets = [inputs for name, inputs in evaluation.inputs.items() if name in context.options["images"]]
     halves = half_moments(evaluation) if names else None
     pairs = [(name, inputs) for inputs in sets for name in names if (name, inputs.name) != ("multidelta", "surrogate")]
     for name, inputs in context.each(pairs):
@@ -86,9 +85,9 @@ def distill_model(context: TaskContext) -> Iterator[Record]:
             context.save_arrays(**_pictures(evaluation, levels))
 
 
-@task("distill_by_adam", version=2)
+@task("distill_by_adam", version=2, of_0_1="studies.distilling")
 def distill_by_adam(context: TaskContext) -> Iterator[Record]:
-    """Distil the network on the held-out images by Adam. Options are those that `evaluation_of` reads.
+    """Distil the network on the held-out images by Adam. Options are those of `evaluation_of`.
 
     Yields:
         `weight_error`, from the Gaussian of the same images, and `asymmetry` by `epoch`, with `method` adam; `count` is of
@@ -120,20 +119,15 @@ def distill_by_adam(context: TaskContext) -> Iterator[Record]:
 
 
 def _gaps(evaluation: MeasureContext, name: str, inputs: Inputs) -> Iterator[Record]:
-    """Between what was distilled, its linear map and the Gaussian, on the images that it was distilled on."""
-    denoiser, gaussian = evaluation.cached_denoisers[name], evaluation.cached_denoisers["gaussian"]
-    linear = evaluation.linear(name, inputs).unshrunk
-    for a, b, said in (
-        (linear, gaussian, {"denoiser": "linear", "reference": "gaussian", "of": name, "shrunk": False}),
-        (denoiser, linear, {"denoiser": name, "reference": "linear", "shrunk": False}),
-        (denoiser, gaussian, {"denoiser": name, "reference": "gaussian"}),
-    ):
-        curve = gap(a, b, inputs.images, evaluation.sigmas, **evaluation.curve_options(inputs))
-        yield from of_curve("rmse", curve, on=inputs.name, **said)
+    """Distances between a distilled denoiser, its linear map and the Gaussian, on the images of the distillation."""
+    denoisers = {**evaluation.cached_denoisers, "linear": evaluation.linear(name, inputs).unshrunk}
+    yield from of_gap(evaluation, inputs, denoisers, "linear", "gaussian", of=name, shrunk=False)
+    yield from of_gap(evaluation, inputs, denoisers, name, "linear", shrunk=False)
+    yield from of_gap(evaluation, inputs, denoisers, name, "gaussian")
 
 
 def _pictures(evaluation: MeasureContext, levels: Sequence[Alignment]) -> dict[str, Tensor]:
-    """The arrays of a task."""
+    """The arrays of a task; see the module."""
     pictured = int((evaluation.sigmas.log() - torch.tensor(_PICTURED_SIGMA).log()).abs().argmin())
     vectors, components = levels[pictured].left[:, :_PICTURED], evaluation.moments.eigvecs[:, :_PICTURED]
     return {

@@ -1,9 +1,9 @@
-"""Training a little longer at one noise level: is a network far from the Gaussian there for want of training?
+"""Training a little longer at one noise level: is a network far from the Gaussian there because it is undertrained?
 
-Of the noise levels that training draws, few are high: of 512 thousand images about ten have σ > 42. So the network goes on
-from where it ended, at one level alone, by Adam on the plain denoising loss with fresh noise and a step size that falls to
-nothing, and is compared with the Gaussian on the way. A level in the middle, where training was plentiful, is the control:
-what does not change there is what the network is, and what changes at once at high noise is what it had not been shown.
+Training draws few high noise levels: of 512 thousand images about ten have σ > 42. So training continues at one level alone,
+by Adam on the plain denoising loss with fresh noise and a step size that falls to 0, and the network is compared with the
+Gaussian on the way. A middle level, which training draws often, is the control. A distance that shrinks at high noise but
+not at the control was a lack of training.
 """
 
 import copy
@@ -27,31 +27,30 @@ _STEP_SIZE, _RISE = 2e-4, 5  # of Adam, and the steps over which it rises before
 
 
 def finetune_task(plan: Plan, model: Task) -> Task:
-    """The task that trains a model further at either level; equal for equal arguments."""
+    """The task that trains a model further at each of the two levels."""
     sigmas = tuple(karras_sigmas(10)[list(_PLACES)].tolist())
     calls = len(sigmas) * (3 * _BATCH * _STEPS + (_LOOKS + 1) * plan.count)
     return plan.on_model(refine_at_levels, model, calls=calls, sigmas=sigmas)
 
 
-@task("refine_at_levels", version=2)
+@task("refine_at_levels", version=2, of_0_1="studies.refining")
 def refine_at_levels(context: TaskContext) -> Iterator[Record]:
-    """Train the network on its own training images at one level after the other, each time from where it ended.
+    """Train the network on its own training images at one level after the other, each time from its final weights.
 
     Yields:
-        `refined_rmse` of the network from the Gaussian of its training images on held-out ones, after `further` images.
+        `refined_rmse` between the network and the Gaussian of its training images, on held-out images after `further` ones.
     """
     evaluation = evaluation_of(context)
-    train, held_out = evaluation.on("train"), evaluation.on("held_out")
-    seed, how = evaluation.config.seed, evaluation.curve_options(held_out)
+    train, held_out, seed = evaluation.images.train, evaluation.inputs["held_out"], evaluation.config.seed
     context.tags.update(on="held_out", denoiser="network", reference="gaussian")
     for place, sigma in enumerate(evaluation.sigmas.tolist()):
         network = copy.deepcopy(evaluation.network).requires_grad_(True)
         optimizer = torch.optim.Adam(network.parameters(), lr=_STEP_SIZE)
-        chosen = torch.randint(len(train.images), (_STEPS, _BATCH), generator=generator(seed, "refine"), device="cpu")
+        chosen = torch.randint(len(train), (_STEPS, _BATCH), generator=generator(seed, "refine"), device="cpu")
         for step in range(_STEPS + 1):
             if step % (_STEPS // _LOOKS) == 0:
                 context.report((place + step / _STEPS) / len(evaluation.sigmas))
-                curve = gap(network, evaluation.references["gaussian"], held_out.images, [sigma], **how)
+                curve = evaluation.curve(gap, held_out, network, evaluation.references["gaussian"], sigmas=[sigma])
                 yield from of_curve(QUANTITY, curve, further=step * _BATCH)
             if step == _STEPS:
                 break
@@ -59,7 +58,7 @@ def refine_at_levels(context: TaskContext) -> Iterator[Record]:
                 group["lr"] = _STEP_SIZE * min((step + 1) / _RISE, 1 - step / _STEPS)
             draws = torch.arange(step * _BATCH, (step + 1) * _BATCH)
             noise = draw_noise(seed, draws, evaluation.images.shape, stream="refine").to(evaluation.device)
-            clean = dequantize(train.images[chosen[step]]).to(evaluation.device)
+            clean = dequantize(train[chosen[step]]).to(evaluation.device)
             network.train()
             denoised = network(clean + sigma * noise, clean.new_full((_BATCH,), sigma))
             optimizer.zero_grad()

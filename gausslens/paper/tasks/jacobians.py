@@ -1,12 +1,11 @@
-"""Sensitivity: which changes of a noisy image a denoiser keeps, along sampling trajectories, and what becomes of them.
+"""Jacobians along sampling trajectories: which changes of a noisy image a denoiser keeps, and how they change the sample.
 
-From a few noises a network is followed down its noise levels with Euler's method, as in Appendix H of arXiv:2410.24060. At
-x_t the left singular vectors of the Jacobian ∇D(x_t; σ_t) are held against the principal components of the training
-images. Controls are given the same x_t. The Gaussian's Jacobian is the Wiener filter at every x: its overlap is below 1 only
-where single precision does not tell its singular values apart.
+From a few noises a network follows its trajectory with Euler's method, as in Appendix H of arXiv:2410.24060. At each x_t the
+left singular vectors of the Jacobian ∇D(x_t; σ_t) are compared with the principal components of the training images.
+Controls get the same x_t. The Gaussian's Jacobian is the Wiener filter at every x: its overlap is below 1 only where single
+precision cannot separate its singular values.
 
-What is followed is a network of all levels, on 20 of them, or networks of one level each, stitched together to a denoiser
-for exactly the levels that it has a network for.
+The network is one for all levels, followed on 20 of them, or a `LevelwiseDenoiser` of networks for one level each.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,7 @@ from ...denoisers.moments import Moments
 from ...denoisers.protocol import Denoiser
 from ...evaluation.config import MeasureConfig
 from ...evaluation.context import MeasureContext
-from ...evaluation.evaluators import take_gap
+from ...evaluation.evaluators import DENSE_DIM, ITERATIONS, take_gap
 from ...evaluation.model_tasks import evaluation_of, run_of, tags_of
 from ...evaluation.records import of_estimate
 from ...evaluation.references import load_run_images
@@ -37,52 +36,46 @@ from ..directions import as_pictures, signed_like
 from ..plan import Plan
 
 STEERS = ("−u₁", "none", "+u₁", "−random", "+random")
-"""Where x_t is moved to, in the order of the array `steered`."""
+"""The steps from x_t, in the order of the array `steered`."""
 
 _LEVELS = 20
 _DISTANCE = 3.0  # in units of σ: no further than noise itself may lead
 _CUTS = (1, 2, 3, 5, 10, 20)
-_DENSE_DIM = 256  # numbers in an image up to which whole Jacobians are cheaper than an iteration
 _DENSE_NOISES, _DENSE_NOISES_PER_LEVEL, _NOISES = 16, 8, 4
 _LARGEST_MAP = 100
-_VECTORS, _ITERATIONS = 10, 15  # singular vectors of large images' Jacobians, and iterations to find them
+_VECTORS = 10  # singular vectors of large images' Jacobians
 _PICTURED = 3  # singular vectors that are drawn
 
 
 def jacobian_task(plan: Plan, model: Task) -> Task:
-    """The task that follows a model's Jacobians; equal for equal arguments."""
-    dense = plan.dim <= _DENSE_DIM
-    products = _DENSE_NOISES * plan.dim if dense else _NOISES * 2 * _ITERATIONS * (_VECTORS + 10)
+    """The task that follows a model's Jacobians."""
+    products = _DENSE_NOISES * plan.dim if plan.dim <= DENSE_DIM else _NOISES * 2 * ITERATIONS * (_VECTORS + 10)
     return plan.on_model(follow_jacobians, model, calls=2 * _LEVELS * products)
 
 
 def per_level_task(plan: Plan, models: Sequence[Task], work: Work) -> Task:
-    """The task that works on networks of one noise level each, tasks of `train_model` that are alike in all else.
-
-    The work is `measure_levels` or `follow_levels`.
-    """
-    dense = plan.dim <= _DENSE_DIM
-    products = _DENSE_NOISES_PER_LEVEL * plan.dim if dense else _NOISES * 2 * _ITERATIONS * _VECTORS
+    """A task on networks that differ in their one noise level alone; the work is `measure_levels` or `follow_levels`."""
+    products = _DENSE_NOISES_PER_LEVEL * plan.dim if plan.dim <= DENSE_DIM else _NOISES * 2 * ITERATIONS * _VECTORS
     calls = 2 * products if work is follow_levels else 3 * plan.count
     return plan.on_model(work, *models, calls=calls * len(models))
 
 
-@task("follow_jacobians", version=2)
+@task("follow_jacobians", version=2, of_0_1="studies.sensitivity")
 def follow_jacobians(context: TaskContext) -> Iterator[Record]:
-    """Follow a network's trajectories, and at every other x_t go on from x_t ± 3σ_t·u₁ too; see `follow_path`."""
+    """Follow a network's trajectories, and from every other x_t also sample from x_t ± 3σ_t·u₁; see `follow_path`."""
     return follow_path(context, evaluation_of(context), karras_sigmas(_LEVELS), noises=_DENSE_NOISES, steered=True)
 
 
-@task("follow_levels", version=1)
+@task("follow_levels", version=1, of_0_1="studies.levels")
 def follow_levels(context: TaskContext) -> Iterator[Record]:
-    """Follow the trajectories of stitched networks; see `follow_path`."""
+    """Follow the trajectories of networks of one level each; see `follow_path`."""
     evaluation = stitched_networks(context)
     return follow_path(context, evaluation, evaluation.sigmas, noises=_DENSE_NOISES_PER_LEVEL, steered=False)
 
 
-@task("measure_levels", version=1)
+@task("measure_levels", version=1, of_0_1="studies.levels")
 def measure_levels(context: TaskContext) -> Iterator[Record]:
-    """Take the measure `gap` of stitched networks. Options: `count`."""
+    """Take the measure `gap` of networks of one level each. Options: `count`."""
     return take_gap(stitched_networks(context))
 
 
@@ -112,7 +105,7 @@ def follow_path(
         its controls, at those k after which eigenvalues are told apart; and `steering_response`, how far the sample
         moves, ‖Δx_0‖/‖Δx_t‖, by `direction`, the "first" singular vector or a "random" one.
     """
-    dense, shape, seed = evaluation.dim <= _DENSE_DIM, evaluation.images.shape, evaluation.config.seed
+    dense, shape, seed = evaluation.dim <= DENSE_DIM, evaluation.images.shape, evaluation.config.seed
     latents = draw_noise(seed, torch.arange(noises if dense else _NOISES), shape, stream="latents")
     steps: list[Step] = []
     sample(evaluation.network, latents, sigmas=sigmas, solver="euler", callback=steps.append)
@@ -128,7 +121,7 @@ def follow_path(
             left = jacobian_spectrum(
                 *(evaluation.denoisers[name], step.x, step.sigma, evaluation.dim if dense else _VECTORS),
                 full=dense,
-                iterations=_ITERATIONS,
+                iterations=ITERATIONS,
                 seed=seed,
             ).left
             said = {"sigma": step.sigma, "denoiser": name}
@@ -157,10 +150,10 @@ def follow_path(
 
 
 def separated_cuts(moments: Moments) -> list[int]:
-    """Numbers of leading principal components that are told apart from those that follow.
+    """Numbers k of leading principal components that are separated from the following ones.
 
     An eigenvalue λ of N images has a standard error of about λ√(2/N), and the difference of two neighbours √2 times that.
-    Where it is less than twice its standard error, the images do not say which of the two leads, and no network can know.
+    A difference below twice its standard error does not determine which of the two comes first.
     """
     carrying = moments.eigvals[moments.eigvals > 1e-9 * moments.eigvals[0]].tolist()
     values = [*carrying, 0.0][: moments.dim]  # there is nothing to part all dimensions from
@@ -170,14 +163,14 @@ def separated_cuts(moments: Moments) -> list[int]:
 
 
 def overlaps_at(left: Tensor, components: Tensor, cuts: Sequence[int]) -> dict[int, Tensor]:
-    """The overlap of leading subspaces at each cut."""
+    """The overlap of the leading subspaces of each dimension in `cuts`."""
     widest = max(cuts)
     curves = torch.stack([subspace_overlap(one[:, :widest], components[:, :widest]) for one in left]).cpu()
     return {k: curves[:, k - 1] for k in cuts}
 
 
 def steer(denoiser: Denoiser, step: Step, sigmas: Tensor, first: Tensor, *, seed: int = 0) -> Tensor:
-    """Samples that go on from x_t and from where it is moved to, by 3σ_t along each direction."""
+    """Samples from x_t and from x_t moved by 3σ_t along each direction, in the order of `STEERS`."""
     x, count = step.x, len(step.x)
     random = draw_noise(seed, torch.arange(count), (x[0].numel(),), stream="steering").to(x)
     u, v = (way.to(x).reshape(x.shape) for way in (first, random / random.norm(dim=1, keepdim=True)))

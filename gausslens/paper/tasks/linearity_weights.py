@@ -1,7 +1,4 @@
-"""Superposing two noisy inputs with other weights than equal ones, and inputs of noise alone.
-
-In a study's file, `plan.on_model(vary_weights, model)` is the task.
-"""
+"""Linearity with unequal weights of the two noisy inputs, and on pure noise."""
 
 import math
 from collections.abc import Iterator
@@ -12,21 +9,20 @@ from ...experiments.task import TaskContext, task
 from ...measures.linearity import linearity
 from ...store.records import Record
 
-_SQUARES = (0.5, 0.6225, 0.745, 0.8675, 0.99)  # α² as in the paper; the others are held against the first
+_SQUARES = (0.5, 0.6225, 0.745, 0.8675, 0.99)  # α² as in the paper; the others are compared with the first
 
 
-@task("vary_weights", version=1)
+@task("vary_weights", version=1, of_0_1="studies.superposing")
 def vary_weights(context: TaskContext) -> Iterator[Record]:
     """Linearity with other weights α and β = √(1 − α²), on noisy held-out images and on pure noise.
 
-    Options are those that `evaluation_of` reads.
+    Options are those of `evaluation_of`.
 
     Yields:
         `linearity_cosine` and `linearity_nmse` with `alpha`, and `linearity_difference`: the cosine at α² = ½ minus that at
         `alpha`, pair by pair. `on` is held_out, or noise for inputs σ·eps.
     """
     evaluation = evaluation_of(context)
-    held_out = evaluation.on("held_out")
     asked = [
         *(("network", inputs, False, ("cosine", "nmse")) for inputs in ("images", "noise")),
         ("network", "images", True, ("cosine",)),
@@ -37,13 +33,12 @@ def vary_weights(context: TaskContext) -> Iterator[Record]:
         said = {"denoiser": name, "on": "held_out" if inputs == "images" else inputs, "affine": affine}
         # Both measures of one weight follow each other, while the answers that they share are remembered.
         curves = {
-            (metric, alpha): linearity(
-                *(evaluation.cached_denoisers[name], held_out.images, evaluation.sigmas),
+            (metric, alpha): evaluation.curve(
+                *(linearity, evaluation.inputs["held_out"], evaluation.cached_denoisers[name]),
                 metric=metric,
                 affine=affine,
-                inputs=inputs,
                 alpha=alpha,
-                **evaluation.curve_options(held_out),
+                inputs=inputs,
             )
             for alpha in alphas
             for metric in metrics

@@ -4,9 +4,9 @@ The denoising loss E‖W(x0 + σ·eps) + b − x0‖² has, for W̃ = [W b], the
 
     M = [[E x0x0ᵀ + σ²I, μ], [μᵀ, 1]],    R = [E x0x0ᵀ, μ]                              Appendix E.1 of arXiv:2410.24060
 
-so its minimum solves W̃M = R, and W̃ ← W̃(I − 2ηM) + 2ηR converges to it from W̃ = 0 if 0 < η < 1/λ_max(M). Both are held
-against Σ(Σ+σ²I)⁻¹ and (I − W)μ as `GaussianDenoiser` computes them, from the spectrum of Σ. Images are shrunk to at most 64
-dimensions, since the steps that gradient descent needs grow with the ratio of M's eigenvalues.
+so its minimum solves W̃M = R, and W̃ ← W̃(I − 2ηM) + 2ηR converges to it from W̃ = 0 if 0 < η < 1/λ_max(M). Both are
+compared with Σ(Σ+σ²I)⁻¹ and (I − W)μ as `GaussianDenoiser` computes them from the spectrum of Σ. Images are shrunk to at
+most 64 dimensions, since the number of steps of gradient descent grows with the ratio of M's eigenvalues.
 """
 
 import math
@@ -27,9 +27,9 @@ from .dataset_stats import read_images
 
 _IMAGES = 4096
 _DIM = 64
-_STEPS = 20_000  # levels at which gradient descent would need more are left out
-_LEFT = 1e-12  # of the distance from the start, when gradient descent stops
-_ROUNDING = 1e-10  # of solving for the optimum, as its condition number bounds it; levels with more are left out
+_STEPS = 20_000  # levels at which gradient descent needs more are left out
+_LEFT = 1e-12  # share of the initial distance at which gradient descent stops
+_ROUNDING = 1e-10  # rounding error of the optimum, bounded by the condition number; levels with more are left out
 
 
 def theorem_task(plan: Plan) -> Task:
@@ -37,7 +37,7 @@ def theorem_task(plan: Plan) -> Task:
     return plan.on_images(check_theorem, split=False, cost=2.0)
 
 
-@task("check_theorem", version=2)
+@task("check_theorem", version=2, of_0_1="studies.theorem")
 def check_theorem(context: TaskContext) -> Iterator[Record]:
     """Check the theorem on the first images. Options: how to read them.
 
@@ -56,7 +56,7 @@ def check_theorem(context: TaskContext) -> Iterator[Record]:
 
 
 def residuals(images: Tensor, sigma: float) -> dict[str, float]:
-    """How far the minimum of the denoising loss, and where gradient descent ends, are from the Wiener filter."""
+    """How far the minimum of the denoising loss and the result of gradient descent are from the Wiener filter."""
     rows = images.flatten(1)
     dim = rows.shape[1]
     extended = torch.cat([rows, rows.new_ones(len(rows), 1)], dim=1)

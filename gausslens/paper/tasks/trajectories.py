@@ -1,10 +1,7 @@
-"""Trajectories: what denoisers make of one noise on the way to an image, level by level.
+"""Trajectories: the outputs of denoisers on the way from one noise to an image, level by level.
 
-From the same latents, each denoiser is followed down its own path of the probability-flow ODE with Euler's method on ten
-noise levels, as in the paper. Kept is D(x_t; σ_t); at the last level it is the sample. In a study's file:
-
-    Part("trajectories", trajectory_task(plan, model))                    # in its parts
-    trajectory_grid(findings, [("network", "trajectories", "network")])   # in its drawing
+From the same latents, each denoiser follows its own path of the probability-flow ODE with Euler's method on ten noise
+levels, as in the paper. D(x_t; σ_t) is kept; at the last level it is the sample.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,17 +29,17 @@ _LEVELS = 10
 
 
 def trajectory_task(plan: Plan, model: Task, *, denoisers: Sequence[str] = COUNTERPARTS) -> Task:
-    """The task that follows a model and its counterparts."""
+    """The task that follows the trajectories of a model and its counterparts."""
     calls = _LEVELS * max(plan.count, _NOISES)
     return task_on_counterparts(plan, follow_trajectories, model, denoisers=denoisers, calls=calls, noises=_NOISES)
 
 
-@task("follow_trajectories", version=1)
+@task("follow_trajectories", version=1, of_0_1="studies.trajectories")
 def follow_trajectories(context: TaskContext) -> Iterator[Record]:
-    """Follow denoisers from the same noises. Options: `noises`, `denoisers`, and those that `evaluation_of` reads.
+    """Follow denoisers from the same noises. Options: `noises`, `denoisers`, and those of `evaluation_of`.
 
-    Its arrays are `sigmas` and, for each denoiser by its name, uint8 (noises, levels, c, h, w), clipped to [-1, 1] so that
-    all can be compared; the paper scales each image to its own range.
+    The arrays are `sigmas` and, named by each denoiser, uint8 (noises, levels, c, h, w), clipped to [-1, 1] so that all can
+    be compared; the paper scales each image to its own range.
 
     Yields:
         `trajectory_correlation` and `trajectory_rmse` of the network's D(x_t; σ_t) and each counterpart's, at each `sigma`,
