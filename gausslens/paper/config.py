@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from ..config import NetworkOptions, PageOptions, among, check_fields, different, positive, whole
-from ..errors import ConfigError
+from ..errors import require
 from ..store.typed_command import typed_options
 
 STUDIES = (
@@ -87,8 +87,7 @@ class StudyConfig(GridOptions):
             different("sizes", 2),
             different("widths", 1),
         )
-        if self.shown >= self.seeds:
-            raise ConfigError(f"shown must be below seeds, which is {self.seeds}; got {self.shown}.")
+        require(self.shown < self.seeds, f"shown must be below seeds, which is {self.seeds}; got {self.shown}.")
 
     @property
     def words(self) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 from ..config import TrainConfig
 from ..data.loading import ImageSet
 from ..data.splits import Splits
-from ..errors import CheckpointError, ConfigError
+from ..errors import CheckpointError, require
 from ..evaluation.model_tasks import measure_model, sample_model, train_model
 from ..experiments.costs import seconds_to_call, seconds_to_train
 from ..experiments.task import Task, Work
@@ -187,10 +187,10 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
     """Decide every number of a study."""
     splits = Splits(len(images), held_out=config.held_out, seed=config.repetition)
     available, held_out, half = splits.available, len(splits.held_out), splits.available // 2
-    if available < 64 or held_out < 20:
-        raise ConfigError(
-            f"expected at least 64 images to train on and 20 held out; {images.name} has {available} and {held_out}."
-        )
+    require(
+        available >= 64 and held_out >= 20,
+        f"expected at least 64 images to train on and 20 held out; {images.name} has {available} and {held_out}.",
+    )
     quick = config.network == "unet" and max(images.shape[1:]) <= _SMALL_PIXELS
     recipe = TrainConfig(data=config.data, network=config.network).resolve(images.shape).recipe
     own = {**default_options(config.network, images.shape), **recipe._asdict(), **(_QUICK if quick else {})}
@@ -203,13 +203,12 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
     sizes = config.sizes or (max(_FEWEST, available // 512), few, round(math.sqrt(few * half)), half, available)
     sizes = tuple(sorted(set(sizes)))
     early = config.early or rounded(kimg / 16)
-    for option, n in (("subset", config.subset), ("few", few)):
-        if n is not None and n > half:
-            raise ConfigError(f"--{option} must be at most {half}, half of the training images; got {n}.")
-    if sizes[-1] > available or sizes[0] > half:
-        raise ConfigError(f"--sizes must be at most {available}, and the least at most {half}; got {sizes}.")
-    if early >= kimg:
-        raise ConfigError(f"--early must be below --kimg, which is {kimg:g}; got {early:g}.")
+    subset = config.subset or min(max(few, _LEAST_SUBSET), half)
+    for option, n in (("subset", subset), ("few", few)):
+        require(n <= half, f"--{option} must be at most {half}, half of the training images; got {n}.")
+    fit = sizes[-1] <= available and sizes[0] <= half
+    require(fit, f"--sizes must be at most {available}, and the smallest at most {half}; got {sizes}.")
+    require(early < kimg, f"--early must be below --kimg, which is {kimg:g}; got {early:g}.")
     if not quick:  # the step size rises for no longer than it must, however short the training
         own["ramp_kimg"] = min(own["ramp_kimg"], rounded(kimg * _RISE))
     trained = _QUICK.keys() - {"kimg"} if quick else {"width", "batch", "learning_rate", "ramp_kimg"}
@@ -226,7 +225,7 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
         training=training | {"held_out": held_out, "split_seed": config.repetition},
         sizes=sizes,
         few=few,
-        subset=config.subset or min(max(few, _LEAST_SUBSET), half),
+        subset=subset,
         widths=tuple(sorted({*(config.widths or (_even(share * width) for share in shares)), width})),
         narrow=config.narrow or _even(width / 6),
         kimg=kimg,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..data.loading import load_images
-from ..errors import GausslensError
+from ..errors import GausslensError, require
 from ..experiments.archive import is_archive, open_tasks
 from ..experiments.executors import default_workers
 from ..experiments.graph import Outcome, Progress, in_order, run_tasks
@@ -70,7 +70,7 @@ def study(
     *,
     plan: Plan | None = None,
     progress: Callable[[Progress], None] | None = None,
-    tell: Callable[[str], None] | None = None,
+    tell: Callable[[str], object] = lambda words: None,
 ) -> Studied:
     """Do studies, or go on with them, or find them done."""
     plan = plan or plan_study(config)
@@ -85,12 +85,7 @@ def study(
             wanted.discard(task.identity)
         if finished:
             page, _ = write_report(run, images=config.images, svg=config.svg)
-            if tell is not None:
-                tell(f"finished {', '.join(finished)}; see {page}")
-
-    def on_failed(task: Task, error: Exception) -> None:
-        if tell is not None:
-            tell(f"failed: {task.name}: {error}")
+            tell(f"finished {', '.join(finished)}; see {page}")
 
     outcome = run_tasks(
         [task for wanted in tasks.values() for task in wanted],
@@ -99,7 +94,7 @@ def study(
         workers=config.workers or default_workers(cpu=plan.cpu),
         budget=None if config.budget is None else 60 * config.budget,
         finished=on_finished,
-        failed=on_failed,
+        failed=lambda task, error: tell(f"failed: {task.name}: {error}"),
         progress=progress,
     )
     return Studied(run, *write_report(run, images=config.images, svg=config.svg), outcome)
@@ -122,10 +117,11 @@ def write_report(
 def findings_of(run: Run) -> list[Findings]:
     """What came out of each study of a run so far."""
     plan, store = Plan.from_json(run.settings), _tasks_beside(run)
-    if not store.path.is_dir():
-        raise GausslensError(
-            f"the tasks of {run.path} are not beside it, in {store.path}; its records are there, but its figures need them."
-        )
+    require(
+        store.path.is_dir(),
+        f"the tasks of {run.path} are not beside it, in {store.path}; its records are there, but its figures need them.",
+        GausslensError,
+    )
     return [Findings(plan, name, find_study(name).parts(plan), store) for name in plan.studies]
 
 

@@ -6,7 +6,8 @@ Each builder takes `effect`, which is 1 where the claim is true, −1 where it i
 import math
 from unittest.mock import patch
 
-from gausslens.paper.claims import CLAIMS, judge
+from gausslens.paper.claims import judge
+from gausslens.paper.registry import all_claims
 
 HOLDS, FAILS, UNCERTAIN = "holds", "does not hold", "not enough evidence"
 
@@ -22,7 +23,7 @@ _DEPARTURES = (-1.0, 0.25, 0.75)
 
 def verdict_on(claim, records):
     """The verdict on one claim that is judged by itself."""
-    with patch.dict(CLAIMS, {claim: CLAIMS[claim]}, clear=True):
+    with patch.dict(all_claims(), {claim: all_claims()[claim]}, clear=True):
         (verdict,) = judge(records)
     return verdict
 

@@ -20,8 +20,9 @@ from claim_records import (
     verdict_on,
 )
 
-from gausslens.paper.claims import CLAIMS, SCHEMA, as_json, as_table, judge
+from gausslens.paper.claims import SCHEMA, as_json, as_table, judge
 from gausslens.paper.claims.claim import Threshold
+from gausslens.paper.registry import all_claims
 
 CLAIM_NAMES = [f"C{number}" for number in range(1, 22)]
 
@@ -148,7 +149,7 @@ def test_claims_of_several_data_sets_are_judged_apart():
     faces = [{**found, "data": "faces"} for found in c16(-1)]
     verdicts = judge(c16(1) + faces)
     assert [(v.data, v.verdict) for v in verdicts if v.claim == "C16"] == [("faces", FAILS), ("toy", HOLDS)]
-    assert len(verdicts) == 2 * len(CLAIMS)
+    assert len(verdicts) == 2 * len(all_claims())
 
 
 @pytest.mark.parametrize("claim", ["C6", "C8", "C9"])
@@ -197,7 +198,7 @@ def test_the_table_fits_a_terminal():
 def test_every_threshold_has_a_source_and_is_used():
     thresholds = {
         value
-        for claim in CLAIMS.values()
+        for claim in all_claims().values()
         for value in vars(sys.modules[claim.find.__module__]).values()
         if isinstance(value, Threshold)
     }

@@ -5,14 +5,6 @@ stands in the file of its study (`paper/studies/`), with its text, its records a
 rules.
 """
 
-from ..registry import all_claims
 from .verdict import SCHEMA, Verdict, as_json, as_table, judge
 
 __all__ = ["SCHEMA", "Verdict", "as_json", "as_table", "judge"]
-
-
-def __getattr__(name: str) -> object:
-    """`CLAIMS`: all claims by name, collected when they are first asked for."""
-    if name == "CLAIMS":
-        return all_claims()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .claim import SIGN, Statistic, Threshold, pixel_scale, statistic
-from .evidence import Evidence, Measure, MissingError, mean_at, slope_over
+from .evidence import Evidence, Measure, MissingError, Number, mean_at, slope
 
 
 def largest(evidence: Evidence, tag: str = "n") -> Any:
@@ -34,7 +34,12 @@ def each(words: str, threshold: Threshold, groups: Mapping[str, Evidence], measu
 
 def trend(tag: str, measure: Measure, every_seed: Evidence) -> Measure:
     """The slope of a measure on the logarithm of a tag, over all values that any seed has."""
-    return lambda records: slope_over(records, tag, measure, every_seed)
+
+    def of_seed(records: Evidence) -> Number:
+        values = every_seed.by(tag)
+        return slope({value: measure(group) for value, group in records.by(tag).items()}, values)
+
+    return of_seed
 
 
 def ends(records: Evidence, tag: str, every_seed: Evidence) -> tuple[Evidence, Evidence]:

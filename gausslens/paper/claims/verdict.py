@@ -67,7 +67,8 @@ def judge(records: Iterable[Record]) -> list[Verdict]:
         if key in certain:
             verdict, shown = HOLDS, finding.statistics[0]
         elif key in refuted:
-            verdict, shown, caveat = FAILS, min(finding.statistics, key=_refutation), None
+            verdict, caveat = FAILS, None
+            shown = min(finding.statistics, key=lambda part: 1.0 if part.p_fails is None else part.p_fails)
         else:
             verdict, shown = UNCERTAIN, max(finding.statistics, key=_doubt)
             claims = sum(p is not None for p in holds.values())
@@ -99,11 +100,6 @@ def _rejected(p_values: Mapping[Key, float | None]) -> set[Key]:
     """The hypotheses that both the level of one claim and Holm's procedure over all of them reject."""
     known = {key: p for key, p in p_values.items() if p is not None}
     return {key for key in holm(known) if known[key] <= _ONE_SIDED}
-
-
-def _refutation(part: Statistic) -> float:
-    """Sorts what speaks most against the claim first."""
-    return 1.0 if part.p_fails is None else part.p_fails
 
 
 def _doubt(part: Statistic) -> tuple[bool, float]:
