@@ -1,7 +1,7 @@
-"""A denoiser that remembers its answers: several measures ask one denoiser the same questions.
+"""A denoiser that caches its answers, since several measures call one denoiser with the same inputs.
 
-A question is known by bits of its content. On a GPU these are 128 that it computes itself, rather than send the question to
-be looked up: of rows of whole numbers b, Σᵣ vᵣ Σᵢ wᵢbᵣᵢ mod 2⁶⁴ for two sets of random odd numbers v and w.
+Inputs are recognised by a hash of their content. On a GPU the hash is computed there, without copying the input: of rows of
+integers b, Σᵣ vᵣ Σᵢ wᵢbᵣᵢ mod 2⁶⁴ for two sets of random odd numbers v and w, 128 bits.
 """
 
 import hashlib
@@ -21,15 +21,11 @@ _HASHES = 2
 _ROW = 1 << 14
 _ROWS_AT_A_TIME = 1 << 8
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int32}
-"""Whole numbers to read numbers of so many bytes as."""
+"""The integer types that numbers of so many bytes are read as."""
 
 
 class CachedDenoiser(nn.Module):
-    """D(x, σ) that computes an answer once, as long as not too many others come between; it takes no derivatives.
-
-    Args:
-        denoiser: the denoiser, which must be a function of its arguments alone.
-    """
+    """A denoiser, a function of its arguments alone, with a cache of its last answers; it has no derivatives."""
 
     def __init__(self, denoiser: nn.Module) -> None:
         super().__init__()
@@ -38,7 +34,7 @@ class CachedDenoiser(nn.Module):
         self._bytes = 0
 
     def forward(self, x: Tensor, sigma: Tensor, *labels: Tensor) -> Tensor:
-        """The denoiser's answer, computed or remembered."""
+        """The denoiser's answer, computed or from the cache."""
         key = (tuple(x.shape), x.dtype, *(fingerprint(part) for part in (x, sigma, *labels)))
         if key not in self._answers:
             answer: Tensor = self.denoiser(x, sigma, *labels)
@@ -51,7 +47,7 @@ class CachedDenoiser(nn.Module):
 
 
 def fingerprint(tensor: Tensor) -> Hashable:
-    """Bits of a tensor's content, which others share by chance alone."""
+    """A hash of a tensor's content."""
     numbers = tensor.detach().contiguous().flatten()
     if numbers.device.type == "cpu":
         return hashlib.sha256(numbers.view(torch.uint8).numpy().data).digest()
@@ -59,7 +55,7 @@ def fingerprint(tensor: Tensor) -> Hashable:
 
 
 def multilinear_hash(numbers: Tensor) -> Int[Tensor, "2"]:
-    """The two sums above, of a vector of numbers of any kind, where they are."""
+    """The two sums above, of a vector of numbers of any type, on its device."""
     words = numbers.view(_WORDS[numbers.element_size()])
     rows = pad(words, (0, -len(words) % _ROW)).reshape(-1, _ROW)
     weights = _odd_numbers(_ROW, words.device)

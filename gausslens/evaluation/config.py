@@ -1,4 +1,4 @@
-"""What `gausslens measure` is asked to do: one frozen `MeasureConfig`, which imports nothing heavy."""
+"""The options of `gausslens measure`: one frozen `MeasureConfig`. This file imports nothing heavy."""
 
 from dataclasses import dataclass
 

@@ -1,8 +1,8 @@
-"""What is evaluated: a network, its images, and the reference denoisers beside it.
+"""The context of an evaluation: a network, its images and its reference denoisers.
 
 Three denoisers are measured: the network, and as controls the Gaussian and the multi-delta denoiser of its training images.
-`MeasureContext` adds three sets of images to measure on: those trained on, those held out, and surrogates drawn from the
-Gaussian with the training images' mean and covariance, for which the Gaussian denoiser is the exact answer.
+`MeasureContext` adds three sets of images to measure on: training images, held-out images, and surrogates drawn from the
+Gaussian with the training images' mean and covariance, for which the Gaussian denoiser is exact.
 """
 
 import math
@@ -34,9 +34,9 @@ from .references import RunImages, gaussian_denoiser, moments_of, multidelta_den
 _LEVELS = 10
 _SURROGATES = 1000
 _CONTROL_BATCH = 1024  # the multi-delta denoiser is several times faster on many inputs at a time
-# Dimensions up to which ten calls each are made without being asked for: everywhere, and on a GPU of much memory.
+# Dimensions up to which networks are distilled by default, with ten calls each: everywhere, and on a GPU with much memory.
 _DISTILLED_DIM, _DISTILLED_DIM_GPU = 3072, 12_288
-_MATRICES = 40  # of float64 numbers that a fit, with its maps at ten levels, may need at a time
+_MATRICES = 40  # float64 matrices that a fit and its maps at ten levels may need at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +50,9 @@ class Inputs:
 
 
 class EvaluationContext:
-    """A network with its images and its reference denoisers. Everything is made when it is first used.
+    """A network, on the device to work on, with its images and reference denoisers, which are made on first use.
 
-    Args:
-        network: the network, on the device to work on.
-        images: what it was trained on, and what is held out.
-        bounds: the range of clean images; None for latents.
+    `bounds` is the range of clean images, and None for latents.
     """
 
     def __init__(self, network: nn.Module, images: RunImages, *, bounds: Bounds = (-1.0, 1.0)) -> None:
@@ -74,7 +71,7 @@ class EvaluationContext:
 
     @property
     def reference_images(self) -> RunImages:
-        """The images that references are made of."""
+        """The images that the references are made of."""
         return self.images
 
     @cached_property
@@ -99,24 +96,19 @@ class EvaluationContext:
 
     @cached_property
     def cached_denoisers(self) -> dict[str, nn.Module]:
-        """The same, each of which computes an answer once."""
+        """The same, with their answers cached."""
         return {name: CachedDenoiser(denoiser) for name, denoiser in self.denoisers.items()}
 
     @cached_property
     def fast_network(self) -> nn.Module:
-        """The network for calls that are many and need few digits."""
+        """The network for many calls that need few digits."""
         return for_inference(self.network, self.device)
 
 
 class MeasureContext(EvaluationContext):
-    """A network that was trained here, as `gausslens measure` and studies look at it.
+    """A network of a training run, as `gausslens measure` and studies measure it.
 
-    Args:
-        network: the network, on the device to measure on.
-        training: the config it was trained with.
-        images: the images of its run.
-        config: what to measure, and how.
-        folder: where distilled maps are kept, made for the first; several processes may share it.
+    `training` is the config of its run. Distilled maps are kept in `folder`, which several processes may share.
     """
 
     def __init__(
@@ -128,7 +120,7 @@ class MeasureContext(EvaluationContext):
 
     @cached_property
     def sigmas(self) -> Tensor:
-        """The noise levels, descending: those asked for, else the one the network was trained for, else ten."""
+        """The noise levels, descending: those of the config, else the one the network was trained for, else ten."""
         if self.config.sigmas:
             return as_sigmas(sorted(self.config.sigmas, reverse=True))
         return karras_sigmas(_LEVELS) if self.training.sigma is None else as_sigmas(self.training.sigma)
@@ -171,11 +163,11 @@ class MeasureContext(EvaluationContext):
         return max(_DISTILLED_DIM, min(math.isqrt(memory // (8 * _MATRICES)), _DISTILLED_DIM_GPU))
 
     def linear(self, name: str, inputs: Inputs) -> LinearDenoiser:
-        """One of the denoisers distilled on a set of images; kept in the folder of results."""
+        """A denoiser distilled on a set of images, kept in the folder."""
         path = self.folder / f"distilled-{name}-{inputs.name}.safetensors"
         unseen = self.images.held_out
         self.folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(path.with_suffix(".lock")):  # another process may be at it
+        with FileLock(path.with_suffix(".lock")):  # another process may be distilling it
             if not path.exists():
                 distill(
                     self.fast_network if name == "network" else self.references[name],
@@ -202,7 +194,7 @@ class MeasureContext(EvaluationContext):
         return {} if self.training.sigma is not None else {name: self.sampled(name) for name in self.denoisers}
 
     def sampled(self, name: str) -> Tensor:
-        """Images of one of the denoisers, uint8; from the same noise for all."""
+        """Images of one of the denoisers, uint8, from the same noise for all."""
         count, labels = self.config.samples, None
         if self.images.train_labels is not None:
             known = self.images.train_labels.unique()

@@ -1,9 +1,8 @@
-"""The measures that `gausslens measure` takes: each a function of a `MeasureContext` that returns tidy records.
+"""The measures of `gausslens measure`: each is a function of a `MeasureContext` that returns tidy records.
 
-A record is one number: `quantity`, `value`, `low`, `high` (its 95 % interval, None where there is none), `count` (of
-independent units), and what it is the number of: `sigma`, `on` (train, held_out or surrogate images), `denoiser`
-(network, gaussian, multidelta), `reference` (what it is compared with; gaussian_full is the Gaussian of all images that
-could have been trained on), and others.
+A record is one number: `quantity`, `value`, `low`, `high` (its 95 % interval, None if there is none), `count` (independent
+units), and tags: `sigma`, `on` (train, held_out or surrogate images), `denoiser` (network, gaussian, multidelta),
+`reference` (the denoiser it is compared with; gaussian_full is the Gaussian of all available images), and others.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -70,17 +69,17 @@ def take_linearity(evaluation: MeasureContext) -> Iterator[Record]:
 
 
 def take_gap(evaluation: MeasureContext) -> Iterator[Record]:
-    """How far the network is from each closed form, and, as a control, the multi-delta denoiser from the Gaussian."""
+    """The distance of the network to each closed form and, as a control, of the multi-delta denoiser to the Gaussian."""
     full = evaluation.full_gaussian
     pairs = [("network", "gaussian"), ("network", "multidelta"), ("multidelta", "gaussian")]
     yield from _gaps(evaluation, {**evaluation.cached_denoisers, **full}, pairs + [("network", name) for name in full])
 
 
 def take_linear_gap(evaluation: MeasureContext) -> Iterator[Record]:
-    """How far the network's linear denoiser, distilled on training images, is from the network and from the Gaussian.
+    """The distance of the network's linear denoiser, distilled on training images, to the network and to the Gaussian.
 
-    Records are of plain least squares (`shrunk` False): a fit shrunk toward the Gaussian would be near it. There are none
-    where nothing is distilled, or with too few calls.
+    Records are of plain least squares (`shrunk` False), since a fit shrunk toward the Gaussian is close to it. There are
+    none if nothing is distilled, or with too few calls.
     """
     if evaluation.calls is None:
         return
@@ -91,7 +90,7 @@ def take_linear_gap(evaluation: MeasureContext) -> Iterator[Record]:
 
 
 def take_identity_gap(evaluation: MeasureContext) -> Iterator[Record]:
-    """How far each denoiser is from doing nothing."""
+    """The distance of each denoiser to the identity."""
     for inputs, (name, denoiser) in product(evaluation.inputs.values(), evaluation.cached_denoisers.items()):
         for metric in ("nmse", "cosine"):
             curve = evaluation.curve(identity_gap, inputs, denoiser, metric=metric)
@@ -99,13 +98,13 @@ def take_identity_gap(evaluation: MeasureContext) -> Iterator[Record]:
 
 
 def take_distillation(evaluation: MeasureContext) -> Iterator[Record]:
-    """What an affine map leaves unexplained of each denoiser, and how far its matrix is from a Gaussian's."""
+    """The variance of each denoiser that an affine map does not explain, and the distance of its matrix to a Gaussian's."""
     for name, inputs in product(distilled(evaluation), _real(evaluation)):
         yield from of_distillation(evaluation, name, inputs)
 
 
 def take_alignment(evaluation: MeasureContext) -> Iterator[Record]:
-    """How the distilled matrices line up with the principal components of the training images.
+    """The alignment of the distilled matrices with the principal components of the training images.
 
     There are no records with too few calls for a fit without shrinkage.
     """
@@ -123,7 +122,7 @@ def take_memorization(evaluation: MeasureContext) -> Iterator[Record]:
 
 
 def take_agreement(evaluation: MeasureContext) -> Iterator[Record]:
-    """How alike the network's samples and each control's are from the same noise, and from different noises."""
+    """The agreement of the network's samples with each control's, from the same noise and from different noises."""
     samples = dict(evaluation.samples)
     generated = samples.pop("network", None)
     for reference, others in samples.items():
@@ -183,8 +182,8 @@ def of_gap(
 def of_samples(evaluation: MeasureContext, name: str, samples: Tensor) -> Iterator[Record]:
     """The records of whether samples are copies of the training images.
 
-    Those of the copy test are left out for a network that was trained on mirror images too: these and their originals are
-    not independent, and held-out images with or without theirs are no match. An audit allows for it.
+    There are none of the copy test for a network trained on mirror images too: these are not independent of their originals,
+    so they cannot be compared with held-out images. An audit handles this case.
     """
     images = evaluation.images
     found = memorization(
@@ -223,27 +222,27 @@ def of_distillation(evaluation: MeasureContext, name: str, inputs: Inputs) -> It
 
 
 def aligned(evaluation: MeasureContext, fit: LinearDenoiser, halves: tuple[Moments, Moments] | None) -> list[Alignment]:
-    """A distilled denoiser beside the principal components of the training images, at every noise level."""
+    """The alignment of a distilled denoiser with the principal components of the training images, at every noise level."""
     found = []
     for sigma in evaluation.sigmas.tolist():
-        passed = int((evaluation.moments.eigvals > sigma**2).sum())  # with gains above ½, and one more to know how many
+        passed = int((evaluation.moments.eigvals > sigma**2).sum())  # with gains above ½; one more shows how many
         k = min(max(_OVERLAPS[-1], passed + 1), _MOST_DIRECTIONS)
         found.append(alignment(fit, evaluation.moments, sigma, k, halves=halves))
     return found
 
 
 def of_alignment(name: str, inputs: Inputs, calls: int, levels: Sequence[Alignment]) -> Iterator[Record]:
-    """The records of how one distilled denoiser lines up with principal components.
+    """The records of the alignment of one distilled denoiser with principal components.
 
-    `separated` says whether the Gaussian's gains part the first `k` components from the others, and `passed` marks the cut
-    after those with a gain above ½.
+    `separated` says whether the Gaussian's gains separate the first `k` components from the others. `passed` marks the cut
+    after the components with a gain above ½.
     """
     for found in levels:
         tags = {"sigma": found.sigma, "on": inputs.name, "denoiser": name, "count": calls}
         yield record_of("asymmetry", found.asymmetry, **tags)
         passed = int((found.gaussian_singular_values > 0.5).sum())
         cuts: dict[int, dict[str, bool]] = {k: {} for k in _OVERLAPS if k <= len(found.overlap)}
-        if 0 < passed < len(found.overlap):  # where gains fall most steeply, whatever the eigenvalues do there
+        if 0 < passed < len(found.overlap):  # where gains fall most steeply
             cuts[passed] = {"passed": True}
         columns = {"overlap": found.overlap, "overlap_chance": found.chance, "overlap_ceiling": found.ceiling}
         for (k, marked), (quantity, values) in product(cuts.items(), columns.items()):
@@ -253,7 +252,7 @@ def of_alignment(name: str, inputs: Inputs, calls: int, levels: Sequence[Alignme
 
 
 def distilled(evaluation: MeasureContext) -> list[str]:
-    """Which denoisers are distilled: the network, and the control that retrieves where that is not too much work."""
+    """The names of the denoisers to distil: the network, and the multi-delta denoiser unless that takes too long."""
     if evaluation.calls is None:
         return []
     limit = _CONTROL_COST.get(evaluation.device.type, _CONTROL_COST["cpu"])
@@ -277,5 +276,5 @@ def _per_level(evaluation: MeasureContext, quantity: str, values: Tensor | None,
 
 
 def _real(evaluation: MeasureContext) -> list[Inputs]:
-    """The sets of images that are no surrogates."""
+    """The sets of images that are not surrogates."""
     return [inputs for inputs in evaluation.inputs.values() if inputs.name != "surrogate"]

@@ -1,8 +1,8 @@
-"""Taking measures of a trained network, into a `Run` of its own from which the same call goes on.
+"""Measuring a trained network, into a `Run` of its own from which the same call continues.
 
-The identity of the results is that of the training run, the snapshot, the options that change a number, and `VERSION`;
-which measures to take is not part of it. A measure's records are written when it is complete, the time it took last, so
-a measure that was interrupted leaves nothing that counts, and one that was finished is not taken again.
+The identity of the results is that of the training run, the snapshot, the options that change a number, and `VERSION`; which
+measures are taken is not part of it. A measure's records are written when it is complete: an interrupted measure leaves no
+records, and a finished one is not taken again.
 """
 
 from dataclasses import asdict, replace
@@ -30,7 +30,7 @@ _RUNTIME_OPTIONS = ("run", "only", "data", "out", "cpu")
 
 
 def measure(config: MeasureConfig, *, progress: bool = False) -> Run:
-    """Measure a trained network, or continue, or find it measured."""
+    """Measure a trained network, or continue; finished measures are not taken again."""
     config, trained, images = _prepare(config, progress=progress)
     run = Run.create(str(config.out), "measure", images.name, identity(config, trained), asdict(config))
     with run.locked():
@@ -47,7 +47,7 @@ def measure(config: MeasureConfig, *, progress: bool = False) -> Run:
 
 
 def rehearse(config: MeasureConfig, *, progress: bool = False) -> tuple[MeasureConfig, Path]:
-    """What `measure` would do, for which it raises the same errors."""
+    """The resolved config and the folder of `measure`, with the same errors, without measuring."""
     config, trained, images = _prepare(config, progress=progress)
     folder = Run.folder(str(config.out), "measure", images.name, identity(config, trained))
     evaluation = _context(config, trained, images, folder, best_device(cpu=config.cpu))
@@ -56,7 +56,7 @@ def rehearse(config: MeasureConfig, *, progress: bool = False) -> tuple[MeasureC
 
 
 def resolve(config: MeasureConfig, trained: Run) -> MeasureConfig:
-    """The config with every choice left open made: measures, snapshot and folder."""
+    """The config with its defaults filled in: measures, snapshot and folder."""
     kimg = trained.snapshots[-1] if config.kimg is None else config.kimg
     folder = Path(config.run)
     beside = folder.parent if folder.name not in ("", "..") else folder.resolve().parent

@@ -1,4 +1,4 @@
-"""What tasks do with models: train, measure, sample beside controls. Every record says which model it is of."""
+"""Tasks on models: train, measure, sample with controls. Every record says which model it is of."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -24,10 +24,10 @@ _DISTILLED_WITH = ("sigmas", "calls", "kimg")
 
 @task("train_model", version=1, of_0_1="studies.models")
 def train_model(context: TaskContext) -> list[Record] | None:
-    """Train. Options: `config`, the fields of a `TrainConfig` but for data, cpu and out; and the images' `content_hash`.
+    """Train. Options: `config`, the fields of a `TrainConfig` without data, cpu and out; and the images' `content_hash`.
 
-    The run lies in the task's folder, so that its records are the task's; version 0.1 gave it a folder within. A training
-    that diverges on a GPU goes on once from the state that was kept: rounding there need not repeat itself.
+    The run is in the task's folder, so that its records are the task's; version 0.1 gave it a folder within. A training that
+    diverges on a GPU is resumed once from its last state, since rounding on GPUs varies.
     """
     where = {"data": context.options["data"], "cpu": context.options.get("cpu", False), "out": str(context.folder)}
     config = TrainConfig(**context.options["config"], **where)
@@ -48,10 +48,7 @@ def train_model(context: TaskContext) -> list[Record] | None:
 
 @task("measure_model", version=3, of_0_1="studies.models")
 def measure_model(context: TaskContext) -> Iterator[Record]:
-    """Measure the model of the first input. Options: `measures`, their names; and those that `evaluation_of` reads.
-
-    The records are those of `gausslens measure`.
-    """
+    """Measure the model of the first input. Options: `measures`, names; and those of `evaluation_of`."""
     evaluation = evaluation_of(context)
     for name in context.each(context.options["measures"]):
         yield from TAKE[name](evaluation)
@@ -59,12 +56,10 @@ def measure_model(context: TaskContext) -> Iterator[Record]:
 
 @task("sample_model", version=1, of_0_1="studies.models")
 def sample_model(context: TaskContext) -> Iterator[Record]:
-    """Sample the model of the first input and its controls from the same noise, and look for copies.
+    """Sample the model of the first input and its controls from the same noise, and search for copies.
 
-    Options are those that `evaluation_of` reads. Its arrays hold, uint8 (samples, c, h, w), `network`, `gaussian`,
-    `multidelta` and `nearest`, the training image nearest to each of the network's samples.
-
-    The records are those of the measure `memorization`.
+    Options are those of `evaluation_of`. The arrays are uint8 (samples, c, h, w): `network`, `gaussian`, `multidelta`, and
+    `nearest`, the training image nearest to each of the network's samples. The records are of the measure `memorization`.
     """
     evaluation = evaluation_of(context)
     samples = evaluation.samples
@@ -74,27 +69,30 @@ def sample_model(context: TaskContext) -> Iterator[Record]:
 
 
 def evaluation_of(context: TaskContext) -> MeasureContext:
-    """The model that a task works on, with its images and references; the task's records get the tags of the model."""
+    """The model of a task's first input, with its images and references; adds the model's tags to the task's records.
+
+    Options: those of `MeasureConfig` in `_MEASURED_WITH`, and `data`.
+    """
     run = run_of(context.inputs[0])
     given = {name: context.options[name] for name in _MEASURED_WITH if name in context.options}
     config = MeasureConfig(run=str(run.path), **{**given, "sigmas": tuple(given.get("sigmas") or ())})
     context.tags.update(tags_of(run, config.kimg))
     network = load_trained(run, kimg=config.kimg, device=context.device)
     images = load_run_images(run, data=context.options.get("data"))
-    # What is distilled lies beside the model, for all tasks that measure it in the same way.
+    # Distilled maps are kept with the model, for all tasks that measure it in the same way.
     maps = context.inputs[0].folder / f"maps-{identity_of([given.get(name) for name in _DISTILLED_WITH])}"
     return MeasureContext(network, run.config, images, config, maps)
 
 
 def run_of(result: Result) -> Run:
     """The training run in the folder of a finished `train_model`."""
-    # Version 0.1 kept it in a folder within, beside which may lie one begun before the images were renamed.
+    # Version 0.1 kept it in a folder within; there may be a second one, begun before the images were renamed.
     runs = [Run.open(folder) for folder in result.folder.glob("train-*")]
     return next((run for run in runs if run.is_finished), None) or Run.open(result.folder)
 
 
 def tags_of(run: Run, kimg: float | int | None = None) -> Record:
-    """Which model it is: what was trained, on how many images, for how long."""
+    """The tags of a model: its network and training, the number of images, and the length of training."""
     config = run.config
     values = {name: getattr(config, name) for name in _SAID_BY_RECORDS}
     said = {name: value for name, value in values.items() if value is not None and value is not False}  # seed 0 is said

@@ -1,4 +1,4 @@
-"""Numbers as tidy records: plain dictionaries with `quantity`, `value`, where known `low`, `high` and `count`, and tags."""
+"""Numbers as tidy records: dictionaries with `quantity`, `value`, if known `low`, `high` and `count`, and tags."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -29,8 +29,8 @@ def of_agreement(
 ) -> Iterator[Record]:
     """The records of an agreement.
 
-    `noise` is same, shuffled (between samples of different noises) and, where it was taken, excess: the first minus that of
-    two multi-delta denoisers, paired by noise.
+    `noise` is same, shuffled (samples of different noises) and, if there are multi-delta denoisers, excess: the agreement
+    minus theirs, paired by noise.
     """
     for noise, likeness in (("same", found.same_noise), ("shuffled", found.shuffled), ("excess", found.excess)):
         if likeness is not None:
@@ -40,11 +40,11 @@ def of_agreement(
 def of_similarity(
     likeness: Similarity, quantity: str = "agreement", measures: Iterable[str] = _SIMILARITIES, **tags: Any
 ) -> Iterator[Record]:
-    """The records of how alike pairs of images are, one for each measure."""
+    """The records of the similarity of pairs of images, one for each measure."""
     for name in measures:
         yield of_estimate(f"{quantity}_{name}", getattr(likeness, name), **tags)
 
 
 def record_of(quantity: str, value: float | int, **tags: Any) -> Record:
-    """One number with its tags; None in place of what is not finite."""
+    """The record of one number, with None in place of values that are not finite."""
     return finite({"quantity": quantity, "value": value, **tags})

@@ -1,7 +1,7 @@
-"""What a trained network is held up against: the images of its run, and the denoisers that follow from them.
+"""References for a trained network: the images of its run, and the denoisers that follow from them.
 
-References are made of exactly the images the network was trained on (mirror images too, if it was trained on those); a
-source whose content has changed since is refused. For a network with labels they are per class.
+They are made of exactly the images the network was trained on, with mirror images if it was trained on those; a source whose
+content has changed is refused. For a network with labels they are per class.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from ..images import Bounds, as_tensor, keep_known_classes
 from ..noise import karras_sigmas
 from ..store.run import Run
 
-# A study measures many models in one process, all of them beside the Gaussian of all images and each beside its own.
+# A study compares many models in one process, each with the Gaussian of its own images and with that of all images.
 _MOMENTS_KEPT = 2
 _moments: OrderedDict[tuple[object, ...], Moments] = OrderedDict()
 
@@ -37,9 +37,9 @@ _moments: OrderedDict[tuple[object, ...], Moments] = OrderedDict()
 class RunImages:
     """The images of a training run, uint8 (…, c, h, w). Labels and groups are integers, one for each image, or None."""
 
-    train: Tensor  # what the network was trained on
-    available: Tensor  # all of the source but what is held out; what the training images are a part of
-    held_out: Tensor  # what no training set of the source touches; there may be none
+    train: Tensor  # the images that the network was trained on
+    available: Tensor  # all images of the source but the held-out ones; the training images are a part of them
+    held_out: Tensor  # images that no training set of the source contains; there may be none
     train_labels: Tensor | None  # for a network with labels
     held_out_labels: Tensor | None
     name: str  # of the source
@@ -53,7 +53,7 @@ class RunImages:
 
 
 def load_run_images(run: Run, *, data: str | os.PathLike[str] | None = None, progress: bool = False) -> RunImages:
-    """The images that a run was trained on, and those held out from it."""
+    """The images of a training run; raises if its source has changed."""
     config, manifest = run.config, run.manifest
     images = load_images(data or config.data, **config.reading, progress=progress)
     require(

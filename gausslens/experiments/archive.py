@@ -1,8 +1,8 @@
-"""Finished tasks in three files of one folder, to be published: `TaskArchive` reads them as `TaskStore` reads folders.
+"""An archive: finished tasks in three files of one folder, to be published. `TaskArchive` reads them like a `TaskStore`.
 
-tasks.json              by the name of each task what its done.json says
-records.jsonl.xz        the records of all tasks, each with the name of its task
-arrays.safetensors.xz   arrays by the names of their task and of themselves, joined by a slash
+tasks.json              the done.json of each task, by the task's name
+records.jsonl.xz        the records of all tasks, each with the name of its `task`
+arrays.safetensors.xz   arrays by task/name
 
 To add to an archive, its tasks are first copied into folders.
 """
@@ -25,8 +25,8 @@ from .task import Result, Task, TaskStore
 
 _TASKS, _RECORDS, _ARRAYS = "tasks.json", "records.jsonl.xz", "arrays.safetensors.xz"
 
-# Differences between neighboring pixels compress better than pixels. The dictionary spans all arrays, so that what several
-# tasks hold is stored once.
+# Differences between neighboring pixels compress better than pixels. The dictionary spans all arrays, so that images that
+# several tasks share are stored once.
 _TEXT = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
 _PIXELS = [{"id": lzma.FILTER_DELTA, "dist": 1}, {**_TEXT[0], "dict_size": 1 << 26, "lc": 0, "pb": 0}]
 
@@ -37,7 +37,7 @@ def is_archive(folder: Path) -> bool:
 
 
 def open_tasks(folder: Path) -> TaskStore:
-    """The finished tasks of a folder: of its archive, or else those in `cells`."""
+    """The finished tasks of a folder: those of its archive, or else those in `cells`."""
     return TaskArchive(folder) if is_archive(folder) else TaskStore(folder / "cells")
 
 
@@ -58,11 +58,11 @@ class TaskArchive(TaskStore):
     """The finished tasks of an archive."""
 
     def names(self) -> list[str]:
-        """The names of all tasks."""
+        """The names of all tasks in the archive."""
         return list(self.done)
 
     def find(self, name: str) -> Result:
-        """What came out of the task of a name."""
+        """The results of a task, by its name."""
         return _ArchivedResult(self.path / name, self)
 
     def is_done(self, task: Task) -> bool:
@@ -71,7 +71,7 @@ class TaskArchive(TaskStore):
 
     @cached_property
     def done(self) -> dict[str, dict[str, Any]]:
-        """What is known of each task, by name."""
+        """The done.json of each task, by name."""
         return Artifact(self.path).read_json(_TASKS)
 
     @cached_property
@@ -93,7 +93,7 @@ class TaskArchive(TaskStore):
         return arrays
 
     def _read(self, name: str) -> bytes:
-        """The content of a compressed file, whose checksum tells whether it is whole."""
+        """The content of a compressed file; its checksum is verified."""
         try:
             return lzma.decompress((self.path / name).read_bytes())
         except (OSError, lzma.LZMAError) as error:

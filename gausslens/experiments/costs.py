@@ -1,9 +1,9 @@
-"""How long training and calling a network is expected to take, before anything has run.
+"""The expected time of training and calling a network, before anything has run.
 
     seconds ≈ steps · overhead + arithmetic / speed
 
-with the network's arithmetic counted on a meta device, where no number is computed. Speeds are rough; the engine corrects
-them by how long finished tasks really took.
+The network's arithmetic is counted on a meta device, without computing. Speeds are rough; the engine corrects them by how
+long finished tasks really took.
 """
 
 from functools import cache

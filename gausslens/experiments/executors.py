@@ -1,7 +1,7 @@
-"""Where tasks run: in this process, in a pool of processes, or on a Ray cluster.
+"""Executors of tasks: in this process, in a pool of processes, or on a Ray cluster.
 
-Each is an `Executor` of `concurrent.futures`, so that the engine need not know which. A task computes with one thread
-everywhere, which makes two tasks at once on two cores faster than one after the other, and its numbers the same.
+Each is an `Executor` of `concurrent.futures`. A task computes with one thread everywhere, so that its numbers are the same,
+and two tasks at once on two cores are faster than one after the other.
 """
 
 import gc
@@ -47,7 +47,7 @@ def make_executor(on: str, workers: int) -> Executor:
 
 
 def run_task(task: Task, folder: Path) -> float:
-    """Do a task's work in this process, on one thread, noting the share that is done in a file."""
+    """Do a task's work in this process, on one thread, and write the share that is done into a file."""
     torch.set_num_threads(1)
     last = 0.0
 
@@ -70,22 +70,22 @@ def run_task(task: Task, folder: Path) -> float:
 
 
 def _let_go(error: BaseException | None) -> None:
-    """Forget what the frames that an error came through held: a pool keeps its last error, and tensors with it."""
+    """Clear the frames of an error: a pool keeps its last error, which would keep their tensors in memory."""
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
 
 
 def share_done(task: Task, folder: Path) -> float:
-    """The share of a running task's work that it last said was done."""
+    """The share of a running task's work that is done, as last reported."""
     try:
         return float((folder / task.name / "share").read_text())
-    except (OSError, ValueError):  # not begun, or being written
+    except (OSError, ValueError):  # not there yet, or being written
         return 0.0
 
 
 def _or_leave(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What the work returns. A worker would take its SystemExit for a result, and wait for more work for ever."""
+    """Do the work, and end the process on SystemExit, which a worker would take for a result and wait for ever."""
     try:
         return work(*args, **kwargs)
     except SystemExit as leaving:
@@ -98,7 +98,7 @@ class SerialExecutor(Executor):
     """Runs each piece of work at once, in this process."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run it, and return a future that is already there."""
+        """Do the work, and return a finished future."""
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
@@ -108,17 +108,17 @@ class SerialExecutor(Executor):
 
 
 class PoolExecutor(ProcessPoolExecutor):
-    """A pool of processes that does not wait for running work when it is left by an exception, such as Ctrl-C.
+    """A pool of processes that does not wait for running work when an exception, such as Ctrl-C, ends it.
 
-    Workers are sent SIGTERM, on which training saves where it is.
+    Workers are sent SIGTERM, on which training saves its state.
     """
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Work in one of the processes, which ends if the work is ended by SIGTERM."""
+        """Do the work in one of the processes, which ends if SIGTERM ends the work."""
         return super().submit(_or_leave, fn, *args, **kwargs)
 
     def __exit__(self, kind: type[BaseException] | None, *error: Any) -> bool | None:
-        """Leave: after the work is done, or at once."""
+        """Leave after the work is done, or at once on an exception."""
         if kind is None:
             return super().__exit__(kind, *error)
         workers = list((self._processes or {}).values())
@@ -129,7 +129,7 @@ class PoolExecutor(ProcessPoolExecutor):
 
 
 class RayExecutor(Executor):
-    """Runs work on a Ray cluster: one that is there (`RAY_ADDRESS`), or a local one with this many workers.
+    """Runs work on a Ray cluster: the one of `RAY_ADDRESS`, or a local one with this many workers.
 
     The folder of tasks must be on a file system that all nodes share.
     """
@@ -140,23 +140,23 @@ class RayExecutor(Executor):
         if self._began:
             there = {"address": "auto"} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers}
             ray.init(**there, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-        # Work that asks for no GPU would see none.
+        # Ray hides GPUs from work that requests none.
         self._gpus = min(1.0, ray.cluster_resources().get("GPU", 0.0) / workers)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run it on a worker."""
+        """Do the work on a worker."""
         remote = self._ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=0)(fn)
         future: Future[Any] = remote.remote(*args, **kwargs).future()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Leave the cluster, if it was joined here."""
+        """Leave the cluster, if this executor has joined it."""
         if self._began:
             self._ray.shutdown()
 
 
 def _start_worker(parent: int) -> None:
-    """Make a worker of the pool end when its parent does, however that ends; Ctrl-C is for the parent alone."""
+    """Make a worker end when its parent does, however that ends, and ignore Ctrl-C, which is for the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:

@@ -1,9 +1,9 @@
-"""The engine: runs a grid of tasks, each once, those that are needed first.
+"""The engine: runs a graph of tasks, each once and after the tasks that it needs.
 
-Tasks are given from the most to the least informative; a task that is needed counts as early as the first that needs it.
-Finished tasks are skipped, and what they needed is not asked for again. A task that fails takes down those that need it and
-no other. With a budget, a task is left out, and said to be, unless it is expected to end in time together with the least
-that others make of it: a network that nothing is left to measure of is not worth its training.
+Tasks are given from the most to the least informative; a needed task comes right before the first task that needs it.
+Finished tasks are skipped, and so is what only they needed. If a task fails, those that need it are skipped, and no others.
+With a budget, a task is left out unless it is expected to end in time together with the cheapest task that uses it: a
+network that cannot be measured any more is not worth training.
 """
 
 import math
@@ -21,25 +21,24 @@ from .executors import make_executor, run_task, share_done
 from .task import Task, TaskStore
 
 _POLL_SECONDS = 0.25
-# A worker that dies (killed for memory, say) breaks its pool, and nobody knows whose task it was: all that were running are
-# suspects, and go on one at a time. A task that dies alone is given up after so many attempts.
+# A worker that dies (killed for memory, say) breaks its pool without saying which task it had: all running tasks are
+# suspects, and are run again one at a time. A task that dies alone fails after this many attempts.
 _ATTEMPTS = 2
-# Pools that break one after the other, with nothing finished between, until it is said that none will last.
-_BROKEN_POOLS = 10
+_BROKEN_POOLS = 10  # after this many broken pools in a row, with nothing finished between, an error is raised
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a grid is, in seconds of work as expected beforehand and corrected by how long tasks really took."""
+    """The progress of a graph in seconds of work, as expected and then corrected by how long tasks really took."""
 
     done: float
     total: float
-    running: dict[Task, float]  # the tasks that are being worked on, with the share of each that is done
+    running: dict[Task, float]  # the running tasks, with the share of each that is done
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a grid."""
+    """The outcome of a graph: the tasks that did not finish."""
 
     failed: dict[Task, Exception] = field(default_factory=dict)  # tasks that failed, and why
     skipped: list[Task] = field(default_factory=list)  # tasks that need one that failed
@@ -107,12 +106,12 @@ class _Engine:
         self.done = {task.identity for task in wanted if store.is_complete(task)}
         self.todo = [task for task in wanted if task.identity not in self.done]
         self.running: dict[Future[float], Task] = {}
-        self.crowded: set[str] = set()  # tasks beside which others have run since they were begun
+        self.crowded: set[str] = set()  # running tasks that have shared memory with others
         self.suspects: dict[str, int] = {}  # how often each has died alone
         self.broken_pools = 0  # since a task was finished
         self.deadline = math.inf if budget is None else time.monotonic() + budget
-        # Seconds that finished tasks took and were expected to take, by kind of work: a start of seconds makes short tasks
-        # many times as long, and long ones hardly.
+        # Seconds that finished tasks took and were expected to take, by kind of work: the time to start matters for short
+        # tasks only.
         self.took: defaultdict[str, float] = defaultdict(float)
         self.expected: defaultdict[str, float] = defaultdict(float)
         self.costs = self._costs_with_use()
@@ -123,7 +122,7 @@ class _Engine:
         while len(self.running) < (1 if self.suspects else self.workers) and (task := self._next()):
             try:
                 self.running[executor.submit(run_task, task, self.folder)] = task
-            except BrokenProcessPool:  # it broke before anything said so
+            except BrokenProcessPool:  # it broke before any future reported it
                 self.todo.insert(0, task)
                 raise
             self.crowded.discard(task.identity)
@@ -131,7 +130,7 @@ class _Engine:
                 self.crowded.update(one.identity for one in self.running.values())
 
     def _next(self) -> Task | None:
-        """The first task that can run now; those that cannot run at all are put aside."""
+        """The first task that can run now; tasks that cannot run at all are skipped or left out."""
         hopeless = {task.identity for task in (*self.outcome.failed, *self.outcome.skipped)}
         without = {task.identity for task in self.outcome.left_out}
         for task in list(self.todo):
@@ -151,7 +150,7 @@ class _Engine:
         return None
 
     def collect(self) -> list[Task]:
-        """Wait a little for running tasks; returns those that have finished."""
+        """Wait a little for running tasks, and return those that have finished."""
         finished, broken, alone = [], None, len(self.running) == 1
         for future in wait(self.running, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED).done:
             task, error = self.running.pop(future), future.exception()
@@ -167,7 +166,7 @@ class _Engine:
                 self.done.add(task.identity)
                 self.broken_pools = 0
                 finished.append(task)
-            elif task.identity in self.crowded and is_short_of_memory(error):  # others may be to blame
+            elif task.identity in self.crowded and is_short_of_memory(error):  # other tasks may have used it
                 self.workers = max(self.workers - 1, 1)
                 self.todo.insert(0, task)
             elif isinstance(error, Exception):
@@ -179,7 +178,7 @@ class _Engine:
         return finished
 
     def _give_back(self, task: Task, error: Exception, *, alone: bool) -> None:
-        """Try a task whose worker may have died again, unless it has died alone often enough."""
+        """Queue a task again whose worker may have died, unless it has died alone too often."""
         deaths = self.suspects.pop(task.identity, 0) + alone
         if deaths < _ATTEMPTS:
             self.suspects[task.identity] = deaths
@@ -188,38 +187,38 @@ class _Engine:
             self._fail(task, error)
 
     def _fail(self, task: Task, error: Exception) -> None:
-        if is_short_of_memory(error):  # alone, so that others are not to blame
+        if is_short_of_memory(error):  # even alone, so the others may use all workers again
             self.workers = self.most_workers
         self.outcome.failed[task] = error
         self.on_failed(task, error)
 
     def count_broken_pool(self) -> None:
-        """Note that a pool has died; raises an error if none will last."""
+        """Count a pool that has died; raises an error after too many in a row."""
         self.broken_pools += 1
         if self.broken_pools >= _BROKEN_POOLS:
             raise GausslensError(
                 f"{self.broken_pools} pools of worker processes have died without finishing anything. If memory is short, "
-                'use fewer workers; in a script of yours, put the call under `if __name__ == "__main__":`, since workers '
-                'read the script again. on="here" works without a pool.'
+                'use fewer workers. In a script, put the call under `if __name__ == "__main__":`, since each worker imports '
+                'the script. on="here" works without a pool.'
             )
 
     def progress(self) -> Progress:
-        """How far the grid is."""
+        """The progress so far."""
         shares = {task: share_done(task, self.folder) for task in self.running.values()}
         past = sum(self.took.values(), 0.0)
         done = past + sum(self._seconds(task) * share for task, share in shares.items())
         return Progress(done, past + sum(map(self._seconds, [*self.todo, *shares])), shares)
 
     def _seconds(self, task: Task) -> float:
-        """How long a task will take: as expected beforehand, times what others of its kind took of what was expected."""
+        """How long a task will take: its expected time, corrected by how long others of its kind took."""
         expected = self.expected[task.kind.name]
         return task.cost * (self.took[task.kind.name] / expected if expected else 1.0)
 
     def _costs_with_use(self) -> dict[str, float]:
-        """What each task that is not finished is expected to cost with the cheapest chain of tasks that comes of it."""
+        """The expected cost of each unfinished task together with the cheapest chain of tasks that use it."""
         costs: dict[str, float] = {}
         least_use: dict[str, float] = {}
-        for task in reversed([*self.running.values(), *self.todo]):  # what needs a task before the task itself
+        for task in reversed([*self.running.values(), *self.todo]):  # every task after those that need it
             costs[task.identity] = self._seconds(task) + least_use.get(task.identity, 0.0)
             for need in task.needs:
                 least_use[need.identity] = min(costs[task.identity], least_use.get(need.identity, math.inf))

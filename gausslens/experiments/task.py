@@ -1,18 +1,18 @@
-"""A task: one piece of work of a study, what it needs, and the folder that holds what came out.
+"""A task: one piece of work of a study, the tasks that it needs, and the folder with its results.
 
     <folder of tasks>/<name>-<identity>/
-        …              whatever the work keeps to go on from
+        …              whatever the work keeps in order to resume
         arrays.safetensors
         records.jsonl  tidy records, one number a line
-        done.json      what was done, how long it took and on which machine; written last: without it, it is not finished
+        done.json      what was done, how long it took and on which machine; written last, so without it a task is unfinished
 
-A task of which only the records, and perhaps a few images, were brought from elsewhere (`copy_finished`) is finished too,
-but *partial*: what other tasks would work with, such as weights, is missing, and if one needs it, it is done again.
+A finished task is *partial* if only its records, and perhaps a few images, were copied from elsewhere (`copy_finished`). Its
+other files, such as weights, are missing, so it is done again if another task needs it.
 
-A task's identity is a hash of its registered name and version, its options, and the identities of the tasks that it needs: a
-changed option, another content of the data (an option too) or a new version of a measure makes another task, and so does
-whatever depends on it, and nothing else. Version 0.1 hashed the place of a task's function instead of a name. Its finished
-work is found by that hash, so its tasks are registered with that place (`of_0_1`), wherever their functions are now.
+A task's identity is a hash of its registered name and version, its options, and the identities of the tasks that it needs. A
+changed option, other data (their content hash is an option) or a new version makes another task, and other tasks of all that
+depend on it. Version 0.1 hashed the place of a task's function instead of a name. Its finished work is found by that hash,
+so its tasks are registered with that place (`of_0_1`), wherever their functions are now.
 """
 
 import time
@@ -45,22 +45,22 @@ _REGISTRY: dict[str, str] = {}
 
 
 class TaskName(NamedTuple):
-    """What a task is known by, wherever its function lives."""
+    """The registered name of a task, which stays when its function moves."""
 
     name: str  # unique
-    version: int  # to be raised whenever a record would be another one
+    version: int  # to be raised whenever a record changes
     of_0_1: str | None = None  # the module of version 0.1 in which the function was
 
     @property
     def key(self) -> str:
-        """What identities are made of: the name, or for a task of 0.1 the place of its function."""
+        """The part of identities: the name, or for a task of 0.1 the place of its function."""
         return self.name if self.of_0_1 is None else f"gausslens.{self.of_0_1}:{self.name}"
 
 
 def task(name: str, version: int, of_0_1: str | None = None) -> Callable[[F], F]:
     """Register a function that does a task's work under a name that stays when the function moves.
 
-    Records that come in addition do not raise the version: finished tasks lack them, and are as right as before.
+    Additional records do not raise the version: finished tasks lack them and are still right.
     """
 
     def register(function: F) -> F:
@@ -77,12 +77,12 @@ def task(name: str, version: int, of_0_1: str | None = None) -> Callable[[F], F]
 class Task:
     """One piece of work. Neither `runtime` nor `cost` is part of its identity."""
 
-    work: Work  # the registered function that does it (see `task`): called with a `TaskContext`, it returns records
-    options: dict[str, Any] = field(default_factory=dict, hash=False)  # what it is told, as JSON can hold it
-    needs: tuple["Task", ...] = ()  # the tasks whose results it uses, in the order it will find them
-    # What it is told beside the options and changes no number, such as where the data lies.
+    work: Work  # the registered function (see `task`): called with a `TaskContext`, it returns records
+    options: dict[str, Any] = field(default_factory=dict, hash=False)  # its options, as JSON can hold them
+    needs: tuple["Task", ...] = ()  # the tasks whose results it uses, in the order of `TaskContext.inputs`
+    # Options that change no number, such as where the data is.
     runtime: dict[str, Any] = field(default_factory=dict, compare=False)
-    cost: float | int = field(default=1.0, compare=False)  # the seconds it is expected to take
+    cost: float | int = field(default=1.0, compare=False)  # expected seconds
 
     @cached_property
     def identity(self) -> str:
@@ -104,21 +104,21 @@ class Task:
 
 @dataclass(frozen=True)
 class TaskContext:
-    """What a task's function works with."""
+    """The argument of a task's function."""
 
     options: dict[str, Any]  # the task's options and runtime
     inputs: tuple["Result", ...]  # the results of the tasks it needs
-    folder: Path  # where it may keep what it needs to go on from after a stop; other files there survive
+    folder: Path  # where it may keep files in order to resume
     report: Report  # to be called now and then with the share of the work that is done, in [0, 1]
-    tags: Record = field(default_factory=dict)  # to be filled with what all records are of; read with every record
+    tags: Record = field(default_factory=dict)  # the function adds the tags that all its records share
 
     @property
     def device(self) -> torch.device:
-        """Where it works: on a GPU if there is one, unless it is told not to."""
+        """A GPU if there is one, unless the option `cpu` is set."""
         return best_device(cpu=self.options.get("cpu", False))
 
     def each(self, parts: Collection[T]) -> Iterator[T]:
-        """The parts of the work one by one; before each it is reported what share is done."""
+        """The parts of the work one by one, with a report before each."""
         for done, part in enumerate(parts):
             self.report(done / len(parts))
             yield part
@@ -130,18 +130,18 @@ class TaskContext:
 
 @dataclass(frozen=True)
 class Result:
-    """What came out of a finished task, read from its folder when asked for."""
+    """The results of a finished task, read from its folder on first use."""
 
     folder: Path
 
     @cached_property
     def done(self) -> dict[str, Any]:
-        """What `done.json` says."""
+        """The content of `done.json`."""
         return Artifact(self.folder).read_json(DONE)
 
     @cached_property
     def records(self) -> list[Record]:
-        """The numbers, each with the tags of all."""
+        """The records, each with the tags that all share."""
         return [{**self.done.get("tags", {}), **record} for record in Artifact(self.folder).records()]
 
     @cached_property
@@ -152,12 +152,12 @@ class Result:
 
     @property
     def is_partial(self) -> bool:
-        """Whether only the records, and perhaps a few images, were brought from elsewhere; see the module."""
+        """Whether only the records, and perhaps a few images, were copied from elsewhere; see the module."""
         return bool(self.done.get("partial", False))
 
 
 class TaskStore:
-    """The folder that holds the folders of tasks, made when first written to."""
+    """The folder of the tasks' folders."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -167,25 +167,25 @@ class TaskStore:
         return sorted(done.parent.name for done in self.path.glob(f"*/{DONE}"))
 
     def find(self, name: str) -> Result:
-        """What came out of the finished task of a name."""
+        """The results of a finished task, by its name."""
         return Result(self.path / name)
 
     def is_done(self, task: Task) -> bool:
-        """Whether the task is finished: its records are there."""
+        """Whether the task is finished."""
         return (self.path / task.name / DONE).exists()
 
     def is_complete(self, task: Task) -> bool:
-        """Whether it is finished and all that it made is there, for other tasks to work with."""
+        """Whether the task is finished and not partial, so that other tasks can use it."""
         return self.is_done(task) and not self.result(task).is_partial
 
     def result(self, task: Task) -> Result:
-        """What came out of a finished task."""
+        """The results of a finished task; raises if it is not finished."""
         if not self.is_done(task):
             raise CheckpointError(f"{self.path / task.name} is not finished; run the study again to go on.")
         return self.find(task.name)
 
     def run(self, task: Task, report: Report) -> float:
-        """Do a task's work, unless it is complete, and return the seconds it took; waits for other processes at it."""
+        """Do a task's work unless it is complete, and return the seconds it took; waits if another process is doing it."""
         artifact = Artifact(self.path / task.name)
         artifact.path.mkdir(parents=True, exist_ok=True)
         with artifact.locked(wait=True, name="lock"):
@@ -193,7 +193,7 @@ class TaskStore:
                 inputs = tuple(self.result(need) for need in task.needs)
                 context = TaskContext(task.options | task.runtime, inputs, artifact.path, report)
                 start, machine = time.perf_counter(), describe_machine(context.device)
-                if (records := task.work(context)) is not None:  # else it has kept its own, or there are none
+                if (records := task.work(context)) is not None:  # else the work has written its own, or there are none
                     artifact.save_records(records)
                 what = {"work": task.kind.key, "options": task.options, "needs": [need.name for need in task.needs]}
                 how = {"tags": context.tags, "seconds": time.perf_counter() - start, "machine": machine}

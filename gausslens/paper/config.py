@@ -1,4 +1,4 @@
-"""What `gausslens study` is asked to do: one frozen `StudyConfig`, which imports nothing heavy."""
+"""The options of `gausslens study`: one frozen `StudyConfig`. This file imports nothing heavy."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -11,17 +11,17 @@ STUDIES = (
     *("references", "distillation", "linearity", "size", "time", "capacity", "strong"),
     *("networks", "autoencoders", "identity", "jacobian"),
 )
-"""Names of the studies, in the order they are done: the first tells something after a minute."""
+"""Names of the studies, in the order they are done: the first has results after a minute."""
 
 DEFAULT_STUDIES = STUDIES[:7]
-"""Those that are done unless others, or all, are asked for."""
+"""The studies that are done by default."""
 
 Where: TypeAlias = Literal["pool", "here", "ray"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class GridOptions(NetworkOptions, PageOptions):
-    """What all questions have in common that are answered by training many networks."""
+    """Options that studies and `gausslens how-many` share."""
 
     on: Where = "pool"
     """Where to work: in a pool of processes, in this process ("here"), or on a Ray cluster ("ray")."""
@@ -38,7 +38,7 @@ class GridOptions(NetworkOptions, PageOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class StudyConfig(GridOptions):
-    """What to study, on which images, and how.
+    """The options of a study.
 
     Raises:
         ConfigError: on an invalid value.

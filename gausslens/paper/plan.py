@@ -1,13 +1,13 @@
-"""A plan: what a study trains and measures, with every number decided, and the tasks that do it.
+"""A plan: every number of what a study trains and measures, and the tasks that do it.
 
-All studies take their models from here, so that two that need the same model name the same task and it is trained once.
-By default, of `available` training images (all but those held out), models are trained on
+All studies take their models from the plan, so that two studies that need the same model name the same task, and it is
+trained once. By default, of `available` training images (all but those held out), models are trained on
 
-    sizes  the least that make sense · a few · between · half · all
+    sizes  very few · few · between · half · all
     few    a 64th of them, at least 48: small for the network, for the studies of width and time
 
 as the paper does with 70,000/2ᵏ and 50,000/2ᵏ images. Subsets of at most half are the first of two disjoint sets ("s1:64"),
-so that models for the study of strong generalisation are the same ones.
+so that the study of strong generalisation uses the same models.
 """
 
 import math
@@ -27,20 +27,20 @@ from ..store.typed_command import typed_command
 from .config import StudyConfig
 
 LAYOUT = ("width", "multipliers", "blocks", "attention")
-"""Fields of a training that say how the network is built."""
+"""Fields of a `TrainConfig` that say how the network is built."""
 
 READING = ("size", "value_range", "skip_broken")
-"""Fields of a training that say how images are read."""
+"""Fields of a `TrainConfig` that say how images are read."""
 
 _SPLITTING = ("held_out", "split_seed")
 _REPETITION = 100  # added to all seeds for each repetition of a study
 OTHER_HALF = 1000  # added to the seed of a model on the second of two disjoint sets: the two share nothing
 _TIMES = (1 / 48, 1 / 32, 1 / 24, 1 / 16, 1 / 12, 1 / 8, 1 / 6, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
-_EARLY_KIMG = 12.0  # by when a network on small images has learned something, and has not turned to its own images yet
+_EARLY_KIMG = 12.0  # when a network on small images has learned something, and does not memorise yet
 _COUNT = 200  # images behind a number
-_FEWEST = 10  # images that a model must surely memorise
-_FEW = 48  # images that it comes to memorise while it is trained
-_LEAST_SUBSET = 64  # images whose covariance means something
+_FEWEST = 10  # images that every model memorises
+_FEW = 48  # images that a model memorises in the course of training
+_LEAST_SUBSET = 64  # images for a meaningful covariance
 _RISE = 1 / 20  # the share of training over which the step size may rise
 _SMALL_PIXELS = 16
 # A network for small images that two cores train in a quarter of a minute, and that can memorise in that time.
@@ -52,7 +52,7 @@ _QUICK: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Plan:
-    """What a study trains and measures."""
+    """Every number of what a study trains and measures."""
 
     data: str  # where the images are
     name: str  # of the data
@@ -60,21 +60,18 @@ class Plan:
     shape: tuple[int, int, int]  # of one image, (c, h, w)
     available: int  # images that may be trained on
     studies: tuple[str, ...]  # names of the studies to do
-    options: str  # what was typed to get this plan, for a reader who wants the same
+    options: str  # the options that were typed to get this plan
     training: Mapping[str, Any]  # fields of the `TrainConfig` that all models share
     sizes: tuple[int, ...]  # numbers of training images, ascending
     few: int  # the number for the studies of width and time
-    subset: int  # the number whose Gaussian is held against that of all images
+    subset: int  # the number whose Gaussian is compared with that of all images
     widths: tuple[int, ...]  # channels to compare at `few`, ascending; the model's own is among them
     narrow: int  # channels of a narrow model
     kimg: float  # how long every model is trained
     early: float  # when training is stopped early
     seeds: int  # how often every model is trained
-    # how often where numbers of images, widths, lengths of training or pairs of models are compared
-    sweep_seeds: int
-    # the training, from 0, that pictures are of, and whatever is looked at once only; it changes no number that others are
-    # compared with
-    shown: int
+    sweep_seeds: int  # how often where numbers of images, widths, lengths of training or pairs of models are compared
+    shown: int  # index of the training seed of image figures, and of all that is measured once
     repetition: int  # of the whole study
     count: int  # images behind every number
     samples: int  # generated images of each model
@@ -82,7 +79,7 @@ class Plan:
 
     @property
     def command(self) -> str:
-        """What a reader would type to make the same."""
+        """The command that repeats the study."""
         return typed_command("study", self.data, self.options)
 
     @property
@@ -102,27 +99,27 @@ class Plan:
 
     @property
     def loading(self) -> dict[str, Any]:
-        """The fields of a training that say how images are read and split."""
+        """The fields of a `TrainConfig` that say how images are read and split."""
         return {name: self.training.get(name) for name in (*READING, *_SPLITTING)}
 
     @property
     def times(self) -> tuple[float, ...]:
-        """When the study of time looks, in kimg; the end is the last. A long training is looked at early as well."""
+        """The snapshots of the study of time, in kimg, the end last. A long training has early snapshots as well."""
         halvings = max(math.ceil(math.log2(_TIMES[0] * self.kimg / _EARLY_KIMG)), 0)
         shares = (*(_TIMES[0] / 2**n for n in range(halvings, 0, -1)), *_TIMES)
         return (*(rounded(share * self.kimg) for share in shares), self.kimg)
 
     @property
     def short(self) -> float:
-        """A shorter training, to compare widths after."""
+        """The length of a shorter training, to compare widths."""
         return rounded(self.kimg / 4)
 
     def seed(self, number: int) -> int:
-        """The seed that is the first, second, … of this repetition, counted from 0."""
+        """The seed of this number, counted from 0, in this repetition."""
         return number + _REPETITION * self.repetition
 
     def split(self, n: int, half: int = 1) -> str:
-        """The name of a training set: of one of two disjoint sets while there are enough images for two."""
+        """The name of a training set: one of two disjoint sets if there are enough images for two."""
         return f"s{half}:{n}" if 2 * n <= self.available else str(n)
 
     def model(self, n: int, seed: int, *, half: int = 1, width: int | None = None, **changes: Any) -> Task:
@@ -136,15 +133,15 @@ class Plan:
         return self._task(train_model, {"config": given, "content_hash": self.content_hash}, cost=cost)
 
     def measured(self, model: Task, *measures: str, kimg: float | None = None, **options: Any) -> Task:
-        """The task that takes measures of `gausslens measure` on a model."""
+        """The task that takes measures of a model, as `gausslens measure` does."""
         return self.on_model(measure_model, model, kimg=kimg, measures=measures, **options)
 
     def sampled(self, model: Task, *, kimg: float | None = None) -> Task:
-        """The task that samples a model and its controls, finds nearest training images and counts copies."""
+        """The task that samples a model and its controls, and searches for copies."""
         return self.on_model(sample_model, model, kimg=kimg, samples=self.samples)
 
     def on_model(self, work: Work, *needs: Task, calls: int | None = None, **options: Any) -> Task:
-        """A task that works on models, or on what was found of them; options that are None are left out."""
+        """A task on models, or on results of other tasks; options that are None are left out."""
         cost = 1.0
         if training := needs[0].options.get("config"):
             config = TrainConfig(data=self.data, **training)
@@ -153,7 +150,7 @@ class Plan:
         return self._task(work, {"count": self.count, **given}, needs, cost=cost)
 
     def on_images(self, work: Work, *, split: bool = True, cost: float = 1.0, **options: Any) -> Task:
-        """A task that works on images alone, which are read, and split unless it needs none, as they are for training."""
+        """A task on images alone, which are read as for training, and unless `split` is false also split as for training."""
         loading = {name: value for name, value in self.loading.items() if split or name in READING}
         return self._task(work, {"content_hash": self.content_hash, **loading, **options}, cost=cost)
 
@@ -161,18 +158,18 @@ class Plan:
         return Task(work, options, needs, runtime={"data": self.data, "cpu": self.cpu}, cost=cost)
 
     def as_json(self) -> dict[str, Any]:
-        """The plan as JSON can hold it; `Plan.from_json` reads it back."""
+        """The plan as JSON can hold it, for `Plan.from_json`."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Plan":
-        """The plan that `as_json` wrote down."""
+        """The plan of the JSON that `as_json` makes."""
         if other := ", ".join(sorted({field.name for field in fields(cls)} ^ set(value))):
             raise CheckpointError(f"this study was planned by another version of gausslens ({other}); run it again.")
         return cls(**{name: _tupled(part) for name, part in value.items()})
 
     def _snapshots(self, n: int, width: int) -> tuple[float, ...]:
-        """What other studies look at of the same model."""
+        """The snapshots that any study needs of a model."""
         kept: set[float] = set()
         if width == self.width and n in (self.few, self.sizes[-1]):
             kept |= set(self.times)
@@ -197,7 +194,7 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
     asked = {name: getattr(config, name) for name in ("width", "batch", "learning_rate", "kimg")}
     own |= {name: value for name, value in asked.items() if value is not None}
     width, kimg = own["width"], float(own["kimg"])
-    # Narrower networks, down to a third: still narrower ones miss more than they leave unlearned.
+    # Narrower networks, down to a third: still narrower ones also fail to learn what they should.
     shares = (1 / 3, 1 / 2, 2 / 3, 1) if config.full else (1 / 3, 1 / 2, 1)
     few = config.few or min(max(_FEW, available // 64), half)
     sizes = config.sizes or (max(_FEWEST, available // 512), few, round(math.sqrt(few * half)), half, available)
@@ -246,7 +243,7 @@ def _even(width: float | int) -> int:
 
 
 def rounded(number: float) -> float:
-    """With three digits, as people write lengths of training."""
+    """A number with three digits."""
     return float(f"{number:.3g}")
 
 

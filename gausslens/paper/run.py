@@ -1,12 +1,12 @@
 """Doing studies: plan, run the tasks, judge the claims and write the page, again whenever a study is finished.
 
-    <out>/cells/                     every task of every study, finished or not; shared by all
+    <out>/cells/                     the tasks of all studies
     <out>/study-<data>-<identity>/   the study's Run: config.json (its plan), records.jsonl, report.html
 
 A published study is one folder: the Run, with its tasks as an archive in place of records.jsonl (`experiments/archive.py`).
 
-The identity is that of the plan's numbers and of the images' content. Which of its studies are asked for, and of which
-training pictures are shown, is not part of it, so that a later `--only` adds to the same page.
+The identity is that of the plan's numbers and of the images' content. It does not depend on which studies are done and which
+training is shown, so that a later `--only` adds to the same page.
 """
 
 from collections.abc import Callable, Iterable
@@ -37,16 +37,16 @@ REPORT = "report.html"
 
 @dataclass(frozen=True)
 class Studied:
-    """What came of a study."""
+    """The results of a study."""
 
-    run: Run  # its Run
-    page: Path  # the page
+    run: Run
+    page: Path
     verdicts: list[Verdict]  # on all claims
-    outcome: Outcome  # which tasks failed, were skipped or left out
+    outcome: Outcome  # tasks that failed, were skipped or left out
 
 
 def plan_study(config: StudyConfig, *, progress: bool = False) -> Plan:
-    """Look at the images and decide every number."""
+    """Read the images and decide every number."""
     return make_plan(config, load_images(config.data, **config.reading, progress=progress))
 
 
@@ -56,7 +56,7 @@ def tasks_of(plan: Plan) -> list[Task]:
 
 
 def open_study(plan: Plan, folder: Path) -> Run:
-    """The run of a plan, made or found, with a note of this session and of what it is asked for."""
+    """The run of a plan, new or old, to which this session and its studies are added."""
     run = Run.create(folder, "study", plan.name, identity(plan), plan.as_json())
     asked = {*Plan.from_json(run.settings).studies, *plan.studies}
     run.save_config(replace(plan, studies=tuple(name for name in STUDIES if name in asked)).as_json())
@@ -72,7 +72,7 @@ def study(
     progress: Callable[[Progress], None] | None = None,
     tell: Callable[[str], object] = lambda words: None,
 ) -> Studied:
-    """Do studies, or go on with them, or find them done."""
+    """Do studies, or continue them; finished tasks are not done again."""
     plan = plan or plan_study(config)
     run = open_study(plan, Path(config.out))
     store = TaskStore(run.path.parent / "cells")
@@ -115,7 +115,7 @@ def write_report(
 
 
 def findings_of(run: Run) -> list[Findings]:
-    """What came out of each study of a run so far."""
+    """The findings of each study of a run so far."""
     plan, store = Plan.from_json(run.settings), _tasks_beside(run)
     require(
         store.path.is_dir(),
@@ -131,9 +131,9 @@ def identity(plan: Plan) -> str:
 
 
 def collect(runs: Iterable[Run]) -> list[Record]:
-    """The records of several studies together, those of different plans for one data set told apart by `plan`.
+    """The records of several studies together; the tag `plan` separates those of different plans for one data set.
 
-    They are read from the tasks, or where these are not beside a run, as its page was last made of them.
+    They are read from the tasks, or if these are missing from the run's own records.
     """
     plans = [(run, replace(Plan.from_json(run.settings), repetition=0)) for run in runs]
     found = []

@@ -275,6 +275,6 @@ def test_a_claim_that_was_measured_for_one_of_two_data_sets_is_in_the_table():
     table = as_table(judge(c16(1) + [{**found, "data": "faces"} for found in c15(-1)]))
     assert "faces: Models trained on disjoint images agree" in table
     assert "toy: The Gaussian of few images" in table
-    silent = table.partition("Nothing was measured to judge ")[2]
+    silent = table.partition("Not measured: ")[2]
     assert "C14" in silent
     assert not {"C15", "C16"} & set(silent.replace(",", "").split())

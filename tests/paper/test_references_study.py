@@ -185,11 +185,11 @@ def test_pictures_need_the_measures_for_the_linear_denoiser_alone(findings):
     plan: Plan = findings.plan
     model = plan.model(64, 0)
     measured = plan.measured(model, "linear_gap")
-    for task in (trajectory_task(plan, model), denoised_outputs_task(plan, model)):
+    for task in (trajectory_task(plan, model), denoised_outputs_task(plan, model, pictures=6)):
         assert task.needs == (model, measured)
     for task in (
         trajectory_task(plan, model, denoisers=COUNTERPARTS[:3]),
-        denoised_outputs_task(plan, model, denoisers=("network",), sigmas=(4.0,), inputs="noise"),
+        denoised_outputs_task(plan, model, pictures=6, denoisers=("network",), sigmas=(4.0,), inputs="noise"),
     ):
         assert task.needs == (model,)
 

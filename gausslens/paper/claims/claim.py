@@ -1,12 +1,12 @@
-"""What a claim of the paper is: statistics of records, each against a threshold, with controls beside them.
+"""A claim of the paper: statistics of records, each compared with a threshold, and controls.
 
-The claims stand in the files of their studies (`paper/studies/`), each with its text, its statistics and its own thresholds;
-here are the numbers that several share. A change of a threshold needs a dated entry in docs/log/.
+The claims are in the files of their studies (`paper/studies/`), with their texts, statistics and thresholds. This file has
+the numbers that several share. A change of a threshold needs a dated entry in docs/log/.
 
 A statistic is computed for each training seed and combined over seeds and images (see `inference`). A claim of several
-statistics holds if all do (the largest of their p-values counts), and does not hold if any does not (the smallest counts,
-times how many there are). Gaps are in units of [-1, 1] pixels for the data in `PIXEL_UNITS` and relative to the root mean
-square of the data's pixels elsewhere.
+statistics holds if all of them do: its p-value is the largest of theirs. It fails if any of them does: then its p-value is
+the smallest, times their number. Gaps are in units of [-1, 1] pixels for the data in `PIXEL_UNITS`, and relative to the root
+mean square of the data's pixels elsewhere.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ CERTAIN_SEEDS = 3
 """Training seeds that must agree before a claim holds."""
 
 PAPER_GENERALIZATION = 0.6
-"""GL above which the paper calls a model generalising (Fig. 13): shown, never judged, as new real images may score less."""
+"""GL above which the paper calls a model generalising (Fig. 13); shown and not judged, as new real images may score less."""
 
 SIGN = "our choice: the sign that the paper claims"
 """The source of most thresholds at 0."""
@@ -35,16 +35,16 @@ POSITIVE: Range = (0.0, float("inf"))
 
 @dataclass(frozen=True)
 class Threshold:
-    """What a statistic must exceed, or stay below, or between."""
+    """The bound, or the two bounds, of a statistic."""
 
     source: str  # the paper's figure, or why we chose it
     above: float | None = None  # the statistic must be above this
     below: float | None = None  # the statistic must be below this
-    possible: Range = ANY  # the values that it can have
+    possible: Range = ANY  # the values that the statistic can have
 
     @property
     def level(self) -> float:
-        """The one number that it sets, for figures."""
+        """The one bound, for figures."""
         (level,) = (end for end in (self.above, self.below) if end is not None)
         return level
 
@@ -60,23 +60,21 @@ class Statistic:
 
     name: str  # what it is
     threshold: Threshold  # what it must exceed or stay below
-    value: float | None = None  # the estimate; None where records are missing
-    # lower end of its 95 % interval over images and seeds (images alone with one seed), not adjusted for how many
-    # claims are judged; None where there is no interval.
+    value: float | None = None  # the estimate; None if records are missing
+    # Ends of its 95 % interval over images and seeds (over images alone with one seed), not adjusted for how many claims are
+    # judged; None if there is no interval.
     low: float | None = None
-    high: float | None = None  # its upper end
-    # how many images (or samples, or pairs) are behind it at each seed; None where no record says.
-    images: int | None = None
-    seeds: int = 0  # how many training seeds
-    # p-value of the hypothesis that the threshold is not exceeded; None where there is no interval.
-    p_holds: float | None = None
-    p_fails: float | None = None  # p-value of the hypothesis that it is
-    missing: str | None = None  # which records it would need; None where they are there
-    seeded: bool = True  # whether training has a part in it, so that seeds count
+    high: float | None = None
+    images: int | None = None  # images (or samples, or pairs) behind it at each seed; None if no record says
+    seeds: int = 0  # training seeds behind it
+    p_holds: float | None = None  # of the hypothesis that the threshold is not exceeded; None if there is no interval
+    p_fails: float | None = None  # of the hypothesis that it is
+    missing: str | None = None  # the records that are missing; None if none are
+    seeded: bool = True  # whether it depends on training, so that seeds count
 
     @property
     def lacks(self) -> str | None:
-        """What keeps it from showing that the claim holds, whatever its value; None if nothing does."""
+        """What is missing for it to show that the claim holds, whatever its value; None if nothing is."""
         if self.missing is not None:
             return self.missing
         if self.seeded and self.seeds < CERTAIN_SEEDS:
@@ -86,7 +84,7 @@ class Statistic:
 
 @dataclass(frozen=True)
 class Control:
-    """A number that is shown beside a claim and not judged."""
+    """A number that is shown with a claim and not judged."""
 
     name: str
     value: float
@@ -96,11 +94,11 @@ class Control:
 
 @dataclass(frozen=True)
 class Finding:
-    """All that a claim finds."""
+    """The numbers of a claim."""
 
-    statistics: tuple[Statistic, ...]  # what it is judged by, at least one
-    controls: tuple[Control, ...] = ()  # what is shown beside it
-    caveat: str | None = None  # what to keep in mind when it holds
+    statistics: tuple[Statistic, ...]  # it is judged by these, at least one
+    controls: tuple[Control, ...] = ()  # these are shown
+    caveat: str | None = None  # what to keep in mind when the claim holds
     note: str | None = None  # what else the numbers say
 
 
@@ -110,16 +108,16 @@ class Claim:
 
     name: str  # "C1" … "C21"
     text: str  # the claim in a sentence
-    find: Callable[[Evidence], Finding]  # what records say of it; its docstring says which it reads
+    find: Callable[[Evidence], Finding]  # computes its numbers from records; its docstring says which
 
 
 def claim(name: str, text: str) -> Callable[[Callable[[Evidence], Finding]], Claim]:
-    """Make a claim of the function below, which says what records find."""
+    """A decorator that makes a claim of the function that computes its numbers."""
     return lambda find: Claim(name, text, find)
 
 
 def statistic(name: str, threshold: Threshold, evidence: Evidence, measure: Measure) -> Statistic:
-    """A statistic of each seed's records, over all seeds."""
+    """A statistic: a measure of each seed's records, combined over seeds."""
     try:
         combined, images = over_seeds(evidence, measure)
     except MissingError as error:
@@ -137,7 +135,7 @@ def statistic(name: str, threshold: Threshold, evidence: Evidence, measure: Meas
 def rank_statistic(
     name: str, threshold: Threshold, evidence: Evidence, pairs: Callable[[Evidence], tuple[list[Real], list[Real]]]
 ) -> Statistic:
-    """Spearman's correlation of two quantities, over all seeds."""
+    """Spearman's correlation of two quantities, combined over seeds."""
     found: list[tuple[list[Real], list[Real]]] = []
 
     def measure(records: Evidence) -> Number:
@@ -152,7 +150,7 @@ def rank_statistic(
 
 
 def bound(name: str, threshold: Threshold, evidence: Evidence) -> Statistic:
-    """The largest of numbers that are exact: no images, no seeds, no interval; the value itself is held to the threshold."""
+    """The largest of exact numbers, without images, seeds or interval; the value itself is compared with the threshold."""
     if not len(evidence):
         return Statistic(name, threshold, missing="no record of it", seeded=False)
     value = max(float(record["value"]) for record in evidence.records)
@@ -161,7 +159,7 @@ def bound(name: str, threshold: Threshold, evidence: Evidence) -> Statistic:
 
 
 def control(name: str, evidence: Evidence, measure: Measure, possible: Range = ANY) -> tuple[Control, ...]:
-    """A number beside a claim, with its interval within the values that are possible; none where its records are missing."""
+    """A control, with its interval cut to the possible values; none if its records are missing."""
     try:
         combined, _ = over_seeds(evidence, measure)
     except MissingError:
@@ -170,12 +168,12 @@ def control(name: str, evidence: Evidence, measure: Measure, possible: Range = A
 
 
 def controls(measure: Measure, named: Mapping[str, Evidence], possible: Range = ANY) -> tuple[Control, ...]:
-    """The same number of several kinds of records, each under its name."""
+    """Controls: the same measure of several kinds of records, by name."""
     return tuple(found for name, evidence in named.items() for found in control(name, evidence, measure, possible))
 
 
 def over_seeds(evidence: Evidence, measure: Measure) -> tuple[Combined, int | None]:
-    """A number of the records of each seed that has what it needs, combined, and how many images are behind it."""
+    """A measure combined over the seeds whose records suffice, and the least number of images behind it."""
     numbers, reasons = [], []
     for records in evidence.seeds():
         try:
@@ -190,7 +188,7 @@ def over_seeds(evidence: Evidence, measure: Measure) -> tuple[Combined, int | No
 
 
 def of_the_papers_images(evidence: Evidence) -> bool:
-    """Whether records are of data that the paper's thresholds are meant for, also by a name such as cifar10-long."""
+    """Whether records are of data to which the paper's thresholds apply, also under a name such as cifar10-long."""
     return any(str(record.get("data")).partition("-")[0] in PIXEL_UNITS for record in evidence.records)
 
 
@@ -205,5 +203,5 @@ def pixel_scale(evidence: Evidence) -> float:
 
 
 def unit_words(evidence: Evidence) -> str:
-    """What to say of a gap's unit: nothing for the paper's images."""
+    """The unit of a gap, to end a name with; empty for the paper's images."""
     return "" if of_the_papers_images(evidence) else ", over the data's RMS"

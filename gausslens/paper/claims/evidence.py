@@ -1,9 +1,9 @@
 """Records as evidence: selecting them by tag, and computing with their values and errors.
 
-A `Number` is a value with its error over images, carried through sums, differences, logarithms and slopes to first order.
-Records of one study are measured on the same images: an image that is hard for one model is hard for all, so errors are
-taken to be positively correlated. Then the error of a sum is at most the sum of the errors, and that of a difference at most
-√(error² + error²): a Number keeps the two kinds of terms, those it rises with and those it falls with, apart.
+A `Number` is a value with its error over images, propagated through sums, differences, logarithms and slopes to first order.
+Records of one study are measured on the same images. An image that is hard for one model is hard for all, so errors are
+assumed to be positively correlated. Then the error of a sum is at most the sum of the errors, and that of a difference at
+most √(error² + error²). So a Number keeps apart the errors of the numbers that it rises with and of those it falls with.
 """
 
 import math
@@ -17,17 +17,17 @@ from .inference import Real
 
 
 class MissingError(Exception):
-    """Says which records a claim would need."""
+    """Records that a claim needs are missing; the message says which."""
 
 
 @dataclass(frozen=True)
 class Number:
-    """A value and the sizes of its error's terms."""
+    """A value with its error over images."""
 
-    value: float  # the value
+    value: float
     rising: float = 0.0  # sum of the errors of the numbers it rises with, each times its derivative
-    falling: float = 0.0  # the same of those it falls with
-    count: int | None = None  # of images behind it, the least of all that went in; None where no record says
+    falling: float = 0.0  # the same for the numbers it falls with
+    count: int | None = None  # images behind it: the least of all its terms; None if no record says
 
     @property
     def variance(self) -> float:
@@ -75,7 +75,7 @@ def mean(numbers: Iterable[Number]) -> Number:
 
 
 def least(numbers: Iterable[Number]) -> Number:
-    """The smallest, with its own error: wider than that of resampling all numbers jointly where several are tied."""
+    """The smallest, with its own error, which is too wide rather than too narrow if several are tied."""
     return min(numbers, key=lambda number: number.value)
 
 
@@ -102,12 +102,9 @@ def slope(points: Mapping[Real, Number], sizes: Iterable[Real] = ()) -> Number:
 
 
 class Evidence:
-    """Records, to be narrowed down by their tags.
+    """Records, which have a finite `value`, to be selected by their tags.
 
-    Args:
-        records: plain dictionaries with a finite `value`.
-        told: what they were narrowed down to, for messages.
-        undone: studies that were asked for and have no record at all, which is why others are missing.
+    For messages, `told` holds the selections so far, and `undone` the selected studies that have no record at all.
     """
 
     def __init__(self, records: Iterable[Record], told: tuple[str, ...] = (), undone: tuple[str, ...] = ()) -> None:
@@ -118,7 +115,7 @@ class Evidence:
         return len(self.records)
 
     def where(self, **tags: Any) -> "Evidence":
-        """Those with these tags; None also matches a tag that is not there, and a tuple any of its members."""
+        """The records with these tags; None also matches a missing tag, and a tuple matches any of its members."""
         kept, undone = self.records, self.undone
         for tag, wanted in tags.items():
             choices = wanted if isinstance(wanted, tuple) else (wanted,)
@@ -130,13 +127,13 @@ class Evidence:
         return Evidence(kept, self._told + told, undone)
 
     def at(self, low: Real = 0.0, high: Real = math.inf) -> "Evidence":
-        """Those at noise levels low ≤ σ ≤ high."""
+        """The records at noise levels low ≤ σ ≤ high."""
         told = (f"σ ≥ {low:g}" if high == math.inf else f"{low:g} ≤ σ ≤ {high:g}",)
         kept = [record for record in self.records if record.get("sigma") is not None and low <= record["sigma"] <= high]
         return Evidence(kept, self._told + told, self.undone)
 
     def by(self, tag: str) -> dict[Any, "Evidence"]:
-        """Those that have the tag, apart by its values, in ascending order."""
+        """The records that have the tag, grouped by its values in ascending order."""
         groups: dict[Any, list[Record]] = {}
         for record in self.records:
             if record.get(tag) is not None:
@@ -148,7 +145,7 @@ class Evidence:
         }
 
     def latest(self) -> Record:
-        """The record after the longest training, where there are several."""
+        """The record after the longest training."""
         if not self.records:
             raise self._missing()
         return max(self.records, key=lambda record: record.get("kimg") or 0.0)
@@ -182,7 +179,7 @@ class Evidence:
         return sorted({str(record[tag]) for record in self.records if record.get(tag)})
 
     def seeds(self) -> list["Evidence"]:
-        """Those of each training seed; what has no seed belongs to all."""
+        """The records of each training seed; records without a seed belong to all."""
         if all(record.get("seed") is None for record in self.records):
             return [self]
         return [self.where(seed=(seed, None)) for seed in self.by("seed")]
@@ -219,5 +216,5 @@ def _words(tag: str, value: object) -> str:
 
 
 def is_finite(value: object) -> TypeGuard[float]:
-    """Whether it is a number that can be computed with; records of what failed have None or NaN."""
+    """Whether a value is a finite number; failed measurements have None or NaN."""
     return isinstance(value, int | float) and math.isfinite(value)

@@ -1,9 +1,9 @@
 """Intervals and p-values of a mean over training seeds that were all measured on the same images.
 
-Seed s gives a statistic t_s with a standard error over images, √v_s. The images are the same for all k seeds, so their error
+Seed s gives a statistic t_s with a standard error over images, √v_s. The images are the same for all k seeds, so this error
 does not average out over seeds: mean t ± √(τ²·A + z²·B), with A = s²/k (s the standard deviation of the t_s), B = mean v_s,
-and τ and z the quantiles of Student's t with k − 1 degrees of freedom and of the normal law. Each part is exact where the
-other vanishes; in between the sum in quadrature is a little wide: it covers 94.9 to 97.7 % for k = 3, 4, 5.
+and τ and z the quantiles of Student's t with k − 1 degrees of freedom and of the normal law. The interval is exact if A or B
+is 0, and otherwise slightly wide: it covers 94.9 to 97.7 % for k = 3, 4, 5.
 """
 
 import math
@@ -20,7 +20,7 @@ from scipy.stats import rankdata
 Key = TypeVar("Key", bound=Hashable)
 Real: TypeAlias = float | int
 Range: TypeAlias = tuple[float, float]
-"""The least and the greatest value that a number can have: intervals over few seeds end there."""
+"""The least and the greatest value that a number can have; intervals are cut there."""
 
 ANY: Range = (-math.inf, math.inf)
 
@@ -30,35 +30,35 @@ _PERMUTATIONS = 20_000
 
 @dataclass(frozen=True)
 class Combined:
-    """A mean over seeds with what its error is made of."""
+    """A mean over seeds with its two variances."""
 
-    value: float  # the mean
-    over_seeds: float  # variance of the mean that comes from training, A
-    over_images: float  # variance that comes from the images, B
+    value: float
+    over_seeds: float  # variance of the mean due to training, A
+    over_images: float  # variance due to the images, B
     seeds: int
 
     def interval(self, possible: Range = ANY) -> tuple[float, float] | None:
-        """The 95 % interval; over images alone with one seed, and None where nothing says how large the error is."""
+        """The 95 % interval; over images alone with one seed, and None if the error is unknown."""
         if self.seeds < 2 and self.over_images == 0:
             return None
         reach = math.sqrt(self._squared_reach(0.025))
         return max(self.value - reach, possible[0]), min(self.value + reach, possible[1])
 
     def p_above(self, threshold: float) -> float:
-        """The one-sided p-value of the hypothesis that the mean is not above the threshold; 1 − p that of not below.
+        """The one-sided p-value of the hypothesis that the mean is not above the threshold; 1 − p is that of not below.
 
-        It is the level at which the interval's end would touch the threshold, so the two never disagree.
+        At this level the end of the interval touches the threshold, so interval and p-value always agree.
         """
         tail = self._tail(abs(self.value - threshold))
         return tail if self.value > threshold else 1 - tail
 
     def _squared_reach(self, p: float) -> float:
-        """τ²A + z²B at the quantiles that have this tail."""
+        """τ²A + z²B at the quantiles of this tail probability."""
         tau = stdtrit(self.seeds - 1, p) if self.over_seeds else 0.0
         return float(tau**2 * self.over_seeds + ndtri(p) ** 2 * self.over_images)
 
     def _tail(self, distance: float) -> float:
-        """The tail whose quantiles reach so far."""
+        """The tail probability whose quantiles reach this far."""
         if self.over_seeds == 0:
             exact = 0.0 if distance > 0 else 0.5
             return float(ndtr(-distance / math.sqrt(self.over_images))) if self.over_images else exact
@@ -94,7 +94,7 @@ def holm(p_values: Mapping[Key, float], level: float = 0.05) -> set[Key]:
 
 
 def spearman(x: Sequence[Real], y: Sequence[Real]) -> float:
-    """Spearman's rank correlation, tied values sharing the mean of their ranks; 0 if either is constant.
+    """Spearman's rank correlation with mean ranks for ties; 0 if either is constant.
 
     >>> spearman([1, 2, 3, 4], [10, 20, 40, 30])
     0.8
@@ -105,9 +105,9 @@ def spearman(x: Sequence[Real], y: Sequence[Real]) -> float:
 
 
 def spearman_tails(pairs: Sequence[tuple[Sequence[Real], Sequence[Real]]]) -> tuple[float, float]:
-    """How likely a mean of rank correlations this high, or this low, is if the two quantities were unrelated.
+    """The probabilities of a mean rank correlation this high, or this low, if the two quantities were unrelated.
 
-    Few sizes in the same order at every seed leave no spread between seeds to test with; orders drawn at random do.
+    With few sizes, all seeds may give the same order and so no spread between seeds; random permutations still give a test.
     """
     observed = fmean(spearman(x, y) for x, y in pairs)
     generator = np.random.default_rng(0)

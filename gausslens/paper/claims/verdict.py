@@ -1,8 +1,8 @@
-"""A verdict on a claim, how it follows from what was found, and how verdicts are shown.
+"""Verdicts on claims: how they follow from the numbers, and how they are shown.
 
-With p the p-value of a claim: it holds if p ≤ 2.5 % (the end of the 95 % interval lies beyond the threshold) and Holm's
-procedure over all claims of the report, at 5 %, rejects as well; "does not hold" is the same for the opposite. Anything
-else, and anything that lacks records or seeds, is not enough evidence.
+A claim holds if its p-value is at most 2.5 % (the end of the 95 % interval lies beyond the threshold) and Holm's procedure
+over all claims of the report, at 5 %, also rejects. It does not hold if the same is true of the opposite. Otherwise, or if
+records or seeds are missing, there is not enough evidence.
 """
 
 import json
@@ -17,7 +17,7 @@ from .evidence import Evidence, is_finite
 from .inference import Key, holm
 
 SCHEMA = 1
-"""Number of the layout that `as_json` writes; raised whenever a key changes its meaning or goes."""
+"""Version of the layout that `as_json` writes; raised whenever a key is removed or changes its meaning."""
 
 HOLDS, FAILS, UNCERTAIN = "holds", "does not hold", "not enough evidence"
 
@@ -30,19 +30,19 @@ class Verdict:
     """The verdict on one claim for one data set."""
 
     claim: str  # "C1" … "C21"
-    data: str | None  # the data set; None where there is no record at all
+    data: str | None  # the data set; None if there is no record at all
     text: str  # the claim in a sentence
     verdict: str  # "holds", "does not hold" or "not enough evidence"
-    statistic: Statistic  # the one to show: the first if the claim holds, what refutes it, or what leaves it open
+    statistic: Statistic  # the one to show: the first if the claim holds, else one that refutes it or leaves it open
     statistics: tuple[Statistic, ...]  # all that the claim was judged by
-    reason: str | None  # what is missing, where there is not enough evidence
+    reason: str | None  # why there is not enough evidence
     caveat: str | None  # what to keep in mind when the claim holds or may hold
     note: str | None  # what else the numbers say
-    controls: tuple[Control, ...]  # numbers shown beside it
+    controls: tuple[Control, ...]  # numbers that are shown and not judged
 
     @property
     def is_measured(self) -> bool:
-        """Whether any of its numbers is there."""
+        """Whether any of its statistics has a value."""
         return any(part.value is not None for part in self.statistics)
 
 
@@ -79,13 +79,13 @@ def judge(records: Iterable[Record]) -> list[Verdict]:
 
 
 def _tidy(record: Record) -> Record:
-    """With σ to five digits: levels that passed through single precision are still the same levels."""
+    """With σ to five digits, so that levels that were once rounded to single precision still match."""
     sigma = record.get("sigma")
     return {**record, "sigma": float(f"{sigma:.5g}")} if is_finite(sigma) else record
 
 
 def _p_holds(finding: Finding) -> float | None:
-    """None where the claim could not hold whatever the values: such a claim is not counted by Holm's procedure."""
+    """None if the claim cannot hold whatever the values: Holm's procedure does not count such claims."""
     if any(part.lacks for part in finding.statistics):
         return None
     return max(part.p_holds for part in finding.statistics if part.p_holds is not None)
@@ -97,13 +97,13 @@ def _p_fails(finding: Finding) -> float | None:
 
 
 def _rejected(p_values: Mapping[Key, float | None]) -> set[Key]:
-    """The hypotheses that both the level of one claim and Holm's procedure over all of them reject."""
+    """The hypotheses that are rejected both by themselves and by Holm's procedure over all of them."""
     known = {key: p for key, p in p_values.items() if p is not None}
     return {key for key in holm(known) if known[key] <= _ONE_SIDED}
 
 
 def _doubt(part: Statistic) -> tuple[bool, float]:
-    """Sorts what lacks something last, and otherwise what is furthest from holding."""
+    """A sort key: statistics that lack something come last, and before them those that are furthest from holding."""
     return part.lacks is not None, 1.0 if part.p_holds is None else part.p_holds
 
 
@@ -126,7 +126,7 @@ def as_json(verdicts: Sequence[Verdict]) -> str:
 
 
 def as_table(verdicts: Sequence[Verdict]) -> str:
-    """Verdicts as a plain text table, with a line on the claims that nothing was measured for."""
+    """Verdicts as a plain text table, with a line on the claims that were not measured."""
     measured = [verdict for verdict in verdicts if verdict.is_measured]
     several = len({verdict.data for verdict in measured}) > 1
     lines = [f"{'':4} {'verdict':20} {'statistic [95 % interval]':34} {'threshold':18} {'images':>7} {'seeds':>5}"]
@@ -141,14 +141,14 @@ def as_table(verdicts: Sequence[Verdict]) -> str:
             words += [f"{also[0].upper()}{also[1:]}."] if also else []
         lines += textwrap.wrap(" ".join(words), _WIDTH, initial_indent=" " * 5, subsequent_indent=" " * 5)
     lines += textwrap.wrap(
-        "Intervals are over images, and over training seeds where there are several, one claim at a time; verdicts allow "
-        "for all claims (Holm).",
+        "Intervals are over images, and over training seeds if there are several, and of one claim at a time. Verdicts are "
+        "corrected for the number of claims (Holm).",
         _WIDTH,
     )
     known = {verdict.claim for verdict in measured}
     silent = dict.fromkeys(verdict.claim for verdict in verdicts if verdict.claim not in known)
     if silent:
-        lines += textwrap.wrap(f"Nothing was measured to judge {', '.join(silent)} by.", _WIDTH)
+        lines += textwrap.wrap(f"Not measured: {', '.join(silent)}.", _WIDTH)
     return "\n".join(lines) + "\n"
 
 

@@ -1,6 +1,6 @@
-"""The window of a study: the noise levels at which memorising and the Gaussian structure differ.
+"""The window of a study: the noise levels at which the multi-delta and the Gaussian denoiser differ.
 
-It is where RMSE(M, G) exceeds half its maximum, on the average over the models of the study, on held-out images: it does not
+In the window, RMSE(M, G) on held-out images exceeds half its maximum, on average over the study's training sets. It does not
 depend on any network.
 """
 
@@ -14,10 +14,10 @@ from .inference import Real
 
 
 def window(memory_to_gaussian: Mapping[Real, Number]) -> list[Real]:
-    """The noise levels at which the multi-delta and the Gaussian denoiser differ by more than half of the most they do.
+    """The noise levels at which the multi-delta and the Gaussian denoiser differ by more than half their largest difference.
 
-    On held-out images the two differ down to the least noise, where every good denoiser does nothing and gaps are quotients
-    of rounding: of the levels, those of the paper's intermediate noise count, if there are any.
+    On held-out images the two also differ at the lowest noise, where every good denoiser returns its input. So only the
+    paper's intermediate noise levels count, if any of the levels is one.
     """
     most = greatest(memory_to_gaussian.values()).value
     apart = [sigma for sigma, number in memory_to_gaussian.items() if number.value > most / 2]
@@ -25,13 +25,7 @@ def window(memory_to_gaussian: Mapping[Real, Number]) -> list[Real]:
 
 
 class InWindow:
-    """RMSE(θ, G) in the window of a study, for groups of models.
-
-    Args:
-        evidence: records of any kind.
-        study: name of the study; those of its records that have a `role` are left out.
-        reference: gaussian (of each model's own images) or gaussian_full.
-    """
+    """RMSE(θ, G) in the window of a study, without records that have a `role`; G is gaussian or gaussian_full."""
 
     def __init__(self, evidence: Evidence, study: str, reference: str = "gaussian") -> None:
         self._controls = gaps_of(evidence, study).where(denoiser="multidelta", reference="gaussian")
@@ -46,15 +40,15 @@ class InWindow:
         return window({sigma: Number(fmean(r["value"] for r in group.records)) for sigma, group in levels})
 
     def mean(self, records: Evidence) -> Number:
-        """The mean of RMSE(θ, G) over the window, of one model's records."""
+        """The mean over the window, of one model's records."""
         return mean_at(self._of(records).curve(), self.sigmas)
 
     def over(self, records: Evidence, tag: str) -> dict[Real, Number]:
-        """The same at each value of a tag, of one seed's records."""
+        """The mean over the window at each value of a tag, of one seed's records."""
         return {value: mean_at(group.curve(), self.sigmas) for value, group in self._of(records).by(tag).items()}
 
     def slope(self, records: Evidence, tag: str) -> Number:
-        """Its slope on the logarithm of a tag, of one seed's records, over all values that the study has."""
+        """The slope of the mean on the logarithm of a tag, of one seed's records, over all values in the study."""
         return slope(self.over(records, tag), self._of(self.studied).by(tag))
 
     def _of(self, records: Evidence) -> Evidence:

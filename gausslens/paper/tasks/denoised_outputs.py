@@ -28,14 +28,18 @@ COUNTERPARTS = ("network", "multidelta", "gaussian", "linear")
 LABELS = {"network": "network", "multidelta": "multi-delta", "gaussian": "Gaussian", "linear": "linear"}
 """Their names in figures."""
 
-_PICTURES = 6
 _LEVELS = 10
 
 
 def task_on_counterparts(
-    plan: Plan, work: Work, model: Task, *, denoisers: Sequence[str], kimg: float | None = None, **options: Any
+    plan: Plan,
+    work: Work,
+    model: Task,
+    denoisers: Sequence[str] = COUNTERPARTS,
+    kimg: float | None = None,
+    **options: Any,
 ) -> Task:
-    """A task that works on a model and its counterparts."""
+    """A task that works on a model, or on its snapshot at `kimg`, and on its counterparts."""
     measured = (plan.measured(model, "linear_gap", kimg=kimg),) if "linear" in denoisers else ()
     return plan.on_model(work, model, *measured, kimg=kimg, denoisers=tuple(denoisers), **options)
 
@@ -52,25 +56,11 @@ def counterparts_of(context: TaskContext) -> tuple[MeasureContext, dict[str, nn.
 
 
 def denoised_outputs_task(
-    plan: Plan,
-    model: Task,
-    *,
-    denoisers: Sequence[str] = COUNTERPARTS,
-    sigmas: Sequence[float] | None = None,
-    inputs: str = "images",
-    pictures: int = _PICTURES,
-    kimg: float | None = None,
+    plan: Plan, model: Task, *, pictures: int, sigmas: Sequence[float] = (), inputs: str = "images", **options: Any
 ) -> Task:
-    """The task that denoises images with a model and its counterparts."""
-    return task_on_counterparts(
-        *(plan, denoise_images, model),
-        denoisers=denoisers,
-        kimg=kimg,
-        calls=pictures * (len(sigmas) if sigmas else _LEVELS),
-        sigmas=sigmas and tuple(sigmas),
-        inputs=inputs,
-        pictures=pictures,
-    )
+    """The task that denoises images with a model and its counterparts; options are those of `task_on_counterparts`."""
+    options |= {"calls": pictures * (len(sigmas) or _LEVELS), "sigmas": tuple(sigmas) or None}
+    return task_on_counterparts(plan, denoise_images, model, inputs=inputs, pictures=pictures, **options)
 
 
 @task("denoise_images", version=1, of_0_1="studies.outputs")

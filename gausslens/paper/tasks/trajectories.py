@@ -28,10 +28,10 @@ _NOISES = 10
 _LEVELS = 10
 
 
-def trajectory_task(plan: Plan, model: Task, *, denoisers: Sequence[str] = COUNTERPARTS) -> Task:
+def trajectory_task(plan: Plan, model: Task, denoisers: Sequence[str] = COUNTERPARTS) -> Task:
     """The task that follows the trajectories of a model and its counterparts."""
     calls = _LEVELS * max(plan.count, _NOISES)
-    return task_on_counterparts(plan, follow_trajectories, model, denoisers=denoisers, calls=calls, noises=_NOISES)
+    return task_on_counterparts(plan, follow_trajectories, model, denoisers, calls=calls, noises=_NOISES)
 
 
 @task("follow_trajectories", version=1, of_0_1="studies.trajectories")
