@@ -108,11 +108,11 @@ class Claim:
 
     name: str  # "C1" … "C21"
     text: str  # the claim in a sentence
-    find: Callable[[Evidence], Finding]  # computes its numbers from records; its docstring says which
+    find: Callable[[Evidence], Finding]  # what records say of it; its docstring says which it reads
 
 
 def claim(name: str, text: str) -> Callable[[Callable[[Evidence], Finding]], Claim]:
-    """A decorator that makes a claim of the function that computes its numbers."""
+    """Make a claim of the function below, which says what records find."""
     return lambda find: Claim(name, text, find)
 
 

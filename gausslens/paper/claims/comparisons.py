@@ -1,10 +1,10 @@
-"""Measures that several claims share: slopes, differences of the ends of a tag or of two curves, gaps in pixels."""
+"""Measures of several claims: slopes, differences between the ends of a tag or between two curves, gaps in pixels; signs."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from .claim import SIGN, Statistic, Threshold, pixel_scale, statistic
-from .evidence import Evidence, Measure, MissingError, Number, mean_at, slope
+from .evidence import Evidence, Measure, MissingError, mean_at, slope_over
 
 
 def largest(evidence: Evidence, tag: str = "n") -> Any:
@@ -13,7 +13,7 @@ def largest(evidence: Evidence, tag: str = "n") -> Any:
 
 
 def smallest(evidence: Evidence, tag: str = "n") -> Any:
-    """The smallest value of a tag; None without any."""
+    """The smallest."""
     return min((record[tag] for record in evidence.records if record.get(tag) is not None), default=None)
 
 
@@ -23,23 +23,18 @@ def positive(figure: str) -> Threshold:
 
 
 def negative(figure: str) -> Threshold:
-    """Below 0, as the paper claims in a figure."""
+    """Below 0, likewise."""
     return Threshold(f"{SIGN} in {figure}", below=0.0)
 
 
 def each(words: str, threshold: Threshold, groups: Mapping[str, Evidence], measure: Measure) -> tuple[Statistic, ...]:
-    """The same statistic of several groups of records, by the end of its name."""
+    """The same statistic of several groups of records, each with its own end of the name."""
     return tuple(statistic(words + name, threshold, records, measure) for name, records in groups.items())
 
 
 def trend(tag: str, measure: Measure, every_seed: Evidence) -> Measure:
-    """The slope of a measure on the logarithm of a tag; one seed's records must have all values that any seed has."""
-
-    def of_seed(records: Evidence) -> Number:
-        values = every_seed.by(tag)
-        return slope({value: measure(group) for value, group in records.by(tag).items()}, values)
-
-    return of_seed
+    """The slope of a measure on the logarithm of a tag, over all values that any seed has."""
+    return lambda records: slope_over(records, tag, measure, every_seed)
 
 
 def ends(records: Evidence, tag: str, every_seed: Evidence) -> tuple[Evidence, Evidence]:
@@ -51,12 +46,12 @@ def ends(records: Evidence, tag: str, every_seed: Evidence) -> tuple[Evidence, E
 
 
 def first_minus_last(tag: str, measure: Measure, every_seed: Evidence) -> Measure:
-    """A measure at the smallest value of a tag, minus the same at the largest value."""
+    """A measure at the smallest value of a tag minus at the largest."""
     return lambda records: measure(ends(records, tag, every_seed)[0]) - measure(ends(records, tag, every_seed)[1])
 
 
 def minus(first: dict[str, Any], second: dict[str, Any]) -> Measure:
-    """The mean over noise levels of the curve with the first tags, minus that of the second curve at the same levels."""
+    """The mean over noise levels of the curve with the first tags, minus that of the other at the same levels."""
 
     def difference(records: Evidence) -> Any:
         curve = records.where(**first)
@@ -66,5 +61,5 @@ def minus(first: dict[str, Any], second: dict[str, Any]) -> Measure:
 
 
 def in_pixels(measure: Measure, evidence: Evidence) -> Measure:
-    """A gap in units of pixels for the paper's images, and relative to the data's RMS elsewhere."""
+    """A gap in the unit of the paper's images, or relative to the data's RMS elsewhere."""
     return lambda records: measure(records) / pixel_scale(evidence)

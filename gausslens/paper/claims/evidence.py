@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
-from ...measures.intervals import NORMAL_QUANTILE
 from ...store.records import Record
 from .inference import Real
+
+HALF_WIDTH = 1.959963984540054
+"""Of a 95 % interval, in standard errors."""
 
 
 class MissingError(Exception):
@@ -99,6 +101,12 @@ def slope(points: Mapping[Real, Number], sizes: Iterable[Real] = ()) -> Number:
     centre = sum(logs) / len(logs)
     scale = sum((x - centre) ** 2 for x in logs)
     return total(number * ((x - centre) / scale) for x, number in zip(logs, points.values(), strict=True))
+
+
+def slope_over(records: "Evidence", tag: str, measure: "Measure", every_seed: "Evidence") -> Number:
+    """The slope of a measure on the logarithm of a tag, over all values that any seed has."""
+    values = every_seed.by(tag)
+    return slope({value: measure(group) for value, group in records.by(tag).items()}, values)
 
 
 class Evidence:
@@ -204,7 +212,7 @@ Measure = Callable[[Evidence], Number]
 
 def _number(record: Record) -> Number:
     low, high, count = record.get("low"), record.get("high"), record.get("count")
-    error = (high - low) / (2 * NORMAL_QUANTILE) if is_finite(low) and is_finite(high) else 0.0
+    error = (high - low) / (2 * HALF_WIDTH) if is_finite(low) and is_finite(high) else 0.0
     return Number(float(record["value"]), error, 0.0, int(count) if is_finite(count) else None)
 
 

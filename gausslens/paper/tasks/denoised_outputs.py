@@ -1,10 +1,12 @@
 """Outputs of a network and its counterparts for the same noisy images, or for pure noise, level by level.
 
-network     the trained model
-gaussian    the Wiener filter of its training images
-multidelta  the exact posterior mean over its training images, which retrieves them
-linear      the affine map closest to the network, distilled on its training images; it exists at the ten levels of the
-measures only, and is left out where images have too many pixels to distil by default
+The denoisers are
+
+    network     the trained model
+    gaussian    the Wiener filter of its training images
+    multidelta  the exact posterior mean over its training images, which retrieves them
+    linear      the affine map closest to the network, distilled on its training images; it exists at the ten levels of the
+                measures only, and is left out where images have too many pixels to distil by default
 """
 
 from collections.abc import Sequence
