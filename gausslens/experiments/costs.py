@@ -35,7 +35,7 @@ def seconds_to_call(config: TrainConfig, shape: tuple[int, int, int], calls: int
     return _STARTING / 2 + _seconds(config, shape, calls / _CALL_IMAGES, calls, cpu=cpu)
 
 
-def _seconds(config: TrainConfig, shape: tuple[int, int, int], steps: float, images: int, *, cpu: bool) -> float:
+def _seconds(config: TrainConfig, shape: tuple[int, int, int], steps: float | int, images: int, *, cpu: bool) -> float:
     """Of so many calls of a network, on so many images in all."""
     gpu = torch.cuda.is_available() and not cpu
     speed, overhead = (_GPU_SPEED, _GPU_OVERHEAD) if gpu else (_CPU_SPEED, _CPU_OVERHEAD)
