@@ -161,8 +161,7 @@ def _sample(
         compile = pays_to_compile(device, 2 * options.steps * options.count)
         denoiser = FastDenoiser(network, device, run.config.precision, compile=compile)
     elif options.denoiser == "linear":
-        kimg, ema = options.kimg or 0.0, options.weights == "ema"
-        denoiser = linear_denoiser(run, network, images, steps=options.steps, kimg=kimg, ema=ema, progress=progress)
+        denoiser = linear_denoiser(run, network, images, options, progress=progress)
     elif options.denoiser == "gaussian":
         denoiser = gaussian_denoiser(images, device=device).to(device, torch.float32)
     else:

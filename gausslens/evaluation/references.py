@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..config import RunOptions
 from ..data.groups import with_groups
 from ..data.loading import load_images
 from ..data.splits import Splits
@@ -114,10 +115,7 @@ def moments_of(images: Tensor, *, device: torch.device | None = None, bounds: Bo
 
 
 def gaussian_denoiser(
-    images: RunImages,
-    *,
-    device: torch.device | None = None,
-    bounds: Bounds = (-1.0, 1.0),
+    images: RunImages, *, device: torch.device | None = None, bounds: Bounds = (-1.0, 1.0)
 ) -> GaussianDenoiser | PerClassDenoiser:
     """The Wiener filter of the training images' mean and covariance, or of each class's."""
     if images.train_labels is None:
@@ -133,23 +131,16 @@ def multidelta_denoiser(images: RunImages, *, bounds: Bounds = (-1.0, 1.0)) -> M
 
 
 def linear_denoiser(
-    run: Run,
-    denoiser: Preconditioned,
-    images: RunImages,
-    *,
-    steps: int,
-    kimg: float | int,
-    ema: bool = True,
-    progress: bool = False,
+    run: Run, denoiser: Preconditioned, images: RunImages, options: RunOptions, *, progress: bool = False
 ) -> nn.Module:
-    """The affine map closest to a run's network at each level of `karras_sigmas(steps)`, kept in the run."""
+    """The affine map closest to a run's network at each level of `karras_sigmas(options.steps)`, kept in the run."""
     folder = run.path / "linear"
     folder.mkdir(exist_ok=True)
-    stem, labels = f"kimg-{kimg:g}-{'ema' if ema else 'raw'}-{steps}", images.train_labels
+    stem, labels = f"kimg-{options.kimg:g}-{options.weights}-{options.steps}", images.train_labels
     endings = {None: ""} if labels is None else {label: f"-class-{label}" for label in labels.unique().tolist()}
     paths = {label: folder / f"{stem}{ending}.safetensors" for label, ending in endings.items()}
     if not all(path.exists() for path in paths.values()):
-        found: Any = distill(denoiser, images.train, karras_sigmas(steps), labels=labels, progress=progress)
+        found: Any = distill(denoiser, images.train, karras_sigmas(options.steps), labels=labels, progress=progress)
         for label, path in paths.items():
             (found if label is None else found[label]).save(path)
     fits: dict[Any, nn.Module] = {label: LinearDenoiser.load(path) for label, path in paths.items()}

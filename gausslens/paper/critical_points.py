@@ -1,11 +1,9 @@
-"""Where copying ends as images grow in number, and when it begins as training goes on: N* and τ*, with intervals.
+"""Critical numbers of images and lengths of training, with intervals: N*, τ* and the onset of memorising.
 
 N* is the number of images from which on fewer than 5 % of a typical network's samples are copies, by the model of
-`transition`; its interval says what is not known for want of samples, trainings or sizes in between. τ* is the
-length of training at which a network of few images is closest to the Gaussian of these images; its interval is over
-trainings, on a logarithmic scale, reaches to the snapshots before and after, and ends at the first and the last: between
-them and beyond nobody has looked. The onset of memorising is the length of training at which the share of copies among
-samples passes the threshold for good.
+`transition`. τ* is the length of training at which a network on few images is closest to the Gaussian of these images. Its
+interval is over trainings, on a logarithmic scale; it includes the neighbouring snapshots and ends at the first and the last
+snapshot. The onset of memorising is the length of training after which the share of copies among samples stays above 5 %.
 """
 
 import math
@@ -23,7 +21,7 @@ from .claims.inference import Real
 from .claims.window import InWindow
 
 _ROUNDING = 1e-9  # of a geometric mean
-_LEAST = 1e-3  # a share of copies below this is taken for it, on a logarithmic scale
+_LEAST = 1e-3  # smaller shares of copies count as this on a logarithmic scale
 
 
 @dataclass(frozen=True)
@@ -31,22 +29,20 @@ class Onset:
     """When networks on some number of images begin to memorise."""
 
     n: int  # number of images
-    starts: float | None  # geometric mean over those seeds that do, in kimg; None if none does
+    starts: float | None  # geometric mean over the seeds that memorise, in kimg; None if none does
     low: float | None  # lower end of its 95 % interval over seeds; None with fewer than two
     high: float | None  # upper end
-    memorizing: int  # seeds that do
+    memorizing: int  # seeds that memorise
     seeds: int  # all seeds
-    safe: float  # the longest training that was looked at before any seed began, in kimg; 0 if there is none
+    safe: float  # the longest training with a snapshot before any seed memorises, in kimg; 0 if there is none
 
 
 class Turning(NamedTuple):
     """When networks of few images are closest to their Gaussian."""
 
-    at: tuple[float, ...]  # the length of training in kimg at which each training's distance is least, by seed
+    at: tuple[float, ...]  # the length of training in kimg at which each seed's distance is smallest
     value: float  # their geometric mean
-    # lower end of its 95 % interval over trainings, at least to the snapshot before and at most to the first; None with
-    # fewer than two.
-    low: float | None
+    low: float | None  # lower end of its 95 % interval over trainings; None with fewer than two
     high: float | None  # upper end
 
 
@@ -88,19 +84,19 @@ def memorizing_from(evidence: Evidence, few: int) -> Onset | None:
 
 
 def _finished(trainings: "list[dict[Real, Number]]") -> "list[dict[Real, Number]]":
-    """Those of which all snapshots have been looked at that any has: the others may turn later."""
+    """The trainings with all snapshots that any training has; in the others the minimum may come later."""
     times = {kimg for training in trainings for kimg in training}
     return [training for training in trainings if set(training) == times]
 
 
-def find_onset(n: int, shares: Sequence[Mapping[float, float]], threshold: float = MEMORIZED) -> Onset:
-    """When memorising starts with n images.
+def find_onset(n: int, shares: Sequence[Mapping[float, float]]) -> Onset:
+    """When memorising starts with n images, from the shares of copies of each training, by kimg.
 
     >>> onset = find_onset(64, [{10.0: 0.0, 20.0: 0.0, 40.0: 0.1}, {10.0: 0.0, 20.0: 0.01, 40.0: 0.04}])
     >>> 20 < onset.starts < 40, onset.memorizing, onset.safe
     (True, 1, 20.0)
     """
-    found = [crossing(share, threshold) for share in shares]
+    found = [crossing(share) for share in shares]
     starts = [start for start in found if start is not None]
     before = [
         max((kimg for kimg in share if start is None or kimg < start), default=0.0)
@@ -110,17 +106,17 @@ def find_onset(n: int, shares: Sequence[Mapping[float, float]], threshold: float
     return Onset(n, center, low, high, memorizing=len(starts), seeds=len(found), safe=min(before))
 
 
-def crossing(share: Mapping[float, float], threshold: float = MEMORIZED) -> float | None:
-    """When a share rises above the threshold for good, between two looks by log-log interpolation; None if it does not."""
-    looks = sorted((kimg, value) for kimg, value in share.items() if kimg > 0)  # time 0 has no logarithm
-    if not looks or looks[-1][1] <= threshold:
+def crossing(share: Mapping[float, float]) -> float | None:
+    """When a share of copies passes the threshold for good, interpolated log-log between snapshots; None if it does not."""
+    found = sorted((kimg, value) for kimg, value in share.items() if kimg > 0)  # time 0 has no logarithm
+    if not found or found[-1][1] <= MEMORIZED:
         return None
-    for (early, below), (late, above) in reversed(list(pairwise(looks))):
-        if below <= threshold:
+    for (early, below), (late, above) in reversed(list(pairwise(found))):
+        if below <= MEMORIZED:
             rise = math.log(above / max(below, _LEAST))
-            part = math.log(threshold / max(below, _LEAST)) / rise
+            part = math.log(MEMORIZED / max(below, _LEAST)) / rise
             return math.exp(math.log(early) + part * math.log(late / early))
-    return looks[0][0]
+    return found[0][0]
 
 
 def _over_trainings(times: Sequence[float]) -> tuple[float, float | None, float | None]:
@@ -151,7 +147,7 @@ def format_images_needed(bound: Bound | None) -> str:
 
 
 def format_closest(turning: Turning | None, few: int) -> str:
-    """τ* as a sentence, likewise."""
+    """τ* as a sentence, with a space before it; empty if it is not known."""
     if turning is None:
         return ""
     each = ", ".join(f"{kimg:,g}" for kimg in turning.at)
@@ -160,7 +156,7 @@ def format_closest(turning: Turning | None, few: int) -> str:
 
 
 def format_onset(onset: Onset | None) -> str:
-    """When copying begins as a sentence, likewise."""
+    """The onset of memorising as a sentence, with a space before it; empty if it is not known."""
     if onset is None:
         return ""
     if onset.starts is None:

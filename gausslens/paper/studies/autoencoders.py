@@ -13,9 +13,9 @@ from ..pictures import jacobian_pictures
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.dataset_stats import dataset_stats_task
+from ..tasks.denoised_outputs import trajectory_grid, trajectory_task
 from ..tasks.jacobians import follow_levels, jacobian_task, measure_levels, per_level_task
 from ..tasks.theorem import theorem_task
-from ..tasks.trajectories import trajectory_grid, trajectory_task
 from .jacobian import shown_subspace
 from .theorem import THEOREM
 

@@ -13,8 +13,8 @@ from ..claims.evidence import Evidence
 from ..figures import CONTROLS, Curves, Drawing, Line, about, closed_forms, images_label
 from ..plan import Plan
 from ..study import Findings, Part, Study
+from ..tasks.denoised_outputs import trajectory_grid, trajectory_task
 from ..tasks.linearity_weights import vary_weights
-from ..tasks.trajectories import trajectory_grid, trajectory_task
 
 # Trained on noise levels of its own, so those of the plan do not apply.
 _BASELINE: dict[str, Any] = {"preconditioning": "ve", "level_mean": None, "level_spread": None}

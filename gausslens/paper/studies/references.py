@@ -27,10 +27,9 @@ from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.dataset_stats import dataset_stats_task
-from ..tasks.denoised_outputs import COUNTERPARTS, LABELS, denoised_outputs_task
+from ..tasks.denoised_outputs import COUNTERPARTS, LABELS, denoised_outputs_task, trajectory_grid, trajectory_task
 from ..tasks.explained_variance import explained_variance_task, gaussian_variance_task
 from ..tasks.finetune_probe import finetune_task
-from ..tasks.trajectories import trajectory_grid, trajectory_task
 
 _SLIDER_PIXELS = 1_100_000  # of all pictures behind the slider, which keeps it small on the page
 _DISTANCES = (
