@@ -24,11 +24,11 @@ class GridOptions(NetworkOptions, PageOptions):
     """Options that studies and `gausslens how-many` share."""
 
     on: Where = "pool"
-    """Where to work: in a pool of processes, in this process ("here"), or on a Ray cluster ("ray")."""
+    """Where to run: in a pool of processes, in this process ("here"), or on a Ray cluster ("ray")."""
     workers: int | None = None
-    """How many networks to work on at a time. Default: one for each core, and one with a GPU."""
+    """Number of tasks to run at a time. Default: one for each core, and one with a GPU."""
     budget: float | None = None
-    """Minutes to spend. The answer is from what was finished by then, and says what was left out. Default: no limit."""
+    """Time limit in minutes. The result uses what is finished by then and lists what was left out. Default: no limit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,7 +52,7 @@ class StudyConfig(GridOptions):
     sizes: tuple[int, ...] = ()
     """Numbers of training images to compare. Default: chosen for the number of images."""
     few: int | None = None
-    """A small number of training images, for the studies of width and time. Default: chosen for the image size."""
+    """Number of training images in the studies of width and time: a small one. Default: chosen for the image size."""
     subset: int | None = None
     """Number of images whose Gaussian denoiser is compared with that of all images. Default: --few, but at least 64."""
     widths: tuple[int, ...] = ()
@@ -60,14 +60,14 @@ class StudyConfig(GridOptions):
     narrow: int | None = None
     """Channels of a narrow network, trained on the fewest images. Default: chosen for --width."""
     early: float | None = None
-    """When early stopping ends training, in thousands of images. Default: chosen for --kimg."""
+    """Length of training with early stopping, in thousands of images. Default: chosen for --kimg."""
     seeds: int = 3
     """How many times to train each network. No claim holds with fewer than three. Small images get one more for sizes and
     pairs."""
     shown: int = 0
-    """Index of the training seed that image figures show."""
+    """Index of the training seed in image figures."""
     repetition: int = 0
-    """Number of the repetition. Each has its own training seeds and its own split of the images."""
+    """Index of the repetition. Each repetition has its own training seeds and its own split of the images."""
     count: int | None = None
     """Images, or pairs of images, behind every number. Default: half of those held out, at most 200."""
     samples: int = 512
