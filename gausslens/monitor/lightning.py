@@ -6,14 +6,14 @@ Lightning is only imported when the callback is made.
 """
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from importlib import import_module
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from ..denoisers.protocol import Denoiser
-from ..errors import MissingExtraError
+from ..errors import import_extra
 from .monitor import GeneralizationMonitor
 
 
@@ -113,12 +113,7 @@ def monitoring_callback(
 
 
 def _callback_class() -> Any:
-    for name in ("lightning.pytorch", "pytorch_lightning"):
-        try:
-            return import_module(name).Callback
-        except ImportError:
-            continue
-    raise MissingExtraError(
-        "the monitor's callback needs Lightning, which is not installed: pip install lightning. Any other loop can call "
-        "GeneralizationMonitor.update itself."
-    )
+    with suppress(ImportError):
+        return import_module("lightning.pytorch").Callback
+    need = "any training loop can call GeneralizationMonitor.update itself, but this callback needs Lightning"
+    return import_extra("pytorch_lightning", need, "lightning").Callback

@@ -20,13 +20,13 @@ import torch
 
 from .._typing import Images, Sigmas
 from ..denoisers.protocol import Denoiser, placement, range_of
-from ..errors import CheckpointError, ConfigError, is_short_of_memory
+from ..errors import CheckpointError, ConfigError, is_short_of_memory, require
 from ..images import Bounds, content_hash
-from ..measures.intervals import Estimate, proportion_estimate
+from ..measures.intervals import Estimate
 from ..noise import as_sigmas
 from .events import Event, closest_to_gaussian, recommended_probe, start_of_memorizing
 from .overhead import OverheadBudget
-from .probe import Probe, ProbeImages, ProbeResult
+from .probe import Probe, ProbeImages, ProbeOptions, ProbeResult
 from .summary import Failure, explain_no_look, latest_numbers, summarize
 
 _LOGGER = logging.getLogger("gausslens")  # no warning: where warnings are errors, it would end the training
@@ -87,14 +87,11 @@ class GeneralizationMonitor:
         bounds: Bounds = (-1.0, 1.0),
         device: torch.device | str | None = None,
     ) -> None:
-        self._options = {"count": count, "noises": noises, "samples": samples, "steps": steps, "seed": seed}
-        for name, least in (("count", 2), ("noises", 1), ("samples", 0), ("steps", 2)):
-            if self._options[name] < least:
-                raise ConfigError(f"{name} must be at least {least}; got {self._options[name]}.")
-        if not 0 < share <= 1:
-            raise ConfigError(f"share must lie above 0 and be at most 1; got {share}.")
+        self._options = ProbeOptions(count, noises, samples, steps, seed)
+        require(0 < share <= 1, f"share must lie above 0 and be at most 1; got {share}.")
         self.device = device
         self._images = ProbeImages.of(train, held_out, labels, held_out_labels, groups, bounds)
+        self._seconds_to_prepare = self._images.seconds_to_prepare(count * noises)
         self._sigmas = None if sigmas is None else as_sigmas(sigmas)
         self._probe: Probe | None = None
         self._results: list[ProbeResult] = []
@@ -106,7 +103,6 @@ class GeneralizationMonitor:
         self._failure: Failure | None = None
         self._logged: set[str] = set()
         self._final: float | int | None = None  # the step of the look at the end, which is taken whatever it costs
-        self._ended: float | int | None = None  # the total at which that look was due
 
     def update(self, denoiser: Denoiser, step: float | int, total: float | int | None = None) -> dict[str, Any] | None:
         """Look at the denoiser, if it is time to; to be called after every step, or as often as convenient.
@@ -123,7 +119,12 @@ class GeneralizationMonitor:
             What was seen (see `look`), or None.
         """
         with self.guarded("The look", step):
-            now, ends, done = self._position(step, total)
+            now = _number(step)
+            length = total if total and total > 0 else math.inf  # infinite where nobody says when training ends
+            ends = now >= length > (self._final or 0)
+            done = (
+                now / length if now < length < math.inf else None
+            )  # after the end nobody says for how long it goes on
             if self._time.resting and not ends:
                 return None
             self._time.arrive()
@@ -195,12 +196,7 @@ class GeneralizationMonitor:
     def guarded(self, what: str, step: Any = None) -> Iterator[None]:
         """Inside, an error ends nothing: it becomes `failure` and is logged, once for errors that differ only in numbers.
 
-        Args:
-            what: what is done inside, as the beginning of a sentence, such as "Keeping weights".
-            step: when.
-
-        Yields:
-            Nothing.
+        `what` is done inside, as the beginning of a sentence, such as "Keeping weights"; `step` is when.
         """
         short = False
         try:
@@ -299,7 +295,7 @@ class GeneralizationMonitor:
         by_chance = None if state["by_chance"] is None else Estimate(**state["by_chance"])
         failure = None if state.get("failure") is None else Failure(**state["failure"])
         results = [ProbeResult.from_json(value) for value in state["looks"]]
-        self._time.restore(state["time"])
+        self._time = OverheadBudget(self._time.share, **state["time"])
         self._by_chance, self._failure, self._results, self._final = by_chance, failure, results, state.get("final")
         self._memorization = start_of_memorizing(results, by_chance)
 
@@ -310,21 +306,11 @@ class GeneralizationMonitor:
             "train": content_hash(self._images.train),
             "held_out": None if held_out is None else content_hash(held_out),
             "sigmas": None if self._sigmas is None else self._sigmas.tolist(),
-            "options": self._options,
+            "options": asdict(self._options),
         }
 
     def _has_grown(self, step: float | int) -> bool:
         return not self._results or step > self._results[-1].step
-
-    def _position(self, step: Any, total: Any) -> tuple[float | int, bool, float | None]:
-        """The step, whether a last look is due, and which part of the training is done, if that is known."""
-        now = _number(step)
-        if not total or not 0 < total < math.inf:
-            return now, False, None
-        if now < total:
-            return now, False, now / total
-        ends, self._ended = total != self._ended, total
-        return now, ends, None  # who trains on after the end has not said for how long
 
     def _can_afford_look(self, denoiser: Denoiser, done: float | None) -> bool:
         while self._expected is None or not self._time.affords(self._expected, done):
@@ -352,10 +338,6 @@ class GeneralizationMonitor:
             probe.try_out(denoiser, count)
         return self._time.spent / count * probe.calls
 
-    @cached_property
-    def _seconds_to_prepare(self) -> float:
-        return self._images.seconds_to_prepare(self._options["count"] * self._options["noises"])
-
     @contextmanager
     def _spending(self, denoiser: Denoiser) -> Iterator[Probe]:
         """Inside, time counts as the monitor's own; makes the probe if that is not done yet."""
@@ -363,11 +345,9 @@ class GeneralizationMonitor:
         _wait_for(device)  # what a GPU still has to train is not ours
         with self._time.spending():
             if self._probe is None:
-                self._probe = Probe(
-                    self._images, sigmas=self._sigmas, device=device, sigma_range=range_of(denoiser), **self._options
-                )
-                chance = self._probe.copies_by_chance
-                self._by_chance = None if chance is None else proportion_estimate(*chance)
+                how: dict[str, Any] = {"sigmas": self._sigmas, "device": device, "sigma_range": range_of(denoiser)}
+                self._probe = Probe(self._images, self._options, **how)
+                self._by_chance = self._probe.copies_by_chance
             yield self._probe
             _wait_for(device)
 

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 _SPACING = 0.02  # of the main work so far, at least, between two pieces of side work: so they never become many
 _RAREST = 0.5  # likewise after many failures in a row: only once the main work has taken twice as long
 _CAUTION = 1.5  # times what is expected must be affordable
-_LITTLE_CAUTION = 1.2  # likewise at the end, when nothing comes after
 _PLANNED = 0.8  # of the share: what takes longer than it did before must fit in, too
 _ADVANCE = 4.0  # times its share side work may have taken so far, where it is known that the main work will go on
 
@@ -22,12 +21,11 @@ class OverheadBudget:
         spent: seconds of the latest side work.
     """
 
-    def __init__(self, share: float) -> None:
-        self.share, self.spent = share, 0.0
-        self._spacing: float
-        self._left: float | None  # when the main work went on
-        self._arrived: tuple[float, float] | None  # when, and what `own` was then
-        self.restore({"own": 0.0, "main": 0.0, "last": 0.0})
+    def __init__(self, share: float, *, own: float = 0.0, main: float = 0.0, last: float = 0.0) -> None:
+        self.share, self.own, self.main, self.last, self.spent = share, own, main, last, 0.0
+        self._until, self._spacing = 0.0, _SPACING  # when to ask again, and the spacing of side work
+        self._left: float | None = None  # when the main work went on
+        self._arrived: tuple[float, float] | None = None  # when it paused, and what `own` was then
 
     @property
     def cost(self) -> float:
@@ -85,22 +83,14 @@ class OverheadBudget:
     def affords(self, seconds: float, done: float | None = None) -> bool:
         """Whether side work stays within its share, with a margin, and is not too soon."""
         allowed = self.share * self.main
-        if done is not None and done >= 1:
-            return self.own + _LITTLE_CAUTION * seconds <= allowed
         if self.last and self.main - self.last < self._spacing * self.main:
             return False
         at_once = self.own + _CAUTION * seconds <= _PLANNED * allowed * _advance(done)
         return at_once and (done is None or self.own + (_CAUTION + 1) * seconds <= allowed / max(done, 1e-9))
 
     def state(self) -> dict[str, float]:
-        """The times, for `restore`."""
+        """The times, with which an `OverheadBudget` goes on in a later session."""
         return {"own": self.own, "main": self.main_until_now, "last": self.last}
-
-    def restore(self, state: dict[str, float]) -> None:
-        """Go on from the times of an earlier session."""
-        self.own, self.main, self.last = state["own"], state["main"], state["last"]
-        self._left, self._arrived = None, None
-        self._until, self._spacing = 0.0, _SPACING  # when to ask again, and the spacing of side work
 
 
 def _advance(done: float | None) -> float:

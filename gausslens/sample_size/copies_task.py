@@ -2,17 +2,13 @@
 
 from collections.abc import Iterator
 
-import torch
-
 from ..evaluation.model_tasks import run_of, tags_of
 from ..evaluation.records import of_estimate
 from ..evaluation.references import load_run_images
 from ..experiments.task import Task, TaskContext, task
-from ..generation import best_device
 from ..images import quantize
-from ..measures.intervals import proportion_estimate
 from ..measures.neighbors import nearest
-from ..monitor.probe import Probe, ProbeImages
+from ..monitor.probe import Probe, ProbeImages, ProbeOptions
 from ..paper.plan import Plan
 from ..store.records import Record
 from ..store.run import load_trained
@@ -41,22 +37,22 @@ def look_at_copies(context: TaskContext) -> Iterator[Record]:
 
     Its arrays hold some samples of the end, uint8 (k, c, h, w), and the training images `nearest` to them.
     """
-    run, device = run_of(context.inputs[0]), best_device(cpu=context.options.get("cpu", False))
-    images, samples = load_run_images(run, data=context.options.get("data")), context.options["samples"]
+    run, samples = run_of(context.inputs[0]), context.options["samples"]
+    images = load_run_images(run, data=context.options.get("data"))
     sets = images.train, images.held_out, images.train_labels, images.held_out_labels
-    how = {"count": _COUNT, "noises": _NOISES, "samples": samples, "steps": _STEPS, "seed": run.config.seed}
-    probe = Probe(ProbeImages(*sets, (-1.0, 1.0), images.train_groups), sigmas=None, device=torch.device(device), **how)
-    for number, kimg in enumerate(run.snapshots):
-        network = load_trained(run, kimg=kimg, device=device)
+    probed = ProbeImages(*sets, (-1.0, 1.0), images.train_groups)
+    how = ProbeOptions(_COUNT, _NOISES, samples, _STEPS, run.config.seed)
+    probe = Probe(probed, how, sigmas=None, device=context.device)
+    for number, kimg in enumerate(context.each(run.snapshots)):
+        network = load_trained(run, kimg=kimg, device=context.device)
         look, tags = probe.look(network, kimg, number), tags_of(run, kimg)
         if look.rho is not None:
-            yield {**tags, **of_estimate("rho", look.rho)}
-        yield {**tags, **of_estimate("gaussian_rmse", look.gaussian)}
-        copied = of_estimate("memorized_fraction", proportion_estimate(look.copies, look.samples))
-        yield {**tags, **copied, "copies": look.copies}
-        context.report((number + 1) / len(run.snapshots))
+            yield of_estimate("rho", look.rho, **tags)
+        yield of_estimate("gaussian_rmse", look.gaussian, **tags)
+        assert look.memorized is not None  # networks of all noise levels can be sampled
+        yield of_estimate("memorized_fraction", look.memorized, copies=look.copies, **tags)
     for on, relative in zip(("train", "held_out"), probe.relative_losses(network), strict=False):
-        yield {**tags, **of_estimate("relative_loss", relative), "on": on}
+        yield of_estimate("relative_loss", relative, on=on, **tags)
     shown = quantize(probe.generate(network, number)[:_SHOWN].cpu())
     _, indices = nearest(shown, images.train)
     context.save_arrays(samples=shown, nearest=images.train[indices[:, 0]])

@@ -43,6 +43,11 @@ class TrainingData:
     held_out: Tensor  # which images no training set touches
     groups: Tensor | None = None  # which images belong together, (n,)
 
+    def rows(self, chosen: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Some images with their labels and groups."""
+        labels, groups = (None if part is None else part[chosen] for part in (self.labels, self.groups))
+        return self.images[chosen], labels, groups
+
 
 class Batch(NamedTuple):
     """What one step of one process sees."""

@@ -30,8 +30,8 @@ class TrainingMonitor:
     """The monitor of a training run of a resolved config, whose records go to the run."""
 
     def __init__(self, config: TrainConfig, data: TrainingData, run: Run) -> None:
-        images, labels = data.images[data.train], None if data.labels is None else data.labels[data.train]
-        groups = None if data.groups is None else data.groups[data.train]
+        images, labels, groups = data.rows(data.train)
+        held_out, held_out_labels, _ = data.rows(data.held_out)
         if config.flip:
             images = torch.cat([images, images.flip(3)])
             labels, groups = (None if part is None else part.repeat(2) for part in (labels, groups))
@@ -40,9 +40,9 @@ class TrainingMonitor:
         self.run, self.length = run, config.recipe.kimg
         self.monitor = GeneralizationMonitor(
             images,
-            data.images[data.held_out] if len(data.held_out) > 1 else None,
+            held_out if len(held_out) > 1 else None,
             labels=labels,
-            held_out_labels=None if data.labels is None else data.labels[data.held_out],
+            held_out_labels=held_out_labels,
             groups=groups,
             **one_level,
         )
@@ -88,23 +88,17 @@ class TrainingMonitor:
 
     def finish(self, denoiser: Mapping[str, Any]) -> None:
         """Keep the recommended weights as a snapshot, and write down what was found."""
-        with self.monitor.guarded("Keeping the recommended weights"):
-            self._keep_recommended(denoiser)
-        with self.monitor.guarded("Writing the monitor's report"):
-            self._report()
-
-    def _keep_recommended(self, denoiser: Mapping[str, Any]) -> None:
-        best = self.monitor.recommended
-        held = {} if best is None else under(_kept_at(best), self.kept)
-        if best is not None and held and best not in self.run.snapshots:
-            self.run.save_snapshot(best, under("raw.", held), under("ema.", held), denoiser)
-
-    def _report(self) -> None:
         monitor = self.monitor
-        events = {"closest_to_gaussian": monitor.closest_to_gaussian, "memorization": monitor.memorization}
-        found = {name: None if event is None else asdict(event) for name, event in events.items()}
-        summary = {"recommended": monitor.recommended, "cost": monitor.cost, "summary": monitor.summary("kimg")}
-        self.run.save_json(REPORT, {**found, **summary})
+        with monitor.guarded("Keeping the recommended weights"):
+            best = monitor.recommended
+            held = {} if best is None else under(_kept_at(best), self.kept)
+            if held and best not in self.run.snapshots:
+                self.run.save_snapshot(best, under("raw.", held), under("ema.", held), denoiser)
+        with monitor.guarded("Writing the monitor's report"):
+            events = {"closest_to_gaussian": monitor.closest_to_gaussian, "memorization": monitor.memorization}
+            found = {name: None if event is None else asdict(event) for name, event in events.items()}
+            summary = {"recommended": monitor.recommended, "cost": monitor.cost, "summary": monitor.summary("kimg")}
+            self.run.save_json(REPORT, {**found, **summary})
 
 
 def _kept_at(kimg: float | int) -> str:
