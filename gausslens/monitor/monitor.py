@@ -103,6 +103,7 @@ class GeneralizationMonitor:
         self._failure: Failure | None = None
         self._logged: set[str] = set()
         self._final: float | int | None = None  # the step of the look at the end, which is taken whatever it costs
+        self._ended: float | int | None = None  # the total at which that look was due
 
     def update(self, denoiser: Denoiser, step: float | int, total: float | int | None = None) -> dict[str, Any] | None:
         """Look at the denoiser, if it is time to; to be called after every step, or as often as convenient.
@@ -121,21 +122,13 @@ class GeneralizationMonitor:
         with self.guarded("The look", step):
             now = _number(step)
             length = total if total and total > 0 else math.inf  # infinite where nobody says when training ends
-            ends = now >= length > (self._final or 0)
-            done = (
-                now / length if now < length < math.inf else None
-            )  # after the end nobody says for how long it goes on
-            if self._time.resting and not ends:
-                return None
-            self._time.arrive()
-            try:
-                if ends:
-                    self._final = now
-                if self._has_grown(now) and (ends or self._can_afford_look(denoiser, done)):
+            with self._time.spending():
+                if now >= length and length != self._ended:
+                    self._final, self._ended = now, length
+                    return self.look(denoiser, now) if self._has_grown(now) else None
+                done = now / length if now < length < math.inf else None
+                if self._has_grown(now) and self._can_afford_look(denoiser, done):
                     return self.look(denoiser, now)
-                self._time.rest(self._least_cost, done)
-            finally:
-                self._time.leave()
         return None
 
     def finish(self, denoiser: Denoiser, step: float | int) -> dict[str, Any] | None:
@@ -313,22 +306,18 @@ class GeneralizationMonitor:
         return not self._results or step > self._results[-1].step
 
     def _can_afford_look(self, denoiser: Denoiser, done: float | None) -> bool:
-        while self._expected is None or not self._time.affords(self._expected, done):
-            if not self._time.affords(self._least_cost, done):
-                return False
-            if self._expected is None:
-                self._seconds_of_look(denoiser, 1)  # what comes first of all takes longer, and is no measure
-                self._expected = self._seconds_of_look(denoiser, 1)
-            else:
-                self._expected = min(self._seconds_of_look(denoiser, self._to_try.pop(0)), self._expected)
-        return True
-
-    @property
-    def _least_cost(self) -> float:
-        """Seconds of the next thing that is to be afforded: preparing, trying out, or a look."""
+        """Whether there is time for a look. It is prepared and tried out first, if there is time for that."""
         if self._probe is None or self._expected is None:
-            return self._seconds_to_prepare
-        return self._expected * (self._to_try[0] / self._probe.calls if self._to_try else 1.0)
+            if not self._time.affords(self._seconds_to_prepare, done):
+                return False
+            self._seconds_of_look(denoiser, 1)  # the first call of all takes longer, and is no measure
+            self._expected = self._seconds_of_look(denoiser, 1)
+        assert self._probe is not None  # it was tried out
+        while self._to_try and not self._time.affords(self._expected, done):
+            if not self._time.affords(self._expected * self._to_try[0] / self._probe.calls, done):
+                return False
+            self._expected = min(self._seconds_of_look(denoiser, self._to_try.pop(0)), self._expected)
+        return self._time.affords(self._expected, done)
 
     def _seconds_of_look(self, denoiser: Denoiser, count: int) -> float:
         """Seconds that a look will take, from a call on a few images."""

@@ -16,16 +16,16 @@ class OverheadBudget:
 
     Attributes:
         own: seconds of side work.
-        main: seconds of main work up to the last `arrive`: all that passed since the `leave` before.
-        last: seconds of main work before the latest piece of side work.
-        spent: seconds of the latest side work.
+        main: seconds of main work up to the latest side work.
+        last: seconds of main work before the latest piece of side work that was marked.
+        spent: seconds of the latest piece of side work.
     """
 
     def __init__(self, share: float, *, own: float = 0.0, main: float = 0.0, last: float = 0.0) -> None:
         self.share, self.own, self.main, self.last, self.spent = share, own, main, last, 0.0
-        self._until, self._spacing = 0.0, _SPACING  # when to ask again, and the spacing of side work
-        self._left: float | None = None  # when the main work went on
-        self._arrived: tuple[float, float] | None = None  # when it paused, and what `own` was then
+        self._spacing = _SPACING  # of the next two pieces of side work
+        self._left: float | None = None  # when the main work went on; None before it is known, and during side work
+        self._pauses = False  # whether this is side work
 
     @property
     def cost(self) -> float:
@@ -38,47 +38,27 @@ class OverheadBudget:
         """Seconds of main work, also of that which goes on."""
         return self.main + (0.0 if self._left is None else time.perf_counter() - self._left)
 
-    def arrive(self) -> None:
-        """The main work pauses."""
-        self.main, self._left = self.main_until_now, None
-        if self._arrived is None:
-            self._arrived = time.perf_counter(), self.own
-
-    def leave(self) -> None:
-        """The main work goes on. What passed since it paused was side work, if only deciding that there is none to do."""
-        self._left = time.perf_counter()
-        if self._arrived is not None:
-            since, own = self._arrived
-            self.own, self._arrived = own + self._left - since, None
-
     @contextmanager
     def spending(self) -> Iterator[None]:
-        """Inside is a piece of side work; the main work goes on after it, or after the `leave` that is yet to come."""
-        alone = self._arrived is None
-        self.arrive()
-        started = time.perf_counter()
+        """Inside is side work, if only deciding that there is none to do. It may be made of several pieces, each in its own.
+
+        The main work goes on after the outermost.
+        """
+        outermost, started, own = not self._pauses, time.perf_counter(), self.own
+        if outermost:
+            self.main, self._left, self._pauses = self.main_until_now, None, True
         try:
             yield
         finally:
-            self.spent = time.perf_counter() - started
-            self.own += self.spent
-            if alone:
-                self.leave()
+            ended = time.perf_counter()
+            self.spent = ended - started
+            self.own = own + self.spent
+            if outermost:
+                self._left, self._pauses = ended, False
 
     def mark(self, *, failed: bool = False) -> None:
         """A piece of side work is done; the next must wait a little, and the longer the more have failed in a row."""
         self.last, self._spacing = self.main, min(2 * self._spacing, _RAREST) if failed else _SPACING
-
-    @property
-    def resting(self) -> bool:
-        """Whether it is too soon to ask for side work again; knowing that costs next to nothing."""
-        return time.perf_counter() < self._until
-
-    def rest(self, seconds: float, done: float | None = None) -> None:
-        """Rest for as long as side work cannot be afforded: what may be spent in advance only shrinks."""
-        most = _PLANNED * self.share * _advance(done)
-        needed = max((self.own + _CAUTION * seconds) / most, self.last / (1 - self._spacing))
-        self._until = time.perf_counter() + max(needed - self.main, 0.0)
 
     def affords(self, seconds: float, done: float | None = None) -> bool:
         """Whether side work stays within its share, with a margin, and is not too soon."""

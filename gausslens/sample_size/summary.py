@@ -1,7 +1,7 @@
 """The answer to how many images suffice, in plain words, as JSON and as a page."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from statistics import fmean
 from typing import Any, TypeAlias
 
@@ -13,18 +13,18 @@ import gausslens
 from ..auditing.thresholds import THRESHOLDS
 from ..measures.memorization import MEMORIZED
 from ..measures.transition import Count, fit_transition
+from ..paper import axes
 from ..paper.claims.evidence import Evidence
 from ..paper.critical_points import find_onset
+from ..paper.figures import Curves, Line
 from ..paper.plan import Plan
-from ..report import Axis, CurveFigure, Figure, ImageGrid, Page, Section, Series, Threshold
+from ..report import CurveFigure, Figure, ImageGrid, Page, Section, Series
 
 Pictures: TypeAlias = list[tuple[str, NDArray[Any]]]
 """Rows of uint8 images (k, c, h, w) with their labels."""
 
-_IMAGES = Axis("training images N", log=True)
-_TIME = Axis("training", "thousands of images", log=True)
-_SHARE = Axis("memorised fraction")
-_THRESHOLDS = (Threshold(MEMORIZED, "memorising"),)
+_RHO = axes.quantity("rho", "ρ").by(axes.SIZE)
+_COPIES: dict[str, Any] = {"y": axes.COPIES.y, "thresholds": axes.COPIES.levels}
 
 
 def counts_at_end(evidence: Evidence, kimg: float) -> tuple[Count, ...]:
@@ -38,8 +38,7 @@ class Answer:
 
     Attributes:
         plan: how the networks were trained.
-        copies: the records of the share of copies.
-        rho: the records of ρ; none where it is unknown for all networks.
+        evidence: the records, of which `copies` are those of the share of copies.
         command: the command that asks the same question.
         counts: the copies of every network at its end.
         sizes: the numbers of images, ascending.
@@ -50,8 +49,8 @@ class Answer:
     """
 
     def __init__(self, plan: Plan, evidence: Evidence, command: str) -> None:
-        self.plan, self.command = plan, command
-        self.copies, self.rho = (evidence.where(quantity=name) for name in ("memorized_fraction", "rho"))
+        self.plan, self.evidence, self.command = plan, evidence, command
+        self.copies = evidence.where(quantity="memorized_fraction")
         self.counts = counts_at_end(evidence, plan.kimg)
         self.sizes = sorted({count.n for count in self.counts})
         self.transition = fit_transition(self.counts)
@@ -148,16 +147,24 @@ class Answer:
 
 def make_page(answer: Answer, pictures: Pictures, machine: Mapping[str, Any]) -> Page:
     """The page."""
+    kimg = answer.plan.kimg
+    rho = Curves(
+        title="Between the Gaussian and copying",
+        caption="ρ, the position of the gap between held-out and training loss: 0 is the Gaussian denoiser of the "
+        "training images, 1 the denoiser that retrieves them. Bands are 95 % intervals over images.",
+        of=_RHO,
+        lines=[Line("seed {}".format, by="seed", kimg=kimg)],
+    )
     how_many = Section(
         "How many images?",
         "Networks were trained on more and more images, and copies counted among their samples: a copy is less than a third "
         "as far from one training image as from any other.",
-        (_copies_by_size(answer), *_rho_by_size(answer), _samples(answer, pictures)),
+        _with_command(answer, _copies_by_size(answer), rho.draw(answer.evidence), _samples(pictures)),
     )
     how_long = Section(
         "How long may it train?",
         "The same networks, looked at while they were trained.",
-        (_copies_by_time(answer),),
+        _with_command(answer, _copies_by_time(answer)),
     )
     made_on = ", ".join(f"{key} {value}" for key, value in machine.items() if isinstance(value, str | int | float))
     return Page(
@@ -168,50 +175,30 @@ def make_page(answer: Answer, pictures: Pictures, machine: Mapping[str, Any]) ->
     )
 
 
+def _with_command(answer: Answer, *figures: Figure | None) -> tuple[Figure, ...]:
+    return tuple(replace(figure, command=answer.command) for figure in figures if figure is not None)
+
+
 def _copies_by_size(answer: Answer) -> Figure:
     transition, kimg = answer.transition, answer.plan.kimg
-    by_seed = answer.copies.where(kimg=kimg).by("seed")
     lines = [Series("the transition", transition.sizes, *transition.curve.tolist(), markers=False)]
-    lines += [_line(f"seed {seed}", of_seed, "value", dashed=True) for seed, of_seed in by_seed.items()]
+    for seed, of_seed in answer.copies.where(kimg=kimg).by("seed").items():
+        shares = of_seed.over("n")
+        lines.append(Series(f"seed {seed}", tuple(shares), [share.value for share in shares.values()], dashed=True))
     return CurveFigure(
         title="Copies among samples",
         caption=f"Share of copies after {kimg:,g} thousand images of training, network by network, and the "
         "transition fitted to them with its 95 % band. Below the threshold a network no longer memorises.",
-        command=answer.command,
-        x=_IMAGES,
-        y=_SHARE,
+        x=axes.SIZE.axis,
         series=tuple(lines),
-        thresholds=_THRESHOLDS,
+        **_COPIES,
     )
 
 
-def _rho_by_size(answer: Answer) -> Iterator[Figure]:
-    """A figure of ρ, unless it is unknown for all networks."""
-    at_end = answer.rho.where(kimg=answer.plan.kimg)
-    if len(at_end):
-        yield CurveFigure(
-            title="Between the Gaussian and copying",
-            caption="ρ, the position of the gap between held-out and training loss: 0 is the Gaussian denoiser of the "
-            "training images, 1 the denoiser that retrieves them. Bands are 95 % intervals over images.",
-            command=answer.command,
-            x=_IMAGES,
-            y=Axis("ρ"),
-            series=tuple(_line(f"seed {seed}", of_seed) for seed, of_seed in at_end.by("seed").items()),
-        )
-
-
-def _line(name: str, of_seed: Evidence, *columns: str, **style: Any) -> Series:
-    """One line over the number of images: the value, and the ends of its interval unless other columns are named."""
-    records = [of_size.latest() for of_size in of_seed.by("n").values()]
-    drawn = ("n", *(columns or ("value", "low", "high")))
-    return Series(name, *([record[column] for record in records] for column in drawn), **style)
-
-
-def _samples(answer: Answer, pictures: Pictures) -> Figure:
+def _samples(pictures: Pictures) -> Figure:
     return ImageGrid(
         title="Samples and their nearest training images",
         caption="Below each row of samples, the training images nearest to them.",
-        command=answer.command,
         rows=tuple(label for label, _ in pictures),
         columns=tuple(f"noise {index + 1}" for index in range(len(pictures[0][1]))),
         images=np.stack([images for _, images in pictures]),
@@ -227,17 +214,15 @@ def _copies_by_time(answer: Answer) -> Figure:
     return CurveFigure(
         title="Copies among samples as training goes on",
         caption="Mean over seeds; bands reach from the least to the greatest.",
-        command=answer.command,
-        x=_TIME,
-        y=_SHARE,
+        x=axes.TIME.axis,
         series=tuple(lines),
-        thresholds=_THRESHOLDS,
+        **_COPIES,
     )
-
-
-def _rounded(value: float | None, otherwise: str = "") -> str:
-    return otherwise if value is None else f"{float(f'{value:.2g}'):,.0f}"
 
 
 def _values_over_time(of_seed: Evidence) -> dict[float, float]:
     return {kimg: number.value for kimg, number in of_seed.over("kimg").items()}
+
+
+def _rounded(value: float | None, otherwise: str = "") -> str:
+    return otherwise if value is None else f"{float(f'{value:.2g}'):,.0f}"
