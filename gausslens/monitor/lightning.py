@@ -8,7 +8,6 @@ Lightning is only imported when the callback is made.
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from importlib import import_module
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +79,7 @@ def monitoring_callback(
                 if ends:
                     found = monitor.finish(made, step)
                 else:
-                    total = trainer.estimated_stepping_batches  # infinite where nobody has said when to end
-                    found = monitor.update(made, step, total if isfinite(total) else None)
+                    found = monitor.update(made, step, trainer.estimated_stepping_batches)
             if found is not None:
                 with monitor.guarded("Logging the numbers", found["step"]), monitor.at_its_cost():
                     numbers = {f"monitor/{name}": value for name, value in found.items() if isinstance(value, float)}

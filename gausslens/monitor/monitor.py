@@ -56,6 +56,9 @@ class GeneralizationMonitor:
         bounds: admissible values of float images, or None.
         device: where the denoiser is; None finds out.
 
+    Attributes:
+        memorization: since when the network memorises; None while it does not.
+
     Raises:
         ConfigError: if an option is out of its range.
         DataError: if the images cannot be used.
@@ -98,7 +101,7 @@ class GeneralizationMonitor:
         self._by_chance: Estimate | None = None
         self._expected: float | None = None  # seconds of the next look, once the probe has been tried out
         self._to_try = [8, 64]  # images at a time, which cost less each than one alone
-        self._memorization: Event | None = None
+        self.memorization: Event | None = None
         self._time = OverheadBudget(share)
         self._failure: Failure | None = None
         self._logged: set[str] = set()
@@ -176,10 +179,10 @@ class GeneralizationMonitor:
             result = probe.look(denoiser, step, len(self._results))
         self._results.append(replace(result, seconds=self._time.spent))
         self._expected = max(result.seconds for result in self._results[-2:])
-        self._memorization = start_of_memorizing(self._results, self._by_chance)
+        self.memorization = start_of_memorizing(self._results, self._by_chance)
         self._time.mark()
         self._failure = None
-        return latest_numbers(self._results, self._memorization)
+        return latest_numbers(self._results, self.memorization)
 
     def at_its_cost(self) -> AbstractContextManager[None]:
         """Inside, time counts as the monitor's own: for what is done on its account, such as keeping weights."""
@@ -221,12 +224,7 @@ class GeneralizationMonitor:
     @property
     def closest_to_gaussian(self) -> Event | None:
         """When the network was closest to the Gaussian denoiser of its training images; None before the first look."""
-        return closest_to_gaussian(self._results)
-
-    @property
-    def memorization(self) -> Event | None:
-        """Since when the network memorises; None while it does not."""
-        return self._memorization
+        return closest_to_gaussian(self._results) if self._results else None
 
     @property
     def recommended(self) -> float | int | None:
@@ -235,8 +233,7 @@ class GeneralizationMonitor:
         Of the looks before memorising starts, the one with the least held-out loss; without held-out images the one closest
         to the Gaussian or, while nothing is memorised, the latest.
         """
-        found = recommended_probe(self._results, self.memorization)
-        return None if found is None else found.step
+        return recommended_probe(self._results, self.memorization).step if self._results else None
 
     @property
     def should_stop(self) -> bool:
@@ -290,7 +287,7 @@ class GeneralizationMonitor:
         results = [ProbeResult.from_json(value) for value in state["looks"]]
         self._time = OverheadBudget(self._time.share, **state["time"])
         self._by_chance, self._failure, self._results, self._final = by_chance, failure, results, state.get("final")
-        self._memorization = start_of_memorizing(results, by_chance)
+        self.memorization = start_of_memorizing(results, by_chance)
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
@@ -310,7 +307,7 @@ class GeneralizationMonitor:
         if self._probe is None or self._expected is None:
             if not self._time.affords(self._seconds_to_prepare, done):
                 return False
-            self._seconds_of_look(denoiser, 1)  # the first call of all takes longer, and is no measure
+            self._seconds_of_look(denoiser, 1)  # prepares; and the first call of all takes longer than others
             self._expected = self._seconds_of_look(denoiser, 1)
         assert self._probe is not None  # it was tried out
         while self._to_try and not self._time.affords(self._expected, done):
@@ -321,8 +318,6 @@ class GeneralizationMonitor:
 
     def _seconds_of_look(self, denoiser: Denoiser, count: int) -> float:
         """Seconds that a look will take, from a call on a few images."""
-        with self._spending(denoiser):
-            pass  # prepares, if that is not done yet
         with self._spending(denoiser) as probe:
             probe.try_out(denoiser, count)
         return self._time.spent / count * probe.calls

@@ -65,14 +65,10 @@ class OverheadBudget:
         allowed = self.share * self.main
         if self.last and self.main - self.last < self._spacing * self.main:
             return False
-        at_once = self.own + _CAUTION * seconds <= _PLANNED * allowed * _advance(done)
+        advance = 1.0 if done is None else min(max(done, 1e-9) ** -0.5, _ADVANCE)
+        at_once = self.own + _CAUTION * seconds <= _PLANNED * allowed * advance
         return at_once and (done is None or self.own + (_CAUTION + 1) * seconds <= allowed / max(done, 1e-9))
 
     def state(self) -> dict[str, float]:
         """The times, with which an `OverheadBudget` goes on in a later session."""
         return {"own": self.own, "main": self.main_until_now, "last": self.last}
-
-
-def _advance(done: float | None) -> float:
-    """How many times its share side work may have taken when a part of the main work is done."""
-    return 1.0 if done is None else min(max(done, 1e-9) ** -0.5, _ADVANCE)

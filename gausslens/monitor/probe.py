@@ -78,21 +78,21 @@ class ProbeImages:
     ) -> "ProbeImages":
         """Images and labels of any source, checked to fit; held-out images of unknown classes are left out."""
         known = gather(train, bounds=bounds, name="train")
+        unseen = None if held_out is None else gather(held_out, bounds=bounds, name="held_out")
         classes = None if labels is None else check_labels(labels, len(known))
         together = None if groups is None else check_labels(groups, len(known), "groups")
-        if held_out is None:
-            return cls(known, None, classes, None, bounds, together)
-        unseen, others = gather(held_out, bounds=bounds, name="held_out"), None
-        expected, given = tuple(known.shape[1:]), tuple(unseen.shape[1:])
-        advice = f"held_out must have the shape of the training images, {expected}; got {given}."
-        require(given == expected, advice, DataError)
-        if classes is not None:
+        others = None
+        if unseen is not None:
+            expected, given = tuple(known.shape[1:]), tuple(unseen.shape[1:])
+            advice = f"held_out must have the shape of the training images, {expected}; got {given}."
+            require(given == expected, advice, DataError)
+        if unseen is not None and classes is not None:
             advice = "held_out_labels must be given with labels: the denoiser needs those of held-out images too."
             require(held_out_labels is not None, advice, DataError)
             others = check_labels(held_out_labels, len(unseen), "held_out_labels")
             unseen, others = keep_known_classes(unseen, others, classes)
             if not len(unseen):
-                return cls(known, None, classes, None, bounds, together)
+                unseen, others = None, None
         return cls(known, unseen, classes, others, bounds, together)
 
     def seconds_to_prepare(self, inputs: int) -> float:
@@ -317,10 +317,7 @@ def _within(sigmas: Sigmas, sigma_range: tuple[float, float]) -> Float[Tensor, "
 
 def position(network: list[Tensor], gaussian: list[Tensor], multidelta: list[Tensor]) -> Estimate | None:
     """Where the gap between held-out and training loss lies, between the Gaussian's (0) and the multi-delta's (1)."""
-    above, whole = (
-        (losses[0].double() - gaussian[0].double(), losses[1].double() - gaussian[1].double())
-        for losses in (network, multidelta)
-    )
+    above, whole = ((losses[0] - gaussian[0], losses[1] - gaussian[1]) for losses in (network, multidelta))
     return quotient_estimate(above, whole)
 
 
@@ -328,19 +325,16 @@ def _references(images: ProbeImages, device: torch.device) -> tuple[nn.Module, n
     """The Gaussian and the multi-delta denoiser of the training images, or of each class's."""
     fitting: dict[str, Any] = {"device": device, "bounds": images.bounds, "across_ranks": False}  # one process probes
     holding: dict[str, Any] = {"bounds": images.bounds, "resident": True}
-    references: tuple[nn.Module, nn.Module]
+    gaussian: nn.Module
+    multidelta: nn.Module
     if images.labels is None:
         rank = min(_RANK, len(images.train)) if images.train[0].numel() > _DENSE_DIM else None
         gaussian = GaussianDenoiser(Moments.fit(images.train, rank=rank, **fitting))
-        references = gaussian, MultiDeltaDenoiser(images.train, **holding)
+        multidelta = MultiDeltaDenoiser(images.train, **holding)
     else:
-        by_class = images.train, images.labels
-        references = (
-            GaussianDenoiser.per_class(*by_class, **fitting),
-            MultiDeltaDenoiser.per_class(*by_class, **holding),
-        )
-    gaussian, multidelta = (reference.to(device, torch.float32) for reference in references)
-    return gaussian, multidelta
+        gaussian = GaussianDenoiser.per_class(images.train, images.labels, **fitting)
+        multidelta = MultiDeltaDenoiser.per_class(images.train, images.labels, **holding)
+    return gaussian.to(device, torch.float32), multidelta.to(device, torch.float32)
 
 
 def _errors(answers: Float[Tensor, "s n *shape"], targets: Tensor) -> Float[Tensor, "s n"]:

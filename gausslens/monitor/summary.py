@@ -78,8 +78,6 @@ def summarize(
 ) -> str:
     """What the probes have found."""
     closest, best, last = closest_to_gaussian(results), recommended_probe(results, memorizing), results[-1]
-    assert closest is not None
-    assert best is not None
     sure = "" if closest.settled else ", so far"
     cost = f", {time.cost:.1%} of the training time" if time.cost < 1 else ""
     words = [f"{len(results)} look{'s' if len(results) > 1 else ''}{cost}."]

@@ -9,31 +9,41 @@ stops. Stopped at any moment, the same command goes on; with a budget, what is f
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import require
+from ..evaluation.model_tasks import run_of, tags_of
+from ..evaluation.records import of_estimate
+from ..evaluation.references import load_run_images
 from ..experiments.executors import default_workers
 from ..experiments.graph import Outcome, Progress, run_tasks
-from ..experiments.task import Task, TaskStore
+from ..experiments.task import Task, TaskContext, TaskStore, task
 from ..generation import best_device
 from ..identity import identity_of
+from ..images import quantize
 from ..measures.memorization import MEMORIZED
+from ..measures.neighbors import nearest
+from ..monitor.probe import Probe, ProbeImages, ProbeOptions
 from ..paper.claims.evidence import Evidence
-from ..paper.plan import Plan
+from ..paper.plan import Plan, rounded
 from ..paper.run import identity, plan_study
 from ..report import save_report
-from ..store.run import Run
+from ..store.records import Record
+from ..store.run import Run, load_trained
 from ..store.typed_command import typed_command, typed_options
 from .config import HowManyConfig
-from .copies_task import copies_task
 from .summary import Answer, Pictures, counts_at_end, make_page
 
 VERSION = 1
 """Of answer.json."""
 
 _FEWEST, _MOST_SIZES = 16, 9
+# Shares of the training at which networks are looked at, besides its end.
+_TIMES = (1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
+_COUNT, _NOISES, _STEPS = 100, 4, 18  # of a look (see `ProbeOptions`)
+_SHOWN = 12  # samples of a network on the page
 
 
 @dataclass(frozen=True)
@@ -67,8 +77,12 @@ class Question:
         return identity_of(VERSION, identity(self.plan), self.sizes, self.config.samples)
 
     def task(self, n: int, seed: int) -> Task:
-        """The look at one network."""
-        return copies_task(self.plan, n, seed, self.config.samples)
+        """The looks at one network, which need its training."""
+        snapshots = tuple(rounded(share * self.plan.kimg) for share in _TIMES)
+        model = self.plan.model(n, seed, split_seed=seed, snapshots=snapshots)
+        looks = len(snapshots) + 1
+        calls = (looks + 1) * 2 * _COUNT * _NOISES * 3 + looks * self.config.samples * _STEPS
+        return self.plan.on_model(look_at_copies, model, calls=calls, samples=self.config.samples)
 
     def first_round(self) -> list[tuple[int, int]]:
         """One network of each size: number of images and seed, the ends first."""
@@ -96,6 +110,33 @@ class Question:
                 arrays = self.store.result(task).arrays
                 rows += [(f"N = {n:,}", arrays["samples"].numpy()), ("nearest", arrays["nearest"].numpy())]
         return rows
+
+
+@task("look_at_copies", version=2)
+def look_at_copies(context: TaskContext) -> Iterator[Record]:
+    """Look at the network of the first input at each snapshot, and count copies. Options: `samples`.
+
+    Its arrays hold some samples of the end, uint8 (k, c, h, w), and the training images `nearest` to them.
+    """
+    run, samples = run_of(context.inputs[0]), context.options["samples"]
+    images = load_run_images(run, data=context.options.get("data"))
+    sets = images.train, images.held_out, images.train_labels, images.held_out_labels
+    probed = ProbeImages(*sets, (-1.0, 1.0), images.train_groups)
+    how = ProbeOptions(_COUNT, _NOISES, samples, _STEPS, run.config.seed)
+    probe = Probe(probed, how, sigmas=None, device=context.device)
+    for number, kimg in enumerate(context.each(run.snapshots)):
+        network = load_trained(run, kimg=kimg, device=context.device)
+        look, tags = probe.look(network, kimg, number), tags_of(run, kimg)
+        if look.rho is not None:
+            yield of_estimate("rho", look.rho, **tags)
+        yield of_estimate("gaussian_rmse", look.gaussian, **tags)
+        assert look.memorized is not None  # networks of all noise levels can be sampled
+        yield of_estimate("memorized_fraction", look.memorized, copies=look.copies, **tags)
+    for on, relative in zip(("train", "held_out"), probe.relative_losses(network), strict=False):
+        yield of_estimate("relative_loss", relative, on=on, **tags)
+    shown = quantize(probe.generate(network, number)[:_SHOWN].cpu())
+    _, indices = nearest(shown, images.train)
+    context.save_arrays(samples=shown, nearest=images.train[indices[:, 0]])
 
 
 def how_many(

@@ -55,7 +55,7 @@ class Answer:
         self.sizes = sorted({count.n for count in self.counts})
         self.transition = fit_transition(self.counts)
         self.onsets = [
-            find_onset(n, [_values_over_time(of_seed) for of_seed in of_size.seeds()])
+            find_onset(n, [{record["kimg"]: record["value"] for record in seed.records} for seed in of_size.seeds()])
             for n, of_size in self.copies.by("n").items()
         ]
         losses = evidence.where(quantity="relative_loss", n=self.sizes[-1])
@@ -181,7 +181,8 @@ def _with_command(answer: Answer, *figures: Figure | None) -> tuple[Figure, ...]
 
 def _copies_by_size(answer: Answer) -> Figure:
     transition, kimg = answer.transition, answer.plan.kimg
-    lines = [Series("the transition", transition.sizes, *transition.curve.tolist(), markers=False)]
+    median, low, high = transition.curve.tolist()
+    lines = [Series("the transition", transition.sizes, median, low, high, markers=False)]
     for seed, of_seed in answer.copies.where(kimg=kimg).by("seed").items():
         shares = of_seed.over("n")
         lines.append(Series(f"seed {seed}", tuple(shares), [share.value for share in shares.values()], dashed=True))
@@ -218,10 +219,6 @@ def _copies_by_time(answer: Answer) -> Figure:
         series=tuple(lines),
         **_COPIES,
     )
-
-
-def _values_over_time(of_seed: Evidence) -> dict[float, float]:
-    return {kimg: number.value for kimg, number in of_seed.over("kimg").items()}
 
 
 def _rounded(value: float | None, otherwise: str = "") -> str:

@@ -35,34 +35,22 @@ class TrainingMonitor:
         if config.flip:
             images = torch.cat([images, images.flip(3)])
             labels, groups = (None if part is None else part.repeat(2) for part in (labels, groups))
-        # A network of one noise level cannot be sampled.
-        one_level: dict[str, Any] = {} if config.sigma is None else {"sigmas": config.sigma, "samples": 0}
+        how: dict[str, Any] = {"labels": labels, "held_out_labels": held_out_labels, "groups": groups}
+        if config.sigma is not None:  # a network of one noise level cannot be sampled
+            how |= {"sigmas": config.sigma, "samples": 0}
         self.run, self.length = run, config.recipe.kimg
-        self.monitor = GeneralizationMonitor(
-            images,
-            held_out if len(held_out) > 1 else None,
-            labels=labels,
-            held_out_labels=held_out_labels,
-            groups=groups,
-            **one_level,
-        )
+        self.monitor = GeneralizationMonitor(images, held_out if len(held_out) > 1 else None, **how)
         self.kept: dict[str, Tensor] = {}
         """The weights that are held, by name after "kept.KIMG/"."""
 
     def update(
-        self,
-        denoiser: nn.Module,
-        kimg: float,
-        step: int,
-        weights: Callable[[], Mapping[str, Tensor]],
-        *,
-        ends: bool = False,
+        self, denoiser: nn.Module, when: Record, weights: Callable[[], dict[str, Tensor]], *, ends: bool
     ) -> None:
         """Probe the network if it is time to, or because training ends; record what was measured and hold the weights."""
         if ends:
-            found = self.monitor.finish(denoiser, min(kimg, self.length))
+            found = self.monitor.finish(denoiser, min(when["kimg"], self.length))
         else:
-            found = self.monitor.update(denoiser, kimg, self.length)
+            found = self.monitor.update(denoiser, when["kimg"], self.length)
         if found is None:
             return
         kimg = found["step"]
@@ -73,12 +61,7 @@ class TrainingMonitor:
                 self.kept |= named(_kept_at(kimg), copies)
             wanted = tuple(map(_kept_at, found["wanted"]))
             self.kept = {name: tensor for name, tensor in self.kept.items() if name.startswith(wanted)}
-            self.run.append(_records(found, {"kimg": kimg, "step": step}))
-
-    @property
-    def should_stop(self) -> bool:
-        """Whether the network memorises."""
-        return self.monitor.should_stop
+            self.run.append(_records(found, {**when, "kimg": kimg}))
 
     def restore(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """Go on from the monitor's state and the tensors that were saved."""
@@ -92,7 +75,7 @@ class TrainingMonitor:
         with monitor.guarded("Keeping the recommended weights"):
             best = monitor.recommended
             held = {} if best is None else under(_kept_at(best), self.kept)
-            if held and best not in self.run.snapshots:
+            if best is not None and held and best not in self.run.snapshots:
                 self.run.save_snapshot(best, under("raw.", held), under("ema.", held), denoiser)
         with monitor.guarded("Writing the monitor's report"):
             events = {"closest_to_gaussian": monitor.closest_to_gaussian, "memorization": monitor.memorization}

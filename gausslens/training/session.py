@@ -133,7 +133,7 @@ class Session:
 
     def _probe(self, *, ends: bool) -> None:
         if self.monitor is not None:
-            self.monitor.update(self.average.module, self.kimg, self.step, self._weights, ends=ends)
+            self.monitor.update(self.average.module, self._when, self._weights, ends=ends)
 
     def _update(self, batch: Batch) -> Tensor:
         """One step of Adam; returns the loss of the whole batch, over all processes."""
@@ -148,7 +148,7 @@ class Session:
     @property
     def _memorizes(self) -> bool:
         """Whether to end because the network memorises, if that was asked for."""
-        return self.config.stop_when_memorizing and self.monitor is not None and self.monitor.should_stop
+        return self.config.stop_when_memorizing and self.monitor is not None and self.monitor.monitor.should_stop
 
     def _agree(self, reasons: list[bool], *, at_once: bool = False) -> list[bool]:
         """Which reasons to stop after this step any process has: several must stop together."""
@@ -165,13 +165,8 @@ class Session:
         self.losses.clear()
         loss = math.fsum(losses) / len(losses)
         rate = (self.step - self.first_step) * self.batch / (self.seconds - self.seconds_before)
+        values = {"loss": loss, "learning_rate": self.learning_rate, "images_per_second": rate, "seconds": self.seconds}
         if self.writes:
-            values = {
-                "loss": loss,
-                "learning_rate": self.learning_rate,
-                "images_per_second": rate,
-                "seconds": self.seconds,
-            }
             records: list[Record] = [{"quantity": name, "value": value, **self._when} for name, value in values.items()]
             records[0]["count"] = len(losses) * self.batch
             self.run.append(records)
@@ -179,7 +174,7 @@ class Session:
         return f"{rate:.0f} img/s, loss {loss:.4f}"
 
     @property
-    def _when(self) -> dict[str, Any]:
+    def _when(self) -> Record:
         return {"kimg": self.kimg, "step": self.step}
 
     def _finite_losses(self) -> list[float]:
@@ -218,8 +213,9 @@ class Session:
         for name, chosen in (("train", self.data.train), ("held_out", self.data.held_out)):
             if len(chosen):
                 images, labels, _ = self.data.rows(chosen[:_VALIDATED])
-                how = {"labels": labels, "arithmetic": self.arithmetic}
-                losses = denoising_losses(self.average.module, images, self.config, **how)
+                losses = denoising_losses(
+                    self.average.module, images, self.config, labels=labels, arithmetic=self.arithmetic
+                )
                 number = {"quantity": "denoising_loss", "value": float(losses.double().mean()), "count": len(losses)}
                 records.append({**number, "on": name, "weights": "ema", **self._when})
         return records

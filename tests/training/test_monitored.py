@@ -175,7 +175,7 @@ def test_a_training_that_ends_early_is_looked_at_where_it_ends(tmp_path, monkeyp
         asked_for.append(1)
         return len(asked_for) > 30
 
-    monkeypatch.setattr(watching.TrainingMonitor, "should_stop", property(stops))
+    monkeypatch.setattr(watching.GeneralizationMonitor, "should_stop", property(stops))
     asked = config(tmp_path, stop_when_memorizing=True)
     run = train(asked)
     assert run.snapshots == [0.48]
