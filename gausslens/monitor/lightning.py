@@ -25,15 +25,15 @@ def monitoring_callback(
 ) -> Any:
     """A Lightning callback that lets a monitor look at a module after every training batch.
 
-    What it sees is logged with the prefix "monitor/", by the module's global step; its state is part of Lightning's
-    checkpoints. Only the first process looks; the others wait for it. When training ends it looks once more. Nothing that
-    goes wrong here ends the training: it becomes the monitor's `failure`. Only where several processes save a checkpoint
-    together an error is raised, since the others would wait for ever.
+    The numbers of a look are logged with the prefix "monitor/", by the module's global step. The monitor's state is part of
+    Lightning's checkpoints. Only the first process looks; the others wait for it. When training ends it looks once more. An
+    error here does not end the training: it becomes the monitor's `failure`. The exception is an error while several
+    processes save a checkpoint together, which is raised, since the others would wait for ever.
 
     Args:
         monitor: the monitor.
         denoiser: makes D(x, sigma) of the LightningModule, such as `lambda module: module.ema`; None is the module itself.
-        keep: a folder for checkpoints of the steps that may be recommended, "step-STEP.ckpt"; those that no longer are go.
+        keep: a folder for checkpoints of the steps that may be recommended, "step-STEP.ckpt". Others are deleted again.
         stop: stop training as soon as the network memorises.
 
     Returns:

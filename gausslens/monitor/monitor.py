@@ -275,12 +275,12 @@ class GeneralizationMonitor:
             state: from `state_dict`.
 
         Raises:
-            CheckpointError: if it is of other images or options, or of another version.
+            CheckpointError: if it belongs to other images or options, or to another version.
         """
         if state.get("version") != _STATE or any(state.get(name) != value for name, value in self._identity.items()):
             raise CheckpointError(
-                "the monitor's state is of other images, other options or another version; make the monitor as it was, or "
-                "start without the state."
+                "the monitor's state belongs to other images, other options or another version. Make the monitor with the "
+                "same images and options, or start without the state."
             )
         by_chance = None if state["by_chance"] is None else Estimate(**state["by_chance"])
         failure = None if state.get("failure") is None else Failure(**state["failure"])

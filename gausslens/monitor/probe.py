@@ -221,7 +221,7 @@ class Probe:
         copies = 0
         if self.options.samples:
             made = self.generate(denoiser, number)
-            require_finite(made, f"the denoiser's samples at step {step:g}", "If it cannot be sampled, say samples=0.")
+            require_finite(made, f"the denoiser's samples at step {step:g}", "If it cannot be sampled, set samples=0.")
             copies = self._count_copies(made)
         return ProbeResult(
             step=step,
@@ -284,7 +284,7 @@ class Probe:
         if not low < high:
             raise ConfigError(
                 f"samples are made at noise levels from {_SAMPLED[0]:g} to {_SAMPLED[1]:g}; the denoiser's range, "
-                f"{least:.4g} to {most:.4g}, has none of them. Say samples=0."
+                f"{least:.4g} to {most:.4g}, has none of them. Set samples=0."
             )
         return karras_sigmas(self.options.steps, low, high)
 

@@ -1,4 +1,4 @@
-"""What a monitor has found, in numbers and in plain words."""
+"""The findings of a monitor, as numbers by name and as sentences."""
 
 import math
 import warnings
@@ -92,7 +92,7 @@ def summarize(
         seen = "certain" if last.memorized is not None and last.memorized.low > MEMORIZED else "seen"
         words.append(f"No memorising is {seen} up to {unit} {last.step:g}{copies}.")
         if last.rho is not None and last.rho.low > NEARER_MULTIDELTA:
-            words.append(f"But losses lean to it (ρ = {last.rho}): look more often, or audit those weights.")
+            words.append(f"But the losses suggest it (ρ = {last.rho}): look more often, or audit those weights.")
     if failure is not None:
         words.append(failure.sentence(unit))
     words.append(f"Keep the weights of {unit} {best.step:g}.")

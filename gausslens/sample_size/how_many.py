@@ -48,7 +48,7 @@ _SHOWN = 12  # samples of a network on the page
 
 @dataclass(frozen=True)
 class HowMany:
-    """What came of the question."""
+    """The run that holds the answer, and how it was found."""
 
     run: Run
     page: Path | None
@@ -57,7 +57,7 @@ class HowMany:
 
 
 class Question:
-    """How many images a network needs: which networks to train, and what they say.
+    """How many images does a network need? Which networks to train for the answer, and their records.
 
     Args:
         config: what is asked.

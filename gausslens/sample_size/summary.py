@@ -128,8 +128,8 @@ class Answer:
             return ""
         return (
             f"But it has hardly learned: with {self.sizes[-1]:,} images its loss is still {self.relative_loss:.2g} times "
-            "that of a plain Wiener filter, on training images too. Trained longer it may copy more; ask again with a "
-            "longer --kimg."
+            "that of a Wiener filter, even on training images. With longer training it may copy more; repeat this with a "
+            "larger --kimg."
         )
 
     def _advice(self) -> str:
@@ -150,20 +150,20 @@ def make_page(answer: Answer, pictures: Pictures, machine: Mapping[str, Any]) ->
     kimg = answer.plan.kimg
     rho = Curves(
         title="Between the Gaussian and copying",
-        caption="ρ, the position of the gap between held-out and training loss: 0 is the Gaussian denoiser of the "
-        "training images, 1 the denoiser that retrieves them. Bands are 95 % intervals over images.",
+        caption="ρ places the gap between held-out and training loss on a scale: 0 is the Gaussian denoiser of the "
+        "training images, and 1 the denoiser that retrieves them. Bands are 95 % intervals over images.",
         of=_RHO,
         lines=[Line("seed {}".format, by="seed", kimg=kimg)],
     )
     how_many = Section(
         "How many images?",
-        "Networks were trained on more and more images, and copies counted among their samples: a copy is less than a third "
-        "as far from one training image as from any other.",
+        "Networks were trained on increasing numbers of images. A sample counts as a copy if it is less than a third as far "
+        "from one training image as from any other.",
         _with_command(answer, _copies_by_size(answer), rho.draw(answer.evidence), _samples(pictures)),
     )
     how_long = Section(
         "How long may it train?",
-        "The same networks, looked at while they were trained.",
+        "The same networks during their training.",
         _with_command(answer, _copies_by_time(answer)),
     )
     made_on = ", ".join(f"{key} {value}" for key, value in machine.items() if isinstance(value, str | int | float))
@@ -188,8 +188,8 @@ def _copies_by_size(answer: Answer) -> Figure:
         lines.append(Series(f"seed {seed}", tuple(shares), [share.value for share in shares.values()], dashed=True))
     return CurveFigure(
         title="Copies among samples",
-        caption=f"Share of copies after {kimg:,g} thousand images of training, network by network, and the "
-        "transition fitted to them with its 95 % band. Below the threshold a network no longer memorises.",
+        caption=f"Dashed lines: the share of copies among the samples of each network after {kimg:,g} thousand images of "
+        "training. Solid line: the fitted transition with its 95 % band. Below the threshold a network no longer memorises.",
         x=axes.SIZE.axis,
         series=tuple(lines),
         **_COPIES,
@@ -214,7 +214,7 @@ def _copies_by_time(answer: Answer) -> Figure:
         lines.append(Series(f"N = {n:,}", tuple(by_time), mean, least, most))
     return CurveFigure(
         title="Copies among samples as training goes on",
-        caption="Mean over seeds; bands reach from the least to the greatest.",
+        caption="The share of copies, as a mean over seeds. Bands reach from the least to the greatest seed.",
         x=axes.TIME.axis,
         series=tuple(lines),
         **_COPIES,
