@@ -126,10 +126,10 @@ class GeneralizationMonitor:
             now = _number(step)
             length = total if total and total > 0 else math.inf  # infinite where nobody says when training ends
             with self._time.spending():
-                if now >= length and length != self._ended:
+                if now >= length and length != self._ended:  # the last look is due
                     self._final, self._ended = now, length
                     return self.look(denoiser, now) if self._has_grown(now) else None
-                done = now / length if now < length < math.inf else None
+                done = now / length if now < length < math.inf else None  # the part of training that is done, if known
                 if self._has_grown(now) and self._can_afford_look(denoiser, done):
                     return self.look(denoiser, now)
         return None

@@ -168,10 +168,7 @@ class _Inputs(NoisyInputs):
 
 
 class Probe:
-    """Fixed inputs with the references' answers, with which any denoiser of the same images can be measured.
-
-    Only noise levels within `sigma_range` are used; without `sigmas`, those at which the references differ most.
-    """
+    """Measures denoisers on fixed inputs, at `sigmas` or where the references differ most within `sigma_range`."""
 
     def __init__(
         self,

@@ -57,12 +57,7 @@ class HowMany:
 
 
 class Question:
-    """How many images does a network need? Which networks to train for the answer, and their records.
-
-    Args:
-        config: what is asked.
-        plan: how networks on these images are trained.
-    """
+    """How many images a network needs: which networks to train for the answer, and their records."""
 
     def __init__(self, config: HowManyConfig, plan: Plan) -> None:
         self.config, self.plan = config, plan

@@ -22,7 +22,6 @@ from .state import named, under
 REPORT = "monitor.json"
 """What was found, in the folder of a run."""
 
-_NUMBERS = ("rho", "gaussian_rmse", "multidelta_rmse", "loss_train", "loss_held_out", "memorized_fraction")
 _KEPT = "kept."
 
 
@@ -89,10 +88,10 @@ def _kept_at(kimg: float | int) -> str:
 
 
 def _records(found: Mapping[str, Any], when: Record) -> list[Record]:
-    """One line for each number that a probe measured."""
+    """One line for each number with an interval that a probe measured."""
     records = []
-    for name in _NUMBERS:
-        if found[name] is not None:
+    for name in found:
+        if f"{name}_low" in found and found[name] is not None:
             numbers = {"value": found[name], "low": found[f"{name}_low"], "high": found[f"{name}_high"]}
             count = found["samples" if name == "memorized_fraction" else "count"]
             records.append({"measure": "monitor", "quantity": name, **numbers, "count": count, **when})
