@@ -34,13 +34,11 @@ class Event:
     settled: bool  # whether what came after it leaves no doubt that it is over
 
 
-def closest_to_gaussian(results: Sequence[ProbeResult]) -> Event | None:
-    """When the network was closest to the Gaussian denoiser; None without results.
+def closest_to_gaussian(results: Sequence[ProbeResult]) -> Event:
+    """When the network was closest to the Gaussian denoiser.
 
     It is settled once two results or more in a row, up to the latest, are further away for certain.
     """
-    if not results:
-        return None
     best = min(range(len(results)), key=lambda index: results[index].gaussian.value)
     further = [_is_further(result, results[best]) for result in results]
     first = last = best
@@ -76,22 +74,20 @@ def is_suspicious(result: ProbeResult, threshold: float = MEMORIZED) -> bool:
     return result.rho is not None and result.rho.value > NEARER_MULTIDELTA
 
 
-def recommended_probe(results: Sequence[ProbeResult], memorizing: Event | None) -> ProbeResult | None:
-    """The result whose weights to keep; None without results.
+def recommended_probe(results: Sequence[ProbeResult], memorizing: Event | None) -> ProbeResult:
+    """The result whose weights to keep.
 
     Of those before memorising starts, the one with the least held-out loss. Without held-out images the one closest to
     the Gaussian or, while nothing is memorised, the latest.
     """
     if memorizing is not None:
-        return best_of([result for result in results if result.step < memorizing.step]) or results[0]
-    if results and results[-1].loss_held_out is None:
-        return results[-1]
-    return best_of(results)
+        return best_of([result for result in results if result.step < memorizing.step] or results[:1])
+    return results[-1] if results[-1].loss_held_out is None else best_of(results)
 
 
-def best_of(results: Sequence[ProbeResult]) -> ProbeResult | None:
-    """The result with the least held-out loss, without held-out images closest to the Gaussian; None without results."""
-    return min(results, key=lambda result: (result.loss_held_out or result.gaussian).value, default=None)
+def best_of(results: Sequence[ProbeResult]) -> ProbeResult:
+    """The result with the least held-out loss; without held-out images, the one closest to the Gaussian."""
+    return min(results, key=lambda result: (result.loss_held_out or result.gaussian).value)
 
 
 def steps_to_keep(results: Sequence[ProbeResult], memorizing: Event | None) -> list[float | int]:
@@ -99,8 +95,8 @@ def steps_to_keep(results: Sequence[ProbeResult], memorizing: Event | None) -> l
     may_be = [recommended_probe(results, memorizing), best_of(results)]
     for index in range(max(len(results) - _POOLED, 0), len(results)):
         if is_suspicious(results[index]):
-            may_be.append(best_of(results[:index]) or results[0])
-    return sorted({result.step for result in may_be if result is not None})
+            may_be.append(best_of(results[: max(index, 1)]))
+    return sorted({result.step for result in may_be})
 
 
 def _is_further(result: ProbeResult, best: ProbeResult) -> bool:

@@ -6,14 +6,13 @@ Lightning is only imported when the callback is made.
 """
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from importlib import import_module
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from ..denoisers.protocol import Denoiser
-from ..errors import MissingExtraError
+from ..errors import import_extra
 from .monitor import GeneralizationMonitor
 
 
@@ -26,15 +25,15 @@ def monitoring_callback(
 ) -> Any:
     """A Lightning callback that lets a monitor look at a module after every training batch.
 
-    What it sees is logged with the prefix "monitor/", by the module's global step; its state is part of Lightning's
-    checkpoints. Only the first process looks; the others wait for it. When training ends it looks once more. Nothing that
-    goes wrong here ends the training: it becomes the monitor's `failure`. Only where several processes save a checkpoint
-    together an error is raised, since the others would wait for ever.
+    The numbers of a look are logged with the prefix "monitor/", by the module's global step. The monitor's state is part of
+    Lightning's checkpoints. Only the first process looks; the others wait for it. When training ends it looks once more. An
+    error here does not end the training: it becomes the monitor's `failure`. The exception is an error while several
+    processes save a checkpoint together, which is raised, since the others would wait for ever.
 
     Args:
         monitor: the monitor.
         denoiser: makes D(x, sigma) of the LightningModule, such as `lambda module: module.ema`; None is the module itself.
-        keep: a folder for checkpoints of the steps that may be recommended, "step-STEP.ckpt"; those that no longer are go.
+        keep: a folder for checkpoints of the steps that may be recommended, "step-STEP.ckpt". Others are deleted again.
         stop: stop training as soon as the network memorises.
 
     Returns:
@@ -80,8 +79,7 @@ def monitoring_callback(
                 if ends:
                     found = monitor.finish(made, step)
                 else:
-                    total = trainer.estimated_stepping_batches  # infinite where nobody has said when to end
-                    found = monitor.update(made, step, total if isfinite(total) else None)
+                    found = monitor.update(made, step, trainer.estimated_stepping_batches)
             if found is not None:
                 with monitor.guarded("Logging the numbers", found["step"]), monitor.at_its_cost():
                     numbers = {f"monitor/{name}": value for name, value in found.items() if isinstance(value, float)}
@@ -113,12 +111,7 @@ def monitoring_callback(
 
 
 def _callback_class() -> Any:
-    for name in ("lightning.pytorch", "pytorch_lightning"):
-        try:
-            return import_module(name).Callback
-        except ImportError:
-            continue
-    raise MissingExtraError(
-        "the monitor's callback needs Lightning, which is not installed: pip install lightning. Any other loop can call "
-        "GeneralizationMonitor.update itself."
-    )
+    with suppress(ImportError):
+        return import_module("lightning.pytorch").Callback
+    need = "any training loop can call GeneralizationMonitor.update itself, but this callback needs Lightning"
+    return import_extra("pytorch_lightning", need, "lightning").Callback

@@ -20,13 +20,13 @@ import torch
 
 from .._typing import Images, Sigmas
 from ..denoisers.protocol import Denoiser, placement, range_of
-from ..errors import CheckpointError, ConfigError, is_short_of_memory
+from ..errors import CheckpointError, ConfigError, is_short_of_memory, require
 from ..images import Bounds, content_hash
-from ..measures.intervals import Estimate, proportion_estimate
+from ..measures.intervals import Estimate
 from ..noise import as_sigmas
 from .events import Event, closest_to_gaussian, recommended_probe, start_of_memorizing
 from .overhead import OverheadBudget
-from .probe import Probe, ProbeImages, ProbeResult
+from .probe import Probe, ProbeImages, ProbeOptions, ProbeResult
 from .summary import Failure, explain_no_look, latest_numbers, summarize
 
 _LOGGER = logging.getLogger("gausslens")  # no warning: where warnings are errors, it would end the training
@@ -55,6 +55,9 @@ class GeneralizationMonitor:
         seed: fixes everything random.
         bounds: admissible values of float images, or None.
         device: where the denoiser is; None finds out.
+
+    Attributes:
+        memorization: since when the network memorises; None while it does not.
 
     Raises:
         ConfigError: if an option is out of its range.
@@ -87,21 +90,18 @@ class GeneralizationMonitor:
         bounds: Bounds = (-1.0, 1.0),
         device: torch.device | str | None = None,
     ) -> None:
-        self._options = {"count": count, "noises": noises, "samples": samples, "steps": steps, "seed": seed}
-        for name, least in (("count", 2), ("noises", 1), ("samples", 0), ("steps", 2)):
-            if self._options[name] < least:
-                raise ConfigError(f"{name} must be at least {least}; got {self._options[name]}.")
-        if not 0 < share <= 1:
-            raise ConfigError(f"share must lie above 0 and be at most 1; got {share}.")
+        self._options = ProbeOptions(count, noises, samples, steps, seed)
+        require(0 < share <= 1, f"share must lie above 0 and be at most 1; got {share}.")
         self.device = device
         self._images = ProbeImages.of(train, held_out, labels, held_out_labels, groups, bounds)
+        self._seconds_to_prepare = self._images.seconds_to_prepare(count * noises)
         self._sigmas = None if sigmas is None else as_sigmas(sigmas)
         self._probe: Probe | None = None
         self._results: list[ProbeResult] = []
         self._by_chance: Estimate | None = None
         self._expected: float | None = None  # seconds of the next look, once the probe has been tried out
         self._to_try = [8, 64]  # images at a time, which cost less each than one alone
-        self._memorization: Event | None = None
+        self.memorization: Event | None = None
         self._time = OverheadBudget(share)
         self._failure: Failure | None = None
         self._logged: set[str] = set()
@@ -123,18 +123,15 @@ class GeneralizationMonitor:
             What was seen (see `look`), or None.
         """
         with self.guarded("The look", step):
-            now, ends, done = self._position(step, total)
-            if self._time.resting and not ends:
-                return None
-            self._time.arrive()
-            try:
-                if ends:
-                    self._final = now
-                if self._has_grown(now) and (ends or self._can_afford_look(denoiser, done)):
+            now = _number(step)
+            length = total if total and total > 0 else math.inf  # infinite where nobody says when training ends
+            with self._time.spending():
+                if now >= length and length != self._ended:  # the last look is due
+                    self._final, self._ended = now, length
+                    return self.look(denoiser, now) if self._has_grown(now) else None
+                done = now / length if now < length < math.inf else None  # the part of training that is done, if known
+                if self._has_grown(now) and self._can_afford_look(denoiser, done):
                     return self.look(denoiser, now)
-                self._time.rest(self._least_cost, done)
-            finally:
-                self._time.leave()
         return None
 
     def finish(self, denoiser: Denoiser, step: float | int) -> dict[str, Any] | None:
@@ -182,10 +179,10 @@ class GeneralizationMonitor:
             result = probe.look(denoiser, step, len(self._results))
         self._results.append(replace(result, seconds=self._time.spent))
         self._expected = max(result.seconds for result in self._results[-2:])
-        self._memorization = start_of_memorizing(self._results, self._by_chance)
+        self.memorization = start_of_memorizing(self._results, self._by_chance)
         self._time.mark()
         self._failure = None
-        return latest_numbers(self._results, self._memorization)
+        return latest_numbers(self._results, self.memorization)
 
     def at_its_cost(self) -> AbstractContextManager[None]:
         """Inside, time counts as the monitor's own: for what is done on its account, such as keeping weights."""
@@ -195,12 +192,7 @@ class GeneralizationMonitor:
     def guarded(self, what: str, step: Any = None) -> Iterator[None]:
         """Inside, an error ends nothing: it becomes `failure` and is logged, once for errors that differ only in numbers.
 
-        Args:
-            what: what is done inside, as the beginning of a sentence, such as "Keeping weights".
-            step: when.
-
-        Yields:
-            Nothing.
+        `what` is done inside, as the beginning of a sentence, such as "Keeping weights"; `step` is when.
         """
         short = False
         try:
@@ -232,12 +224,7 @@ class GeneralizationMonitor:
     @property
     def closest_to_gaussian(self) -> Event | None:
         """When the network was closest to the Gaussian denoiser of its training images; None before the first look."""
-        return closest_to_gaussian(self._results)
-
-    @property
-    def memorization(self) -> Event | None:
-        """Since when the network memorises; None while it does not."""
-        return self._memorization
+        return closest_to_gaussian(self._results) if self._results else None
 
     @property
     def recommended(self) -> float | int | None:
@@ -246,8 +233,7 @@ class GeneralizationMonitor:
         Of the looks before memorising starts, the one with the least held-out loss; without held-out images the one closest
         to the Gaussian or, while nothing is memorised, the latest.
         """
-        found = recommended_probe(self._results, self.memorization)
-        return None if found is None else found.step
+        return recommended_probe(self._results, self.memorization).step if self._results else None
 
     @property
     def should_stop(self) -> bool:
@@ -289,19 +275,19 @@ class GeneralizationMonitor:
             state: from `state_dict`.
 
         Raises:
-            CheckpointError: if it is of other images or options, or of another version.
+            CheckpointError: if it belongs to other images or options, or to another version.
         """
         if state.get("version") != _STATE or any(state.get(name) != value for name, value in self._identity.items()):
             raise CheckpointError(
-                "the monitor's state is of other images, other options or another version; make the monitor as it was, or "
-                "start without the state."
+                "the monitor's state belongs to other images, other options or another version. Make the monitor with the "
+                "same images and options, or start without the state."
             )
         by_chance = None if state["by_chance"] is None else Estimate(**state["by_chance"])
         failure = None if state.get("failure") is None else Failure(**state["failure"])
         results = [ProbeResult.from_json(value) for value in state["looks"]]
-        self._time.restore(state["time"])
+        self._time = OverheadBudget(self._time.share, **state["time"])
         self._by_chance, self._failure, self._results, self._final = by_chance, failure, results, state.get("final")
-        self._memorization = start_of_memorizing(results, by_chance)
+        self.memorization = start_of_memorizing(results, by_chance)
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
@@ -310,51 +296,31 @@ class GeneralizationMonitor:
             "train": content_hash(self._images.train),
             "held_out": None if held_out is None else content_hash(held_out),
             "sigmas": None if self._sigmas is None else self._sigmas.tolist(),
-            "options": self._options,
+            "options": asdict(self._options),
         }
 
     def _has_grown(self, step: float | int) -> bool:
         return not self._results or step > self._results[-1].step
 
-    def _position(self, step: Any, total: Any) -> tuple[float | int, bool, float | None]:
-        """The step, whether a last look is due, and which part of the training is done, if that is known."""
-        now = _number(step)
-        if not total or not 0 < total < math.inf:
-            return now, False, None
-        if now < total:
-            return now, False, now / total
-        ends, self._ended = total != self._ended, total
-        return now, ends, None  # who trains on after the end has not said for how long
-
     def _can_afford_look(self, denoiser: Denoiser, done: float | None) -> bool:
-        while self._expected is None or not self._time.affords(self._expected, done):
-            if not self._time.affords(self._least_cost, done):
-                return False
-            if self._expected is None:
-                self._seconds_of_look(denoiser, 1)  # what comes first of all takes longer, and is no measure
-                self._expected = self._seconds_of_look(denoiser, 1)
-            else:
-                self._expected = min(self._seconds_of_look(denoiser, self._to_try.pop(0)), self._expected)
-        return True
-
-    @property
-    def _least_cost(self) -> float:
-        """Seconds of the next thing that is to be afforded: preparing, trying out, or a look."""
+        """Whether there is time for a look. It is prepared and tried out first, if there is time for that."""
         if self._probe is None or self._expected is None:
-            return self._seconds_to_prepare
-        return self._expected * (self._to_try[0] / self._probe.calls if self._to_try else 1.0)
+            if not self._time.affords(self._seconds_to_prepare, done):
+                return False
+            self._seconds_of_look(denoiser, 1)  # prepares; and the first call of all takes longer than others
+            self._expected = self._seconds_of_look(denoiser, 1)
+        assert self._probe is not None  # it was tried out
+        while self._to_try and not self._time.affords(self._expected, done):
+            if not self._time.affords(self._expected * self._to_try[0] / self._probe.calls, done):
+                return False
+            self._expected = min(self._seconds_of_look(denoiser, self._to_try.pop(0)), self._expected)
+        return self._time.affords(self._expected, done)
 
     def _seconds_of_look(self, denoiser: Denoiser, count: int) -> float:
         """Seconds that a look will take, from a call on a few images."""
-        with self._spending(denoiser):
-            pass  # prepares, if that is not done yet
         with self._spending(denoiser) as probe:
             probe.try_out(denoiser, count)
         return self._time.spent / count * probe.calls
-
-    @cached_property
-    def _seconds_to_prepare(self) -> float:
-        return self._images.seconds_to_prepare(self._options["count"] * self._options["noises"])
 
     @contextmanager
     def _spending(self, denoiser: Denoiser) -> Iterator[Probe]:
@@ -363,11 +329,9 @@ class GeneralizationMonitor:
         _wait_for(device)  # what a GPU still has to train is not ours
         with self._time.spending():
             if self._probe is None:
-                self._probe = Probe(
-                    self._images, sigmas=self._sigmas, device=device, sigma_range=range_of(denoiser), **self._options
-                )
-                chance = self._probe.copies_by_chance
-                self._by_chance = None if chance is None else proportion_estimate(*chance)
+                how: dict[str, Any] = {"sigmas": self._sigmas, "device": device, "sigma_range": range_of(denoiser)}
+                self._probe = Probe(self._images, self._options, **how)
+                self._by_chance = self._probe.copies_by_chance
             yield self._probe
             _wait_for(device)
 

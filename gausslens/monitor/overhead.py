@@ -7,7 +7,6 @@ from contextlib import contextmanager
 _SPACING = 0.02  # of the main work so far, at least, between two pieces of side work: so they never become many
 _RAREST = 0.5  # likewise after many failures in a row: only once the main work has taken twice as long
 _CAUTION = 1.5  # times what is expected must be affordable
-_LITTLE_CAUTION = 1.2  # likewise at the end, when nothing comes after
 _PLANNED = 0.8  # of the share: what takes longer than it did before must fit in, too
 _ADVANCE = 4.0  # times its share side work may have taken so far, where it is known that the main work will go on
 
@@ -17,17 +16,16 @@ class OverheadBudget:
 
     Attributes:
         own: seconds of side work.
-        main: seconds of main work up to the last `arrive`: all that passed since the `leave` before.
-        last: seconds of main work before the latest piece of side work.
-        spent: seconds of the latest side work.
+        main: seconds of main work up to the latest side work.
+        last: seconds of main work before the latest piece of side work that was marked.
+        spent: seconds of the latest piece of side work.
     """
 
-    def __init__(self, share: float) -> None:
-        self.share, self.spent = share, 0.0
-        self._spacing: float
-        self._left: float | None  # when the main work went on
-        self._arrived: tuple[float, float] | None  # when, and what `own` was then
-        self.restore({"own": 0.0, "main": 0.0, "last": 0.0})
+    def __init__(self, share: float, *, own: float = 0.0, main: float = 0.0, last: float = 0.0) -> None:
+        self.share, self.own, self.main, self.last, self.spent = share, own, main, last, 0.0
+        self._spacing = _SPACING  # of the next two pieces of side work
+        self._left: float | None = None  # when the main work went on; None before it is known, and during side work
+        self._pauses = False  # whether this is side work
 
     @property
     def cost(self) -> float:
@@ -40,69 +38,37 @@ class OverheadBudget:
         """Seconds of main work, also of that which goes on."""
         return self.main + (0.0 if self._left is None else time.perf_counter() - self._left)
 
-    def arrive(self) -> None:
-        """The main work pauses."""
-        self.main, self._left = self.main_until_now, None
-        if self._arrived is None:
-            self._arrived = time.perf_counter(), self.own
-
-    def leave(self) -> None:
-        """The main work goes on. What passed since it paused was side work, if only deciding that there is none to do."""
-        self._left = time.perf_counter()
-        if self._arrived is not None:
-            since, own = self._arrived
-            self.own, self._arrived = own + self._left - since, None
-
     @contextmanager
     def spending(self) -> Iterator[None]:
-        """Inside is a piece of side work; the main work goes on after it, or after the `leave` that is yet to come."""
-        alone = self._arrived is None
-        self.arrive()
-        started = time.perf_counter()
+        """Inside is side work, if only deciding that there is none to do. It may be made of several pieces, each in its own.
+
+        The main work goes on after the outermost.
+        """
+        outermost, started, own = not self._pauses, time.perf_counter(), self.own
+        if outermost:
+            self.main, self._left, self._pauses = self.main_until_now, None, True
         try:
             yield
         finally:
-            self.spent = time.perf_counter() - started
-            self.own += self.spent
-            if alone:
-                self.leave()
+            ended = time.perf_counter()
+            self.spent = ended - started
+            self.own = own + self.spent
+            if outermost:
+                self._left, self._pauses = ended, False
 
     def mark(self, *, failed: bool = False) -> None:
         """A piece of side work is done; the next must wait a little, and the longer the more have failed in a row."""
         self.last, self._spacing = self.main, min(2 * self._spacing, _RAREST) if failed else _SPACING
 
-    @property
-    def resting(self) -> bool:
-        """Whether it is too soon to ask for side work again; knowing that costs next to nothing."""
-        return time.perf_counter() < self._until
-
-    def rest(self, seconds: float, done: float | None = None) -> None:
-        """Rest for as long as side work cannot be afforded: what may be spent in advance only shrinks."""
-        most = _PLANNED * self.share * _advance(done)
-        needed = max((self.own + _CAUTION * seconds) / most, self.last / (1 - self._spacing))
-        self._until = time.perf_counter() + max(needed - self.main, 0.0)
-
     def affords(self, seconds: float, done: float | None = None) -> bool:
         """Whether side work stays within its share, with a margin, and is not too soon."""
         allowed = self.share * self.main
-        if done is not None and done >= 1:
-            return self.own + _LITTLE_CAUTION * seconds <= allowed
         if self.last and self.main - self.last < self._spacing * self.main:
             return False
-        at_once = self.own + _CAUTION * seconds <= _PLANNED * allowed * _advance(done)
+        advance = 1.0 if done is None else min(max(done, 1e-9) ** -0.5, _ADVANCE)
+        at_once = self.own + _CAUTION * seconds <= _PLANNED * allowed * advance
         return at_once and (done is None or self.own + (_CAUTION + 1) * seconds <= allowed / max(done, 1e-9))
 
     def state(self) -> dict[str, float]:
-        """The times, for `restore`."""
+        """The times, with which an `OverheadBudget` goes on in a later session."""
         return {"own": self.own, "main": self.main_until_now, "last": self.last}
-
-    def restore(self, state: dict[str, float]) -> None:
-        """Go on from the times of an earlier session."""
-        self.own, self.main, self.last = state["own"], state["main"], state["last"]
-        self._left, self._arrived = None, None
-        self._until, self._spacing = 0.0, _SPACING  # when to ask again, and the spacing of side work
-
-
-def _advance(done: float | None) -> float:
-    """How many times its share side work may have taken when a part of the main work is done."""
-    return 1.0 if done is None else min(max(done, 1e-9) ** -0.5, _ADVANCE)

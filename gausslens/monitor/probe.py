@@ -1,12 +1,12 @@
 """A probe of a denoiser while it is trained: a few fixed noisy images, and what the references answer there.
 
 The answers of the Gaussian and the multi-delta denoiser of the training images are computed once, at the noise levels
-at which the two differ most. A look at the network makes of its answers there
+at which the two differ most. A look at the network measures its distance to both, counts the copies among a few samples,
+and computes from its losses
 
     gap = held-out loss − training loss,   ρ = (gap_θ − gap_G)/(gap_M − gap_G),
 
-0 for the Gaussian and 1 for the multi-delta denoiser, the network's distance to both, and the copies among a few
-samples.
+which is 0 for the Gaussian and 1 for the multi-delta denoiser.
 """
 
 import math
@@ -23,9 +23,9 @@ from ..denoisers.gaussian import GaussianDenoiser
 from ..denoisers.moments import Moments
 from ..denoisers.multidelta import MultiDeltaDenoiser
 from ..denoisers.protocol import Denoiser, call, eval_mode, in_batches, placement
-from ..errors import ConfigError, DataError
+from ..errors import ConfigError, DataError, require
 from ..images import Bounds, check_labels, dequantize, gather, keep_known_classes, require_finite
-from ..measures.intervals import Estimate, mean_estimate, ratio_interval
+from ..measures.intervals import Estimate, mean_estimate, proportion_estimate, ratio_interval
 from ..measures.loss import squared_errors
 from ..measures.originals import DUPLICATE_RMSE, Originals
 from ..measures.sweep import NoisyInputs
@@ -46,6 +46,22 @@ _SPEED = {"cpu": 1e10, "cuda": 1e12}  # arithmetic per second, to guess what pre
 
 
 @dataclass(frozen=True)
+class ProbeOptions:
+    """How a network is probed; see `GeneralizationMonitor`."""
+
+    count: int  # images of either set
+    noises: int  # noises for each of them
+    samples: int  # generated images
+    steps: int  # noise levels that are sampled through
+    seed: int  # fixes everything random
+
+    def __post_init__(self) -> None:
+        for name, least in (("count", 2), ("noises", 1), ("samples", 0), ("steps", 2)):
+            value = getattr(self, name)
+            require(value >= least, f"{name} must be at least {least}; got {value}.")
+
+
+@dataclass(frozen=True)
 class ProbeImages:
     """The images that a network is probed with."""
 
@@ -63,24 +79,21 @@ class ProbeImages:
         """Images and labels of any source, checked to fit; held-out images of unknown classes are left out."""
         known = gather(train, bounds=bounds, name="train")
         unseen = None if held_out is None else gather(held_out, bounds=bounds, name="held_out")
-        if unseen is not None and unseen.shape[1:] != known.shape[1:]:
-            raise DataError(
-                f"held_out must have the shape of the training images, {tuple(known.shape[1:])}; "
-                f"got {tuple(unseen.shape[1:])}."
-            )
-        if labels is not None and unseen is not None and held_out_labels is None:
-            raise DataError(
-                "held_out_labels must be given with labels: the denoiser needs those of held-out images too."
-            )
-        of_known = None if labels is None else check_labels(labels, len(known))
-        of_unseen = None
-        if of_known is not None and unseen is not None:
-            of_unseen = check_labels(held_out_labels, len(unseen), "held_out_labels")
-            unseen, of_unseen = keep_known_classes(unseen, of_unseen, of_known)
-            if not len(unseen):
-                unseen, of_unseen = None, None
+        classes = None if labels is None else check_labels(labels, len(known))
         together = None if groups is None else check_labels(groups, len(known), "groups")
-        return cls(known, unseen, of_known, of_unseen, bounds, together)
+        others = None
+        if unseen is not None:
+            expected, given = tuple(known.shape[1:]), tuple(unseen.shape[1:])
+            advice = f"held_out must have the shape of the training images, {expected}; got {given}."
+            require(given == expected, advice, DataError)
+        if unseen is not None and classes is not None:
+            advice = "held_out_labels must be given with labels: the denoiser needs those of held-out images too."
+            require(held_out_labels is not None, advice, DataError)
+            others = check_labels(held_out_labels, len(unseen), "held_out_labels")
+            unseen, others = keep_known_classes(unseen, others, classes)
+            if not len(unseen):
+                unseen, others = None, None
+        return cls(known, unseen, classes, others, bounds, together)
 
     def seconds_to_prepare(self, inputs: int) -> float:
         """Seconds that the references may take, guessed from the arithmetic of moments and distances on so many inputs."""
@@ -104,6 +117,11 @@ class ProbeResult:
     gaussian_by_image: tuple[float, ...]  # the distance to the Gaussian, for comparison with other moments
     seconds: float = 0.0  # how long it took
 
+    @property
+    def memorized(self) -> Estimate | None:
+        """The share of copies among the samples; None without samples."""
+        return proportion_estimate(self.copies, self.samples) if self.samples else None
+
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "ProbeResult":
         """A result as `dataclasses.asdict` and JSON leave it."""
@@ -111,93 +129,97 @@ class ProbeResult:
         return cls(**found | {"gaussian_by_image": tuple(value["gaussian_by_image"])})
 
 
-class _Inputs:
-    """Some images under fixed noise, and where they are probed: `noisy` at each noise level, and `clean`."""
+class _Inputs(NoisyInputs):
+    """Some images under fixed noise: `noisy` at each noise level and `clean`, once it is known where to look."""
 
-    def __init__(self, images: Tensor, labels: Tensor | None, count: int, noises: int, seed: int, name: str) -> None:
-        order = draw_order(seed, len(images), stream=f"monitor {name}")[:count].to(images.device)
-        chosen, classes = images[order], None if labels is None else labels[order.to(labels.device)]
-        self.count = count * noises
-        self._inputs = NoisyInputs(chosen, classes, self.count, seed, stream=f"monitor {name}")
-        self.labels = self._inputs.labels(0, self.count)
-        self.clean = dequantize(chosen[torch.arange(self.count, device=chosen.device) % len(chosen)])
-        self.noisy: list[Tensor] = []
+    noisy: list[tuple[float, Tensor]]
+    clean: Tensor
 
-    def place(self, sigmas: Float[Tensor, "s"], device: torch.device) -> None:
-        self.noisy = [self.at(sigma, self.count).to(device) for sigma in sigmas.tolist()]
-        self.clean = self.clean.to(device)
+    def __init__(self, images: Tensor, labels: Tensor | None, name: str, options: ProbeOptions) -> None:
+        stream, count = f"monitor {name}", options.count * options.noises
+        order = draw_order(options.seed, len(images), stream=stream)[: options.count]
+        classes = None if labels is None else labels[order.to(labels.device)]
+        super().__init__(images[order.to(images.device)], classes, count, options.seed, stream=stream)
 
-    def at(self, sigma: float, count: int) -> Tensor:
-        return self._inputs.at(sigma, 0, count).float()
+    def place(self, sigmas: Float[Tensor, "s"], device: torch.device, most: int | None = None) -> None:
+        """Make all inputs, or the first ones, at these noise levels and on this device."""
+        count = self.count if most is None else min(most, self.count)
+        self.noisy = [(sigma, self.at(sigma, 0, count).float().to(device)) for sigma in sigmas.tolist()]
+        self.clean = dequantize(self._images[self._unit.to(self._images.device)]).to(device)
 
-    def by_image(self, values: Float[Tensor, "n"]) -> Float[Tensor, "u"]:
-        return self._inputs.averages(values.double().cpu())
+    def answer(self, denoiser: Denoiser, sigma: float, x: Tensor) -> Float[Tensor, "n *shape"]:
+        """The denoiser's answers to the first inputs at one noise level."""
+        _, dtype = placement(denoiser, x)
+
+        def work(start: int, stop: int) -> Tensor:
+            return call(denoiser, x[start:stop].to(dtype), sigma, self.labels(start, stop))
+
+        return torch.cat(list(in_batches(work, len(x)))).float()
+
+    def answers(self, denoiser: Denoiser) -> Float[Tensor, "s n *shape"]:
+        return torch.stack([self.answer(denoiser, sigma, x) for sigma, x in self.noisy])
+
+    def losses(self, answers: Float[Tensor, "s n *shape"]) -> Float[Tensor, "u"]:
+        """The denoising loss by image, a mean over levels and noises."""
+        return self.by_image(_errors(answers, self.clean))
+
+    def by_image(self, errors: Float[Tensor, "s n"]) -> Float[Tensor, "u"]:
+        return self.averages(errors.mean(0).double().cpu())
 
 
 class Probe:
-    """Fixed inputs with the references' answers, with which any denoiser of the same images can be measured.
-
-    The options are those of `GeneralizationMonitor`; only noise levels within `sigma_range` are used.
-    """
+    """Measures denoisers on fixed inputs, at `sigmas` or where the references differ most within `sigma_range`."""
 
     def __init__(
         self,
         images: ProbeImages,
+        options: ProbeOptions,
         *,
         sigmas: Sigmas | None,
-        count: int,
-        noises: int,
-        samples: int,
-        steps: int,
-        seed: int,
         device: torch.device,
         sigma_range: tuple[float, float] = (0.0, math.inf),
     ) -> None:
-        if len(images.train) < 2:
-            raise DataError(f"a monitor needs two training images or more; got {len(images.train)}.")
-        self.images, self.samples, self.seed, self.device, self.sigma_range = images, samples, seed, device, sigma_range
+        n, unseen = len(images.train), images.held_out
+        require(n >= 2, f"a monitor needs two training images or more; got {n}.", DataError)
+        self.images, self.options, self.device, self.sigma_range = images, options, device, sigma_range
+        self._duplicate_rmse = 0.0 if images.bounds is None else DUPLICATE_RMSE
         asked = None if sigmas is None else _within(sigmas, sigma_range)
-        self._grid = self._sampling_levels(steps) if samples else None
-        self.inputs = [_Inputs(images.train, images.labels, count, noises, seed, "train")]
-        unseen = images.held_out
+        self._grid = self._sampling_levels() if options.samples else None
+        self.inputs = [_Inputs(images.train, images.labels, "train", options)]
         if unseen is not None and len(unseen) > 1:
-            self.inputs.append(_Inputs(unseen, images.held_out_labels, count, noises, seed, "held out"))
+            self.inputs.append(_Inputs(unseen, images.held_out_labels, "held out", options))
         references = _references(images, device)
         with eval_mode(*references):
             self.sigmas = self._window(references) if asked is None else asked
             for inputs in self.inputs:
                 inputs.place(self.sigmas, device)
-            answers = [self._answers(reference) for reference in references]
-        self._gaussian, self._multidelta = (of_reference[-1] for of_reference in answers)
-        self._losses = [self._losses_of(of_reference) for of_reference in answers]
-        self.calls = sum(each.count for each in self.inputs) * len(self.sigmas) + samples * steps
+            measured = [self._measure(reference) for reference in references]
+        self._answers = [answers[-1] for answers, _ in measured]
+        self._losses = [losses for _, losses in measured]
+        self.calls = sum(each.count for each in self.inputs) * len(self.sigmas) + options.samples * options.steps
         """Images that a look calls the denoiser on."""
-        self.copies_by_chance: tuple[int, int] | None = None
-        if unseen is not None and samples:
-            order = draw_order(seed, len(unseen), stream="monitor chance")[:_CHANCE_IMAGES]
-            self.copies_by_chance = self._copies(unseen[order.to(unseen.device)], known=False)
+        self.copies_by_chance = None if unseen is None or not options.samples else self._count_by_chance(unseen)
 
     def try_out(self, denoiser: Denoiser, count: int) -> None:
         """Call the denoiser on so many images, at most, to see how long that takes."""
         with eval_mode(denoiser):
-            self._call(denoiser, self.inputs[0], self.inputs[0].noisy[0][:count], self.sigmas[0].item())
+            sigma, x = self.inputs[0].noisy[0]
+            self.inputs[0].answer(denoiser, sigma, x[:count])
 
     def look(self, denoiser: Denoiser, step: float | int, number: int) -> ProbeResult:
         """Measure a denoiser, with the samples of this number."""
         with eval_mode(denoiser):
-            answers = self._answers(denoiser)
+            answers, losses = self._measure(denoiser)
         for of_each in answers:
             require_finite(of_each, f"the denoiser's answers at step {step:g}", "Training has diverged.")
-        losses = self._losses_of(answers)
         to_gaussian, to_multidelta = (
-            self.inputs[-1].by_image(_errors(answers[-1], reference).sqrt().mean(0))
-            for reference in (self._gaussian, self._multidelta)
+            self.inputs[-1].by_image(_errors(answers[-1], reference).sqrt()) for reference in self._answers
         )
         copies = 0
-        if self.samples:
+        if self.options.samples:
             made = self.generate(denoiser, number)
-            require_finite(made, f"the denoiser's samples at step {step:g}", "If it cannot be sampled, say samples=0.")
-            copies = self._copies(made)[0]
+            require_finite(made, f"the denoiser's samples at step {step:g}", "If it cannot be sampled, set samples=0.")
+            copies = self._count_copies(made)
         return ProbeResult(
             step=step,
             rho=position(losses, *self._losses) if len(losses) > 1 else None,
@@ -206,95 +228,76 @@ class Probe:
             loss_train=mean_estimate(losses[0]),
             loss_held_out=mean_estimate(losses[1]) if len(losses) > 1 else None,
             copies=copies,
-            samples=self.samples,
+            samples=self.options.samples,
             gaussian_by_image=tuple(float(f"{value:.6g}") for value in to_gaussian.tolist()),
         )
 
     def relative_losses(self, denoiser: Denoiser) -> list[Estimate]:
         """A denoiser's losses in units of the Gaussian's, on training images and, if there are such, on held-out ones."""
         with eval_mode(denoiser):
-            losses = self._losses_of(self._answers(denoiser))
+            _, losses = self._measure(denoiser)
         found = [ratio_interval(own, of_gaussian) for own, of_gaussian in zip(losses, self._losses[0], strict=True)]
         return [Estimate(float(value), float(low), float(high), len(units)) for value, low, high, units in found]
 
     def generate(self, denoiser: Denoiser, number: int) -> Tensor:
         """The samples of this number, (samples, *shape), within the bounds of the images."""
-        first, labels, bounds = number * self.samples, self.images.labels, self.images.bounds
-        shape = tuple(self.images.train.shape[1:])
-        latents = draw_noise(self.seed, torch.arange(first, first + self.samples), shape, stream="monitor latents")
+        labels, bounds, seed = self.images.labels, self.images.bounds, self.options.seed
+        shape, indices = tuple(self.images.train.shape[1:]), torch.arange(self.options.samples)
+        latents = draw_noise(seed, number * len(indices) + indices, shape, stream="monitor latents")
         if labels is not None:
-            order = draw_order(self.seed + number, len(labels), stream="monitor labels")
-            labels = labels[order[torch.arange(self.samples) % len(order)]]
-        made = sample(
-            denoiser, latents, sigmas=self._grid, solver="dpmpp_2m", labels=labels, device=self.device
-        ).float()
+            order = draw_order(seed + number, len(labels), stream="monitor labels")
+            labels = labels[order[indices % len(order)]]
+        how: dict[str, Any] = {"solver": "dpmpp_2m", "labels": labels, "device": self.device}
+        made = sample(denoiser, latents, sigmas=self._grid, **how).float()
         return made if bounds is None else made.clamp(*bounds)
 
-    def _call(self, denoiser: Denoiser, inputs: _Inputs, x: Tensor, sigma: float) -> Tensor:
-        labels, (_, dtype) = inputs.labels, placement(denoiser, x, self.device)
-
-        def work(start: int, stop: int) -> Tensor:
-            return call(denoiser, x[start:stop].to(dtype), sigma, None if labels is None else labels[start:stop])
-
-        return torch.cat(list(in_batches(work, len(x)))).float()
-
-    def _answers(self, denoiser: Denoiser) -> list[Float[Tensor, "s n *shape"]]:
-        levels = self.sigmas.tolist()
-        return [
-            torch.stack([self._call(denoiser, each, x, sigma) for x, sigma in zip(each.noisy, levels, strict=True)])
-            for each in self.inputs
-        ]
-
-    def _losses_of(self, answers: list[Tensor]) -> list[Tensor]:
-        """The denoising loss by image, of each set of inputs."""
-        pairs = zip(self.inputs, answers, strict=True)
-        return [each.by_image(_errors(of_each, each.clean).mean(0)) for each, of_each in pairs]
+    def _measure(self, denoiser: Denoiser) -> tuple[list[Tensor], list[Tensor]]:
+        """The denoiser's answers to each set of inputs, and its losses by image."""
+        answers = [inputs.answers(denoiser) for inputs in self.inputs]
+        return answers, [inputs.losses(of_each) for inputs, of_each in zip(self.inputs, answers, strict=True)]
 
     def _window(self, references: tuple[nn.Module, nn.Module]) -> Float[Tensor, "s"]:
         """Noise levels at which the references differ most on noisy training images, at most three.
 
-        With little noise they do not, unlike on held-out images: there is nothing to recover, and no network to be told
-        apart from another.
+        With little noise they agree on training images, though not on held-out ones: there is nothing to recover, and all
+        networks are alike.
         """
         least, most = self.sigma_range
         high, low = (min(max(level, least), most) for level in _SEARCHED[:2])
         n = _SEARCHED[2] if low < high else 1
         levels = torch.logspace(math.log10(high), math.log10(low), n, dtype=torch.float64).clamp(least, most)
-        inputs, count = self.inputs[0], min(_SEARCH_INPUTS, self.inputs[0].count)
-        x = torch.cat([inputs.at(sigma, count) for sigma in levels.tolist()]).to(self.device)
-        labels = () if inputs.labels is None else (inputs.labels[:count].repeat(n).to(self.device),)
-        a, b = (reference(x, levels.repeat_interleave(count).to(x), *labels) for reference in references)
-        apart = squared_errors(a, b).sqrt().reshape(n, count).mean(1).cpu()
+        self.inputs[0].place(levels, self.device, _SEARCH_INPUTS)
+        one, other = (self.inputs[0].answers(reference) for reference in references)
+        apart = _errors(one, other).sqrt().mean(1).cpu()
         within = levels[apart >= _WINDOW * apart.max()]  # all of them where training images do not differ
         if len(within) <= _LEVELS:
             return within
         return within[torch.linspace(0, len(within) - 1, _LEVELS).round().long()]
 
-    def _sampling_levels(self, steps: int) -> Float[Tensor, "s"]:
+    def _sampling_levels(self) -> Float[Tensor, "s"]:
         """The sampler's noise levels, within the denoiser's range."""
         least, most = self.sigma_range
         high, low = min(_SAMPLED[0], most), max(_SAMPLED[1], least)
         if not low < high:
             raise ConfigError(
                 f"samples are made at noise levels from {_SAMPLED[0]:g} to {_SAMPLED[1]:g}; the denoiser's range, "
-                f"{least:.4g} to {most:.4g}, has none of them. Say samples=0."
+                f"{least:.4g} to {most:.4g}, has none of them. Set samples=0."
             )
-        return karras_sigmas(steps, low, high)
+        return karras_sigmas(self.options.steps, low, high)
 
     @cached_property
     def _originals(self) -> Originals:
         return Originals.of(self.images.train, self.images.groups, rmse=self._duplicate_rmse, device=self.device)
 
-    @property
-    def _duplicate_rmse(self) -> float:
-        return 0.0 if self.images.bounds is None else DUPLICATE_RMSE
+    def _count_copies(self, images: Tensor) -> int:
+        return int(self._originals.nearest(images).copied.sum())
 
-    def _copies(self, images: Tensor, *, known: bool = True) -> tuple[int, int]:
-        """How many images are copies of training images, and of how many; repetitions are left out unless `known`."""
-        found = self._originals.nearest(images)
-        is_new = found.first > self._duplicate_rmse * math.sqrt(images[0].numel())
-        counted = torch.ones_like(is_new) if known else is_new
-        return int(found.copied[counted].sum()), max(int(counted.sum()), 1)
+    def _count_by_chance(self, held_out: Tensor) -> Estimate:
+        """The share of copies by the rule among held-out images, without those that repeat a training image."""
+        order = draw_order(self.options.seed, len(held_out), stream="monitor chance")[:_CHANCE_IMAGES]
+        found = self._originals.nearest(held_out[order.to(held_out.device)])
+        is_new = found.first > self._duplicate_rmse * math.sqrt(held_out[0].numel())
+        return proportion_estimate(int(found.copied[is_new].sum()), max(int(is_new.sum()), 1))
 
 
 def _within(sigmas: Sigmas, sigma_range: tuple[float, float]) -> Float[Tensor, "s"]:
@@ -311,10 +314,7 @@ def _within(sigmas: Sigmas, sigma_range: tuple[float, float]) -> Float[Tensor, "
 
 def position(network: list[Tensor], gaussian: list[Tensor], multidelta: list[Tensor]) -> Estimate | None:
     """Where the gap between held-out and training loss lies, between the Gaussian's (0) and the multi-delta's (1)."""
-    above, whole = (
-        (losses[0].double() - gaussian[0].double(), losses[1].double() - gaussian[1].double())
-        for losses in (network, multidelta)
-    )
+    above, whole = ((losses[0] - gaussian[0], losses[1] - gaussian[1]) for losses in (network, multidelta))
     return quotient_estimate(above, whole)
 
 

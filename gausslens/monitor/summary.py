@@ -1,4 +1,4 @@
-"""What a monitor has found, in numbers and in plain words."""
+"""The findings of a monitor, as numbers by name and as sentences."""
 
 import math
 import warnings
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import GausslensError, is_short_of_memory, one_line
-from ..measures.intervals import proportion_estimate
 from ..measures.memorization import MEMORIZED
 from .events import NEARER_MULTIDELTA, Event, closest_to_gaussian, recommended_probe, steps_to_keep
 from .overhead import OverheadBudget
@@ -57,7 +56,7 @@ def latest_numbers(results: Sequence[ProbeResult], memorizing: Event | None) -> 
         "multidelta_rmse": last.multidelta,
         "loss_train": last.loss_train,
         "loss_held_out": last.loss_held_out,
-        "memorized_fraction": proportion_estimate(last.copies, last.samples) if last.samples else None,
+        "memorized_fraction": last.memorized,
     }
     numbers = Numbers(step=last.step)
     for name, estimate in estimates.items():
@@ -79,8 +78,6 @@ def summarize(
 ) -> str:
     """What the probes have found."""
     closest, best, last = closest_to_gaussian(results), recommended_probe(results, memorizing), results[-1]
-    assert closest is not None
-    assert best is not None
     sure = "" if closest.settled else ", so far"
     cost = f", {time.cost:.1%} of the training time" if time.cost < 1 else ""
     words = [f"{len(results)} look{'s' if len(results) > 1 else ''}{cost}."]
@@ -90,13 +87,12 @@ def summarize(
     if memorizing is not None:
         words.append(f"Memorising starts at {unit} {memorizing.step:g} ({_between(memorizing)}).")
     else:
-        share = proportion_estimate(last.copies, last.samples) if last.samples else None
-        copies = "" if share is None else f" ({last.copies} of {last.samples} samples are copies)"
+        copies = f" ({last.copies} of {last.samples} samples are copies)" if last.samples else ""
         # One look with copies is no proof.
-        seen = "certain" if share is not None and share.low > MEMORIZED else "seen"
+        seen = "certain" if last.memorized is not None and last.memorized.low > MEMORIZED else "seen"
         words.append(f"No memorising is {seen} up to {unit} {last.step:g}{copies}.")
         if last.rho is not None and last.rho.low > NEARER_MULTIDELTA:
-            words.append(f"But losses lean to it (ρ = {last.rho}): look more often, or audit those weights.")
+            words.append(f"But the losses suggest it (ρ = {last.rho}): look more often, or audit those weights.")
     if failure is not None:
         words.append(failure.sentence(unit))
     words.append(f"Keep the weights of {unit} {best.step:g}.")

@@ -9,40 +9,46 @@ stops. Stopped at any moment, the same command goes on; with a budget, what is f
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
-from typing import Any
 
-from ..errors import ConfigError
+from ..errors import require
+from ..evaluation.model_tasks import run_of, tags_of
+from ..evaluation.records import of_estimate
+from ..evaluation.references import load_run_images
 from ..experiments.executors import default_workers
 from ..experiments.graph import Outcome, Progress, run_tasks
-from ..experiments.task import Task, TaskStore
+from ..experiments.task import Task, TaskContext, TaskStore, task
 from ..generation import best_device
 from ..identity import identity_of
+from ..images import quantize
 from ..measures.memorization import MEMORIZED
-from ..measures.transition import Count, fit_transition
-from ..paper.critical_points import find_onset
-from ..paper.plan import Plan
+from ..measures.neighbors import nearest
+from ..monitor.probe import Probe, ProbeImages, ProbeOptions
+from ..paper.claims.evidence import Evidence
+from ..paper.plan import Plan, rounded
 from ..paper.run import identity, plan_study
 from ..report import save_report
 from ..store.records import Record
-from ..store.run import Run
+from ..store.run import Run, load_trained
 from ..store.typed_command import typed_command, typed_options
 from .config import HowManyConfig
-from .copies_task import copies_task
-from .summary import Answer, make_page
+from .summary import Answer, Pictures, counts_at_end, make_page
 
 VERSION = 1
 """Of answer.json."""
 
 _FEWEST, _MOST_SIZES = 16, 9
+# Shares of the training at which networks are looked at, besides its end.
+_TIMES = (1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
+_COUNT, _NOISES, _STEPS = 100, 4, 18  # of a look (see `ProbeOptions`)
+_SHOWN = 12  # samples of a network on the page
 
 
 @dataclass(frozen=True)
 class HowMany:
-    """What came of the question."""
+    """The run that holds the answer, and how it was found."""
 
     run: Run
     page: Path | None
@@ -51,18 +57,13 @@ class HowMany:
 
 
 class Question:
-    """How many images a network needs: which networks to train, and what they say.
-
-    Args:
-        config: what is asked.
-        plan: how networks on these images are trained.
-    """
+    """How many images a network needs: which networks to train for the answer, and their records."""
 
     def __init__(self, config: HowManyConfig, plan: Plan) -> None:
         self.config, self.plan = config, plan
         self.sizes = tuple(sorted(set(config.sizes))) or growing_sizes(plan.available)
-        if self.sizes[-1] > plan.available:
-            raise ConfigError(f"sizes must be at most {plan.available}, the images to train on; got {self.sizes[-1]}.")
+        most = plan.available
+        require(self.sizes[-1] <= most, f"sizes must be at most {most}, the images to train on; got {self.sizes[-1]}.")
         self.store = TaskStore(Path(config.out) / "cells")
 
     @property
@@ -71,8 +72,12 @@ class Question:
         return identity_of(VERSION, identity(self.plan), self.sizes, self.config.samples)
 
     def task(self, n: int, seed: int) -> Task:
-        """The look at one network."""
-        return copies_task(self.plan, n, seed, self.config.samples)
+        """The looks at one network, which need its training."""
+        snapshots = tuple(rounded(share * self.plan.kimg) for share in _TIMES)
+        model = self.plan.model(n, seed, split_seed=seed, snapshots=snapshots)
+        looks = len(snapshots) + 1
+        calls = (looks + 1) * 2 * _COUNT * _NOISES * 3 + looks * self.config.samples * _STEPS
+        return self.plan.on_model(look_at_copies, model, calls=calls, samples=self.config.samples)
 
     def first_round(self) -> list[tuple[int, int]]:
         """One network of each size: number of images and seed, the ends first."""
@@ -81,22 +86,52 @@ class Question:
 
     def second_round(self) -> list[tuple[int, int]]:
         """Networks around the transition, seed by seed, as far as the first round shows where it is."""
-        ends = {count.n: count.share for count in self.counts(self.first_round())}
-        return [(n, seed) for seed in range(self.config.seeds) for n in sizes_around(ends)] if len(ends) > 1 else []
+        shares = {count.n: count.share for count in counts_at_end(self.evidence(self.first_round()), self.plan.kimg)}
+        if len(shares) < 2:
+            return []
+        return [(n, seed) for seed in range(self.config.seeds) for n in sizes_around(shares)]
 
-    def records(self, networks: Sequence[tuple[int, int]]) -> list[Record]:
-        """The records of those looks that are finished, each once."""
+    def evidence(self, networks: Sequence[tuple[int, int]]) -> Evidence:
+        """The records of the networks whose tasks are finished, each network once."""
         tasks = [self.task(*network) for network in dict.fromkeys(networks)]
         results = [self.store.result(task) for task in tasks if self.store.is_done(task)]
-        return [{"data": self.plan.name, **record} for result in results for record in result.records]
+        return Evidence({"data": self.plan.name, **record} for result in results for record in result.records)
 
-    def counts(self, networks: Sequence[tuple[int, int]]) -> list[Count]:
-        """Copies at the end of training."""
-        return [
-            Count(record["n"], record["seed"], record["copies"], record["count"])
-            for record in self.records(networks)
-            if record["quantity"] == "memorized_fraction" and record["kimg"] == self.plan.kimg
-        ]
+    def pictures(self) -> Pictures:
+        """Samples of the first network of each size, and the training images nearest to them."""
+        rows: Pictures = []
+        for n in self.sizes:
+            if self.store.is_done(task := self.task(n, 0)):
+                arrays = self.store.result(task).arrays
+                rows += [(f"N = {n:,}", arrays["samples"].numpy()), ("nearest", arrays["nearest"].numpy())]
+        return rows
+
+
+@task("look_at_copies", version=2, of_0_1="sufficiency.looking")
+def look_at_copies(context: TaskContext) -> Iterator[Record]:
+    """Look at the network of the first input at each snapshot, and count copies. Options: `samples`.
+
+    Its arrays hold some samples of the end, uint8 (k, c, h, w), and the training images `nearest` to them.
+    """
+    run, samples = run_of(context.inputs[0]), context.options["samples"]
+    images = load_run_images(run, data=context.options.get("data"))
+    sets = images.train, images.held_out, images.train_labels, images.held_out_labels
+    probed = ProbeImages(*sets, (-1.0, 1.0), images.train_groups)
+    how = ProbeOptions(_COUNT, _NOISES, samples, _STEPS, run.config.seed)
+    probe = Probe(probed, how, sigmas=None, device=context.device)
+    for number, kimg in enumerate(context.each(run.snapshots)):
+        network = load_trained(run, kimg=kimg, device=context.device)
+        look, tags = probe.look(network, kimg, number), tags_of(run, kimg)
+        if look.rho is not None:
+            yield of_estimate("rho", look.rho, **tags)
+        yield of_estimate("gaussian_rmse", look.gaussian, **tags)
+        assert look.memorized is not None  # networks of all noise levels can be sampled
+        yield of_estimate("memorized_fraction", look.memorized, copies=look.copies, **tags)
+    for on, relative in zip(("train", "held_out"), probe.relative_losses(network), strict=False):
+        yield of_estimate("relative_loss", relative, on=on, **tags)
+    shown = quantize(probe.generate(network, number)[:_SHOWN].cpu())
+    _, indices = nearest(shown, images.train)
+    context.save_arrays(samples=shown, nearest=images.train[indices[:, 0]])
 
 
 def how_many(
@@ -117,48 +152,20 @@ def how_many(
         workers = config.workers or default_workers(cpu=plan.cpu)
         return run_tasks(tasks, question.store.path, on=config.on, workers=workers, budget=left, progress=progress)
 
-    first = work(question.first_round())
-    networks = [*question.first_round(), *question.second_round()]
-    second = work(networks) if len(networks) > len(question.sizes) else first
-    records = question.records(networks)
-    run.save_records(records)
-    answer = answer_of(question, networks)
-    if answer is None:
-        return HowMany(run, None, None, second)
+    networks = question.first_round()
+    outcome = work(networks)
+    if second_round := question.second_round():
+        networks += second_round
+        outcome = work(networks)
+    evidence = question.evidence(networks)
+    run.save_records(evidence.records)
+    if len({count.n for count in counts_at_end(evidence, plan.kimg)}) < 2:
+        return HowMany(run, None, None, outcome)
+    answer = Answer(plan, evidence, typed_command("how-many", config.data, typed_options(config)))
     run.save_json("answer.json", {"version": VERSION, **answer.as_json()})
     page = run.path / "report.html"
-    save_report(page, make_page(answer, records, _samples(question), session), images=config.images)
-    return HowMany(run, page, answer, second)
-
-
-def answer_of(question: Question, networks: Sequence[tuple[int, int]]) -> Answer | None:
-    """What the finished looks say; None while there are fewer than two sizes."""
-    counts = question.counts(networks)
-    if len({count.n for count in counts}) < 2:
-        return None
-    shares: dict[int, dict[int, dict[float, float]]] = {}
-    for record in question.records(networks):
-        if record["quantity"] == "memorized_fraction":
-            shares.setdefault(record["n"], {}).setdefault(record["seed"], {})[record["kimg"]] = record["value"]
-    return Answer(
-        plan=question.plan,
-        transition=fit_transition(counts),
-        counts=tuple(counts),
-        onsets=tuple(find_onset(n, list(of_size.values())) for n, of_size in sorted(shares.items())),
-        relative_loss=_relative_loss(question.records(networks)),
-        command=typed_command("how-many", question.config.data, typed_options(question.config)),
-    )
-
-
-def _relative_loss(records: Sequence[Record]) -> float | None:
-    """The mean over trainings of the networks of most images; of training and held-out images the lesser."""
-    found = [record for record in records if record["quantity"] == "relative_loss"]
-    most = max((record["n"] for record in found), default=None)
-    values: dict[str, list[float]] = {}
-    for record in found:
-        if record["n"] == most:
-            values.setdefault(record["on"], []).append(record["value"])
-    return min((fmean(of_set) for of_set in values.values()), default=None)
+    save_report(page, make_page(answer, question.pictures(), session), images=config.images)
+    return HowMany(run, page, answer, outcome)
 
 
 def growing_sizes(available: int) -> tuple[int, ...]:
@@ -180,13 +187,3 @@ def sizes_around(shares: dict[int, float], threshold: float = MEMORIZED) -> list
         return tried[-2:]
     between = round(math.sqrt(tried[last] * tried[last + 1]))
     return sorted({*tried[max(last - 1, 0) : last + 2], between})
-
-
-def _samples(question: Question) -> list[tuple[int, Any, Any]]:
-    """Samples of the first network of each size, and the training images nearest to them."""
-    found = []
-    for n in question.sizes:
-        if question.store.is_done(task := question.task(n, 0)):
-            arrays = question.store.result(task).arrays
-            found.append((n, arrays["samples"].numpy(), arrays["nearest"].numpy()))
-    return found

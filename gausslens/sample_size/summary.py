@@ -1,37 +1,65 @@
 """The answer to how many images suffice, in plain words, as JSON and as a page."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from statistics import fmean
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 import gausslens
 
 from ..auditing.thresholds import THRESHOLDS
 from ..measures.memorization import MEMORIZED
-from ..measures.transition import Count, Transition
-from ..paper.critical_points import Onset
+from ..measures.transition import Count, fit_transition
+from ..paper import axes
+from ..paper.claims.evidence import Evidence
+from ..paper.critical_points import find_onset
+from ..paper.figures import Curves, Line
 from ..paper.plan import Plan
-from ..report import Axis, CurveFigure, Figure, ImageGrid, Page, Section, Series, Threshold
-from ..store.records import Record
+from ..report import CurveFigure, Figure, ImageGrid, Page, Section, Series
 
-_IMAGES = Axis("training images N", log=True)
-_TIME = Axis("training", "thousands of images", log=True)
-_THRESHOLDS = (Threshold(MEMORIZED, "memorising"),)
+Pictures: TypeAlias = list[tuple[str, NDArray[Any]]]
+"""Rows of uint8 images (k, c, h, w) with their labels."""
+
+_RHO = axes.quantity("rho", "ρ").by(axes.SIZE)
+_COPIES: dict[str, Any] = {"y": axes.COPIES.y, "thresholds": axes.COPIES.levels}
 
 
-@dataclass(frozen=True, eq=False)
+def counts_at_end(evidence: Evidence, kimg: float) -> tuple[Count, ...]:
+    """The copies of each network at the end of training."""
+    records = evidence.where(quantity="memorized_fraction", kimg=kimg).records
+    return tuple(Count(record["n"], record["seed"], record["copies"], record["count"]) for record in records)
+
+
 class Answer:
-    """What was found."""
+    """What the records of networks on two numbers of images or more say.
 
-    plan: Plan
-    transition: Transition  # from copying to novelty
-    counts: tuple[Count, ...]  # of every network, at its end
-    onsets: tuple[Onset, ...]  # when memorising starts, by number of images
-    # Of the network of most images, in units of the Gaussian's: on training or on held-out images, where it is less.
-    relative_loss: float | None
-    command: str  # that asks the same
+    Attributes:
+        plan: how the networks were trained.
+        evidence: the records, of which `copies` are those of the share of copies.
+        command: the command that asks the same question.
+        counts: the copies of every network at its end.
+        sizes: the numbers of images, ascending.
+        transition: from copying to novelty.
+        onsets: when memorising starts, by number of images.
+        relative_loss: of the networks of most images, in units of the Gaussian's: on training or on held-out images,
+            where it is less.
+    """
+
+    def __init__(self, plan: Plan, evidence: Evidence, command: str) -> None:
+        self.plan, self.evidence, self.command = plan, evidence, command
+        self.copies = evidence.where(quantity="memorized_fraction")
+        self.counts = counts_at_end(evidence, plan.kimg)
+        self.sizes = sorted({count.n for count in self.counts})
+        self.transition = fit_transition(self.counts)
+        self.onsets = [
+            find_onset(n, [{record["kimg"]: record["value"] for record in seed.records} for seed in of_size.seeds()])
+            for n, of_size in self.copies.by("n").items()
+        ]
+        losses = evidence.where(quantity="relative_loss", n=self.sizes[-1])
+        self.relative_loss = min(fmean(each["value"] for each in of_set.records) for of_set in losses.by("on").values())
 
     @property
     def words(self) -> str:
@@ -39,7 +67,8 @@ class Answer:
         plan = self.plan
         network = f"{plan.training['network']} with {plan.width} channels"
         trained = f"{network}, trained for {plan.kimg:,g} thousand images on {plan.name}:"
-        return "\n".join([trained, self._how_many(), *self._how_long(), *self._hardly_trained(), self._advice()])
+        lines = [trained, self._how_many(), *self._how_long(), self._hardly_trained(), self._advice()]
+        return "\n".join(filter(None, lines))
 
     def as_json(self) -> dict[str, Any]:
         """The answer as JSON can hold it."""
@@ -61,9 +90,9 @@ class Answer:
         }
 
     def _how_many(self) -> str:
-        fewest, most = (end(count.n for count in self.counts) for end in (min, max))
+        fewest, most = self.sizes[0], self.sizes[-1]
         needed, seeds = self.transition.needed, len({count.seed for count in self.counts})
-        low, high = _end(needed.low, f"below {fewest:,}"), _end(needed.high, f"above {most:,}")
+        low, high = _rounded(needed.low, f"below {fewest:,}"), _rounded(needed.high, f"above {most:,}")
         if needed.value is None:
             known = needed.low is not None or needed.high is not None
             interval = f" (95 % interval: {low} to {high})" if known else ""
@@ -77,32 +106,31 @@ class Answer:
             f"network's samples are copies then.{few}"
         )
 
-    def _how_long(self) -> list[str]:
-        lines = []
+    def _how_long(self) -> Iterator[str]:
         for onset in self.onsets:
             if onset.starts is None:
                 continue
             interval = "" if onset.low is None else f", 95 % interval {onset.low:.3g} to {onset.high:.3g}"
             some = "" if onset.memorizing == onset.seeds else f" at {onset.memorizing} of {onset.seeds} seeds"
             safe = f"up to {onset.safe:g} none does" if onset.safe else "already at the first look"
-            lines.append(
+            yield (
                 f"  {onset.n:>7,} images: memorising starts after {onset.starts:.3g} thousand images{some}{interval}; "
                 f"{safe}."
             )
-        free = [onset.n for onset in self.onsets if onset.starts is None]
+        free = [f"{onset.n:,}" for onset in self.onsets if onset.starts is None]
         if free:
-            lines.append(f"  No memorising within {self.plan.kimg:,g} thousand images with {_listed(free)} images.")
-        return lines
+            listed = " and ".join(filter(None, (", ".join(free[:-1]), free[-1])))
+            yield f"  No memorising within {self.plan.kimg:,g} thousand images with {listed} images."
 
-    def _hardly_trained(self) -> list[str]:
-        """What to know if the network falls behind a linear filter even on images it was trained on."""
-        if self.relative_loss is None or self.relative_loss <= THRESHOLDS["behind"].value:
-            return []
-        most = max(count.n for count in self.counts)
-        return [
-            f"But it has hardly learned: with {most:,} images its loss is still {self.relative_loss:.2g} times that of a "
-            "plain Wiener filter, on training images too. Trained longer it may copy more; ask again with a longer --kimg."
-        ]
+    def _hardly_trained(self) -> str:
+        """What to know if the network falls behind a linear filter even on images it was trained on; else empty."""
+        if self.relative_loss <= THRESHOLDS["behind"].value:
+            return ""
+        return (
+            f"But it has hardly learned: with {self.sizes[-1]:,} images its loss is still {self.relative_loss:.2g} times "
+            "that of a Wiener filter, even on training images. With longer training it may copy more; repeat this with a "
+            "larger --kimg."
+        )
 
     def _advice(self) -> str:
         needed, longest = self.transition.needed, self.onsets[-1]
@@ -117,20 +145,26 @@ class Answer:
         return f"With {longest.n:,} images {stop} take a smaller network, or collect more images."
 
 
-def make_page(
-    answer: Answer, records: Sequence[Record], samples: Sequence[tuple[int, Any, Any]], machine: Mapping[str, Any]
-) -> Page:
+def make_page(answer: Answer, pictures: Pictures, machine: Mapping[str, Any]) -> Page:
     """The page."""
+    kimg = answer.plan.kimg
+    rho = Curves(
+        title="Between the Gaussian and copying",
+        caption="ρ places the gap between held-out and training loss on a scale: 0 is the Gaussian denoiser of the "
+        "training images, and 1 the denoiser that retrieves them. Bands are 95 % intervals over images.",
+        of=_RHO,
+        lines=[Line("seed {}".format, by="seed", kimg=kimg)],
+    )
     how_many = Section(
         "How many images?",
-        "Networks were trained on more and more images, and copies counted among their samples: a copy is less than a third "
-        "as far from one training image as from any other.",
-        tuple(_of_size(answer, records, samples)),
+        "Networks were trained on increasing numbers of images. A sample counts as a copy if it is less than a third as far "
+        "from one training image as from any other.",
+        _with_command(answer, _copies_by_size(answer), rho.draw(answer.evidence), _samples(pictures)),
     )
     how_long = Section(
         "How long may it train?",
-        "The same networks, looked at while they were trained.",
-        (_of_time(answer, records),),
+        "The same networks during their training.",
+        _with_command(answer, _copies_by_time(answer)),
     )
     made_on = ", ".join(f"{key} {value}" for key, value in machine.items() if isinstance(value, str | int | float))
     return Page(
@@ -141,85 +175,51 @@ def make_page(
     )
 
 
-def _of_size(answer: Answer, records: Sequence[Record], samples: Sequence[tuple[int, Any, Any]]) -> list[Figure]:
-    transition, seeds = answer.transition, sorted({count.seed for count in answer.counts})
-    median, low, high = (row.tolist() for row in transition.curve)
+def _with_command(answer: Answer, *figures: Figure | None) -> tuple[Figure, ...]:
+    return tuple(replace(figure, command=answer.command) for figure in figures if figure is not None)
+
+
+def _copies_by_size(answer: Answer) -> Figure:
+    transition, kimg = answer.transition, answer.plan.kimg
+    median, low, high = transition.curve.tolist()
     lines = [Series("the transition", transition.sizes, median, low, high, markers=False)]
-    positions = []
-    for seed in seeds:
-        own = sorted((count.n, count.share) for count in answer.counts if count.seed == seed)
-        lines.append(Series(f"seed {seed}", [n for n, _ in own], [share for _, share in own], dashed=True))
-        chosen = {"quantity": "rho", "seed": seed, "kimg": answer.plan.kimg}
-        found = sorted((r for r in records if chosen.items() <= r.items()), key=lambda record: record["n"])
-        if found:
-            n, rho, least, most = ([record[key] for record in found] for key in ("n", "value", "low", "high"))
-            positions.append(Series(f"seed {seed}", n, rho, least, most))
-    figures: list[Figure] = [
-        CurveFigure(
-            title="Copies among samples",
-            caption=f"Share of copies after {answer.plan.kimg:,g} thousand images of training, network by network, and the "
-            "transition fitted to them with its 95 % band. Below the threshold a network no longer memorises.",
-            command=answer.command,
-            x=_IMAGES,
-            y=Axis("memorised fraction"),
-            series=tuple(lines),
-            thresholds=_THRESHOLDS,
-        )
-    ]
-    if positions:
-        figures.append(
-            CurveFigure(
-                title="Between the Gaussian and copying",
-                caption="ρ, the position of the gap between held-out and training loss: 0 is the Gaussian denoiser of the "
-                "training images, 1 the denoiser that retrieves them. Bands are 95 % intervals over images.",
-                command=answer.command,
-                x=_IMAGES,
-                y=Axis("ρ"),
-                series=tuple(positions),
-            )
-        )
-    if samples:
-        width = min(len(made) for _, made, _ in samples)
-        figures.append(
-            ImageGrid(
-                title="Samples and their nearest training images",
-                caption="Below each row of samples, the training images nearest to them.",
-                command=answer.command,
-                rows=tuple(label for n, _, _ in samples for label in (f"N = {n:,}", "nearest")),
-                columns=tuple(f"noise {index + 1}" for index in range(width)),
-                images=np.stack([images[:width] for _, made, nearest in samples for images in (made, nearest)]),
-            )
-        )
-    return figures
-
-
-def _of_time(answer: Answer, records: Sequence[Record]) -> CurveFigure:
-    copied = [record for record in records if record["quantity"] == "memorized_fraction"]
-    lines = []
-    for n in sorted({record["n"] for record in copied}):
-        times = sorted({record["kimg"] for record in copied if record["n"] == n})
-        values = [[r["value"] for r in copied if r["n"] == n and r["kimg"] == kimg] for kimg in times]
-        ends = ([min(of_time) for of_time in values], [max(of_time) for of_time in values])
-        lines.append(Series(f"N = {n:,}", times, [float(np.mean(of_time)) for of_time in values], *ends))
+    for seed, of_seed in answer.copies.where(kimg=kimg).by("seed").items():
+        shares = of_seed.over("n")
+        lines.append(Series(f"seed {seed}", tuple(shares), [share.value for share in shares.values()], dashed=True))
     return CurveFigure(
-        title="Copies among samples as training goes on",
-        caption="Mean over seeds; bands reach from the least to the greatest.",
-        command=answer.command,
-        x=_TIME,
-        y=Axis("memorised fraction"),
+        title="Copies among samples",
+        caption=f"Dashed lines: the share of copies among the samples of each network after {kimg:,g} thousand images of "
+        "training. Solid line: the fitted transition with its 95 % band. Below the threshold a network no longer memorises.",
+        x=axes.SIZE.axis,
         series=tuple(lines),
-        thresholds=_THRESHOLDS,
+        **_COPIES,
     )
 
 
-def _rounded(value: float) -> str:
-    return f"{float(f'{value:.2g}'):,.0f}"
+def _samples(pictures: Pictures) -> Figure:
+    return ImageGrid(
+        title="Samples and their nearest training images",
+        caption="Below each row of samples, the training images nearest to them.",
+        rows=tuple(label for label, _ in pictures),
+        columns=tuple(f"noise {index + 1}" for index in range(len(pictures[0][1]))),
+        images=np.stack([images for _, images in pictures]),
+    )
 
 
-def _end(value: float | None, otherwise: str) -> str:
-    return otherwise if value is None else _rounded(value)
+def _copies_by_time(answer: Answer) -> Figure:
+    lines = []
+    for n, of_size in answer.copies.by("n").items():
+        by_time = {kimg: [record["value"] for record in found.records] for kimg, found in of_size.by("kimg").items()}
+        mean, least, most = ([float(of(seeds)) for seeds in by_time.values()] for of in (np.mean, np.min, np.max))
+        lines.append(Series(f"N = {n:,}", tuple(by_time), mean, least, most))
+    return CurveFigure(
+        title="Copies among samples as training goes on",
+        caption="The share of copies, as a mean over seeds. Bands reach from the least to the greatest seed.",
+        x=axes.TIME.axis,
+        series=tuple(lines),
+        **_COPIES,
+    )
 
 
-def _listed(sizes: Sequence[int]) -> str:
-    texts = [f"{n:,}" for n in sizes]
-    return " and ".join(([", ".join(texts[:-1])] if texts[1:] else []) + texts[-1:])
+def _rounded(value: float | None, otherwise: str = "") -> str:
+    return otherwise if value is None else f"{float(f'{value:.2g}'):,.0f}"

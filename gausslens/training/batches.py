@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import repeat
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,9 +24,6 @@ from ..images import dequantize
 from ..noise import draw_noise, draw_order
 from .augmentation import N_DRAWS, augment
 from .objective import noise_levels
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 _CHUNK_NUMBERS = 1 << 17  # small images are drawn for several steps at once, since each draw has a fixed cost
 _RESIDENT_BYTES = 4 << 30
@@ -42,6 +39,11 @@ class TrainingData:
     train: Tensor  # which images to train on
     held_out: Tensor  # which images no training set touches
     groups: Tensor | None = None  # which images belong together, (n,)
+
+    def rows(self, chosen: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Some images with their labels and groups."""
+        labels, groups = (None if part is None else part[chosen] for part in (self.labels, self.groups))
+        return self.images[chosen], labels, groups
 
 
 class Batch(NamedTuple):
@@ -128,14 +130,14 @@ def _epoch_order(seed: int, epoch: int, n: int) -> Int[Tensor, "n"]:
     return draw_order(seed, n, stream=f"epoch {epoch}")
 
 
-def _ahead(work: Callable[[T], R], items: Iterable[T], depth: int) -> Iterator[R]:
+def _ahead(work: Callable[[Any], Any], items: Iterable[Any], depth: int) -> Iterator[Any]:
     """`work` over the items in order, in threads if `depth` of the results are to be made before they are asked for."""
     if depth == 0:
         yield from map(work, items)
         return
     pool = ThreadPoolExecutor(2, thread_name_prefix="draws")
     try:
-        waiting: deque[Future[R]] = deque()
+        waiting: deque[Future[Any]] = deque()
         for item in items:
             waiting.append(pool.submit(work, item))
             if len(waiting) > depth:

@@ -18,7 +18,7 @@ _NOTHING = 0.03  # share of what was learned that noise moves the last records b
 
 
 def collapse_warning(records: Iterable[dict[str, Any]]) -> str | None:
-    """What to say of a training that has collapsed; None of others."""
+    """A warning if training has collapsed, else None."""
     records = list(records)
     losses = [record for record in records if record["quantity"] == "loss"]
     losses = [record for record in losses if record["count"] == losses[0]["count"]]  # the last may be of a few steps
@@ -40,6 +40,6 @@ def collapse_warning(records: Iterable[dict[str, Any]]) -> str | None:
         return None
     when = [losses[index + _FEW - 1]["kimg"] for index in (best, worst)]
     return (
-        f"training was thrown back: its loss, {first:.3g} to begin with and {levels[best]:.3g} after {when[0]:g} kimg, was "
+        f"training collapsed: its loss fell from {first:.3g} to {levels[best]:.3g} after {when[0]:g} kimg, rose to "
         f"{levels[worst]:.3g} after {when[1]:g} kimg, and is {now:.3g} now. Try a smaller learning rate or a longer ramp."
     )

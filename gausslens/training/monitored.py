@@ -22,7 +22,6 @@ from .state import named, under
 REPORT = "monitor.json"
 """What was found, in the folder of a run."""
 
-_NUMBERS = ("rho", "gaussian_rmse", "multidelta_rmse", "loss_train", "loss_held_out", "memorized_fraction")
 _KEPT = "kept."
 
 
@@ -30,39 +29,27 @@ class TrainingMonitor:
     """The monitor of a training run of a resolved config, whose records go to the run."""
 
     def __init__(self, config: TrainConfig, data: TrainingData, run: Run) -> None:
-        images, labels = data.images[data.train], None if data.labels is None else data.labels[data.train]
-        groups = None if data.groups is None else data.groups[data.train]
+        images, labels, groups = data.rows(data.train)
+        held_out, held_out_labels, _ = data.rows(data.held_out)
         if config.flip:
             images = torch.cat([images, images.flip(3)])
             labels, groups = (None if part is None else part.repeat(2) for part in (labels, groups))
-        # A network of one noise level cannot be sampled.
-        one_level: dict[str, Any] = {} if config.sigma is None else {"sigmas": config.sigma, "samples": 0}
+        how: dict[str, Any] = {"labels": labels, "held_out_labels": held_out_labels, "groups": groups}
+        if config.sigma is not None:  # a network of one noise level cannot be sampled
+            how |= {"sigmas": config.sigma, "samples": 0}
         self.run, self.length = run, config.recipe.kimg
-        self.monitor = GeneralizationMonitor(
-            images,
-            data.images[data.held_out] if len(data.held_out) > 1 else None,
-            labels=labels,
-            held_out_labels=None if data.labels is None else data.labels[data.held_out],
-            groups=groups,
-            **one_level,
-        )
+        self.monitor = GeneralizationMonitor(images, held_out if len(held_out) > 1 else None, **how)
         self.kept: dict[str, Tensor] = {}
         """The weights that are held, by name after "kept.KIMG/"."""
 
     def update(
-        self,
-        denoiser: nn.Module,
-        kimg: float,
-        step: int,
-        weights: Callable[[], Mapping[str, Tensor]],
-        *,
-        ends: bool = False,
+        self, denoiser: nn.Module, when: Record, weights: Callable[[], dict[str, Tensor]], *, ends: bool
     ) -> None:
         """Probe the network if it is time to, or because training ends; record what was measured and hold the weights."""
         if ends:
-            found = self.monitor.finish(denoiser, min(kimg, self.length))
+            found = self.monitor.finish(denoiser, min(when["kimg"], self.length))
         else:
-            found = self.monitor.update(denoiser, kimg, self.length)
+            found = self.monitor.update(denoiser, when["kimg"], self.length)
         if found is None:
             return
         kimg = found["step"]
@@ -73,12 +60,7 @@ class TrainingMonitor:
                 self.kept |= named(_kept_at(kimg), copies)
             wanted = tuple(map(_kept_at, found["wanted"]))
             self.kept = {name: tensor for name, tensor in self.kept.items() if name.startswith(wanted)}
-            self.run.append(_records(found, {"kimg": kimg, "step": step}))
-
-    @property
-    def should_stop(self) -> bool:
-        """Whether the network memorises."""
-        return self.monitor.should_stop
+            self.run.append(_records(found, {**when, "kimg": kimg}))
 
     def restore(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """Go on from the monitor's state and the tensors that were saved."""
@@ -88,23 +70,17 @@ class TrainingMonitor:
 
     def finish(self, denoiser: Mapping[str, Any]) -> None:
         """Keep the recommended weights as a snapshot, and write down what was found."""
-        with self.monitor.guarded("Keeping the recommended weights"):
-            self._keep_recommended(denoiser)
-        with self.monitor.guarded("Writing the monitor's report"):
-            self._report()
-
-    def _keep_recommended(self, denoiser: Mapping[str, Any]) -> None:
-        best = self.monitor.recommended
-        held = {} if best is None else under(_kept_at(best), self.kept)
-        if best is not None and held and best not in self.run.snapshots:
-            self.run.save_snapshot(best, under("raw.", held), under("ema.", held), denoiser)
-
-    def _report(self) -> None:
         monitor = self.monitor
-        events = {"closest_to_gaussian": monitor.closest_to_gaussian, "memorization": monitor.memorization}
-        found = {name: None if event is None else asdict(event) for name, event in events.items()}
-        summary = {"recommended": monitor.recommended, "cost": monitor.cost, "summary": monitor.summary("kimg")}
-        self.run.save_json(REPORT, {**found, **summary})
+        with monitor.guarded("Keeping the recommended weights"):
+            best = monitor.recommended
+            held = {} if best is None else under(_kept_at(best), self.kept)
+            if best is not None and held and best not in self.run.snapshots:
+                self.run.save_snapshot(best, under("raw.", held), under("ema.", held), denoiser)
+        with monitor.guarded("Writing the monitor's report"):
+            events = {"closest_to_gaussian": monitor.closest_to_gaussian, "memorization": monitor.memorization}
+            found = {name: None if event is None else asdict(event) for name, event in events.items()}
+            summary = {"recommended": monitor.recommended, "cost": monitor.cost, "summary": monitor.summary("kimg")}
+            self.run.save_json(REPORT, {**found, **summary})
 
 
 def _kept_at(kimg: float | int) -> str:
@@ -112,10 +88,10 @@ def _kept_at(kimg: float | int) -> str:
 
 
 def _records(found: Mapping[str, Any], when: Record) -> list[Record]:
-    """One line for each number that a probe measured."""
+    """One line for each number with an interval that a probe measured."""
     records = []
-    for name in _NUMBERS:
-        if found[name] is not None:
+    for name in found:
+        if f"{name}_low" in found and found[name] is not None:
             numbers = {"value": found[name], "low": found[f"{name}_low"], "high": found[f"{name}_high"]}
             count = found["samples" if name == "memorized_fraction" else "count"]
             records.append({"measure": "monitor", "quantity": name, **numbers, "count": count, **when})

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from types import FrameType
@@ -133,7 +133,7 @@ class Session:
 
     def _probe(self, *, ends: bool) -> None:
         if self.monitor is not None:
-            self.monitor.update(self.average.module, self.kimg, self.step, self._weights, ends=ends)
+            self.monitor.update(self.average.module, self._when, self._weights, ends=ends)
 
     def _update(self, batch: Batch) -> Tensor:
         """One step of Adam; returns the loss of the whole batch, over all processes."""
@@ -148,7 +148,7 @@ class Session:
     @property
     def _memorizes(self) -> bool:
         """Whether to end because the network memorises, if that was asked for."""
-        return self.config.stop_when_memorizing and self.monitor is not None and self.monitor.should_stop
+        return self.config.stop_when_memorizing and self.monitor is not None and self.monitor.monitor.should_stop
 
     def _agree(self, reasons: list[bool], *, at_once: bool = False) -> list[bool]:
         """Which reasons to stop after this step any process has: several must stop together."""
@@ -165,23 +165,16 @@ class Session:
         self.losses.clear()
         loss = math.fsum(losses) / len(losses)
         rate = (self.step - self.first_step) * self.batch / (self.seconds - self.seconds_before)
+        values = {"loss": loss, "learning_rate": self.learning_rate, "images_per_second": rate, "seconds": self.seconds}
         if self.writes:
-            values = {
-                "loss": loss,
-                "learning_rate": self.learning_rate,
-                "images_per_second": rate,
-                "seconds": self.seconds,
-            }
-            counts = {"loss": {"count": len(losses) * self.batch}}
-            self.run.append(
-                {"quantity": name, "value": value, **self._when, **counts.get(name, {})}
-                for name, value in values.items()
-            )
+            records: list[Record] = [{"quantity": name, "value": value, **self._when} for name, value in values.items()]
+            records[0]["count"] = len(losses) * self.batch
+            self.run.append(records)
             self.accelerator.log(values, step=self.step)
         return f"{rate:.0f} img/s, loss {loss:.4f}"
 
     @property
-    def _when(self) -> dict[str, Any]:
+    def _when(self) -> Record:
         return {"kimg": self.kimg, "step": self.step}
 
     def _finite_losses(self) -> list[float]:
@@ -216,13 +209,12 @@ class Session:
 
     def _validate(self) -> list[Record]:
         """The denoising loss of the averaged weights, on training and on held-out images."""
-        records, labels = [], self.data.labels
+        records = []
         for name, chosen in (("train", self.data.train), ("held_out", self.data.held_out)):
-            if len(some := chosen[:_VALIDATED]):
+            if len(chosen):
+                images, labels, _ = self.data.rows(chosen[:_VALIDATED])
                 losses = denoising_losses(
-                    *(self.average.module, self.data.images[some], self.config),
-                    labels=None if labels is None else labels[some],
-                    arithmetic=self.arithmetic,
+                    self.average.module, images, self.config, labels=labels, arithmetic=self.arithmetic
                 )
                 number = {"quantity": "denoising_loss", "value": float(losses.double().mean()), "count": len(losses)}
                 records.append({**number, "on": name, "weights": "ema", **self._when})
@@ -281,23 +273,16 @@ class Session:
 def _note_signals() -> Iterator[list[int]]:
     """Inside, the first Ctrl-C or SIGTERM is noted in a list rather than acted on; a second one acts at once."""
     noted: list[int] = []
-    before: dict[int, Any] = {}
+    with ExitStack() as handlers:
 
-    def restore() -> None:
-        while before:
-            signal.signal(*before.popitem())
+        def note(number: int, _: FrameType | None) -> None:
+            noted.append(number)
+            handlers.close()  # puts the earlier handlers back
 
-    def note(number: int, _: FrameType | None) -> None:
-        noted.append(number)
-        restore()
-
-    if threading.current_thread() is threading.main_thread():  # Python allows handlers there alone
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, note)
-    try:
+        if threading.current_thread() is threading.main_thread():  # Python allows handlers there alone
+            for number in (signal.SIGINT, signal.SIGTERM):
+                handlers.callback(signal.signal, number, signal.signal(number, note))
         yield noted
-    finally:
-        restore()
 
 
 def _leave(number: int, message: str) -> NoReturn:

@@ -209,7 +209,7 @@ def _duplicates(run: Run, data: TrainingData, device: torch.device) -> str:
     if len(data.held_out) == 0:
         return "no image is held out"
     if (len(data.train) + len(data.held_out)) * data.images[0].numel() > _SEARCHED_PIXELS:
-        return "not looked for in so many images; gausslens measure does"
+        return "not looked for in a set of this size; gausslens measure looks for them"
     return str(find_duplicates(data.images[data.train], data.images[data.held_out], device=device))
 
 

@@ -102,7 +102,7 @@ def test_a_network_that_stays_by_the_gaussian_is_not_stopped():
     assert monitor.memorization is None
     assert not monitor.should_stop
     assert "No memorising" in monitor.summary()
-    assert "lean" not in monitor.summary()
+    assert "suggest" not in monitor.summary()
     assert monitor.recommended in (2, 3, 4, 5)
 
 
@@ -224,7 +224,7 @@ def test_a_single_look_with_copies_is_told_as_uncertain():
     monitor.look(multidelta, 0)
     assert re.match(r"1 look\b", monitor.summary())
     assert "No memorising is certain up to step 0 (16 of 16 samples are copies)" in monitor.summary()
-    assert "losses lean to it (ρ = 1.000" in monitor.summary()
+    assert "losses suggest it (ρ = 1.000" in monitor.summary()
 
 
 def test_the_interval_of_rho_covers():

@@ -9,7 +9,7 @@ from test_monitor import GAUSSIAN, HELD_OUT, TRAIN, multidelta
 from gausslens import ConfigError, from_eps, from_flow
 from gausslens.denoisers.schedules import Discrete
 from gausslens.monitor.monitor import GeneralizationMonitor
-from gausslens.monitor.probe import Probe, ProbeImages
+from gausslens.monitor.probe import Probe, ProbeImages, ProbeOptions
 from gausslens.noise import karras_sigmas
 
 ALPHAS_BAR = torch.cumprod(1 - torch.linspace(1e-4, 0.02, 1000), 0)
@@ -78,8 +78,11 @@ def test_every_level_lies_in_the_range(ends):
 
 def test_without_a_range_levels_are_as_ever():
     watched = ProbeImages(TRAIN, HELD_OUT, None, None, (-1.0, 1.0))
-    options = {"sigmas": None, "count": 8, "noises": 2, "samples": 4, "steps": 12, "seed": 0, "device": TRAIN.device}
-    free, stated = Probe(watched, **options), Probe(watched, **options, sigma_range=(0.002, 80.0))
+    options, how = (
+        ProbeOptions(count=8, noises=2, samples=4, steps=12, seed=0),
+        {"sigmas": None, "device": TRAIN.device},
+    )
+    free, stated = Probe(watched, options, **how), Probe(watched, options, **how, sigma_range=(0.002, 80.0))
     assert torch.equal(free.sigmas, stated.sigmas)
     searched = torch.logspace(math.log10(20.0), math.log10(0.05), 12, dtype=torch.float64)
     assert torch.isin(free.sigmas, searched).all()

@@ -19,14 +19,14 @@ def _records(losses):
 def test_a_loss_that_falls_and_jumps_back_for_good_is_told_with_its_numbers():
     told = collapse_warning(_records([0.91, 0.56, 0.29, 0.25, *[0.94 - 0.004 * step for step in range(36)]]))
     assert told is not None
-    assert "0.91 to begin with and 0.29 after 25.6 kimg, was 0.936 after 38.4 kimg, and is 0.808 now" in told
+    assert "fell from 0.91 to 0.29 after 25.6 kimg, rose to 0.936 after 38.4 kimg, and is 0.808 now" in told
 
 
 def test_a_loss_that_is_thrown_back_and_regains_most_of_it_is_told():
     regained = [0.26 - 0.0005 * step for step in range(30)]
     told = collapse_warning(_records([*FALLING, 0.25, 0.54, 0.94, 0.66, 0.42, 0.37, 0.33, *regained]))
     assert told is not None
-    assert "0.9 to begin with and 0.2" in told
+    assert "fell from 0.9 to 0.2" in told
     assert "and is 0.246 now" in told
     assert (
         collapse_warning(_records([*FALLING, 0.25, 0.54, 0.94, 0.66, 0.42, 0.37, 0.33, *regained, *[0.21] * 5])) is None

@@ -37,7 +37,7 @@ def memorizing(monkeypatch, since):
 
     def seen(self, denoiser, step):
         if self._probe is not None:
-            self._probe._copies = lambda images: (len(images) if step >= since else 0, len(images))
+            self._probe._count_copies = lambda images: len(images) if step >= since else 0
         return look(self, denoiser, step)
 
     monkeypatch.setattr(watching.GeneralizationMonitor, "look", seen)
@@ -175,7 +175,7 @@ def test_a_training_that_ends_early_is_looked_at_where_it_ends(tmp_path, monkeyp
         asked_for.append(1)
         return len(asked_for) > 30
 
-    monkeypatch.setattr(watching.TrainingMonitor, "should_stop", property(stops))
+    monkeypatch.setattr(watching.GeneralizationMonitor, "should_stop", property(stops))
     asked = config(tmp_path, stop_when_memorizing=True)
     run = train(asked)
     assert run.snapshots == [0.48]
@@ -202,12 +202,20 @@ def test_a_monitor_that_fails_ends_no_training(tmp_path, monkeypatch, caplog, ca
 
 
 @pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize("part", ["_records", "TrainingMonitor._keep_recommended", "TrainingMonitor._report"])
-def test_what_cannot_be_kept_or_written_ends_no_training(tmp_path, monkeypatch, caplog, part):
-    monkeypatch.setattr(f"gausslens.training.monitored.{part}", failing)
+@pytest.mark.parametrize(
+    ("part", "what"),
+    [
+        ("_records", "Recording the numbers at step 0.16"),
+        ("under", "Keeping the recommended weights"),
+        ("asdict", "Writing the monitor's report"),
+    ],
+)
+def test_what_cannot_be_kept_or_written_ends_no_training(tmp_path, monkeypatch, caplog, part, what):
+    monkeypatch.setattr(watching, part, failing)
     run = train(config(tmp_path, monitor=True, kimg=0.32))
     assert run.is_finished
-    assert "failed: RuntimeError: boom" in caplog.text
+    assert f"{what} failed: RuntimeError: boom" in caplog.text
+    assert (run.path / watching.REPORT).exists() == (part != "asdict"), "one failure does not stop the rest"
 
 
 def test_what_was_seen_before_and_cannot_be_read_ends_no_training(tmp_path, monkeypatch, caplog):
