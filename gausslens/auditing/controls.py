@@ -34,12 +34,13 @@ from torch import Tensor
 from .._typing import Bool, Float, Int
 from ..measures.intervals import Estimate, proportion_estimate
 from ..measures.originals import Match, Originals
+from ..measures.transformations import Transformation
 from ..noise import draw_order
 from .families import PLAIN, Family
-from .thresholds import THRESHOLDS
+from .thresholds import limit
 
 ONCE, REPEATED = "once", "repeatedly"
-_LEVEL, _FEW, _RARE = (THRESHOLDS[name].value for name in ("p", "few originals", "rare"))
+_LEVEL, _FEW, _RARE = limit("p"), limit("few originals"), limit("rare")
 _RARER = 0.0001  # level at which held-out images coincide more rarely than training images do
 # Shares of the level: whole copies, unchanged, of originals that stand once or repeatedly. The others have what is left.
 _PLAIN_SHARES = {ONCE: 0.55, REPEATED: 0.15}
@@ -147,9 +148,18 @@ class FamilyMatches:
         """The comparisons, by kind of original."""
         return self.compare()
 
+    @property
+    def convicts(self) -> bool:
+        """Whether copies exist, by any of the comparisons."""
+        return any(one.convicts for one in self.comparisons)
+
     def compare(self, *, with_overlap: bool = True) -> list[Comparison]:
         """The same, with or without the held-out images of the overlap."""
         return [self._compare(kind, level, with_overlap) for kind, level in self.levels.items()]
+
+    def transformation(self, row: int) -> Transformation:
+        """What was done to the nearest original of a sample."""
+        return self.family.transformations[int(self.samples.transformation[row])]
 
     def of_kind(self, match: Match, kind: str) -> Bool[Tensor, "m"]:
         """Which images are copies of originals of a kind."""
@@ -157,8 +167,10 @@ class FamilyMatches:
 
     def real_ratios(self, kind: str) -> Float[Tensor, "c"]:
         """d₁/d₂ of real images beside originals of a kind: held-out images, and of originals that stand once the others."""
-        matches = [self.held_out] * (self.held_out is not None) + [self.others] * (kind == ONCE)
-        ratios = [match.ratio[self._near_kind(match, kind)] for match in matches if match]
+        matches = [] if self.held_out is None else [self.held_out]
+        if kind == ONCE:
+            matches.append(self.others)
+        ratios = [match.ratio[self._near_kind(match, kind)] for match in matches]
         return torch.cat(ratios) if ratios else torch.empty(0, dtype=torch.float64)
 
     def _near_kind(self, match: Match, kind: str) -> Bool[Tensor, "m"]:

@@ -26,14 +26,15 @@ from torch import Tensor
 from .._typing import Bool, Float, Int
 from ..denoisers.gaussian import GaussianDenoiser
 from ..images import dequantize
-from ..measures.originals import DUPLICATE_RMSE, Originals
+from ..measures.originals import Originals
 from ..noise import draw_order, generator
 from .baseline import shrunk_filter
 from .controls import one_of_each
-from .thresholds import THRESHOLDS
+from .pool import Pool
+from .thresholds import limit
 
 PERMUTATIONS = 9999
-_LEVEL = THRESHOLDS["exchangeable"].value
+_LEVEL = limit("exchangeable")
 _NEIGHBORS, _COMPONENTS = 3, 32
 _MOST_UNITS, _MOST_NUMBERS, _FEWEST_UNITS = 2000, 1 << 22, 10
 _LEVELS = 8
@@ -58,12 +59,12 @@ class Exchangeability:
         """What differs, in a sentence; None if nothing is seen to."""
         found = []
         if self.detail_p <= _LEVEL:
-            found.append(f"held-out images have {self._difference} than training images (p = {self.detail_p:.2g})")
+            found.append(f"held-out images have {self._difference} (p = {self.detail_p:.2g})")
         if self.neighbors_p <= _LEVEL:
             found.append(
-                f"they differ in content: an image's nearest images are of its own set {self.neighbors_share:.2g} times as "
-                f"often as by chance (p = {self.neighbors_p:.2g}; other classes, another source, or images of one group, "
-                "--groups?)"
+                f"they differ in content: an image's nearest neighbours are of its own set {self.neighbors_share:.2g} times "
+                f"as often as by chance (p = {self.neighbors_p:.2g}; other classes, another source, or images of one group, "
+                "which --groups names?)"
             )
         if not found:
             return None
@@ -73,46 +74,30 @@ class Exchangeability:
     def _difference(self) -> str:
         """What held-out images have more or less of, most conspicuous first."""
         if self.fineness < 1 / _CONSPICUOUS:
-            return f"{self.fineness:.2g} times the fine detail (blurred, compressed or resized?)"
+            return f"{self.fineness:.2g} times the fine detail of training images (blurred, compressed or resized?)"
         if self.fineness > _CONSPICUOUS:
-            return f"{self.fineness:.2g} times the fine detail (noise, compression or sharpening?)"
+            return f"{self.fineness:.2g} times the fine detail of training images (noise, compression or sharpening?)"
         if not _UNCHANGED[0] < self.contrast < _UNCHANGED[1]:
-            return f"{'less' if self.contrast < 1 else 'more'} contrast, {self.contrast:.2g} times the variance,"
-        return "another fine structure (noise, compression or resizing?)"
+            more = "less" if self.contrast < 1 else "more"
+            return f"{more} contrast than training images, {self.contrast:.2g} times the variance"
+        return "another fine structure than training images (noise, compression or resizing?)"
 
 
-def check_exchangeability(
-    train: Tensor,
-    held_out: Tensor,
-    groups: Int[Tensor, "n"] | None = None,
-    held_out_groups: Int[Tensor, "m"] | None = None,
-    *,
-    repeats: Int[Tensor, "p 2"] | None = None,
-    rmse: float = DUPLICATE_RMSE,
-    permutations: int = PERMUTATIONS,
-    seed: int = 0,
-    device: torch.device | str | None = None,
-    progress: bool = False,
-) -> Exchangeability | None:
-    """Whether training and held-out images may come from one distribution.
+def check_exchangeability(pool: Pool, *, permutations: int = PERMUTATIONS, seed: int = 0) -> Exchangeability | None:
+    """Whether training and held-out images may come from one distribution; None for too few images.
 
     >>> images = torch.rand(400, 1, 6, 6, generator=torch.Generator().manual_seed(0))
-    >>> check_exchangeability(images[:200], images[200:]).refused is None
+    >>> check_exchangeability(Pool(images[:200], images[200:])).refused is None
     True
-    >>> "contrast" in check_exchangeability(images[:200], 0.5 * images[200:]).refused
+    >>> "contrast" in check_exchangeability(Pool(images[:200], 0.5 * images[200:])).refused
     True
     """
-    pool = torch.cat([train.cpu(), held_out.cpu()])
-    labels = torch.arange(len(pool)) < len(train)
-    units = None
-    if groups is not None and held_out_groups is not None:
-        units = torch.cat([groups.cpu(), held_out_groups.cpu()])
-    originals = Originals.of(pool, units, repeats=repeats, rmse=rmse, device=device, progress=progress)
-    chosen = _representatives(originals, labels, pool[0].numel(), seed)
+    labels = torch.arange(len(pool.images)) < len(pool.train)
+    chosen = _representatives(pool.originals, labels, pool.images[0].numel(), seed)
     own = labels[chosen]
     if min(int(own.sum()), int((~own).sum())) < _FEWEST_UNITS:
         return None
-    pictures = dequantize(pool[chosen]).to(device or "cpu")
+    pictures = dequantize(pool.images[chosen]).to(pool.device or "cpu")
     images = pictures.flatten(1)
     share, neighbors_p = _compare_neighbors(images, own, permutations, seed)
     return Exchangeability(
@@ -152,15 +137,15 @@ def _compare_neighbors(
     count = len(images)
     components = _leading_components(images, seed)
     distances = torch.cdist(components, components).fill_diagonal_(math.inf)
-    near = distances.topk(min(_NEIGHBORS, count - 1), largest=False).indices.cpu()
+    near = distances.topk(_NEIGHBORS, largest=False).indices.cpu()
     observed = int((own[near] == own[:, None]).sum())
     # Matches of the labels l and of their complements: Σ l_i l_j + (1 − l_i)(1 − l_j) over pairs (i, j) of neighbours.
     pointed = torch.zeros(count).index_add_(0, near.flatten(), torch.ones(near.numel()))
     null = []
     for labels in _labels(own, permutations, seed, "neighbours").split(max(1, _CHUNK_LABELS // (8 * count))):
         members = labels.float()
-        both = sum((members * members[:, near[:, column]]).sum(1) for column in range(near.shape[1]))
-        null.append(near.numel() - near.shape[1] * members.sum(1) - members @ pointed + 2 * both)
+        both = sum((members * members[:, near[:, column]]).sum(1) for column in range(_NEIGHBORS))
+        null.append(near.numel() - _NEIGHBORS * members.sum(1) - members @ pointed + 2 * both)
     matches = torch.cat(null)
     p_value = (1 + int((matches >= observed - 0.5).sum())) / (1 + len(matches))
     return observed / float(matches.mean()), p_value
@@ -192,19 +177,16 @@ def _compare_detail(images: Float[Tensor, "k d"], own: Bool[Tensor, "k"], permut
     halves = order[: count // 2], order[count // 2 :]
     spread = float((images - images.mean(0)).square().mean().sqrt())
     sigmas = spread * torch.logspace(-2, 1, _LEVELS, dtype=torch.float64)
-    removed = torch.zeros(2 * _LEVELS, count, dtype=torch.float64)
     observed, variance = torch.zeros(2, 2 * _LEVELS)
     null = torch.zeros(permutations, 2 * _LEVELS)
     for number, (fitted, filtered) in enumerate((halves, halves[::-1])):
         wiener = shrunk_filter(images[fitted.to(images.device)])
-        removed[:, filtered] = _removed(wiener, images[filtered.to(images.device)], sigmas)
-        ranks = torch.from_numpy(rankdata(removed[:, filtered].numpy(), axis=1))
+        removed = _removed(wiener, images[filtered.to(images.device)], sigmas)
+        ranks = torch.from_numpy(rankdata(removed.numpy(), axis=1))
         centred = (ranks - ranks.mean(1, keepdim=True)).float()
         here = own[filtered]
         observed = observed + centred @ here.float()
-        variance = variance + centred.square().mean(1) * float(here.sum()) * float((~here).sum()) / max(
-            len(here) - 1, 1
-        )
+        variance = variance + centred.square().mean(1) * float(here.sum()) * float((~here).sum()) / (len(here) - 1)
         shuffled = _labels(here, permutations, seed, f"detail {number}")
         null += torch.cat([labels.float() @ centred.T for labels in shuffled.split(1024)])
     scale = variance.sqrt().clamp_min(1e-12)

@@ -55,7 +55,7 @@ def copy_power(copies: Copies, *, plantings: Sequence[Planting] = PLANTINGS, see
         For each kind the smallest number of copies among the samples that would have been found in 95 % of cases, None if
         there is none, and the share of them that the rule recognises.
     """
-    plain, samples = copies.matches[PLAIN].originals, len(copies.closest.first)
+    plain, samples = copies.plain.originals, len(copies.plain.rows)
     originals = _identifiable(plain, seed)
     for planting in plantings if len(originals) else ():
         comparison = copies.find(planting.family, ONCE)

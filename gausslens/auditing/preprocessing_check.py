@@ -15,17 +15,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import permutations
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from .._typing import Float, Images, Sigmas
+from .._typing import Float, Sigmas
 from ..denoisers.protocol import Denoiser, call, eval_mode, in_batches, placement
-from ..errors import ConfigError
-from ..images import Bounds, check_labels, dequantize, gather
+from ..images import dequantize
 from ..measures.intervals import Estimate, ratio_interval
 from ..noise import as_sigmas, draw_noise, draw_order
+from .pool import Pool
 
 SUITS_BETTER = (0.985, 0.99)
 """Loss of another preparation, in units of the loss as given, below which images are foreign: at one level, or at two."""
@@ -38,6 +37,7 @@ SUITS_WORSE = 1.05
 
 _COLOURS = "RGB"
 _BATCH_NUMBERS = 1 << 20
+_IMAGES, _NOISES = 200, 2  # images of either set, and noises for each of them and each level
 _NOTHING = 1e-6
 # The noise levels at which preparations matter, in units of the images' standard deviation.
 _LEAST_NOISE, _MOST_NOISE = 0.2, 12.0
@@ -62,24 +62,13 @@ class Foreignness:
     gain: Estimate | None = None
     sigma: float | None = None  # the noise level of `gain`
 
-    def __str__(self) -> str:
-        if self.expected is None:
-            return "the images are prepared as the model expects, as far as can be seen"
-        return f"the model expects {self.expected}: its loss is then {self.gain} of what it is, at σ = {self.sigma:.3g}"
-
 
 def check_foreignness(
     denoiser: Denoiser,
-    train: Images,
-    held_out: Images | None,
+    pool: Pool,
     sigmas: Sigmas,
     *,
-    count: int = 200,
-    noises: int = 2,
     seed: int = 0,
-    labels: Any = None,
-    held_out_labels: Any = None,
-    bounds: Bounds = (-1.0, 1.0),
     sigma_range: tuple[float, float] = (0.0, math.inf),
 ) -> Foreignness:
     """Whether another preparation of the images suits the model better, and which.
@@ -88,16 +77,14 @@ def check_foreignness(
     below .99 at two; or below .8 on training images alone, which a memoriser denoises without fault, and all others badly
     in any preparation. It is out of the question if training images suffer from it at any level, by 5 %.
     """
-    if held_out is not None and (labels is None) != (held_out_labels is None):
-        raise ConfigError("labels are given for training and held-out images, or for neither; got one of the two.")
-    parts = [(train, labels, "train")] + ([] if held_out is None else [(held_out, held_out_labels, "held_out")])
     chosen, classes = [], []
-    for images, own, name in parts:
-        pixels = gather(images, bounds=bounds, name=name)
-        order = draw_order(seed, len(pixels), stream=f"foreign {name}")[:count]
-        chosen.append(dequantize(pixels[order.to(pixels.device)]).cpu())
+    for name, images, own in (("train", pool.train, pool.labels), ("held_out", pool.held_out, pool.held_out_labels)):
+        if images is None:
+            continue
+        order = draw_order(seed, len(images), stream=f"foreign {name}")[:_IMAGES]
+        chosen.append(dequantize(images[order.to(images.device)]).cpu())
         if own is not None:
-            classes.append(check_labels(own, len(pixels), f"{name} labels").cpu()[order])
+            classes.append(own.cpu()[order])
     clean, of_class = torch.cat(chosen), torch.cat(classes) if classes else None
     n_train = len(chosen[0])
     spread = float((clean - clean.mean(0)).square().mean().sqrt())
@@ -109,7 +96,7 @@ def check_foreignness(
     if not levels or len(clean) < 2:
         return Foreignness()
     with eval_mode(denoiser):
-        losses = _losses(denoiser, clean, of_class, ways, levels, noises, seed)
+        losses = _losses(denoiser, clean, of_class, ways, levels, seed)
     # A memoriser's loss can be nothing at all; a millionth of the variance is as good as that.
     given, *others = losses + _NOTHING * spread**2
     found: list[tuple[float, str, Estimate, float]] = []
@@ -152,7 +139,6 @@ def _losses(
     classes: Tensor | None,
     ways: Sequence[Preparation],
     levels: list[float],
-    noises: int,
     seed: int,
 ) -> Float[Tensor, "p s n"]:
     """Loss of T⁻¹D(Tx; sσ) at each level on each image: that of D on Tx, in the units of x; unprepared first."""
@@ -161,8 +147,8 @@ def _losses(
     def work(start: int, stop: int) -> Tensor:
         rows = torch.arange(start, stop)
         eps = draw_noise(seed, rows, tuple(clean.shape[1:]), stream="foreign").to(place)
-        x0 = clean[rows // noises].to(place)
-        labels = None if classes is None else classes[rows // noises]
+        x0 = clean[rows // _NOISES].to(place)
+        labels = None if classes is None else classes[rows // _NOISES]
         losses = []
         for way in (Preparation("", 1.0, lambda x: x), *ways):
             target = way.apply(x0).to(dtype)
@@ -173,8 +159,8 @@ def _losses(
         return torch.stack(losses).cpu()
 
     size = max(16, min(1024, _BATCH_NUMBERS // clean[0].numel()))
-    values = torch.cat(list(in_batches(work, len(clean) * noises, size)), 1)
-    return values.reshape(1 + len(ways), len(levels), len(clean), noises).mean(3)
+    values = torch.cat(list(in_batches(work, len(clean) * _NOISES, size)), 1)
+    return values.reshape(1 + len(ways), len(levels), len(clean), _NOISES).mean(3)
 
 
 def _reordered(x: Tensor, order: tuple[int, ...]) -> Tensor:

@@ -17,11 +17,13 @@ from ..measures.gap import gap
 from ..measures.intervals import Estimate
 from ..measures.linearity import linearity
 from ..store.records import Record
+from .config import AuditConfig
 from .context import AuditContext
 from .evidence import DISTANCES
 from .exchangeability import check_exchangeability
 from .losses import BASELINE, LossGap, measure_losses
 from .membership import membership_records
+from .pool import Pool
 from .preprocessing_check import Foreignness, check_foreignness
 
 # Calls of the network that its linear denoiser may cost, ten for each dimension and level.
@@ -33,29 +35,21 @@ _DISTANCE_IMAGES = 200
 
 def take_premises(context: AuditContext, *, progress: bool = False) -> Iterator[Record]:
     """Whether the sets can be compared: repeats, overlap, and whether they may come from one distribution."""
-    images = context.images
-    repeats = int((context.repeats.pairs[:, 1] < len(images.train)).sum())
-    yield {"quantity": "train_duplicates", "value": repeats, "count": len(images.train)}
-    if not len(images.held_out):
+    pool = context.pool
+    yield {"quantity": "train_duplicates", "value": len(pool.train_repeats), "count": len(pool.train)}
+    if pool.held_out is None:
         return
-    overlap = int(context.repeats.overlap.sum())
-    yield {"quantity": "overlap", "value": overlap, "count": len(images.held_out)}
-    found = check_exchangeability(
-        *(images.train, images.held_out, images.train_groups, images.held_out_groups),
-        repeats=context.repeats.pairs,
-        rmse=context.duplicate_rmse,
-        seed=context.config.seed,
-        device=context.device,
-        progress=progress,
-    )
+    overlap, count = int(pool.overlap.sum()), len(pool.held_out)
+    yield {"quantity": "overlap", "value": overlap, "count": count}
+    found = check_exchangeability(pool, seed=context.config.seed)
     if found is not None:
         for quantity in ("neighbors_p", "neighbors_share", "detail_p", "contrast", "fineness"):
             yield {"quantity": quantity, "value": getattr(found, quantity), "count": found.n_train + found.n_held_out}
     if found is not None and found.refused is not None:
         yield {"quantity": "refused", "value": NOT_EXCHANGEABLE, "reason": found.refused}
-    elif 2 * overlap > len(images.held_out):
+    elif 2 * overlap > count:
         reason = (
-            f"{overlap:,} of the {len(images.held_out):,} held-out images repeat training images or share a group with "
+            f"{overlap:,} of the {count:,} held-out images repeat training images or share a group with "
             "them, so too few are new to the model. Name images that it has not seen."
         )
         yield {"quantity": "refused", "value": "overlap", "reason": reason}
@@ -63,26 +57,15 @@ def take_premises(context: AuditContext, *, progress: bool = False) -> Iterator[
 
 def take_losses(context: AuditContext, *, progress: bool = False) -> Iterator[Record]:
     """Denoising losses on training and held-out images, and where the network's lie between the references'."""
-    losses = measure_losses(
-        *(context.denoisers, context.images.train, context.held_out, context.sigmas),
-        noises=_noises(context),
-        count=context.config.count,
-        seed=context.config.seed,
-        bounds=context.bounds,
-        progress=progress,
-        **context.labels,
-        groups=context.images.train_groups,
-        held_out_groups=context.compared.held_out_groups,
-    )
-    levels = losses.sigmas.tolist()
+    config, pool = context.config, context.pool.compared
+    how: dict[str, Any] = {"count": config.count, "seed": config.seed, "progress": progress}
+    losses = measure_losses(context.denoisers, pool, context.sigmas, noises=_noises(config, pool), **how)
     for name in (*context.denoisers, BASELINE):
         for on in ("train", "held_out") if losses.calibrated else ("train",):
-            for sigma, estimate in zip(levels, losses.loss(name, on), strict=True):
-                yield of_estimate("loss", estimate, sigma=sigma, denoiser=name, on=on)
+            yield from _at_levels("loss", losses, losses.loss(name, on), denoiser=name, on=on)
     yield from loss_records(losses)
     if losses.calibrated:
-        for sigma, p_value in zip(levels, losses.p_values("network").tolist(), strict=True):
-            yield record_of("auc_p", p_value, sigma=sigma)
+        yield from _at_levels("auc_p", losses, losses.p_values("network").tolist())
 
 
 def loss_records(losses: LossGap, name: str = "network") -> Iterator[Record]:
@@ -92,49 +75,39 @@ def loss_records(losses: LossGap, name: str = "network") -> Iterator[Record]:
         Records of each level: where the gap lies between the references' (`rho`, `position`), `retrieval`, losses in units
         of the baseline's, whether it is in the `window` and `intermediate`, and what is known of membership.
     """
-    levels = losses.sigmas.tolist()
-    known: dict[str, Sequence[Any]] = {
-        "train_loss": losses.relative(name, BASELINE, "train"),
-        "intermediate": losses.intermediate(),
-    }
+    yield from _at_levels("train_loss", losses, losses.relative(name, "train"))
+    yield from _at_levels("intermediate", losses, losses.intermediate())
     if losses.calibrated:
-        known |= {
-            "rho": losses.position(name),
-            "position": losses.position(name, BASELINE),
-            "retrieval": losses.retrieval(name),
-            "held_out_loss": losses.relative(name, BASELINE),
-            "window": losses.window(),
-            "near_gaussian": losses.near_gaussian(name),
-        }
-    for quantity, values in known.items():
-        for sigma, value in zip(levels, values, strict=True):
-            if isinstance(value, Estimate):
-                yield of_estimate(quantity, value, sigma=sigma)
-            elif value is not None:
-                yield record_of(quantity, value, sigma=sigma)
-    if losses.calibrated:
+        yield from _at_levels("rho", losses, losses.position(name))
+        yield from _at_levels("position", losses, losses.position(name, BASELINE))
+        yield from _at_levels("retrieval", losses, losses.retrieval(name))
+        yield from _at_levels("held_out_loss", losses, losses.relative(name))
+        yield from _at_levels("window", losses, losses.window())
+        yield from _at_levels("near_gaussian", losses, losses.near_gaussian(name))
         yield from membership_records(losses, name)
 
 
-def _noises(context: AuditContext) -> int:
-    """Noises for each image: as asked for, or so that the numbers of calls stay the same."""
-    if context.config.noises is not None:
-        return context.config.noises
-    most = max(len(context.images.train), 0 if context.held_out is None else len(context.held_out))
-    used = min(context.config.count, most)
-    return max(_LEAST_NOISES, min(_MOST_NOISES, _NOISY_IMAGES // used))
+def _at_levels(quantity: str, losses: LossGap, values: Sequence[Any], **tags: Any) -> Iterator[Record]:
+    """Records of estimates or numbers at each noise level; none where the value is None."""
+    for sigma, value in zip(losses.sigmas.tolist(), values, strict=True):
+        if isinstance(value, Estimate):
+            yield of_estimate(quantity, value, sigma=sigma, **tags)
+        elif value is not None:
+            yield record_of(quantity, value, sigma=sigma, **tags)
+
+
+def _noises(config: AuditConfig, pool: Pool) -> int:
+    """Noises for each image: as asked for, or so many that the number of calls stays the same."""
+    if config.noises is not None:
+        return config.noises
+    most = max(len(images) for images in (pool.train, pool.held_out) if images is not None)
+    return max(_LEAST_NOISES, min(_MOST_NOISES, _NOISY_IMAGES // min(config.count, most)))
 
 
 def take_foreignness(context: AuditContext, *, progress: bool = False) -> Iterator[Record]:
     """Whether the images look foreign to the model."""
-    found = check_foreignness(
-        *(context.fast_network, context.images.train, context.held_out, context.sigmas),
-        seed=context.config.seed,
-        bounds=context.bounds,
-        sigma_range=context.model.sigma_range,
-        **context.labels,
-    )
-    yield foreignness_record(found)
+    how: dict[str, Any] = {"seed": context.config.seed, "sigma_range": context.model.sigma_range}
+    yield foreignness_record(check_foreignness(context.fast_network, context.pool.compared, context.sigmas, **how))
 
 
 def foreignness_record(found: Foreignness) -> Record:
@@ -145,9 +118,10 @@ def foreignness_record(found: Foreignness) -> Record:
 
 def take_distances(context: AuditContext, *, progress: bool = False) -> Iterator[Record]:
     """How far the network is from the Gaussian, the multi-delta and its linear denoiser, and how linear it is."""
-    images, on, labels = context.images.train, "train", context.images.train_labels
-    if context.held_out is not None:
-        images, on, labels = context.held_out, "held_out", context.compared.held_out_labels
+    pool = context.pool.compared
+    images, on, labels = pool.train, "train", pool.labels
+    if pool.held_out is not None:
+        images, on, labels = pool.held_out, "held_out", pool.held_out_labels
     count, seed = min(_DISTANCE_IMAGES, context.config.count, len(images)), context.config.seed
     how: dict[str, Any] = {"seed": seed, "bounds": context.bounds, "dtype": torch.float32}
     inputs: dict[str, Any] = {"count": count, "labels": labels, **how}

@@ -5,6 +5,7 @@ import torch
 from torch.nn.functional import avg_pool2d, interpolate
 
 from gausslens.auditing.exchangeability import check_exchangeability
+from gausslens.auditing.pool import Pool
 from gausslens.data import load_images
 from gausslens.images import as_tensor, dequantize
 from gausslens.noise import draw_order
@@ -17,9 +18,9 @@ def shuffled_digits():
     return dequantize(as_tensor(loaded.images))[order], as_tensor(loaded.labels)[order]
 
 
-def checked(*sets):
+def checked(*sets, **groups):
     """With as few permutations as a refusal takes: p = 1/2,000."""
-    return check_exchangeability(*sets, permutations=1999)
+    return check_exchangeability(Pool(*sets, **groups), permutations=1999)
 
 
 def noise(images):
@@ -74,7 +75,7 @@ def test_repeats_and_groups_count_once(digits):
     unnamed = checked(frames[known], frames[new])
     assert unnamed.neighbors_p <= 0.0005
     assert "--groups" in unnamed.refused
-    named = checked(frames[known], frames[new], groups[known], groups[new])
+    named = checked(frames[known], frames[new], groups=groups[known], held_out_groups=groups[new])
     assert named.refused is None
     assert (named.n_train, named.n_held_out) == (150, 150)
 
@@ -93,7 +94,7 @@ def test_p_values_are_those_of_chance(digits):
         order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
         n_train, n_held_out = ((200, 200), (400, 80), (300, 25))[seed % 3]
         parts = images[order[:n_train]], images[order[n_train : n_train + n_held_out]]
-        found = check_exchangeability(*parts, permutations=499, seed=seed)
+        found = check_exchangeability(Pool(*parts), permutations=499, seed=seed)
         p_values.append([found.neighbors_p, found.detail_p])
     shares = (torch.tensor(p_values) <= 0.05).double().mean(0)
     assert float(shares.max()) < 0.12  # 3.5 standard errors
