@@ -15,15 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .._typing import Images
 from ..denoisers.protocol import in_batches
-from ..errors import CheckpointError, ConfigError, DataError, import_extra, one_line
-from ..images import Bounds, dequantize, gather
+from ..errors import CheckpointError, import_extra, one_line
+from ..images import dequantize
 from ..progress import track
 from ..zoo.python_objects import FunctionDenoiser, is_object_name, load_object
 
 EFFICIENTNET = "efficientnet-lite0"
-BATCH = 64
+_BATCH = 64
 _EFFICIENTNET_SIZE = 224
 _CPU = torch.device("cpu")
 
@@ -38,17 +37,12 @@ class FeatureNetwork:
     batch: int | None = None  # images it takes at a time, no more and no less; None for any number
     device: torch.device = _CPU
 
-    def embed(
-        self, images: Images, *, bounds: Bounds = (-1.0, 1.0), batch_size: int = BATCH, progress: bool = False
-    ) -> Tensor:
+    def embed(self, images: Tensor, *, progress: bool = False) -> Tensor:
         """The features of images."""
-        pixels = gather(images, bounds=bounds)
-        if pixels.ndim != 4:
-            raise DataError(f"a feature network takes images (n, c, h, w); got shape {tuple(pixels.shape)}.")
-        size = self.batch or batch_size
+        size = self.batch or _BATCH
         with torch.no_grad():
-            parts = in_batches(lambda start, stop: self._features(pixels[start:stop]), len(pixels), size)
-            shown = track(parts, total=math.ceil(len(pixels) / size), label="features", enabled=progress)
+            parts = in_batches(lambda start, stop: self._features(images[start:stop]), len(images), size)
+            shown = track(parts, total=math.ceil(len(images) / size), label="features", enabled=progress)
             return torch.cat(list(shown))
 
     def _features(self, pixels: Tensor) -> Tensor:
@@ -86,27 +80,23 @@ class FeatureNetwork:
         return torch.cat([images, images[-1:].expand(missing, -1, -1, -1)]) if missing else images.contiguous()
 
 
-def load_features(
-    source: str | Path, *, size: int | None = None, device: torch.device | str | None = None
-) -> FeatureNetwork:
+def load_features(source: str | Path, *, device: torch.device | str | None = None) -> FeatureNetwork:
     """A feature network."""
-    if size is not None and size < 1:
-        raise ConfigError(f"size must be at least 1 pixel; got {size}.")
     place = torch.device(device or "cpu")
     if source == EFFICIENTNET:
-        return FeatureNetwork(EFFICIENTNET, _efficientnet(place), size or _EFFICIENTNET_SIZE, device=place)
+        return FeatureNetwork(EFFICIENTNET, _efficientnet(place), _EFFICIENTNET_SIZE, device=place)
     name, path = str(source), Path(source)
     if is_object_name(name):
         found = load_object(name, device=place).denoiser
         function = found.function if isinstance(found, FunctionDenoiser) else found
-        return FeatureNetwork(name, function, size, device=place)
+        return FeatureNetwork(name, function, device=place)
     if not path.is_file():
         raise CheckpointError(
             f'expected a TorchScript or ONNX file, package.module:object or "{EFFICIENTNET}"; there is no file {name}.'
         )
     if path.suffix.lower() == ".onnx":
-        return _onnx(path, size, place)
-    return FeatureNetwork(path.name, _torchscript(path, place), size, device=place)
+        return _onnx(path, place)
+    return FeatureNetwork(path.name, _torchscript(path, place), device=place)
 
 
 def _efficientnet(place: torch.device) -> Callable[[Tensor], Any]:
@@ -134,7 +124,7 @@ def _torchscript(path: Path, place: torch.device) -> nn.Module:
     return network.eval()
 
 
-def _onnx(path: Path, size: int | None, place: torch.device) -> FeatureNetwork:
+def _onnx(path: Path, place: torch.device) -> FeatureNetwork:
     onnxruntime = import_extra("onnxruntime", f"{path} needs onnxruntime", "onnxruntime")
     wanted = ["CUDAExecutionProvider"] * (place.type == "cuda") + ["CPUExecutionProvider"]
     providers = [name for name in wanted if name in onnxruntime.get_available_providers()]
@@ -148,4 +138,4 @@ def _onnx(path: Path, size: int | None, place: torch.device) -> FeatureNetwork:
     def features(images: Tensor) -> Tensor:
         return torch.from_numpy(session.run(None, {first.name: images.cpu().numpy()})[0])
 
-    return FeatureNetwork(path.name, features, size or fixed[2], batch=fixed[0], device=place)
+    return FeatureNetwork(path.name, features, fixed[2], batch=fixed[0], device=place)

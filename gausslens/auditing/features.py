@@ -1,26 +1,24 @@
-"""Samples and training images as a feature network sees them, beside what their pixels say.
+"""Samples and training images in the space of a feature network.
 
-Pixels miss a copy that was cropped, recoloured or redrawn; features see it, and much else that is no copy. So the same
-neighbours, ratios and two-set copy test are taken in feature space, with two numbers that people know:
+Distances of pixels miss a copy that was cropped, recoloured or redrawn. Features see it, and also likenesses that are not
+copies. The same neighbours, ratios and two-set copy test are taken in feature space, with two well-known numbers:
 
     FD    = ‖m₁ − m₂‖² + tr(Σ₁ + Σ₂ − 2(Σ₁^½ Σ₂ Σ₁^½)^½), the squared Fréchet distance of samples and training images
     MiFID = FD/m,  m = mean over samples x of min over training images y of 1 − |cos(f(x), f(y))|,  if m < 0.1, else FD
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .._typing import Bool, Float, Images
+from .._typing import Bool, Float
 from ..evaluation.records import of_estimate, record_of
-from ..images import Bounds
 from ..measures.frechet import frechet_distances
 from ..measures.intervals import Estimate, jackknife_estimate, mean_estimate
 from ..measures.memorization import memorization
 from ..store.records import Record
-from .embedding import BATCH, FeatureNetwork
+from .embedding import FeatureNetwork
 
 _COPYING = 0.1  # the mean cosine distance below which MiFID counts samples as copies
 _SMALLEST = 1e-14  # keeps MiFID finite
@@ -30,13 +28,11 @@ _GROUPS = 10  # of samples, left out in turn for the error of a distance
 
 def compare_features(
     network: FeatureNetwork,
-    samples: Images,
-    train: Images,
-    held_out: Images | None = None,
+    samples: Tensor,
+    train: Tensor,
+    held_out: Tensor | None = None,
     *,
-    bounds: Bounds = (-1.0, 1.0),
     seed: int = 0,
-    batch_size: int = BATCH,
     progress: bool = False,
 ) -> Iterator[Record]:
     """How near samples lie to training images in a feature space.
@@ -49,10 +45,8 @@ def compare_features(
     Reference: Heusel, Ramsauer, Unterthiner, Nessler, Hochreiter (2017), arXiv:1706.08500, for FD; Bai, Lin, Raffel, Kan
     (2021), arXiv:2106.03062, for MiFID.
     """
-    how: dict[str, Any] = {"batch_size": batch_size, "progress": progress}
-    made = network.embed(samples, bounds=None, **how)
-    known = network.embed(train, bounds=bounds, **how)
-    unseen = None if held_out is None else network.embed(held_out, bounds=bounds, **how)
+    made, known = (network.embed(images, progress=progress) for images in (samples, train))
+    unseen = None if held_out is None else network.embed(held_out, progress=progress)
     count, named = len(made) if unseen is None else min(len(made), len(unseen)), {"features": network.name}
     cosines = _nearest_cosines(made[:count], known, network.device)
     frechet, without = _frechet(made[:count], known)
@@ -99,16 +93,16 @@ def _nearest_cosines(
     features: Float[Tensor, "m d"], known: Float[Tensor, "n d"], place: torch.device
 ) -> Float[Tensor, "m"]:
     """The least 1 − |cos| of each feature to any known one, in float64; NaN for zero vectors, which have no direction."""
-    theirs = nn.functional.normalize(known[known.norm(dim=1) > 0].double(), dim=1)
     nearest = torch.full((len(features),), torch.nan, dtype=torch.float64)
-    there = features.norm(dim=1).cpu() > 0
-    ours = nn.functional.normalize(features[there.to(features.device)].double(), dim=1)
+    directed = features.norm(dim=1) > 0
+    ours, theirs = (nn.functional.normalize(part[part.norm(dim=1) > 0].double(), dim=1) for part in (features, known))
     if 0 not in (len(ours), len(theirs)):
+        tiles = theirs.split(16 * _COSINE_ROWS)
         closest = [
-            torch.stack([(part.to(place) @ tile.to(place).T).abs().amax(1) for tile in theirs.split(16 * _COSINE_ROWS)])
+            torch.stack([(part.to(place) @ tile.to(place).T).abs().amax(1) for tile in tiles]).amax(0)
             for part in ours.split(_COSINE_ROWS)
         ]
-        nearest[there] = (1 - torch.cat([cosines.amax(0) for cosines in closest])).clamp_min(0).cpu()
+        nearest[directed] = (1 - torch.cat(closest)).clamp_min(0).cpu()
     return nearest
 
 
