@@ -116,9 +116,9 @@ def watched():
 
 
 def _stage():
-    """The step of the audit that is being worked on: the innermost function of `steps` or `copies_step`."""
+    """The step of the audit that is being worked on: the innermost function of `steps`."""
     frame = sys._getframe()
-    while frame is not None and Path(frame.f_code.co_filename).stem not in ("steps", "copies_step"):
+    while frame is not None and Path(frame.f_code.co_filename).stem != "steps":
         frame = frame.f_back
     return "before" if frame is None else frame.f_code.co_name
 

@@ -38,7 +38,7 @@ from gausslens.auditing.evidence import Evidence
 from gausslens.auditing.losses import measure_losses
 from gausslens.auditing.pool import Pool
 from gausslens.auditing.preprocessing_check import check_foreignness
-from gausslens.auditing.steps import foreignness_record, loss_records
+from gausslens.auditing.steps import loss_records
 from gausslens.auditing.verdict import judge
 from gausslens.data import Splits
 from gausslens.evaluation.cached_denoiser import CachedDenoiser
@@ -64,7 +64,7 @@ def judged(
     for kind, denoiser in models.items():
         foreignness = check_foreignness(denoiser, pool, SIGMAS)
         copied = copies_of(denoiser, pool, samples) if samples else []
-        evidence = Evidence([*loss_records(losses, kind), foreignness_record(foreignness), *copied])
+        evidence = Evidence([*loss_records(losses, kind), foreignness, *copied])
         verdict = judge(evidence)
         truth = truth_of(kind, with_samples=samples > 0)
         yield {
@@ -75,8 +75,8 @@ def judged(
             "truth": truth,
             "lean": None if verdict.lean is None else [verdict.lean.value, verdict.lean.low, verdict.lean.high],
             "sigma": verdict.sigma,
-            "foreign": foreignness.expected,
-            "gain": None if foreignness.gain is None else foreignness.gain.high,
+            "foreign": foreignness["expected"],
+            "gain": foreignness.get("high"),
             "copied_share": evidence.value("copied_share"),
             "reason": verdict.reasons[0],
             "evidence": {

@@ -13,6 +13,7 @@ from levels_tables import LEVELS, clopper_pearson, line_of_false_names, mark, so
 
 from gausslens.auditing.controls import ONCE, REPEATED, fisher_p
 from gausslens.auditing.copies import Copies, find_copies
+from gausslens.auditing.evidence import Evidence
 from gausslens.auditing.exchangeability import check_exchangeability
 from gausslens.auditing.families import PLAIN, Family, families_of
 from gausslens.images import quantize
@@ -36,10 +37,9 @@ def exchangeability(trials: float, seed: int) -> Iterator[str]:
         neighbors[name], detail[name] = [], []
         for number, random in enumerate(sources(f"exchangeability {name}", round(150 * trials), seed)):
             drawn = make(random)
-            found = check_exchangeability(drawn.pool, permutations=999, seed=number)
-            if found is not None:
-                neighbors[name].append(found.neighbors_p)
-                detail[name].append(found.detail_p)
+            found = Evidence(check_exchangeability(drawn.pool, permutations=999, seed=number))
+            neighbors[name] += [record["value"] for record in found.find("neighbors_p")]
+            detail[name] += [record["value"] for record in found.find("detail_p")]
     yield from table_of_levels("Exchangeability, neighbours (999 permutations)", neighbors.items())
     yield from table_of_levels("Exchangeability, detail (999 permutations)", detail.items())
 

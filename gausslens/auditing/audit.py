@@ -13,6 +13,7 @@ The identity is that of the model, the images and the options that change a numb
 options are another audit. An interrupted step leaves no records. A finished one is not repeated.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -36,11 +37,11 @@ from ..store.steps import Steps
 from ..zoo.loading import load_model
 from .config import AuditConfig
 from .context import AuditContext
-from .copies_step import generate_samples, take_copies
 from .evidence import Evidence
+from .exchangeability import NOT_EXCHANGEABLE
 from .features import compare_features
 from .inputs import check_levels, training_run, validate_inputs
-from .steps import NOT_EXCHANGEABLE, STAGES
+from .steps import STAGES, generate_samples, take_copies
 from .verdict import Verdict, judge
 
 VERSION = 5
@@ -51,7 +52,6 @@ _MEASURING = ("sigmas", "count", "noises", "samples", "steps", "augment", "featu
 _RUNTIME_OPTIONS = (
     *("model", "kimg", "train", "held_out", "fail_on", "json", "no_images", "blur", "out", "cpu", "skip_broken"),
 )
-_SAMPLES, _ANSWERS = "gausslens samples", "gausslens answers"
 _CHANGED = 0.02  # of the answers' norm, which other devices and precisions do not reach
 _SAMPLES_A_FILE = 4 * BATCH
 
@@ -174,11 +174,8 @@ def audit_in_folder(context: AuditContext, *, progress: bool = False) -> tuple[R
 
 def _check_unchanged(context: AuditContext, run: Run) -> None:
     """See that the model's outputs are those of the first session: what a module imports or reads is not in its identity."""
-    path, answers = run.path / "answers.safetensors", context.first_answers.float().cpu()
-    if not path.exists():
-        save_tensors(path, {"answers": answers}, kind=_ANSWERS)
-        return
-    before = load_tensors(path, kind=_ANSWERS)[0]["answers"]
+    answers = context.first_answers.float().cpu()
+    before = _kept(run, "answers", "answers", lambda: answers)
     if float((answers - before).norm()) > _CHANGED * float(before.norm()):
         raise ConfigError(
             f"{run.path} was begun with a model of the same weights and code that gave other outputs. Something that the "
@@ -217,14 +214,20 @@ def _measure(context: AuditContext, steps: Steps, artifact: Artifact | None, *, 
 
 def _samples(context: AuditContext, artifact: Artifact | None, *, progress: bool) -> Tensor:
     """The generated images; in a folder, those that are there are not generated again."""
-    parts = []
-    for first in range(0, context.sample_count, _SAMPLES_A_FILE):
-        path = None if artifact is None else artifact.path / f"samples-{first:06d}.safetensors"
-        if path is not None and path.exists():
-            parts.append(load_tensors(path, kind=_SAMPLES)[0]["samples"])
-            continue
-        last = min(first + _SAMPLES_A_FILE, context.sample_count)
-        parts.append(generate_samples(context, first, last, progress=progress))
-        if path is not None:
-            save_tensors(path, {"samples": parts[-1]}, kind=_SAMPLES)
+    count, parts = context.sample_count, []
+    for first in range(0, count, _SAMPLES_A_FILE):
+        last = min(first + _SAMPLES_A_FILE, count)
+        make = partial(generate_samples, context, first, last, progress=progress)
+        parts.append(_kept(artifact, "samples", f"samples-{first:06d}", make))
     return torch.cat(parts)
+
+
+def _kept(artifact: Artifact | None, name: str, file: str, make: Callable[[], Tensor]) -> Tensor:
+    """A tensor that is made once in a folder, and then read from a file there."""
+    path, kind = None if artifact is None else artifact.path / f"{file}.safetensors", f"gausslens {name}"
+    if path is not None and path.exists():
+        return load_tensors(path, kind=kind)[0][name]
+    made = make()
+    if path is not None:
+        save_tensors(path, {name: made}, kind=kind)
+    return made

@@ -17,7 +17,7 @@ from ..measures.originals import DUPLICATE_RMSE
 from ..noise import as_sigmas, draw_noise, karras_sigmas
 from ..zoo.model import Model
 from .config import AuditConfig
-from .embedding import FeatureNetwork, load_features
+from .features import FeatureNetwork, load_features
 from .pool import Pool
 
 _LEVELS = 10
@@ -100,13 +100,12 @@ class AuditContext(EvaluationContext):
     @cached_property
     def first_answers(self) -> Tensor:
         """What the model makes of its first training images with noise."""
-        few = slice(_FEW)
-        clean, labels = dequantize(self.images.train[few].cpu()), self.images.train_labels
+        clean, labels = dequantize(self.images.train[:_FEW].cpu()), self.images.train_labels
         sigma = float(self.sigmas[len(self.sigmas) // 2])
         x = clean + sigma * draw_noise(0, torch.arange(len(clean)), self.images.shape, stream="first answers")
         try:
             with eval_mode(self.network):
-                return call(self.network, x.to(self.device), sigma, None if labels is None else labels[few])
+                return call(self.network, x.to(self.device), sigma, None if labels is None else labels[:_FEW])
         except GausslensError:
             raise
         except Exception as error:  # whatever the model's own code raises
@@ -128,9 +127,8 @@ class AuditContext(EvaluationContext):
     @cached_property
     def identity(self) -> str:
         """Names model and images."""
-        named = self.model.identity or self.model.source
-        parts = [named, content_hash(self.images.train), content_hash(self.images.held_out)]
         images = self.images
+        parts = [self.model.identity or self.model.source, content_hash(images.train), content_hash(images.held_out)]
         tags = (images.train_labels, images.held_out_labels, images.train_groups, images.held_out_groups)
         parts += [hashlib.sha256(some.cpu().numpy().tobytes()).hexdigest() for some in tags if some is not None]
         if self.config.features is not None and Path(self.config.features).is_file():

@@ -203,11 +203,9 @@ class FamilyMatches:
         asked = own.total / int(self.originals.unique.sum())
         hits, possible = own.copies / 2 + pairs * asked, drawn * asked / 2
         with_repeats = Tally(math.ceil(hits), max(round(possible), math.ceil(hits))) if pairs else own
-        if (
-            new.total and fisher_p(*with_repeats, *new) <= _RARER
-        ):  # copies are rarer among new images than among known ones
-            with_repeats = own
-        return Tally(new.copies + with_repeats.copies, new.total + with_repeats.total)
+        rarer = new.total and fisher_p(*with_repeats, *new) <= _RARER  # among new images than among known ones
+        known = own if rarer else with_repeats
+        return Tally(new.copies + known.copies, new.total + known.total)
 
 
 def fisher_p(copies: int, count: int, control_copies: int, control_count: int) -> float:

@@ -20,7 +20,7 @@ from ..measures.copy_test import NEIGHBORS, CopyTest, judge_neighbors
 from ..measures.intervals import Estimate, proportion_estimate
 from ..measures.memorization import gl_score
 from ..measures.neighbors import nearest, resident
-from ..measures.originals import COPY_RATIO, Originals
+from ..measures.originals import COPY_RATIO, Match, Originals
 from ..measures.transformations import Transformation
 from ..noise import draw_order
 from ..progress import track
@@ -162,30 +162,30 @@ class _Search:
 
     def match(self, family: Family, rows: Int[Tensor, "s"]) -> FamilyMatches:
         """The nearest originals of the samples in `rows` and of all controls, in a family."""
-        pool, known, transformations = self.pool, family.crop(self.train), family.transformations
+        pool, known = self.pool, family.crop(self.train)
         repeats = None if family.is_part else pool.train_repeats
         originals = Originals.of(known, pool.groups, repeats=repeats, rmse=pool.rmse, device=pool.device)
+
+        def nearest_to(images: Tensor) -> Match:
+            return originals.nearest(family.crop(images), transformations=family.transformations)
+
         most = max(_LEAST_CONTROLS, 2 * len(self.samples))
         once = originals.unique[originals.of_image[originals.kept]].nonzero()[:, 0]
         once = self._drawn(once, originals.of_image[originals.kept], "original controls")[:most]
         held_out, new = None, torch.empty(0, dtype=torch.long)
         if self.held_out is not None:
             new = self._drawn(torch.arange(len(self.held_out)), pool.held_out_groups, "held-out controls")[:most]
-            unseen = family.crop(self.held_out[new.to(self.held_out.device)])
-            held_out = originals.nearest(unseen, transformations=transformations)
-        samples, gaussian = family.crop(self.samples[rows.to(self.samples.device)]), None
-        if self.gaussian is not None:
-            gaussian = originals.nearest(family.crop(self.gaussian), transformations=transformations)
+            held_out = nearest_to(self.held_out[new.to(self.held_out.device)])
         kinds = [ONCE] * bool(originals.unique.any()) + [REPEATED] * bool((~originals.unique).any())
         return FamilyMatches(
             family=family,
             originals=originals,
             rows=rows,
-            samples=originals.nearest(samples, transformations=transformations),
+            samples=nearest_to(self.samples[rows.to(self.samples.device)]),
             held_out=held_out,
             overlap=pool.overlap[new],
-            others=originals.without_themselves(once, transformations=transformations),
-            gaussian=gaussian,
+            others=originals.without_themselves(once, transformations=family.transformations),
+            gaussian=None if self.gaussian is None else nearest_to(self.gaussian),
             levels=share_level(family.name, kinds, self.n_families),
             tolerance=pool.rmse * math.sqrt(known[0].numel()),
         )

@@ -17,7 +17,7 @@ half's; labels are permuted within halves.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import torch
 from scipy.stats import rankdata
@@ -25,15 +25,18 @@ from torch import Tensor
 
 from .._typing import Bool, Float, Int
 from ..denoisers.gaussian import GaussianDenoiser
+from ..evaluation.records import record_of
 from ..images import dequantize
 from ..measures.originals import Originals
 from ..noise import draw_order, generator
+from ..store.records import Record
 from .baseline import shrunk_filter
 from .controls import one_of_each
 from .pool import Pool
 from .thresholds import limit
 
 PERMUTATIONS = 9999
+NOT_EXCHANGEABLE = "not exchangeable"
 _LEVEL = limit("exchangeable")
 _NEIGHBORS, _COMPONENTS = 3, 32
 _MOST_UNITS, _MOST_NUMBERS, _FEWEST_UNITS = 2000, 1 << 22, 10
@@ -42,73 +45,65 @@ _CONSPICUOUS, _UNCHANGED = 1.25, (0.9, 1.1)
 _CHUNK_LABELS = 1 << 23
 
 
-@dataclass(frozen=True)
-class Exchangeability:
-    """Whether two sets of images may come from one distribution."""
+def check_exchangeability(pool: Pool, *, permutations: int = PERMUTATIONS, seed: int = 0) -> Iterator[Record]:
+    """Whether training and held-out images may come from one distribution.
 
-    neighbors_p: float  # p-value of the share of neighbours of the own set
-    neighbors_share: float  # that share, in units of what chance gives
-    detail_p: float  # p-value of the largest difference in detail
-    contrast: float  # held-out images' median variance about the mean image, in units of training images'
-    fineness: float  # the same of squared differences of neighbouring values, in units of `contrast`
-    n_train: int  # originals of the training set that were compared
-    n_held_out: int
-
-    @property
-    def refused(self) -> str | None:
-        """What differs, in a sentence; None if nothing is seen to."""
-        found = []
-        if self.detail_p <= _LEVEL:
-            found.append(f"held-out images have {self._difference} (p = {self.detail_p:.2g})")
-        if self.neighbors_p <= _LEVEL:
-            found.append(
-                f"they differ in content: an image's nearest neighbours are of its own set {self.neighbors_share:.2g} times "
-                f"as often as by chance (p = {self.neighbors_p:.2g}; other classes, another source, or images of one group, "
-                "which --groups names?)"
-            )
-        if not found:
-            return None
-        return f"training and held-out images do not come from one distribution: {'; and '.join(found)}."
-
-    @property
-    def _difference(self) -> str:
-        """What held-out images have more or less of, most conspicuous first."""
-        if self.fineness < 1 / _CONSPICUOUS:
-            return f"{self.fineness:.2g} times the fine detail of training images (blurred, compressed or resized?)"
-        if self.fineness > _CONSPICUOUS:
-            return f"{self.fineness:.2g} times the fine detail of training images (noise, compression or sharpening?)"
-        if not _UNCHANGED[0] < self.contrast < _UNCHANGED[1]:
-            more = "less" if self.contrast < 1 else "more"
-            return f"{more} contrast than training images, {self.contrast:.2g} times the variance"
-        return "another fine structure than training images (noise, compression or resizing?)"
-
-
-def check_exchangeability(pool: Pool, *, permutations: int = PERMUTATIONS, seed: int = 0) -> Exchangeability | None:
-    """Whether training and held-out images may come from one distribution; None for too few images.
+    Yields:
+        The p-values of both statistics (`neighbors_p`, `detail_p`); the share of neighbours of the own set in units of what
+        chance gives (`neighbors_share`); `contrast`, held-out images' median variance about the mean image in units of
+        training images'; and `fineness`, the same of squared differences of neighbouring values. `refused` with its reason
+        if the sets differ. Nothing for too few images.
 
     >>> images = torch.rand(400, 1, 6, 6, generator=torch.Generator().manual_seed(0))
-    >>> check_exchangeability(Pool(images[:200], images[200:])).refused is None
-    True
-    >>> "contrast" in check_exchangeability(Pool(images[:200], 0.5 * images[200:])).refused
-    True
+    >>> [record["quantity"] for record in check_exchangeability(Pool(images[:200], 0.5 * images[200:]))][-1]
+    'refused'
     """
     labels = torch.arange(len(pool.images)) < len(pool.train)
     chosen = _representatives(pool.originals, labels, pool.images[0].numel(), seed)
     own = labels[chosen]
     if min(int(own.sum()), int((~own).sum())) < _FEWEST_UNITS:
-        return None
+        return
     pictures = dequantize(pool.images[chosen]).to(pool.device or "cpu")
     images = pictures.flatten(1)
     share, neighbors_p = _compare_neighbors(images, own, permutations, seed)
-    return Exchangeability(
-        neighbors_p=neighbors_p,
-        neighbors_share=share,
-        detail_p=_compare_detail(images, own, permutations, seed),
-        contrast=_ratio(_deviations(images, own).square().mean(1), own),
-        fineness=_ratio(_roughness(pictures, own), own),
-        n_train=int(own.sum()),
-        n_held_out=int((~own).sum()),
-    )
+    found = {
+        "neighbors_p": neighbors_p,
+        "neighbors_share": share,
+        "detail_p": _compare_detail(images, own, permutations, seed),
+        "contrast": _ratio(_deviations(images, own).square().mean(1), own),
+        "fineness": _ratio(_roughness(pictures, own), own),
+    }
+    for quantity, value in found.items():
+        yield record_of(quantity, value, count=len(own))
+    if reason := _refusal(**found):
+        yield {"quantity": "refused", "value": NOT_EXCHANGEABLE, "reason": reason}
+
+
+def _refusal(
+    *, neighbors_p: float, neighbors_share: float, detail_p: float, contrast: float, fineness: float
+) -> str | None:
+    """What differs, in a sentence; None if nothing is seen to."""
+    found = []
+    if detail_p <= _LEVEL:
+        found.append(f"held-out images have {_difference(contrast, fineness)} (p = {detail_p:.2g})")
+    if neighbors_p <= _LEVEL:
+        found.append(
+            f"they differ in content: an image's nearest neighbours are of its own set {neighbors_share:.2g} times as often "
+            f"as by chance (p = {neighbors_p:.2g}; other classes, another source, or images of one group, which --groups "
+            "names?)"
+        )
+    return f"training and held-out images do not come from one distribution: {'; and '.join(found)}." if found else None
+
+
+def _difference(contrast: float, fineness: float) -> str:
+    """What held-out images have more or less of, most conspicuous first."""
+    if fineness < 1 / _CONSPICUOUS:
+        return f"{fineness:.2g} times the fine detail of training images (blurred, compressed or resized?)"
+    if fineness > _CONSPICUOUS:
+        return f"{fineness:.2g} times the fine detail of training images (noise, compression or sharpening?)"
+    if not _UNCHANGED[0] < contrast < _UNCHANGED[1]:
+        return f"{'less' if contrast < 1 else 'more'} contrast than training images, {contrast:.2g} times the variance"
+    return "another fine structure than training images (noise, compression or resizing?)"
 
 
 def _representatives(originals: Originals, labels: Bool[Tensor, "N"], dim: int, seed: int) -> Int[Tensor, "k"]:

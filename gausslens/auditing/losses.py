@@ -67,9 +67,7 @@ class LossGap:
     def relative(self, name: str, on: str = "held_out") -> list[Estimate]:
         """Mean losses in units of the baseline's at each level, with intervals over the same images."""
         losses = getattr(self, on)
-        *ends, units = ratio_interval(losses[name], losses[BASELINE])
-        rows = torch.stack(ends, 1).tolist()
-        return [Estimate(value, low, high, units.shape[1]) for value, low, high in rows]
+        return ratio_estimates(losses[name], losses[BASELINE])
 
     def auc(self, name: str) -> list[Estimate]:
         """How well the loss separates training images from others at each level: P(training loss < held-out loss)."""
@@ -90,12 +88,9 @@ class LossGap:
     def retrieval(self, name: str) -> list[Estimate | None]:
         """κ, the share of the multi-delta denoiser's answers to new images in this denoiser's, at each level."""
         ones = self.pull[MULTIDELTA]
-        rows = torch.stack(ratio_interval(self.pull[name], ones)[:3], 1).tolist()
-        resolved = (mean_interval(ones)[1] > 0).tolist()
-        return [
-            Estimate(value, low, high, ones.shape[1]) if known else None
-            for (value, low, high), known in zip(rows, resolved, strict=True)
-        ]
+        resolved = mean_interval(ones)[1] > 0
+        found = zip(ratio_estimates(self.pull[name], ones), resolved.tolist(), strict=True)
+        return [share if known else None for share, known in found]
 
     def near_gaussian(self, name: str) -> list[bool]:
         """At which levels it is nearer to the Gaussian than half the multi-delta denoiser's distance, on held-out images."""
@@ -120,6 +115,12 @@ class LossGap:
         return list(zip(self.train[name], self.held_out[name], strict=True))
 
 
+def ratio_estimates(numerators: Float[Tensor, "s n"], denominators: Float[Tensor, "s n"]) -> list[Estimate]:
+    """The ratio of the sums at each level, with its interval over images."""
+    *ends, units = ratio_interval(numerators, denominators)
+    return [Estimate(value, low, high, units.shape[1]) for value, low, high in torch.stack(ends, 1).tolist()]
+
+
 def measure_losses(
     denoisers: Mapping[str, Denoiser],
     pool: Pool,
@@ -133,10 +134,7 @@ def measure_losses(
 ) -> LossGap:
     """Denoising losses of a network and of the references, on training and held-out images."""
     levels = as_sigmas(sigmas)
-    how = {"count": count, "noises": noises, "seed": seed}
-    parts = [_Part.of("train", pool.train, pool.labels, pool.groups, **how)]
-    if pool.held_out is not None:
-        parts.append(_Part.of("held_out", pool.held_out, pool.held_out_labels, pool.held_out_groups, **how))
+    parts = [_Part.of(*one, count=count, noises=noises, seed=seed) for one in pool.sets]
     home = placement(next(iter(denoisers.values())), pool.train)[0]
     dim = pool.train[0].numel()
     share = images_used(dim) // len(parts)

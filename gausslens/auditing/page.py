@@ -17,7 +17,7 @@ from ..store.records import Record
 from .audit import Audit
 from .context import AuditContext
 from .evidence import DISTANCES
-from .summary import advice, headline, image_counts, sentence, smallest_counts, summary
+from .summary import advice, headline, image_counts, sentence, summary
 from .thresholds import limit
 
 _NOISE = Axis("noise level σ", log=True)
@@ -220,17 +220,8 @@ def _copying(audit: Audit, context: AuditContext) -> str:
             f"{times:,} samples are named as copies of {len(originals):,} training images. At most a tenth of the names are "
             "expected to be wrong."
         )
-    for record in audit.find("copied_part"):
-        said.append(f"{record['value']:,} samples have their {record['window']} from a training image.")
-    counts = smallest_counts(audit)
-    if counts.get("spread") and counts.get("concentrated"):
-        said.append(
-            f"This audit would have detected {counts['spread']:,} copies of different images, or "
-            f"{counts['concentrated']:,} of one image. Fewer may be missed."
-        )
-    blurred = [record for record in audit.find("detectable") if record["value"] is not None]
-    if blurred:
-        kinds = "; ".join(f"{record['kind']}: {record['value']:,}" for record in blurred)
+    detectable = [record for record in audit.find("detectable") if record["value"] is not None]
+    if kinds := "; ".join(f"{record['kind']}: {record['value']:,}" for record in detectable):
         said.append(f"Number of copies that is detected in 95 % of cases, by what the copies look like: {kinds}.")
     return "\n\n".join(said)
 

@@ -26,6 +26,14 @@ class Pool:
     rmse: float = DUPLICATE_RMSE  # root mean square difference up to which two images are the same
     device: torch.device | str | None = None  # where to search; None is where the images are
 
+    @property
+    def sets(self) -> list[tuple[str, Tensor, Tensor | None, Tensor | None]]:
+        """The sets that there are: "train", then "held_out", each with its images, labels and groups."""
+        sets = [("train", self.train, self.labels, self.groups)]
+        if self.held_out is not None:
+            sets.append(("held_out", self.held_out, self.held_out_labels, self.held_out_groups))
+        return sets
+
     @cached_property
     def images(self) -> Tensor:
         """The training images, then the held-out ones, on the CPU."""

@@ -21,9 +21,12 @@ from torch import Tensor
 
 from .._typing import Float, Sigmas
 from ..denoisers.protocol import Denoiser, call, eval_mode, in_batches, placement
+from ..evaluation.records import of_estimate
 from ..images import dequantize
-from ..measures.intervals import Estimate, ratio_interval
+from ..measures.intervals import Estimate
 from ..noise import as_sigmas, draw_noise, draw_order
+from ..store.records import Record
+from .losses import ratio_estimates
 from .pool import Pool
 
 SUITS_BETTER = (0.985, 0.99)
@@ -52,17 +55,6 @@ class Preparation:
     apply: Callable[[Tensor], Tensor]  # T
 
 
-@dataclass(frozen=True)
-class Foreignness:
-    """What a model makes of its images prepared otherwise."""
-
-    expected: str | None = None  # what it seems to expect instead of what it was given; None if nothing suits it better
-    # Loss of the preparation that suits it best, in units of the loss as given; below 1 it is better. None if there was no
-    # noise level to compare at, or all preparations are out of the question.
-    gain: Estimate | None = None
-    sigma: float | None = None  # the noise level of `gain`
-
-
 def check_foreignness(
     denoiser: Denoiser,
     pool: Pool,
@@ -70,21 +62,24 @@ def check_foreignness(
     *,
     seed: int = 0,
     sigma_range: tuple[float, float] = (0.0, math.inf),
-) -> Foreignness:
+) -> Record:
     """Whether another preparation of the images suits the model better, and which.
+
+    `expected` of the record is what the model seems to expect instead of these images; None if nothing suits it better. Its
+    value is the loss of the preparation that suits it best, in units of the loss as given. It is None if there is no noise
+    level to compare at, or if all preparations are out of the question.
 
     A preparation suits it better if its loss, interval included, is below .985 of the loss as given at one noise level, or
     below .99 at two; or below .8 on training images alone, which a memoriser denoises without fault, and all others badly
     in any preparation. It is out of the question if training images suffer from it at any level, by 5 %.
     """
+    nothing = {"quantity": "foreignness", "value": None, "expected": None, "sigma": None}
     chosen, classes = [], []
-    for name, images, own in (("train", pool.train, pool.labels), ("held_out", pool.held_out, pool.held_out_labels)):
-        if images is None:
-            continue
+    for name, images, labels, _ in pool.sets:
         order = draw_order(seed, len(images), stream=f"foreign {name}")[:_IMAGES]
         chosen.append(dequantize(images[order.to(images.device)]).cpu())
-        if own is not None:
-            classes.append(own.cpu()[order])
+        if labels is not None:
+            classes.append(labels.cpu()[order])
     clean, of_class = torch.cat(chosen), torch.cat(classes) if classes else None
     n_train = len(chosen[0])
     spread = float((clean - clean.mean(0)).square().mean().sqrt())
@@ -94,28 +89,26 @@ def check_foreignness(
     highest = min(_MOST_NOISE * spread, sigma_range[1] / max(scales))
     levels = [s for s in as_sigmas(sigmas).tolist() if lowest <= s <= highest]
     if not levels or len(clean) < 2:
-        return Foreignness()
+        return nothing
     with eval_mode(denoiser):
         losses = _losses(denoiser, clean, of_class, ways, levels, seed)
     # A memoriser's loss can be nothing at all; a millionth of the variance is as good as that.
     given, *others = losses + _NOTHING * spread**2
     found: list[tuple[float, str, Estimate, float]] = []
     for preparation, other in zip(ways, others, strict=True):
-        on_train = ratio_interval(other[:, :n_train], given[:, :n_train])
-        on_all = ratio_interval(other, given)
-        # What a memoriser makes of new images follows no rule, so training images must not gainsay it.
-        if bool((on_train[1] > SUITS_WORSE).any()):
+        on_train = ratio_estimates(other[:, :n_train], given[:, :n_train])
+        # The outputs of a memoriser for new images follow no rule, so training images must not contradict them.
+        if any(ratio.low > SUITS_WORSE for ratio in on_train):
             continue
-        for (values, low, high, units), limits in ((on_all, SUITS_BETTER), (on_train, SUITS_FAR_BETTER)):
-            ends = high.nan_to_num(nan=math.inf)
-            excess = min(end / limit for end, limit in zip(ends.sort().values.tolist(), limits, strict=False))
-            at = int(ends.argmin())
-            gain = Estimate(float(values[at]), float(low[at]), float(high[at]), units.shape[1])
-            found.append((excess, preparation.name, gain, levels[at]))
+        for ratios, limits in ((ratio_estimates(other, given), SUITS_BETTER), (on_train, SUITS_FAR_BETTER)):
+            ends = [math.inf if math.isnan(ratio.high) else ratio.high for ratio in ratios]
+            excess = min(end / limit for end, limit in zip(sorted(ends), limits, strict=False))
+            at = ends.index(min(ends))
+            found.append((excess, preparation.name, ratios[at], levels[at]))
     if not found:
-        return Foreignness()
+        return nothing
     excess, name, gain, sigma = min(found, key=lambda entry: entry[0])
-    return Foreignness(name if excess < 1 else None, gain, sigma)
+    return of_estimate("foreignness", gain, expected=name if excess < 1 else None, sigma=sigma)
 
 
 def preparations(shape: tuple[int, ...]) -> Iterator[Preparation]:

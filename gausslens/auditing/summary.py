@@ -228,7 +228,7 @@ def _copying_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
         yield (
             "repeated training images",
             f"{repeated:,}",
-            "they repeat another training image, so the model sees it more often",
+            "the model sees the repeated images more often",
         )
 
 
@@ -299,8 +299,7 @@ def as_json(audit: "Audit", *, page: str | None = None) -> str:
         "copying": {
             "exist": evidence.value("copies_exist"),
             "share": estimate("copied_share"),
-            "real_share": estimate("real_share"),
-            "gaussian_share": estimate("gaussian_share"),
+            **{name: estimate(name) for name in ("real_share", "gaussian_share")},
             "originals": rows("copied_original"),
             "parts": [record["window"] for record in evidence.find("copied_part")],
             "classes": [record["label"] for record in evidence.find("copied_class")],

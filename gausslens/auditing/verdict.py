@@ -49,6 +49,8 @@ _LEANS = {
 }
 """What each quantity of the lean is, and what has a lean of 0."""
 
+_UNCALIBRATED = "without held-out images the losses cannot be calibrated, and membership cannot be judged."
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -132,7 +134,7 @@ def _rules(evidence: Evidence, leans: list[_Lean]) -> Iterator[tuple[str, str, _
     if above:
         yield CANNOT_TELL, f"{top}. The Gaussian denoiser of so few images reaches as much without copying.", top
     yield CANNOT_TELL, _lost(evidence, leans), top
-    yield GENERALIZING, f"{top}. The interval is not entirely above {generalizing}, where generalizing ends.", top
+    yield GENERALIZING, f"{top}. It is not clearly above {generalizing}, so the verdict is generalizing.", top
 
 
 def leaks_membership(evidence: Evidence) -> bool | None:
@@ -147,17 +149,23 @@ def leaks_membership(evidence: Evidence) -> bool | None:
 def _copies(evidence: Evidence) -> str:
     """What the samples copy, in a sentence; empty if no copies exist."""
     said = []
-    share, real = evidence.estimate("copied_share"), evidence.estimate("real_share")
-    if evidence.value("copies_exist") and share is not None:
+    if evidence.value("copies_exist") and evidence.estimate("copied_share") is not None:
         originals = len(evidence.find("copied_original"))
         of = f" of {originals:,} different training image{'s' * (originals != 1)}" if originals else ""
-        control = "" if real is None else f"; {percent_interval(real)} of real images pass the same test by chance"
-        said.append(f"{percent_interval(share)} of {share.count:,} samples pass as copies{of}{control}")
+        said.append(_copied_share(evidence, of))
         if classes := [str(record["label"]) for record in evidence.find("copied_class")]:
             said.append(f"copies are more frequent among samples of class {', '.join(classes)} than among others")
     if parts := [record["window"] for record in evidence.find("copied_part")]:
         said.append(f"{'other ' * bool(said)}samples copy parts of training images: {', '.join(parts)}")
     return "; ".join(said) + "." * bool(said)
+
+
+def _copied_share(evidence: Evidence, of: str = "") -> str:
+    """How many samples satisfy the rule for copies, and how many real images do."""
+    share, real = evidence.estimate("copied_share"), evidence.estimate("real_share")
+    assert share is not None
+    control = "" if real is None else f", and {percent_interval(real)} of real images do"
+    return f"{percent_interval(share)} of {share.count:,} samples pass as copies{of}{control}"
 
 
 def _undecided_copies(evidence: Evidence) -> str:
@@ -255,7 +263,7 @@ def _foreign(evidence: Evidence) -> str:
         return ""
     return (
         f"the images look foreign to the model. It seems to expect {foreign['expected']}: with that preparation its loss is "
-        f"{gain} times as large, at σ = {foreign['sigma']:.3g}."
+        f"{gain.value:.3g} [{gain.low:.3g}, {gain.high:.3g}] times as large, at σ = {foreign['sigma']:.3g}."
     )
 
 
@@ -316,14 +324,12 @@ def _behind_here_alone(evidence: Evidence) -> bool:
 def _uncalibrated(evidence: Evidence) -> str:
     """Why there is no lean."""
     if _without_held_out(evidence):
-        return "there are no held-out images to calibrate the losses."
+        return _UNCALIBRATED
     if not evidence.find("window"):
         return "nothing was measured from which a verdict could follow."
     if not evidence.where("window"):
-        return (
-            "no noise level can separate memorizing from generalizing: even a perfect memoriser would show no loss gap."
-        )
-    return "too few images: even a perfect memoriser's loss gap is within its error at every noise level."
+        return "even a perfect memoriser would show no clear loss gap at any noise level."
+    return _lost(evidence, [])
 
 
 def _without_held_out(evidence: Evidence) -> bool:
@@ -335,12 +341,11 @@ def _context(evidence: Evidence, leaks: bool | None, decisive: str) -> list[str]
     undecided, share = _undecided_copies(evidence), evidence.estimate("copied_share")
     said = [_copies(evidence), evidence.refused, _foreign(evidence), undecided, _overlap(evidence)]
     if share is not None and not evidence.value("copies_exist"):
-        real, p_value = evidence.estimate("real_share"), least_copy_p(evidence)
-        control = "" if real is None else f", and {percent_interval(real)} of real images"
+        p_value = least_copy_p(evidence)
         doubt = "This does not decide whether there are copies." if undecided else "This is no more than by chance."
         if p_value <= SUSPECT:
             doubt = f"This is more than by chance, but not conclusive (p = {p_value:.2g})."
-        said.append(f"{percent_interval(share)} of {share.count:,} samples pass as copies{control}. {doubt}")
+        said.append(f"{_copied_share(evidence)}. {doubt}")
     if share is None and evidence.find("train_loss") and not _too_few_originals(evidence):
         said.append("samples were not examined.")
     two_set_p = evidence.value("two_set_p")
@@ -355,7 +360,7 @@ def _context(evidence: Evidence, leaks: bool | None, decisive: str) -> list[str]
             f"{two_set_p:.2g}).{but}"
         )
     if _without_held_out(evidence):
-        said.append("without held-out images the losses cannot be calibrated, and membership cannot be judged.")
+        said.append(_UNCALIBRATED)
     if evidence.find("auc") and not evidence.refused:
         said.append(_recognition(evidence, leaks))
     said.append(_neither(evidence))
@@ -381,7 +386,7 @@ def _recognition(evidence: Evidence, leaks: bool | None) -> str:
     if share is not None:
         lower = f", and is {abs(100 * share.value):.0f} % {'lower' if share.value >= 0 else 'higher'} on average"
     control = (
-        "" if filters is None else f" With the Gaussian denoiser of the training images, {100 * filters.value:.0f} %."
+        "" if filters is None else f" The Gaussian denoiser of the training images reaches {100 * filters.value:.0f} %."
     )
     return (
         f"{found}. The loss of a training image is below that of a new one in {100 * auc.value:.0f} % "

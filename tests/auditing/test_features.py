@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from gausslens.auditing.embedding import FeatureNetwork, load_features
 from gausslens.auditing.evidence import Evidence
-from gausslens.auditing.features import compare_features, mifid
+from gausslens.auditing.features import FeatureNetwork, compare_features, load_features, mifid
 from gausslens.errors import CheckpointError, MissingExtraError
 from gausslens.images import dequantize
 from gausslens.measures.frechet import frechet_distances

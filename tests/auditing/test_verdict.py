@@ -6,7 +6,6 @@ from gausslens import karras_sigmas
 from gausslens.auditing.evidence import DISTANCES, Evidence
 from gausslens.auditing.losses import measure_losses
 from gausslens.auditing.pool import Pool
-from gausslens.auditing.preprocessing_check import Foreignness
 from gausslens.auditing.steps import loss_records
 from gausslens.auditing.thresholds import THRESHOLDS
 from gausslens.auditing.verdict import VERDICTS, judge, leaks_membership
@@ -35,10 +34,7 @@ class Known(Evidence):
 
 
 def records_of(quantity, value, sigmas):
-    if isinstance(value, Foreignness):
-        gain = {"value": None} if value.gain is None else vars(value.gain)
-        yield {"quantity": quantity, **gain, "expected": value.expected, "sigma": value.sigma}
-    elif isinstance(value, list | tuple):
+    if isinstance(value, list | tuple):
         tags = {"false_positive_rate": 0.01} if quantity == "tpr" else DISTANCES.get(quantity, {})
         name = "rmse" if quantity in DISTANCES else quantity
         for sigma, one in zip(sigmas, value, strict=False):
@@ -48,6 +44,10 @@ def records_of(quantity, value, sigmas):
         yield from [{"quantity": quantity, "value": 1}] * value
     elif value is not None:
         yield {"quantity": quantity, **fields(value)}
+
+
+def foreign(expected, gain, sigma):
+    return {**vars(gain), "expected": expected, "sigma": sigma}
 
 
 def fields(value):
@@ -141,18 +141,18 @@ def test_a_model_that_is_far_worse_than_no_denoising_at_low_noise_cannot_be_judg
 def test_a_model_that_is_not_trained_is_not_said_to_expect_other_images():
     expected = "images in [-1, 1], and these seem to be in [0, 1]"
     for gain, told in ((0.97, "worse than a plain Wiener filter"), (0.4, "look foreign to the model")):
-        found = judge(evidence(train=3.0, held_out=3.0, foreignness=Foreignness(expected, near(gain), 1.0)))
+        found = judge(evidence(train=3.0, held_out=3.0, foreignness=foreign(expected, near(gain), 1.0)))
         assert found.verdict == "cannot tell"
         assert told in found.reasons[0]
         assert expected in found.reasons[0]
 
 
 def test_foreign_images_cannot_be_judged():
-    foreign = Foreignness("channels in the order BGR of these images", near(0.9), 1.0)
-    found = judge(evidence(0.9, foreignness=foreign))
+    bgr = foreign("channels in the order BGR of these images", near(0.9), 1.0)
+    found = judge(evidence(0.9, foreignness=bgr))
     assert found.verdict == "cannot tell"
     assert "BGR" in found.reasons[0]
-    assert judge(evidence(0.9, foreignness=Foreignness(None, near(1.2), 1.0))).verdict == "memorizing"
+    assert judge(evidence(0.9, foreignness=foreign(None, near(1.2), 1.0))).verdict == "memorizing"
 
 
 def test_an_interval_from_end_to_end_cannot_tell():
@@ -187,7 +187,7 @@ def test_nothing_measured_and_nothing_held_out_cannot_tell():
     assert judge(Evidence([])).verdict == "cannot tell"
     found = judge(Known(sigmas=(1.0,), intermediate=(True,), train_loss=[near(0.1)]))
     assert found.verdict == "cannot tell"
-    assert "no held-out" in found.reasons[0]
+    assert "without held-out images" in found.reasons[0]
 
 
 def test_significance_alone_is_never_memorizing():
@@ -211,7 +211,7 @@ def test_a_model_leaks_by_either_limit(auc_low, tpr, leaks):
     known = evidence(auc=[near(0.7)] * 2 if auc_low else [], auc_low=auc_low, tpr=tpr)
     assert leaks_membership(known) is leaks
     assert leaks_membership(known.but(refused={"reason": "the sets differ."})) is None
-    assert leaks_membership(known.but(foreignness=Foreignness("negatives", near(0.5), 1.0))) is None
+    assert leaks_membership(known.but(foreignness=foreign("negatives", near(0.5), 1.0))) is None
 
 
 def copying(share, *, exist=True, reach=0.02, **others):
@@ -392,8 +392,8 @@ def test_copies_of_a_model_that_cannot_be_judged_are_told():
 def test_a_model_whose_samples_mostly_copy_memorises_however_it_denoises():
     behind = evidence(train=2.0, held_out=4.0, **copying(0.9))
     assert judge(behind).verdict == "memorizing"
-    foreign = Foreignness("channels in the order BGR of these images", near(0.5), 1.0)
-    found = judge(behind.but(foreignness=foreign))
+    bgr = foreign("channels in the order BGR of these images", near(0.5), 1.0)
+    found = judge(behind.but(foreignness=bgr))
     assert found.verdict == "memorizing"
     assert any("BGR" in reason for reason in found.reasons)
 
