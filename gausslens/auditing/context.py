@@ -93,13 +93,13 @@ class AuditContext(EvaluationContext):
 
     @property
     def sigma_range(self) -> tuple[float, float]:
-        """The least and the greatest noise level that is looked at, and sampled with."""
+        """The least and the greatest noise level of measurements and of sampling."""
         low, high = self.model.sigma_range
         return max(_LEAST, low), min(_MOST, high)
 
     @cached_property
     def first_answers(self) -> Tensor:
-        """What the model makes of its first training images with noise."""
+        """The model's outputs for its first training images with noise."""
         clean, labels = dequantize(self.images.train[:_FEW].cpu()), self.images.train_labels
         sigma = float(self.sigmas[len(self.sigmas) // 2])
         x = clean + sigma * draw_noise(0, torch.arange(len(clean)), self.images.shape, stream="first answers")
@@ -133,7 +133,7 @@ class AuditContext(EvaluationContext):
         parts += [hashlib.sha256(some.cpu().numpy().tobytes()).hexdigest() for some in tags if some is not None]
         if self.config.features is not None and Path(self.config.features).is_file():
             parts.append(hashlib.sha256(Path(self.config.features).read_bytes()).hexdigest())
-        if not self.network.state_dict():  # its weights, if any, are out of sight: only its answers can tell
+        if not self.network.state_dict():  # its weights, if any, cannot be read, so its outputs identify it
             parts.append(content_hash(self.first_answers.cpu()))
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 

@@ -214,9 +214,7 @@ class _Search:
             numbers = torch.cumsum(alone, 0) - 1
             found.append((distances, numbers[part.of_image[part.kept[rows[indices]]]]))
             counts.append(int(alone.sum()))
-        return judge_neighbors(
-            found[0], found[1], (counts[0], counts[1]), false_discovery=_FALSE_DISCOVERY, seed=self.seed
-        )
+        return judge_neighbors(*found, (counts[0], counts[1]), false_discovery=_FALSE_DISCOVERY, seed=self.seed)
 
     def _drawn(self, rows: Int[Tensor, "r"], groups: Tensor | None, stream: str) -> Int[Tensor, "g"]:
         """The rows in random order, one of each group."""
@@ -252,7 +250,7 @@ def _named(found: FamilyMatches) -> list[Copy]:
 def _admissible_ratio(ratios: Float[Tensor, "s"], decoys: Float[Tensor, "c"], comparison: Comparison) -> float:
     """The largest u ≤ 1/3 with (copies expected by chance below u)/#{ratios < u} ≤ .1.
 
-    By chance the samples would have as large a share below u as real images have, decoys and coincident repeats alike.
+    By chance the samples would have as large a share below u as real images have, decoys and coincident repeats together.
     """
     count, n = len(ratios), max(comparison.real.total, 1)
     repeats = comparison.real.copies - int((decoys < COPY_RATIO).sum())  # coincidences of unknown ratio

@@ -15,7 +15,7 @@ DISTANCES = {
 """Between which two denoisers a distance is."""
 
 FEWEST_ORIGINALS = 3
-"""With fewer, no copy can be told from a likeness."""
+"""With fewer, a copy cannot be distinguished from a likeness."""
 
 
 class Evidence:

@@ -6,7 +6,7 @@ that copies nothing has different losses on them, too. Two statistics see such a
 p-value that is exact if the label is fair:
 
     neighbours   in the leading principal components, how often the three nearest images of an image are of its own set.
-                 Sees other contents: classes, sources, and images that come in groups which nobody named.
+                 Sees other contents: classes, sources, and images in groups that were not named.
     detail       b_σ(x) = ‖x − D(x; σ)‖²/d, what a Wiener filter of other images takes away from an image without noise, at
                  eight σ, and the square of the lower quartile of |x − D(x; σ)|, which flat regions decide. The largest
                  rank-sum |z| of these sixteen. Sees contrast (large σ) and blur, noise or compression (small σ, quartiles).
@@ -17,7 +17,7 @@ half's; labels are permuted within halves.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from scipy.stats import rankdata
@@ -75,24 +75,23 @@ def check_exchangeability(pool: Pool, *, permutations: int = PERMUTATIONS, seed:
     }
     for quantity, value in found.items():
         yield record_of(quantity, value, count=len(own))
-    if reason := _refusal(**found):
+    if reason := _refusal(found):
         yield {"quantity": "refused", "value": NOT_EXCHANGEABLE, "reason": reason}
 
 
-def _refusal(
-    *, neighbors_p: float, neighbors_share: float, detail_p: float, contrast: float, fineness: float
-) -> str | None:
+def _refusal(found: Mapping[str, float]) -> str | None:
     """What differs, in a sentence; None if nothing is seen to."""
-    found = []
-    if detail_p <= _LEVEL:
-        found.append(f"held-out images have {_difference(contrast, fineness)} (p = {detail_p:.2g})")
-    if neighbors_p <= _LEVEL:
-        found.append(
-            f"they differ in content: an image's nearest neighbours are of its own set {neighbors_share:.2g} times as often "
-            f"as by chance (p = {neighbors_p:.2g}; other classes, another source, or images of one group, which --groups "
-            "names?)"
+    said = []
+    if found["detail_p"] <= _LEVEL:
+        difference = _difference(found["contrast"], found["fineness"])
+        said.append(f"held-out images have {difference} (p = {found['detail_p']:.2g})")
+    if found["neighbors_p"] <= _LEVEL:
+        said.append(
+            f"they differ in content: an image's nearest neighbours are of its own set {found['neighbors_share']:.2g} times "
+            f"as often as by chance (p = {found['neighbors_p']:.2g}; other classes, another source, or images of one group, "
+            "which --groups names?)"
         )
-    return f"training and held-out images do not come from one distribution: {'; and '.join(found)}." if found else None
+    return f"training and held-out images do not come from one distribution: {'; and '.join(said)}." if said else None
 
 
 def _difference(contrast: float, fineness: float) -> str:

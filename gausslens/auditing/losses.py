@@ -134,7 +134,7 @@ def measure_losses(
 ) -> LossGap:
     """Denoising losses of a network and of the references, on training and held-out images."""
     levels = as_sigmas(sigmas)
-    parts = [_Part.of(*one, count=count, noises=noises, seed=seed) for one in pool.sets]
+    parts = [_Part.of(*one, count, noises, seed) for one in pool.sets]
     home = placement(next(iter(denoisers.values())), pool.train)[0]
     dim = pool.train[0].numel()
     share = images_used(dim) // len(parts)
@@ -176,15 +176,7 @@ class _Part:
 
     @classmethod
     def of(
-        cls,
-        name: str,
-        images: Tensor,
-        labels: Tensor | None,
-        groups: Tensor | None,
-        *,
-        count: int,
-        noises: int,
-        seed: int,
+        cls, name: str, images: Tensor, labels: Tensor | None, groups: Tensor | None, count: int, noises: int, seed: int
     ) -> "_Part":
         stream = f"{name} losses"
         order = draw_order(seed, len(images), stream=stream)

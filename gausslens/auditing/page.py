@@ -178,10 +178,7 @@ def _distances(audit: Audit) -> Iterator[CurveFigure]:
         caption="Share of the model's variance that its linear denoiser, fitted to it on training images, leaves "
         "unexplained. Dashed: what a fit to so few calls leaves in any case.",
         y=Axis("FVU", log=True),
-        lines=(
-            _Line("the model", audit.find("fvu")),
-            _Line("floor of the fit", audit.find("fvu_floor"), dashed=True),
-        ),
+        lines=(_Line("the model", audit.find("fvu")), _Line("floor of the fit", audit.find("fvu_floor"), dashed=True)),
     )
 
 
@@ -227,7 +224,7 @@ def _copying(audit: Audit, context: AuditContext) -> str:
 
 
 def _grids(audit: Audit, context: AuditContext) -> Iterator[Figure]:
-    """Copies beside their originals, most copied first; and the samples most like one training image."""
+    """Copies with their originals, most copied first; and the samples most like one training image."""
     decode, originals = context.model.decode, context.images.train if context.pictures is None else context.pictures[0]
     if audit.samples is None or (context.bounds is None and decode is None) or originals.shape[1] not in (1, 3):
         return
@@ -268,7 +265,7 @@ def _ratio(record: Record) -> float:
 
 
 def _column(record: Record, times: Mapping[int, int]) -> str:
-    """What stands below a column."""
+    """The label below a column."""
     first = {
         "copy": f"{times.get(_original(record), 0):,} ×",
         "part_copy": record.get("family"),

@@ -80,7 +80,8 @@ class Pool:
 
 def select(rows: Tensor | slice, *columns: Tensor | None) -> list[Any]:
     """The same rows of images, labels and groups, wherever these are; None for what is None."""
-    return [
-        None if column is None else column[rows if isinstance(rows, slice) else rows.to(column.device)]
-        for column in columns
-    ]
+
+    def chosen(column: Tensor) -> Tensor:
+        return column[rows if isinstance(rows, slice) else rows.to(column.device)]
+
+    return [None if column is None else chosen(column) for column in columns]

@@ -1,17 +1,17 @@
-"""Whether images look foreign to a model: prepared otherwise than those it was trained on.
+"""Whether images look foreign to a model: prepared in another way than those it was trained on.
 
-A model is given its training images with red and blue swapped, in [0, 1] where it was trained on [-1, 1], upside down or
-as negatives, and whatever is measured then describes the mistake. Undoing it is a map x → Tx of the images, T a scaling
-by s, shift or rearrangement of pixels, so that D'(x; σ) = T⁻¹D(Tx; sσ) is a denoiser too. For images prepared as the
-model expects, D is at least as good as D': no denoiser beats the posterior mean, and no other order of channels suits
-a network better than the one it was trained with. So if D' has the smaller loss, the images are foreign, and T says how.
+A model may be given its training images with red and blue swapped, in [0, 1] instead of [-1, 1], or upside down. Every
+measurement then describes the mistake. Undoing it is a map x → Tx of the images, T a scaling by s, shift or
+rearrangement of pixels, so that D'(x; σ) = T⁻¹D(Tx; sσ) is a denoiser too. For images prepared as the model expects, D is at
+least as good as D': no denoiser beats the posterior mean, and no other order of channels suits a network better than the one
+it was trained with. So if D' has the smaller loss, the images are foreign, and T says how.
 
-Images of another source are foreign in a way that no T undoes. For these see `rules`: the model then falls behind the
-baseline of `losses` on training and held-out images alike.
+Images of another source are foreign in a way that no T undoes. The model then falls behind the baseline of `losses` on both
+training and held-out images (see `verdict`).
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import permutations
@@ -48,7 +48,7 @@ _LEAST_NOISE, _MOST_NOISE = 0.2, 12.0
 
 @dataclass(frozen=True)
 class Preparation:
-    """One way in which images may have been meant."""
+    """One way in which the images may have been prepared for training."""
 
     name: str  # what the model seems to expect, as the end of a sentence
     scale: float  # s, by which images and noise are multiplied
@@ -56,12 +56,7 @@ class Preparation:
 
 
 def check_foreignness(
-    denoiser: Denoiser,
-    pool: Pool,
-    sigmas: Sigmas,
-    *,
-    seed: int = 0,
-    sigma_range: tuple[float, float] = (0.0, math.inf),
+    denoiser: Denoiser, pool: Pool, sigmas: Sigmas, *, seed: int = 0, sigma_range: tuple[float, float] = (0.0, math.inf)
 ) -> Record:
     """Whether another preparation of the images suits the model better, and which.
 
@@ -127,12 +122,7 @@ def preparations(shape: tuple[int, ...]) -> Iterator[Preparation]:
 
 
 def _losses(
-    denoiser: Denoiser,
-    clean: Tensor,
-    classes: Tensor | None,
-    ways: Sequence[Preparation],
-    levels: list[float],
-    seed: int,
+    denoiser: Denoiser, clean: Tensor, classes: Tensor | None, ways: list[Preparation], levels: list[float], seed: int
 ) -> Float[Tensor, "p s n"]:
     """Loss of T⁻¹D(Tx; sσ) at each level on each image: that of D on Tx, in the units of x; unprepared first."""
     place, dtype = placement(denoiser, clean)

@@ -179,13 +179,8 @@ def take_copies(
     count, config = len(samples), context.config
     gaussian = generate_samples(context, 0, count, denoiser=context.denoisers["gaussian"], progress=progress)
     families = families_of(context.images.shape, pictures=context.bounds is not None, flip=config.augment == "flip")
-    found = find_copies(
-        *(samples, context.pool, gaussian),
-        families=families,
-        exchangeable=exchangeable,
-        seed=config.seed,
-        progress=progress,
-    )
+    how: dict[str, Any] = {"exchangeable": exchangeable, "seed": config.seed, "progress": progress}
+    found = find_copies(samples, context.pool, gaussian, families=families, **how)
     originals = found.plain.originals.count
     yield record_of("originals", originals, count=len(context.images.train))
     yield of_estimate("gl", found.gl)

@@ -33,9 +33,7 @@ def headline(audit: "Audit") -> str:
 def _copying(audit: "Audit") -> str:
     share, originals = audit.first("copied_share"), audit.find("copied_original")
     if share is None:
-        return (
-            "samples were not examined" if audit.samples is None else "copies cannot be distinguished from likenesses"
-        )
+        return "samples were not examined" if audit.samples is None else "copies cannot be identified"
     among = f"{percent(share['value'])} of {share['count']:,} samples"
     said = []
     if originals:
@@ -90,7 +88,7 @@ def _membership(audit: "Audit") -> str:
 
 
 def _revealed(audit: "Audit") -> int:
-    """How many training images leak by name; of sets that differ the losses name nobody."""
+    """How many training images leak by name; none if the losses of the two sets cannot be compared."""
     return 0 if audit.verdict.leaks is None else audit.evidence.value("leaking") or 0
 
 
@@ -120,11 +118,11 @@ def advice(audit: "Audit") -> str:
 
 def _train_otherwise(audit: "Audit") -> str:
     monitor = (
-        "`gausslens train --monitor`" if audit.is_run else "`gausslens.GeneralizationMonitor`, in any training loop,"
+        "`gausslens train --monitor`" if audit.is_run else "`gausslens.GeneralizationMonitor` in any training loop"
     )
     return (
         "Train on more images, stop earlier, or use a smaller network. `gausslens how-many` estimates how many images are "
-        f"enough, and {monitor} shows when to stop."
+        f"enough. {monitor} shows when to stop."
     )
 
 
@@ -141,7 +139,7 @@ def _repeats(audit: "Audit") -> str | None:
 
 
 def _correction(audit: "Audit") -> str:
-    """What to do about an audit that cannot tell."""
+    """What to do about a verdict of "cannot tell"."""
     if audit.evidence.refused:
         return (
             "Choose held-out images that were drawn from the same source as the training images, prepared in the same way "
@@ -186,12 +184,9 @@ def summary(audit: "Audit") -> Iterator[tuple[str, str, str]]:
     yield from _membership_rows(audit)
     yield from _model_rows(audit)
     held_out = audit.first("frechet_held_out")
+    unseen = "unknown" if held_out is None else _number(held_out)
     for name, quantity, note in (
-        (
-            "Fréchet distance of features",
-            "frechet",
-            f"of held-out images {_number(held_out) if held_out else 'unknown'}",
-        ),
+        ("Fréchet distance of features", "frechet", f"of held-out images {unseen}"),
         ("MiFID of features", "mifid", "like the Fréchet distance, but far larger if samples are copies"),
         ("copies by features", "copied_share_features", "features nearer than a third of the next; decides nothing"),
         ("novelty of features, relative GL", "relative_gl_features", "1 is as new as held-out images"),
@@ -225,11 +220,7 @@ def _copying_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
     for record in audit.find("relative_gl"):
         yield "novelty of samples", _number(record), "distance to training images; 1 is that of held-out images"
     if repeated := audit.evidence.value("train_duplicates"):
-        yield (
-            "repeated training images",
-            f"{repeated:,}",
-            "the model sees the repeated images more often",
-        )
+        yield "repeated training images", f"{repeated:,}", "the model sees repeated images more often"
 
 
 def _membership_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
@@ -253,9 +244,7 @@ def _membership_rows(audit: "Audit") -> Iterator[tuple[str, str, str]]:
             for record in audit.find("tpr", sigma=auc["sigma"], false_positive_rate=rate):
                 yield f"recognised at {name} false positives", _percent_interval(record), "of the training images"
     if revealed := _revealed(audit):
-        note = (
-            f"of {audit.find('leaking')[0]['count']:,} examined; at most a tenth of the names are expected to be wrong"
-        )
+        note = f"of {audit.find('leaking')[0]['count']:,} examined; expect up to a tenth of the names to be wrong"
         yield "images that leak, by name", f"{revealed:,}", note
 
 

@@ -14,12 +14,8 @@ THRESHOLDS = {
     "memorizing": Threshold(
         0.65, "between multi-delta weights of .5 and .9; networks whose samples are mostly copies have .73 to .85"
     ),
-    "generalizing": Threshold(
-        0.3, "midway between multi-delta weights of .1 and .5; trained generalisers have .0 to .1"
-    ),
-    "exchanged": Threshold(
-        -0.3, "position below which the model memorised the held-out images: `generalizing`, mirrored"
-    ),
+    "generalizing": Threshold(0.3, "midway between multi-delta weights of .1 and .5; generalisers have .0 to .1"),
+    "exchanged": Threshold(-0.3, "position below which the model memorised the held-out images: the same, mirrored"),
     "gaussian": Threshold(
         0.75, "position of the Gaussian denoiser above which it is so near a memoriser that a level decides nothing"
     ),
@@ -44,12 +40,10 @@ THRESHOLDS = {
     "few originals": Threshold(5, "copied originals below which the generator may have collapsed: a choice"),
     "rare": Threshold(0.01, "share of real images that are copies by chance, below which few originals convict, too"),
     "false discovery": Threshold(0.1, "admissible share of wrong names among all names"),
-    "exchangeable": Threshold(
-        0.0005, "p-value at which training and held-out images come from different distributions"
-    ),
+    "exchangeable": Threshold(0.0005, "p-value at which training and held-out images differ in distribution"),
     "auc": Threshold(
         0.6,
-        "AUC of the loss above which a model leaks membership; a filter of few images exceeds it and is named as such",
+        "AUC of the loss above which a model leaks membership; that of a Gaussian filter is reported for comparison",
     ),
     "tpr": Threshold(0.02, "share of training images recognised at 1 % false positives, twice what chance gives"),
 }

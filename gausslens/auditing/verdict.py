@@ -116,10 +116,7 @@ def _rules(evidence: Evidence, leans: list[_Lean]) -> Iterator[tuple[str, str, _
         yield MEMORIZING, f"{beyond}. From {memorizing} on, the verdict is memorizing.", beyond
     yield PARTLY, copies, top
     if _too_few_originals(evidence):
-        reason = (
-            "there are fewer than three different training images, so a copy cannot be distinguished from a likeness."
-        )
-        yield CANNOT_TELL, reason, top
+        yield CANNOT_TELL, "there are fewer than three different training images, so no copy can be identified.", top
     yield CANNOT_TELL, evidence.refused or _overlap(evidence) or _undecided_copies(evidence), top
     if top is None:
         yield CANNOT_TELL, _uncalibrated(evidence), top

@@ -113,7 +113,7 @@ def audit_of(verdict, records=(), *, leaks=None, lean=None, samples=True, held_o
             "cannot tell",
             [{"quantity": "originals", "value": 2}],
             None,
-            ["copies cannot be distinguished from likenesses"],
+            ["copies cannot be identified"],
             ["no cop"],
         ),
     ],
