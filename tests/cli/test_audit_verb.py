@@ -76,7 +76,7 @@ def test_what_was_interrupted_is_done_again_and_the_rest_is_not(trained, tmp_pat
 
 def test_samples_are_the_same_in_one_piece_or_several(trained):
     config = running.AuditConfig(str(trained), samples=30, cpu=True)
-    context = running.load_context(config, device=torch.device("cpu"))
+    context = load_context(config, device=torch.device("cpu"))
     whole = running.generate_samples(context, 0, 30)
     parts = torch.cat([running.generate_samples(context, 0, 11), running.generate_samples(context, 11, 30)])
     assert (whole.int() - parts.int()).abs().max() <= 1  # rounding
