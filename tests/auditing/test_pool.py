@@ -26,8 +26,9 @@ def test_groups_overlap_without_repeats():
 
 
 def test_what_the_model_has_seen_is_not_compared():
-    tags = {"labels": torch.zeros(10, dtype=torch.long), "held_out_labels": torch.arange(7), "held_out_groups": torch.arange(7) + 50}
-    pool = Pool(TRAIN, torch.cat([NEW[:3], TRAIN[:1], NEW[3:]]), **tags, groups=torch.arange(10)).compared
+    known = {"labels": torch.zeros(10, dtype=torch.long), "groups": torch.arange(10)}
+    new = {"held_out_labels": torch.arange(7), "held_out_groups": torch.arange(7) + 50}
+    pool = Pool(TRAIN, torch.cat([NEW[:3], TRAIN[:1], NEW[3:]]), **known, **new).compared
     assert torch.equal(pool.held_out, NEW)
     assert pool.held_out_labels.tolist() == [0, 1, 2, 4, 5, 6]
     assert [(name, len(part)) for name, part, _, _ in pool.sets] == [("train", 10), ("held_out", 6)]
