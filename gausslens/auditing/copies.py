@@ -214,7 +214,10 @@ class _Search:
             numbers = torch.cumsum(alone, 0) - 1
             found.append((distances, numbers[part.of_image[part.kept[rows[indices]]]]))
             counts.append(int(alone.sum()))
-        return judge_neighbors(*found, (counts[0], counts[1]), false_discovery=_FALSE_DISCOVERY, seed=self.seed)
+        of_train, of_new = found
+        return judge_neighbors(
+            of_train, of_new, (counts[0], counts[1]), false_discovery=_FALSE_DISCOVERY, seed=self.seed
+        )
 
     def _drawn(self, rows: Int[Tensor, "r"], groups: Tensor | None, stream: str) -> Int[Tensor, "g"]:
         """The rows in random order, one of each group."""
