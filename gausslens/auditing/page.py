@@ -92,7 +92,7 @@ def _leaning(audit: Audit) -> Iterator[CurveFigure]:
         title="Between new and copied",
         caption="0 is a model that treats training images like new ones, and 1 is one that returns training images. The "
         f"verdict rests on the greatest of the solid lines at the levels at which a copier would be seen: {levels}. "
-        f"Ignore the other levels; values beyond {ends[0]:g} or {ends[1]:g} are drawn there.",
+        f"Ignore the other levels; values beyond {ends[0]:g} or {ends[1]:g} are drawn at these limits.",
         y=Axis("position"),
         lines=(
             _Line("retrieval κ on held-out images", audit.find("retrieval")),
@@ -107,7 +107,7 @@ def _leaning(audit: Audit) -> Iterator[CurveFigure]:
         title="Denoising losses",
         caption="Mean squared error per pixel on training images (dashed) and held-out images (solid), with the same noise "
         "for all denoisers. The loss of a copier is far lower on its training images. "
-        f"Losses below {least:g} are drawn there.",
+        f"Losses below {least:g} are drawn at that value.",
         y=Axis("loss", "pixel range [−1, 1] squared", log=True),
         lines=[
             _Line(f"{name}, {kind}", audit.find("loss", denoiser=denoiser, on=on), dashed=on == "train")

@@ -53,14 +53,18 @@ def _suspicion(audit: "Audit") -> str:
         return "copies of repeated training images cannot be distinguished from images that are common"
     if least_copy_p(audit.evidence) <= SUSPECT:
         return "copies are suspected, but not certain,"
-    return "no copies were found"
+    return (
+        "no significant number of copies was found" if audit.evidence.value("copied_share") else "no copies were found"
+    )
 
 
 def _detectable(audit: "Audit") -> str:
     """What the audit would have found, to be said where it found nothing."""
     counts = smallest_counts(audit)
     known = [count for kind, count in counts.items() if count is not None and kind != "repeated"]
-    detected = f"{max(known):,} copies would have been detected" if known else "no number would have been detected"
+    detected = (
+        f"{max(known):,} copies would have been detected" if known else "no number of copies would have been detected"
+    )
     if "repeated" in counts:
         repeated = counts["repeated"]
         number = "no number" if repeated is None else f"{repeated:,}"

@@ -339,7 +339,11 @@ def _context(evidence: Evidence, leaks: bool | None, decisive: str) -> list[str]
     said = [_copies(evidence), evidence.refused, _foreign(evidence), undecided, _overlap(evidence)]
     if share is not None and not evidence.value("copies_exist"):
         p_value = least_copy_p(evidence)
-        doubt = "This does not decide whether there are copies." if undecided else "This is no more than by chance."
+        doubt = (
+            "This does not decide whether there are copies."
+            if undecided
+            else "This is not significantly more than chance explains."
+        )
         if p_value <= SUSPECT:
             doubt = f"This is more than by chance, but not conclusive (p = {p_value:.2g})."
         said.append(f"{_copied_share(evidence)}. {doubt}")

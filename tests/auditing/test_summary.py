@@ -135,7 +135,7 @@ def test_the_headline_gives_both_halves_and_denies_nothing_that_the_records_show
         ({"spread": 12, "concentrated": 10}, "(12 copies would have been detected)"),
         ({"spread": 12, "concentrated": 1_030}, "(1,030 copies would have been detected)"),
         ({"spread": 12, "concentrated": None}, "(12 copies would have been detected)"),
-        ({"spread": None, "concentrated": None}, "(no number would have been detected)"),
+        ({"spread": None, "concentrated": None}, "(no number of copies would have been detected)"),
         ({"spread": 12, "repeated": 44}, "(12 copies would have been detected; of repeated training images, 44)"),
         ({"spread": 12, "repeated": None}, "of repeated training images, no number)"),
     ],
@@ -207,6 +207,26 @@ def test_the_copying_of_a_table_stands_beside_what_chance_gives():
     assert number == "7"
     assert named.startswith("most often image 0 (40 times), image 7 (39 times)")
     assert "image 35" not in named  # five of them
+
+
+def test_samples_that_pass_as_copies_by_chance_are_not_denied():
+    records = [{"quantity": "copies_exist", "value": False}, share("copied_share", 0.02), *noticed(spread=60)]
+    said = headline(audit_of("generalizing", records, leaks=False))
+    assert "no significant number of copies was found among 2,000 samples (60 copies would have been detected)" in said
+
+
+def test_images_that_leak_by_name_are_not_denied():
+    leaking = {"quantity": "leaking", "value": 2, "sigma": 1.0, "count": 300}
+    found = audit_of("generalizing", [*NOTHING, *losses(0.55), leaking], leaks=False)
+    assert "do not clearly reveal which images it was trained on, except for 2 images (AUC 0.55" in headline(found)
+    assert "keep the model private" in advice(found)
+    assert "Nothing needs to be done." not in advice(found)
+
+
+def test_a_leak_that_the_recognition_rate_shows_is_headed_by_that_rate():
+    rate = share("tpr", 0.21, false_positive_rate=0.01, sigma=1.0)
+    found = audit_of("generalizing", [*NOTHING, *losses(0.55), rate], leaks=True)
+    assert "(AUC 0.55 [0.53, 0.57]; 21.0 % recognised at 1 % false positives)" in headline(found)
 
 
 def undefined(record):

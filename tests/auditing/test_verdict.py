@@ -228,7 +228,7 @@ def test_copies_among_the_samples_decide_by_themselves():
     assert judge(evidence(0.0, **copying(0.0, exist=False))).verdict == "generalizing"
     by_chance = judge(evidence(0.0, **copying(0.9, exist=False)))
     assert by_chance.verdict == "generalizing"
-    assert any("no more than by chance" in reason for reason in by_chance.reasons)
+    assert any("not significantly more than chance" in reason for reason in by_chance.reasons)
 
 
 def test_a_model_that_shows_few_of_the_images_it_holds_is_partly_memorizing():
@@ -268,7 +268,7 @@ def test_copies_of_repeated_images_that_too_few_held_out_images_can_judge_acquit
     found = judge(evidence(0.0, **copying(0.05, exist=False), undecided_copies=counts))
     assert found.verdict == "cannot tell"
     assert found.reasons[0].startswith("54 of 1,000 samples match images that occur repeatedly in the training set")
-    assert not any("no more than by chance" in reason for reason in found.reasons)
+    assert not any("not significantly more than chance" in reason for reason in found.reasons)
 
 
 def test_no_reason_denies_a_leak_of_which_nothing_can_be_told():
