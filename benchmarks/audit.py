@@ -24,9 +24,11 @@ from pathlib import Path
 import torch
 
 from gausslens import Preconditioned, TrainConfig, train
-from gausslens.auditing.audit import REPORT, audit_model
+from gausslens.auditing.audit import REPORT, audit_in_folder
 from gausslens.auditing.config import AuditConfig
+from gausslens.auditing.inputs import load_context
 from gausslens.auditing.page import make_page
+from gausslens.generation import best_device
 from gausslens.nn.acceleration import FastDenoiser
 from gausslens.report import save_report
 
@@ -63,7 +65,8 @@ def main() -> None:
             )
         start = time.perf_counter()
         with timed_network() as spans, watched() as where:
-            run, found, who = audit_model(AuditConfig(model=model, samples=args.samples, out=folder))
+            who = load_context(AuditConfig(model=model, samples=args.samples, out=folder), device=best_device())
+            run, found = audit_in_folder(who)
             save_report(run.path / REPORT, make_page(found, who, run.provenance, "gausslens audit"))
             total = time.perf_counter() - start
         by_stage = Counter()
@@ -113,9 +116,9 @@ def watched():
 
 
 def _stage():
-    """The stage of the audit that is being worked on: what is called from the module `stages`."""
+    """The step of the audit that is being worked on: the innermost function of `steps`."""
     frame = sys._getframe()
-    while frame is not None and Path(frame.f_code.co_filename).stem != "stages":
+    while frame is not None and Path(frame.f_code.co_filename).stem != "steps":
         frame = frame.f_back
     return "before" if frame is None else frame.f_code.co_name
 

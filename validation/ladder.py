@@ -36,8 +36,9 @@ from torch import Tensor
 from gausslens.auditing.copies import find_copies
 from gausslens.auditing.evidence import Evidence
 from gausslens.auditing.losses import measure_losses
+from gausslens.auditing.pool import Pool
 from gausslens.auditing.preprocessing_check import check_foreignness
-from gausslens.auditing.steps import foreignness_record, loss_records
+from gausslens.auditing.steps import loss_records
 from gausslens.auditing.verdict import judge
 from gausslens.data import Splits
 from gausslens.evaluation.cached_denoiser import CachedDenoiser
@@ -58,11 +59,12 @@ def judged(
     """Verdicts on several models of the same images, with what was measured."""
     gaussian, multidelta = references(train)
     denoisers = {**models, "gaussian": gaussian, "multidelta": CachedDenoiser(multidelta)}
-    losses = measure_losses(denoisers, train, held_out, SIGMAS, bounds=None)
+    pool = Pool(train, held_out)
+    losses = measure_losses(denoisers, pool, SIGMAS)
     for kind, denoiser in models.items():
-        foreignness = check_foreignness(denoiser, train, held_out, SIGMAS, bounds=None)
-        copied = copies_of(denoiser, train, held_out, samples) if samples else []
-        evidence = Evidence([*loss_records(losses, kind), foreignness_record(foreignness), *copied])
+        foreignness = check_foreignness(denoiser, pool, SIGMAS)
+        copied = copies_of(denoiser, pool, samples) if samples else []
+        evidence = Evidence([*loss_records(losses, kind), foreignness, *copied])
         verdict = judge(evidence)
         truth = truth_of(kind, with_samples=samples > 0)
         yield {
@@ -73,8 +75,8 @@ def judged(
             "truth": truth,
             "lean": None if verdict.lean is None else [verdict.lean.value, verdict.lean.low, verdict.lean.high],
             "sigma": verdict.sigma,
-            "foreign": foreignness.expected,
-            "gain": None if foreignness.gain is None else foreignness.gain.high,
+            "foreign": foreignness["expected"],
+            "gain": foreignness.get("high"),
             "copied_share": evidence.value("copied_share"),
             "reason": verdict.reasons[0],
             "evidence": {
@@ -93,12 +95,12 @@ def at_all_levels(evidence: Evidence, quantity: str) -> list[Estimate | None]:
     return [known.get(sigma) for sigma in SIGMAS.tolist()]
 
 
-def copies_of(denoiser: Any, train: Tensor, held_out: Tensor, samples: int) -> list[Record]:
+def copies_of(denoiser: Any, pool: Pool, samples: int) -> list[Record]:
     """What samples of a model show, as the audit has it."""
-    latents = draw_noise(0, torch.arange(samples), tuple(train.shape[1:]), stream="latents")
-    gaussian = references(train)[0]
+    latents = draw_noise(0, torch.arange(samples), tuple(pool.train.shape[1:]), stream="latents")
+    gaussian = references(pool.train)[0]
     made, control = (sample(each, latents, dtype=torch.float32) for each in (denoiser, gaussian))
-    found = find_copies(made, train, held_out, control, bounds=None)
+    found = find_copies(made, pool, control)
     return [
         record_of("copies_exist", found.exist),
         of_estimate("copied_share", found.share),

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
-from levels_images import SAMPLES, Drawn, draw, draw_groups
+from levels_images import SAMPLES, SIDE, Drawn, draw, draw_groups
 from levels_tables import LEVELS, clopper_pearson, line_of_false_names, mark, sources, table_of_levels
 
 from gausslens.auditing.controls import ONCE, REPEATED, fisher_p
 from gausslens.auditing.copies import Copies, find_copies
+from gausslens.auditing.evidence import Evidence
 from gausslens.auditing.exchangeability import check_exchangeability
-from gausslens.auditing.families import PLAIN
+from gausslens.auditing.families import PLAIN, Family, families_of
 from gausslens.images import quantize
 
 RATIOS = ((400, 400), (500, 100), (600, 50))
@@ -36,22 +37,16 @@ def exchangeability(trials: float, seed: int) -> Iterator[str]:
         neighbors[name], detail[name] = [], []
         for number, random in enumerate(sources(f"exchangeability {name}", round(150 * trials), seed)):
             drawn = make(random)
-            groups = drawn.groups or (None, None)
-            found = check_exchangeability(drawn.train, drawn.held_out, *groups, permutations=999, seed=number)
-            if found is not None:
-                neighbors[name].append(found.neighbors_p)
-                detail[name].append(found.detail_p)
+            found = Evidence(check_exchangeability(drawn.pool, permutations=999, seed=number))
+            neighbors[name] += [record["value"] for record in found.find("neighbors_p")]
+            detail[name] += [record["value"] for record in found.find("detail_p")]
     yield from table_of_levels("Exchangeability, neighbours (999 permutations)", neighbors.items())
     yield from table_of_levels("Exchangeability, detail (999 permutations)", detail.items())
 
 
-def look(drawn: Drawn, **options: object) -> Copies:
+def look(drawn: Drawn, families: list[Family] | None = None) -> Copies:
     """The search for copies; without parts and transformations unless they are asked for."""
-    groups = {} if drawn.groups is None else {"groups": drawn.groups[0]}
-    if drawn.groups is not None and drawn.held_out is not None:
-        groups["held_out_groups"] = drawn.groups[1]
-    how = {"mirrored": False, "shifts": (), "parts": False} | groups | options
-    return find_copies(drawn.samples, drawn.train, drawn.held_out, **how)
+    return find_copies(drawn.samples, drawn.pool, families=families or [Family(PLAIN)])
 
 
 def _copy_cases() -> dict[str, Callable[[torch.Generator], Drawn]]:
@@ -108,7 +103,7 @@ def families(trials: float, seed: int) -> Iterator[str]:
             continue
         told, n = [], round(20 * trials)
         for random in sources(f"families {name}", n, seed):
-            found = look(make(random), mirrored=True, shifts=(1, 2), parts=True)
+            found = look(make(random), families_of((1, SIDE, SIDE)))
             told += [*(["copies"] * found.exist), *found.parts][:1]
         hits, total, hits_of_all = len(told), total + n, hits_of_all + len(told)
         what = f" ({', '.join(sorted(set(told)))})" if told else ""

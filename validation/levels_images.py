@@ -11,6 +11,7 @@ from functools import cache, partial
 import torch
 from torch import Tensor
 
+from gausslens.auditing.pool import Pool
 from gausslens.data import load_images
 from gausslens.images import quantize
 from gausslens.noise import generator
@@ -33,6 +34,12 @@ class Drawn:
     held_out: Tensor | None
     samples: Tensor
     groups: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def pool(self) -> Pool:
+        """Training and held-out images with their groups."""
+        groups, held_out_groups = self.groups or (None, None)
+        return Pool(self.train, self.held_out, groups=groups, held_out_groups=held_out_groups)
 
 
 def digits(n: int, random: torch.Generator) -> Tensor:

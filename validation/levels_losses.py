@@ -141,9 +141,7 @@ def losses_of(drawn: Drawn, seed: int) -> LossGap:
         GAUSSIAN: gausslens.GaussianDenoiser(gausslens.Moments.fit(drawn.train)),
         MULTIDELTA: gausslens.MultiDeltaDenoiser(drawn.train),
     }
-    groups = drawn.groups or (None, None)
-    known = {"groups": groups[0], "held_out_groups": groups[1]}
-    return measure_losses(denoisers, drawn.train, drawn.held_out, sigmas=[0.5], noises=4, seed=seed, **known)
+    return measure_losses(denoisers, drawn.pool, sigmas=[0.5], noises=4, seed=seed)
 
 
 def leaking(trials: float, seed: int) -> Iterator[str]:

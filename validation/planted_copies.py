@@ -23,7 +23,6 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +30,8 @@ from copy_test import blobs, dots, fields
 from torch import Tensor
 
 from gausslens.auditing.copies import Copies, find_copies
-from gausslens.auditing.families import PLAIN
+from gausslens.auditing.families import PLAIN, Family, families_of
+from gausslens.auditing.pool import Pool
 from gausslens.auditing.power import PLANTINGS, Planting
 from gausslens.images import dequantize, quantize
 from gausslens.measures.memorization import identifiable_images
@@ -53,6 +53,11 @@ class Trial:
     train: Tensor
     held_out: Tensor
     samples: Tensor
+
+    @property
+    def pool(self) -> Pool:
+        """The images of both sets."""
+        return Pool(self.train, self.held_out)
 
 
 def make_trial(source: str, seed: int) -> Trial:
@@ -100,10 +105,11 @@ def search_planted(trial: Trial, copies: Copies, kinds: list[Planting], seed: in
     rows = torch.randperm(SAMPLES, generator=generator(seed, "planted rows"))[:COPIES]
     truth = dict(zip(rows.tolist(), chosen.tolist(), strict=True))
     outcomes = []
+    whole = [family for family in families_of(trial.train.shape[1:]) if not family.is_part]
     for kind in kinds:
         samples = dequantize(trial.samples)
         samples[rows] = plant(trial.train[chosen], kind, seed)
-        found = find_copies(samples, trial.train, trial.held_out, parts=False, seed=seed, bounds=None)
+        found = find_copies(samples, trial.pool, families=whole, seed=seed)
         outcomes.append(Outcome(found.exist, len(found.copies), wrong_names(found, truth)))
     return outcomes
 
@@ -150,8 +156,7 @@ def wrong_pairs(n_train: int, seed: int) -> tuple[int, int]:
     pool, samples = dots(2 * PER_HALF, random), dots(SAMPLES, random)
     copied = torch.randperm(n_train, generator=random)[:CHANCE_COPIES]
     samples[:CHANCE_COPIES] = pool[copied] + 0.002 * torch.randn(samples[:CHANCE_COPIES].shape, generator=random)
-    alone: dict[str, Any] = {"mirrored": False, "shifts": (), "parts": False}
-    found = find_copies(samples, pool[:n_train], pool[n_train:], **alone, seed=seed, bounds=None)
+    found = find_copies(samples, Pool(pool[:n_train], pool[n_train:]), families=[Family(PLAIN)], seed=seed)
     return len(found.copies), wrong_names(found, dict(enumerate(copied.tolist())))
 
 
@@ -170,7 +175,7 @@ def main() -> None:
     for seed in range(options.first, options.first + options.null):
         source = TURN[seed % len(TURN)]
         trial = make_trial(source, seed)
-        copies = find_copies(trial.samples, trial.train, trial.held_out, seed=seed, bounds=None)
+        copies = find_copies(trial.samples, trial.pool, seed=seed)
         null[source] += 1
         alarms[source] += copies.exist or bool(copies.parts)
         if source != UNEVEN and done < options.planted:

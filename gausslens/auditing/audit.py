@@ -1,16 +1,19 @@
-"""Auditing: measure stage by stage, judge, and tell; from the command into a `Run` from which the same call goes on.
+"""Auditing: measure step by step, then judge.
+
+The command works in a folder, and the same command continues from it:
 
     <out>/audit-<data>-<identity>/
         config.json  provenance.json
-        records.jsonl           of every stage, the time it took last
-        answers.safetensors     to a few noisy images, by which a model that has changed is known
-        samples-<first>.safetensors    generated images, a thousand a file or so
+        records.jsonl           of every step; the last record of a step is the time it took
+        answers.safetensors     outputs for a few noisy images, by which a changed model is recognised
+        samples-<first>.safetensors    generated images, about a thousand in a file
         report.html
 
-The identity is that of the model, the images and the options that change a number, so another model, other images or other
-options are another audit. A stage that was interrupted leaves nothing that counts; one that is finished is not done again.
+The identity is that of the model, the images and the options that change a number. Another model, other images or other
+options are another audit. An interrupted step leaves no records. A finished one is not repeated.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -20,9 +23,9 @@ from torch import Tensor
 
 from .._kernels.fused import uncompiled
 from ..atomic_files import load_tensors, save_tensors
-from ..errors import ConfigError
+from ..errors import ConfigError, require
 from ..evaluation.references import RunImages
-from ..generation import BATCH, best_device
+from ..generation import BATCH
 from ..identity import identity_of, semantic_fields
 from ..images import check_labels, gather
 from ..nn.acceleration import limit_threads
@@ -34,11 +37,11 @@ from ..store.steps import Steps
 from ..zoo.loading import load_model
 from .config import AuditConfig
 from .context import AuditContext
-from .copies_step import generate_samples, take_copies
 from .evidence import Evidence
+from .exchangeability import NOT_EXCHANGEABLE
 from .features import compare_features
-from .inputs import check_levels, load_context, training_run, validate_inputs
-from .steps import NOT_EXCHANGEABLE, STAGES
+from .inputs import check_levels, training_run, validate_inputs
+from .steps import STAGES, generate_samples, take_copies
 from .verdict import Verdict, judge
 
 VERSION = 5
@@ -49,7 +52,6 @@ _MEASURING = ("sigmas", "count", "noises", "samples", "steps", "augment", "featu
 _RUNTIME_OPTIONS = (
     *("model", "kimg", "train", "held_out", "fail_on", "json", "no_images", "blur", "out", "cpu", "skip_broken"),
 )
-_SAMPLES, _ANSWERS = "gausslens samples", "gausslens answers"
 _CHANGED = 0.02  # of the answers' norm, which other devices and precisions do not reach
 _SAMPLES_A_FILE = 4 * BATCH
 
@@ -59,14 +61,14 @@ class Audit:
     """What an audit found.
 
     Attributes:
-        verdict: "memorizing", "generalizing" or "cannot tell", with the reasons.
+        verdict: "memorizing", "partly memorizing", "generalizing" or "cannot tell", with the reasons.
         records: every number, with its interval; each names its `stage`.
-        model: what was audited.
+        model: the audited model.
         data: the name of the images.
         n_train: training images.
         n_held_out: held-out images.
         samples: the generated images; None if there are none.
-        is_run: whether the model is one that `gausslens train` made.
+        is_run: whether `gausslens train` made the model.
     """
 
     verdict: Verdict
@@ -110,7 +112,7 @@ def audit(
     progress: bool = False,
     **options: Any,
 ) -> Audit:
-    """Whether a model memorises its training images, from Python and in memory.
+    """Audit a model in memory: does it memorise its training images?
 
     Args:
         model: a denoiser D(x, sigma[, labels]), or any source that `load_denoiser` takes.
@@ -129,7 +131,7 @@ def audit(
         The audit; `print` shows its table.
 
     Raises:
-        ConfigError: on options that cannot be meant.
+        ConfigError: on invalid options.
         DataError: if the images do not fit the model.
         CheckpointError: if there is no such model, or it fails on the images.
 
@@ -139,43 +141,28 @@ def audit(
     >>> gausslens.audit(copier, images[:30], images[30:], samples=50, noises=4).verdict.verdict
     'memorizing'
     """
-    if unknown := options.keys() - set(_MEASURING):
-        raise ConfigError(f"expected options among {', '.join(_MEASURING)}; got {', '.join(sorted(unknown))}.")
+    unknown = options.keys() - set(_MEASURING)
+    require(not unknown, f"expected options among {', '.join(_MEASURING)}; got {', '.join(sorted(unknown))}.")
     if "sigmas" in options:
         options["sigmas"] = tuple(as_sigmas(options["sigmas"]).tolist())
     loaded = load_model(model, device=device)
     check_levels(model)
     known = gather(train, bounds=loaded.bounds, name="train")
     unseen = known[:0] if held_out is None else gather(held_out, bounds=loaded.bounds, name="held_out")
-    if (groups is None) != (held_out_groups is None) and held_out is not None:
-        raise ConfigError("groups are given for training and held-out images, or for neither; got one of the two.")
-
-    def tags(name: str, values: Any, images: Tensor) -> Tensor | None:
-        return None if values is None else check_labels(values, len(images), name)
-
-    images = RunImages(
-        train=known,
-        available=known,
-        held_out=unseen,
-        train_labels=tags("labels", labels, known),
-        held_out_labels=tags("held_out_labels", held_out_labels, unseen),
-        name="images",
-        train_groups=tags("groups", groups, known),
-        held_out_groups=tags("held_out_groups", held_out_groups, unseen),
-    )
+    tags: dict[str, Tensor | None] = {}
+    for name, own, other in (("labels", labels, held_out_labels), ("groups", groups, held_out_groups)):
+        both = (own is None) == (other is None) or held_out is None
+        require(both, f"{name} are given for training and held-out images, or for neither; got one of the two.")
+        tags[f"train_{name}"] = None if own is None else check_labels(own, len(known), name)
+        tags[f"held_out_{name}"] = None if other is None else check_labels(other, len(unseen), f"held_out_{name}")
+    images = RunImages(train=known, available=known, held_out=unseen, name="images", **tags)
     context = validate_inputs(loaded, images, AuditConfig(model=str(loaded.source or "model"), **options))
     with uncompiled(), limit_threads(context.device, context.config.count * context.dim):
         return _measure(context, Steps("stage"), None, progress=progress)
 
 
-def audit_model(config: AuditConfig, *, progress: bool = False) -> tuple[Run, Audit, AuditContext]:
-    """Audit a model, or go on with it, or find it audited."""
-    context = load_context(config, device=best_device(cpu=config.cpu), progress=progress)
-    return *audit_in_folder(context, progress=progress), context
-
-
 def audit_in_folder(context: AuditContext, *, progress: bool = False) -> tuple[Run, Audit]:
-    """The same of a context that is loaded: the run that holds everything, and the audit."""
+    """Audit a model, continue its audit, or find it audited: the run that holds everything, and the audit."""
     config, device = context.config, context.device
     run = Run.create(config.out, "audit", context.images.name, identity(context), asdict(config))
     with run.locked(), uncompiled(), limit_threads(device, config.count * context.dim):
@@ -186,16 +173,13 @@ def audit_in_folder(context: AuditContext, *, progress: bool = False) -> tuple[R
 
 
 def _check_unchanged(context: AuditContext, run: Run) -> None:
-    """See that the model answers as when the audit was begun: what a module imports or reads is no part of its identity."""
-    path, answers = run.path / "answers.safetensors", context.first_answers.float().cpu()
-    if not path.exists():
-        save_tensors(path, {"answers": answers}, kind=_ANSWERS)
-        return
-    before = load_tensors(path, kind=_ANSWERS)[0]["answers"]
+    """See that the model's outputs are those of the first session: what a module imports or reads is not in its identity."""
+    answers = context.first_answers.float().cpu()
+    before = _kept(run, "answers", "answers", lambda: answers)
     if float((answers - before).norm()) > _CHANGED * float(before.norm()):
         raise ConfigError(
-            f"{run.path} was begun with a model that answers otherwise, of the same weights and code: what it imports or "
-            "reads has changed. Remove that folder, or name another with --out."
+            f"{run.path} was begun with a model of the same weights and code that gave other outputs. Something that the "
+            "model imports or reads has changed. Remove that folder, or choose another with --out."
         )
 
 
@@ -214,7 +198,7 @@ def _measure(context: AuditContext, steps: Steps, artifact: Artifact | None, *, 
         exchangeable = not Evidence(steps.records).find("refused", value=NOT_EXCHANGEABLE)
         steps.run("copies", partial(take_copies, context, samples, exchangeable=exchangeable, progress=progress))
         if context.features is not None:
-            sets = context.features, samples, context.images.train, context.held_out
+            sets = context.features, samples, context.pool.train, context.pool.compared.held_out
             steps.run("features", partial(compare_features, *sets, seed=context.config.seed, progress=progress))
     return Audit(
         verdict=judge(Evidence(steps.records)),
@@ -230,14 +214,20 @@ def _measure(context: AuditContext, steps: Steps, artifact: Artifact | None, *, 
 
 def _samples(context: AuditContext, artifact: Artifact | None, *, progress: bool) -> Tensor:
     """The generated images; in a folder, those that are there are not generated again."""
-    parts = []
-    for first in range(0, context.sample_count, _SAMPLES_A_FILE):
-        path = None if artifact is None else artifact.path / f"samples-{first:06d}.safetensors"
-        if path is not None and path.exists():
-            parts.append(load_tensors(path, kind=_SAMPLES)[0]["samples"])
-            continue
-        last = min(first + _SAMPLES_A_FILE, context.sample_count)
-        parts.append(generate_samples(context, first, last, progress=progress))
-        if path is not None:
-            save_tensors(path, {"samples": parts[-1]}, kind=_SAMPLES)
+    count, parts = context.sample_count, []
+    for first in range(0, count, _SAMPLES_A_FILE):
+        last = min(first + _SAMPLES_A_FILE, count)
+        make = partial(generate_samples, context, first, last, progress=progress)
+        parts.append(_kept(artifact, "samples", f"samples-{first:06d}", make))
     return torch.cat(parts)
+
+
+def _kept(artifact: Artifact | None, name: str, file: str, make: Callable[[], Tensor]) -> Tensor:
+    """A tensor that is made once in a folder, and then read from a file there."""
+    path, kind = None if artifact is None else artifact.path / f"{file}.safetensors", f"gausslens {name}"
+    if path is not None and path.exists():
+        return load_tensors(path, kind=kind)[0][name]
+    made = make()
+    if path is not None:
+        save_tensors(path, {name: made}, kind=kind)
+    return made

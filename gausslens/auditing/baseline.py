@@ -2,7 +2,7 @@
 
 Training and held-out images are pooled and cut into two halves with some of both in each. An image is denoised by the
 filter of the other half, so that it is new to the filter whichever set it is from. Training and held-out images are
-therefore alike to the baseline: where its losses on them differ, one set is harder, and nothing else. (The Gaussian
+therefore equally new to the baseline: where its losses on them differ, one set is harder, and nothing else. (The Gaussian
 denoiser of the training images alone is no such measure: of 64 digits it denoises those 64 much better than others.)
 
 Halves can be smaller than the images' dimension d. The covariance S of n images is then far too flat outside their span,

@@ -1,4 +1,4 @@
-"""What `gausslens audit` is asked to do: one frozen `AuditConfig`, which imports nothing heavy."""
+"""The options of `gausslens audit`: one frozen `AuditConfig`, which imports nothing heavy."""
 
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal, TypeAlias
@@ -57,8 +57,8 @@ class AuditConfig(ImageOptions, PageOptions):
     seed: int = 0
     """Seed of the choice of images, of the noise and of the samples."""
     fail_on: tuple[str, ...] = ()
-    """End with exit code 3 if one of these is found: memorizing; partly-memorizing, or worse; membership, if the losses give
-    the training images away; cannot-tell. Default: none."""
+    """End with exit code 3 if one of these is found: memorizing; partly-memorizing, or worse; membership, if the model leaks
+    membership; cannot-tell. Default: none."""
     json: bool = False
     """Print the audit as JSON."""
     out: str = "runs"
@@ -82,11 +82,11 @@ class AuditConfig(ImageOptions, PageOptions):
         )
         if self.held_out is not None and self.unseen is not None:
             raise ConfigError("held-out images are given by --held-out or by --unseen, not by both.")
-        if self.train is None and (self.held_out is not None or self.unseen is not None):
-            raise ConfigError("--held-out and --unseen go with --train; a run of ours knows its own images.")
-        if self.train is None and (self.size or self.value_range or self.skip_broken or self.groups):
+        of_train = (self.held_out, self.unseen, self.size, self.value_range, self.skip_broken or None, self.groups)
+        if self.train is None and any(option is not None for option in of_train):
             raise ConfigError(
-                "--size, --range, --skip-broken and --groups go with --train; a run of ours knows its own images."
+                "--held-out, --unseen, --size, --range, --skip-broken and --groups go with --train; a gausslens run records "
+                "its own images."
             )
         if self.features is not None and self.samples == 0:
             raise ConfigError("features must be left out with --samples 0: they are of samples.")

@@ -4,7 +4,6 @@ import hashlib
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,15 +12,14 @@ from ..denoisers.protocol import call, eval_mode, placement
 from ..errors import CheckpointError, ConfigError, GausslensError, one_line
 from ..evaluation.context import EvaluationContext
 from ..evaluation.references import RunImages
-from ..images import as_tensor, content_hash, dequantize
+from ..images import content_hash, dequantize
 from ..measures.originals import DUPLICATE_RMSE
 from ..noise import as_sigmas, draw_noise, karras_sigmas
 from ..zoo.model import Model
 from .config import AuditConfig
-from .copies import Repeats, find_repeats
-from .embedding import FeatureNetwork, load_features
+from .features import FeatureNetwork, load_features
+from .pool import Pool
 
-FEWEST_HELD_OUT = 2
 _LEVELS = 10
 _LEAST, _MOST = 0.002, 80.0
 _SMALL_DIM = 1024
@@ -48,40 +46,24 @@ class AuditContext(EvaluationContext):
         self.model, self.config, self.pictures = model, config, pictures
 
     @cached_property
-    def repeats(self) -> Repeats:
-        """Training and held-out images that repeat others, and where the sets overlap."""
+    def pool(self) -> Pool:
+        """Training and held-out images, with what repeats and where the sets overlap."""
         images = self.images
-        sets = as_tensor(images.train), as_tensor(images.held_out), images.train_groups, images.held_out_groups
-        return find_repeats(*sets, rmse=self.duplicate_rmse, device=self.device)
-
-    @cached_property
-    def compared(self) -> RunImages:
-        """The images whose losses are compared: without held-out ones that the model has seen; none if one is left."""
-        new = (~self.repeats.overlap).nonzero()[:, 0]
-        if len(new) == len(self.images.held_out):
-            return self.images
-        return keep_held_out(self.images, new if len(new) >= FEWEST_HELD_OUT else new[:0])
-
-    @property
-    def held_out(self) -> Tensor | None:
-        """The held-out images that the model has not seen, or None if there are none."""
-        return as_tensor(self.compared.held_out) if len(self.compared.held_out) else None
-
-    @property
-    def labels(self) -> dict[str, Any]:
-        """Labels of both sets, as measures take them."""
-        labels = self.compared.held_out_labels if self.held_out is not None else None
-        return {"labels": self.images.train_labels, "held_out_labels": labels}
+        return Pool(
+            train=images.train,
+            held_out=images.held_out if len(images.held_out) else None,
+            labels=images.train_labels,
+            held_out_labels=images.held_out_labels if len(images.held_out) else None,
+            groups=images.train_groups,
+            held_out_groups=images.held_out_groups,
+            rmse=DUPLICATE_RMSE if self.bounds is not None else 0.0,
+            device=self.device,
+        )
 
     @property
     def classes(self) -> Tensor | None:
         """The classes of the training images, in turn those of the samples; None for a model without labels."""
         return None if self.images.train_labels is None else self.images.train_labels.unique().cpu()
-
-    @property
-    def duplicate_rmse(self) -> float:
-        """Root mean square difference up to which two images are the same."""
-        return DUPLICATE_RMSE if self.bounds is not None else 0.0
 
     @cached_property
     def reference_images(self) -> RunImages:
@@ -111,20 +93,19 @@ class AuditContext(EvaluationContext):
 
     @property
     def sigma_range(self) -> tuple[float, float]:
-        """The least and the greatest noise level that is looked at, and sampled with."""
+        """The least and the greatest noise level of measurements and of sampling."""
         low, high = self.model.sigma_range
         return max(_LEAST, low), min(_MOST, high)
 
     @cached_property
     def first_answers(self) -> Tensor:
-        """What the model makes of its first training images with noise."""
-        few = slice(_FEW)
-        clean, labels = dequantize(as_tensor(self.images.train)[few].cpu()), self.images.train_labels
+        """The model's outputs for its first training images with noise."""
+        clean, labels = dequantize(self.images.train[:_FEW].cpu()), self.images.train_labels
         sigma = float(self.sigmas[len(self.sigmas) // 2])
         x = clean + sigma * draw_noise(0, torch.arange(len(clean)), self.images.shape, stream="first answers")
         try:
             with eval_mode(self.network):
-                return call(self.network, x.to(self.device), sigma, None if labels is None else labels[few])
+                return call(self.network, x.to(self.device), sigma, None if labels is None else labels[:_FEW])
         except GausslensError:
             raise
         except Exception as error:  # whatever the model's own code raises
@@ -146,26 +127,15 @@ class AuditContext(EvaluationContext):
     @cached_property
     def identity(self) -> str:
         """Names model and images."""
-        named = self.model.identity or self.model.source
-        parts = [named, content_hash(self.images.train), content_hash(self.images.held_out)]
         images = self.images
+        parts = [self.model.identity or self.model.source, content_hash(images.train), content_hash(images.held_out)]
         tags = (images.train_labels, images.held_out_labels, images.train_groups, images.held_out_groups)
         parts += [hashlib.sha256(some.cpu().numpy().tobytes()).hexdigest() for some in tags if some is not None]
         if self.config.features is not None and Path(self.config.features).is_file():
             parts.append(hashlib.sha256(Path(self.config.features).read_bytes()).hexdigest())
-        if not self.network.state_dict():  # its weights, if any, are out of sight: only its answers can tell
+        if not self.network.state_dict():  # its weights, if any, cannot be read, so its outputs identify it
             parts.append(content_hash(self.first_answers.cpu()))
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
-
-
-def keep_held_out(images: RunImages, rows: Tensor) -> RunImages:
-    """The same images with some of the held-out ones alone."""
-
-    def chosen(values: Any) -> Any:
-        return None if values is None else as_tensor(values)[rows.to(as_tensor(values).device)]
-
-    labels, groups = chosen(images.held_out_labels), chosen(images.held_out_groups)
-    return replace(images, held_out=chosen(images.held_out), held_out_labels=labels, held_out_groups=groups)
 
 
 class _Converted(nn.Module):

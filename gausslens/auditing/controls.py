@@ -1,4 +1,4 @@
-"""Copies beside their controls: would as many come about by chance?
+"""Copies and their controls: would as many come about by chance?
 
 Real new images satisfy the rule for copies now and then (see `measures.originals`), and so do samples of a model that only
 knows mean and covariance, where images are few. So copies exist only if the samples hold more of them than either control,
@@ -7,12 +7,11 @@ by a one-sided Fisher test each:
     real images    held-out images against the originals, pooled with the originals against one another
     Gaussian       as many samples of the training images' own Gaussian denoiser, from the same latents by the same sampler
 
-Originals that stand in the training set once and those that stand there repeatedly are tested apart. Only held-out images
-can say whether the latter are memorised or commonplace. For the former the originals themselves are controls, too. But where
-new images coincide with old ones by nature (icons), taking out repeats takes out just these coincidences. By Good and
-Turing a new image coincides with an original that stands once at a rate of 2N₂/N, with N₂ originals that stand twice. So
-these pairs count, N₂ of N/2, unless held-out images coincide far more rarely (p ≤ .0001): then the repeats are the training
-set's own.
+Originals that occur once in the training set and those that occur repeatedly are tested separately. Only held-out images can
+say whether the latter are memorised or commonplace. For the former the originals themselves are controls, too. But where new
+images coincide with old ones by nature (icons), leaving out repeats leaves out just these coincidences. By Good and Turing a
+new image coincides with an original that occurs once at a rate of 2N₂/N, with N₂ originals that occur twice. So these pairs
+count, N₂ of N/2, unless held-out images coincide far more rarely (p ≤ .0001): then the repeats are the training set's own.
 
 The unit is an original or a group: of each held-out group and of each original one image is a control.
 
@@ -34,14 +33,15 @@ from torch import Tensor
 from .._typing import Bool, Float, Int
 from ..measures.intervals import Estimate, proportion_estimate
 from ..measures.originals import Match, Originals
+from ..measures.transformations import Transformation
 from ..noise import draw_order
 from .families import PLAIN, Family
-from .thresholds import THRESHOLDS
+from .thresholds import limit
 
 ONCE, REPEATED = "once", "repeatedly"
-_LEVEL, _FEW, _RARE = (THRESHOLDS[name].value for name in ("p", "few originals", "rare"))
+_LEVEL, _FEW, _RARE = limit("p"), limit("few originals"), limit("rare")
 _RARER = 0.0001  # level at which held-out images coincide more rarely than training images do
-# Shares of the level: whole copies, unchanged, of originals that stand once or repeatedly. The others have what is left.
+# Shares of the level: whole copies, unchanged, of originals that occur once or repeatedly. The others share the rest.
 _PLAIN_SHARES = {ONCE: 0.55, REPEATED: 0.15}
 
 
@@ -64,10 +64,10 @@ class Tally(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Copies among samples beside both controls, for one family and one kind of original."""
+    """Copies among samples and in both controls, for one family and one kind of original."""
 
     family: str
-    kind: str  # how often the originals stand in the training set, "once" or "repeatedly"
+    kind: str  # how often the originals occur in the training set, "once" or "repeatedly"
     samples: Tally
     real: Tally  # of real images
     gaussian: Tally | None  # of samples of the Gaussian denoiser
@@ -77,7 +77,7 @@ class Comparison:
 
     @property
     def p_value(self) -> float:
-        """The larger of the p-values beside either control; 1 where there are no real images."""
+        """The larger of the p-values against either control; 1 where there are no real images."""
         return self._p_value(self.samples.copies)
 
     @property
@@ -104,7 +104,7 @@ class Comparison:
         return fewest if concentrated or sure else max(fewest, int(_FEW))
 
     def _p_value(self, copies: int) -> float:
-        """The larger of the p-values beside either control if so many samples were copies."""
+        """The larger of the p-values against either control if so many samples were copies."""
         if not self.real.total:
             return 1.0
         controls = [control for control in (self.real, self.gaussian) if control is not None]
@@ -112,7 +112,7 @@ class Comparison:
 
 
 def share_level(family: str, kinds: list[str], n_families: int) -> dict[str, float]:
-    """The level of each comparison of a family; fixed before any sample is looked at."""
+    """The level of each comparison of a family; fixed before any sample is compared."""
     plain = sum(_PLAIN_SHARES.values())
     if family == PLAIN:
         return {kind: (_PLAIN_SHARES[kind] if len(kinds) > 1 else plain) * _LEVEL for kind in kinds}
@@ -133,11 +133,11 @@ class FamilyMatches:
 
     family: Family
     originals: Originals  # the training images in the family's window
-    rows: Int[Tensor, "s"]  # which samples were held up against them
+    rows: Int[Tensor, "s"]  # which samples were compared with them
     samples: Match
     held_out: Match | None  # None where held-out images are no control
     overlap: Bool[Tensor, "m"]  # which of these repeat a training image or share a group with one
-    others: Match  # originals that stand once, among all the others
+    others: Match  # originals that occur once, compared with all the others
     gaussian: Match | None  # samples of the Gaussian denoiser
     levels: Mapping[str, float]  # of the comparison with each kind of original that is there
     tolerance: float  # the distance up to which two images are the same
@@ -147,18 +147,29 @@ class FamilyMatches:
         """The comparisons, by kind of original."""
         return self.compare()
 
+    @property
+    def convicts(self) -> bool:
+        """Whether copies exist, by any of the comparisons."""
+        return any(one.convicts for one in self.comparisons)
+
     def compare(self, *, with_overlap: bool = True) -> list[Comparison]:
         """The same, with or without the held-out images of the overlap."""
         return [self._compare(kind, level, with_overlap) for kind, level in self.levels.items()]
+
+    def transformation(self, row: int) -> Transformation:
+        """What was done to the nearest original of a sample."""
+        return self.family.transformations[int(self.samples.transformation[row])]
 
     def of_kind(self, match: Match, kind: str) -> Bool[Tensor, "m"]:
         """Which images are copies of originals of a kind."""
         return match.copied & self._near_kind(match, kind)
 
     def real_ratios(self, kind: str) -> Float[Tensor, "c"]:
-        """d₁/d₂ of real images beside originals of a kind: held-out images, and of originals that stand once the others."""
-        matches = [self.held_out] * (self.held_out is not None) + [self.others] * (kind == ONCE)
-        ratios = [match.ratio[self._near_kind(match, kind)] for match in matches if match]
+        """d₁/d₂ of real images near originals of a kind: held-out images, and for originals that occur once the others."""
+        matches = [] if self.held_out is None else [self.held_out]
+        if kind == ONCE:
+            matches.append(self.others)
+        ratios = [match.ratio[self._near_kind(match, kind)] for match in matches]
         return torch.cat(ratios) if ratios else torch.empty(0, dtype=torch.float64)
 
     def _near_kind(self, match: Match, kind: str) -> Bool[Tensor, "m"]:
@@ -187,15 +198,13 @@ class FamilyMatches:
             return new
         own = Tally.of(self.of_kind(self.others, kind))
         pairs, drawn = int((self.originals.standing == 2).sum()), int(self.originals.standing.sum())
-        # In proportion to the originals that stand once and were asked; a pair is one event, of which N/2 are possible.
+        # In proportion to the originals that occur once and were compared; a pair is one event, of which N/2 are possible.
         asked = own.total / int(self.originals.unique.sum())
         hits, possible = own.copies / 2 + pairs * asked, drawn * asked / 2
         with_repeats = Tally(math.ceil(hits), max(round(possible), math.ceil(hits))) if pairs else own
-        if (
-            new.total and fisher_p(*with_repeats, *new) <= _RARER
-        ):  # copies are rarer among new images than among known ones
-            with_repeats = own
-        return Tally(new.copies + with_repeats.copies, new.total + with_repeats.total)
+        rarer = new.total and fisher_p(*with_repeats, *new) <= _RARER  # among new images than among known ones
+        known = own if rarer else with_repeats
+        return Tally(new.copies + known.copies, new.total + known.total)
 
 
 def fisher_p(copies: int, count: int, control_copies: int, control_count: int) -> float:

@@ -6,7 +6,6 @@ from typing import Any
 from ..measures.intervals import Estimate
 from ..store.records import Record
 from .membership import lower_limit
-from .preprocessing_check import Foreignness
 
 DISTANCES = {
     "gaussian": {"denoiser": "network", "reference": "gaussian"},
@@ -16,7 +15,7 @@ DISTANCES = {
 """Between which two denoisers a distance is."""
 
 FEWEST_ORIGINALS = 3
-"""With fewer, no copy can be told from a likeness."""
+"""With fewer, a copy cannot be distinguished from a likeness."""
 
 
 class Evidence:
@@ -70,14 +69,6 @@ class Evidence:
         aucs = self.by_level("auc").values()
         found = [record["value"] for record in self.find("auc_low")]
         return found or [lower_limit(auc, auc.count // 2, len(aucs)) for auc in aucs]  # version 0.1 wrote none
-
-    @property
-    def foreignness(self) -> Foreignness | None:
-        """Whether the images look foreign to the model."""
-        record = self.first("foreignness")
-        if record is None:
-            return None
-        return Foreignness(record["expected"], self.estimate("foreignness"), record["sigma"])
 
 
 def estimate_of(record: Record) -> Estimate:

@@ -6,7 +6,7 @@ that copies nothing has different losses on them, too. Two statistics see such a
 p-value that is exact if the label is fair:
 
     neighbours   in the leading principal components, how often the three nearest images of an image are of its own set.
-                 Sees other contents: classes, sources, and images that come in groups which nobody named.
+                 Sees other contents: classes, sources, and images in groups that were not named.
     detail       b_σ(x) = ‖x − D(x; σ)‖²/d, what a Wiener filter of other images takes away from an image without noise, at
                  eight σ, and the square of the lower quartile of |x − D(x; σ)|, which flat regions decide. The largest
                  rank-sum |z| of these sixteen. Sees contrast (large σ) and blur, noise or compression (small σ, quartiles).
@@ -17,7 +17,7 @@ half's; labels are permuted within halves.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 
 import torch
 from scipy.stats import rankdata
@@ -25,15 +25,19 @@ from torch import Tensor
 
 from .._typing import Bool, Float, Int
 from ..denoisers.gaussian import GaussianDenoiser
+from ..evaluation.records import record_of
 from ..images import dequantize
-from ..measures.originals import DUPLICATE_RMSE, Originals
+from ..measures.originals import Originals
 from ..noise import draw_order, generator
+from ..store.records import Record
 from .baseline import shrunk_filter
 from .controls import one_of_each
-from .thresholds import THRESHOLDS
+from .pool import Pool
+from .thresholds import limit
 
 PERMUTATIONS = 9999
-_LEVEL = THRESHOLDS["exchangeable"].value
+NOT_EXCHANGEABLE = "not exchangeable"
+_LEVEL = limit("exchangeable")
 _NEIGHBORS, _COMPONENTS = 3, 32
 _MOST_UNITS, _MOST_NUMBERS, _FEWEST_UNITS = 2000, 1 << 22, 10
 _LEVELS = 8
@@ -41,89 +45,64 @@ _CONSPICUOUS, _UNCHANGED = 1.25, (0.9, 1.1)
 _CHUNK_LABELS = 1 << 23
 
 
-@dataclass(frozen=True)
-class Exchangeability:
-    """Whether two sets of images may come from one distribution."""
-
-    neighbors_p: float  # p-value of the share of neighbours of the own set
-    neighbors_share: float  # that share, in units of what chance gives
-    detail_p: float  # p-value of the largest difference in detail
-    contrast: float  # held-out images' median variance about the mean image, in units of training images'
-    fineness: float  # the same of squared differences of neighbouring values, in units of `contrast`
-    n_train: int  # originals of the training set that were compared
-    n_held_out: int
-
-    @property
-    def refused(self) -> str | None:
-        """What differs, in a sentence; None if nothing is seen to."""
-        found = []
-        if self.detail_p <= _LEVEL:
-            found.append(f"held-out images have {self._difference} than training images (p = {self.detail_p:.2g})")
-        if self.neighbors_p <= _LEVEL:
-            found.append(
-                f"they differ in content: an image's nearest images are of its own set {self.neighbors_share:.2g} times as "
-                f"often as by chance (p = {self.neighbors_p:.2g}; other classes, another source, or images of one group, "
-                "--groups?)"
-            )
-        if not found:
-            return None
-        return f"training and held-out images do not come from one distribution: {'; and '.join(found)}."
-
-    @property
-    def _difference(self) -> str:
-        """What held-out images have more or less of, most conspicuous first."""
-        if self.fineness < 1 / _CONSPICUOUS:
-            return f"{self.fineness:.2g} times the fine detail (blurred, compressed or resized?)"
-        if self.fineness > _CONSPICUOUS:
-            return f"{self.fineness:.2g} times the fine detail (noise, compression or sharpening?)"
-        if not _UNCHANGED[0] < self.contrast < _UNCHANGED[1]:
-            return f"{'less' if self.contrast < 1 else 'more'} contrast, {self.contrast:.2g} times the variance,"
-        return "another fine structure (noise, compression or resizing?)"
-
-
-def check_exchangeability(
-    train: Tensor,
-    held_out: Tensor,
-    groups: Int[Tensor, "n"] | None = None,
-    held_out_groups: Int[Tensor, "m"] | None = None,
-    *,
-    repeats: Int[Tensor, "p 2"] | None = None,
-    rmse: float = DUPLICATE_RMSE,
-    permutations: int = PERMUTATIONS,
-    seed: int = 0,
-    device: torch.device | str | None = None,
-    progress: bool = False,
-) -> Exchangeability | None:
+def check_exchangeability(pool: Pool, *, permutations: int = PERMUTATIONS, seed: int = 0) -> Iterator[Record]:
     """Whether training and held-out images may come from one distribution.
 
+    Yields:
+        The p-values of both statistics (`neighbors_p`, `detail_p`); the share of neighbours of the own set in units of what
+        chance gives (`neighbors_share`); `contrast`, held-out images' median variance about the mean image in units of
+        training images'; and `fineness`, the same of squared differences of neighbouring values. `refused` with its reason
+        if the sets differ. Nothing for too few images.
+
     >>> images = torch.rand(400, 1, 6, 6, generator=torch.Generator().manual_seed(0))
-    >>> check_exchangeability(images[:200], images[200:]).refused is None
-    True
-    >>> "contrast" in check_exchangeability(images[:200], 0.5 * images[200:]).refused
-    True
+    >>> [record["quantity"] for record in check_exchangeability(Pool(images[:200], 0.5 * images[200:]))][-1]
+    'refused'
     """
-    pool = torch.cat([train.cpu(), held_out.cpu()])
-    labels = torch.arange(len(pool)) < len(train)
-    units = None
-    if groups is not None and held_out_groups is not None:
-        units = torch.cat([groups.cpu(), held_out_groups.cpu()])
-    originals = Originals.of(pool, units, repeats=repeats, rmse=rmse, device=device, progress=progress)
-    chosen = _representatives(originals, labels, pool[0].numel(), seed)
+    labels = torch.arange(len(pool.images)) < len(pool.train)
+    chosen = _representatives(pool.originals, labels, pool.images[0].numel(), seed)
     own = labels[chosen]
     if min(int(own.sum()), int((~own).sum())) < _FEWEST_UNITS:
-        return None
-    pictures = dequantize(pool[chosen]).to(device or "cpu")
+        return
+    pictures = dequantize(pool.images[chosen]).to(pool.device or "cpu")
     images = pictures.flatten(1)
     share, neighbors_p = _compare_neighbors(images, own, permutations, seed)
-    return Exchangeability(
-        neighbors_p=neighbors_p,
-        neighbors_share=share,
-        detail_p=_compare_detail(images, own, permutations, seed),
-        contrast=_ratio(_deviations(images, own).square().mean(1), own),
-        fineness=_ratio(_roughness(pictures, own), own),
-        n_train=int(own.sum()),
-        n_held_out=int((~own).sum()),
-    )
+    found = {
+        "neighbors_p": neighbors_p,
+        "neighbors_share": share,
+        "detail_p": _compare_detail(images, own, permutations, seed),
+        "contrast": _ratio(_deviations(images, own).square().mean(1), own),
+        "fineness": _ratio(_roughness(pictures, own), own),
+    }
+    for quantity, value in found.items():
+        yield record_of(quantity, value, count=len(own))
+    if reason := _refusal(found):
+        yield {"quantity": "refused", "value": NOT_EXCHANGEABLE, "reason": reason}
+
+
+def _refusal(found: Mapping[str, float]) -> str | None:
+    """What differs, in a sentence; None if nothing is seen to."""
+    said = []
+    if found["detail_p"] <= _LEVEL:
+        difference = _difference(found["contrast"], found["fineness"])
+        said.append(f"held-out images have {difference} (p = {found['detail_p']:.2g})")
+    if found["neighbors_p"] <= _LEVEL:
+        said.append(
+            f"they differ in content: an image's nearest neighbours are of its own set {found['neighbors_share']:.2g} times "
+            f"as often as by chance (p = {found['neighbors_p']:.2g}; other classes, another source, or images of one group, "
+            "which --groups names?)"
+        )
+    return f"training and held-out images do not come from one distribution: {'; and '.join(said)}." if said else None
+
+
+def _difference(contrast: float, fineness: float) -> str:
+    """What held-out images have more or less of, most conspicuous first."""
+    if fineness < 1 / _CONSPICUOUS:
+        return f"{fineness:.2g} times the fine detail of training images (blurred, compressed or resized?)"
+    if fineness > _CONSPICUOUS:
+        return f"{fineness:.2g} times the fine detail of training images (noise, compression or sharpening?)"
+    if not _UNCHANGED[0] < contrast < _UNCHANGED[1]:
+        return f"{'less' if contrast < 1 else 'more'} contrast than training images, {contrast:.2g} times the variance"
+    return "another fine structure than training images (noise, compression or resizing?)"
 
 
 def _representatives(originals: Originals, labels: Bool[Tensor, "N"], dim: int, seed: int) -> Int[Tensor, "k"]:
@@ -152,15 +131,15 @@ def _compare_neighbors(
     count = len(images)
     components = _leading_components(images, seed)
     distances = torch.cdist(components, components).fill_diagonal_(math.inf)
-    near = distances.topk(min(_NEIGHBORS, count - 1), largest=False).indices.cpu()
+    near = distances.topk(_NEIGHBORS, largest=False).indices.cpu()
     observed = int((own[near] == own[:, None]).sum())
     # Matches of the labels l and of their complements: Σ l_i l_j + (1 − l_i)(1 − l_j) over pairs (i, j) of neighbours.
     pointed = torch.zeros(count).index_add_(0, near.flatten(), torch.ones(near.numel()))
     null = []
     for labels in _labels(own, permutations, seed, "neighbours").split(max(1, _CHUNK_LABELS // (8 * count))):
         members = labels.float()
-        both = sum((members * members[:, near[:, column]]).sum(1) for column in range(near.shape[1]))
-        null.append(near.numel() - near.shape[1] * members.sum(1) - members @ pointed + 2 * both)
+        both = sum((members * members[:, near[:, column]]).sum(1) for column in range(_NEIGHBORS))
+        null.append(near.numel() - _NEIGHBORS * members.sum(1) - members @ pointed + 2 * both)
     matches = torch.cat(null)
     p_value = (1 + int((matches >= observed - 0.5).sum())) / (1 + len(matches))
     return observed / float(matches.mean()), p_value
@@ -192,19 +171,16 @@ def _compare_detail(images: Float[Tensor, "k d"], own: Bool[Tensor, "k"], permut
     halves = order[: count // 2], order[count // 2 :]
     spread = float((images - images.mean(0)).square().mean().sqrt())
     sigmas = spread * torch.logspace(-2, 1, _LEVELS, dtype=torch.float64)
-    removed = torch.zeros(2 * _LEVELS, count, dtype=torch.float64)
     observed, variance = torch.zeros(2, 2 * _LEVELS)
     null = torch.zeros(permutations, 2 * _LEVELS)
     for number, (fitted, filtered) in enumerate((halves, halves[::-1])):
         wiener = shrunk_filter(images[fitted.to(images.device)])
-        removed[:, filtered] = _removed(wiener, images[filtered.to(images.device)], sigmas)
-        ranks = torch.from_numpy(rankdata(removed[:, filtered].numpy(), axis=1))
+        removed = _removed(wiener, images[filtered.to(images.device)], sigmas)
+        ranks = torch.from_numpy(rankdata(removed.numpy(), axis=1))
         centred = (ranks - ranks.mean(1, keepdim=True)).float()
         here = own[filtered]
         observed = observed + centred @ here.float()
-        variance = variance + centred.square().mean(1) * float(here.sum()) * float((~here).sum()) / max(
-            len(here) - 1, 1
-        )
+        variance = variance + centred.square().mean(1) * float(here.sum()) * float((~here).sum()) / (len(here) - 1)
         shuffled = _labels(here, permutations, seed, f"detail {number}")
         null += torch.cat([labels.float() @ centred.T for labels in shuffled.split(1024)])
     scale = variance.sqrt().clamp_min(1e-12)

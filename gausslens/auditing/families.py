@@ -1,8 +1,8 @@
 """What a copy may look like: the whole original, mirrored or shifted, or a part of it.
 
-A *family* is a set of transformations and a window of the image. In each the rule for copies is the same (see
-`measures.originals`); distances are those of the window alone. Families are tested side by side, so the level of the whole
-audit is shared out among them: most of it to whole, unchanged copies.
+A *family* is a set of transformations and a window of the image. The rule for copies is the same in each (see
+`measures.originals`), and distances are those of the window alone. Families are tested in parallel, so they share the level
+of the whole audit. Whole, unchanged copies get most of it.
 """
 
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..errors import ConfigError
 from ..measures.transformations import MIRRORED, Transformation, shifts_by
 
 PLAIN = "plain"
-_SMALLEST_SIDE = 4  # a quarter of a smaller picture has too few pixels to be anybody's
+_SHIFTS = (1, 2)  # pixels
+_SMALLEST_SIDE = 4  # quarters of smaller pictures have too few pixels to identify an original
 
 
 @dataclass(frozen=True)
@@ -23,64 +23,51 @@ class Family:
 
     name: str
     transformations: tuple[Transformation, ...] = (Transformation(),)  # what may have been done to the original
-    rows: tuple[int, int] | None = None  # first and last row of the window, or None for the whole image
-    columns: tuple[int, int] | None = None
+    window: tuple[slice, slice] | None = None  # rows and columns of a part; None for the whole image
 
     @property
     def is_part(self) -> bool:
         """Whether it is about a part of the image."""
-        return self.rows is not None
+        return self.window is not None
 
     def crop(self, images: Tensor) -> Tensor:
         """The window of images, (n, c, h, w); a view."""
-        if self.rows is None or self.columns is None:
-            return images
-        return images[..., slice(*self.rows), slice(*self.columns)]
+        return images if self.window is None else images[(..., *self.window)]
 
 
-def families_of(
-    shape: Sequence[int],
-    *,
-    mirrored: bool = True,
-    shifts: Sequence[int] = (1, 2),
-    parts: bool = True,
-    flip: bool = False,
-) -> list[Family]:
-    """The families that are looked for in images of a shape; pictures (c, h, w) alone have any but the plain one.
+def families_of(shape: Sequence[int], *, pictures: bool = True, flip: bool = False) -> list[Family]:
+    """The families to search; only pictures (c, h, w) have more than the plain one.
 
-    >>> [family.name for family in families_of((1, 8, 8), shifts=())][:4]
-    ['plain', 'mirrored', 'top half', 'bottom half']
+    With `flip`, a model was trained on mirror images, and a mirrored copy is a plain copy.
+
+    >>> [family.name for family in families_of((1, 8, 8))][:4]
+    ['plain', 'mirrored', 'shifted', 'top half']
     """
     if len(shape) != 3:
         return [Family(PLAIN)]
-    height, width = shape[1:]
-    if len(shifts) and max(shifts) >= min(height, width):
-        raise ConfigError(f"shifts must be smaller than the images, {height} × {width}; got {max(shifts)}.")
     either = (Transformation(), MIRRORED) if flip else (Transformation(),)
     families = [Family(PLAIN, either)]
-    if mirrored and not flip:
+    if not pictures:
+        return families
+    if not flip:
         families.append(Family("mirrored", (MIRRORED,)))
-    if len(shifts):
+    height, width = shape[1:]
+    shifts = [shift for shift in _SHIFTS if shift < min(height, width)]
+    if shifts:
         moves = [move for turn in either for move in shifts_by(shifts, mirrored=turn.mirrored)]
         families.append(Family("shifted", tuple(moves)))
-    if parts and min(height, width) >= _SMALLEST_SIDE:
-        families += [Family(name, rows=rows, columns=columns) for name, rows, columns in _windows(height, width)]
+    if min(height, width) >= _SMALLEST_SIDE:
+        families += _parts(height, width)
     return families
 
 
-def _windows(height: int, width: int) -> list[tuple[str, tuple[int, int], tuple[int, int]]]:
-    """Halves, quarters and the central quarter of a picture, with rows and columns."""
-    top, bottom, left, right = (0, height // 2), (height // 2, height), (0, width // 2), (width // 2, width)
-    high, wide = (height // 4, height // 4 + height // 2), (width // 4, width // 4 + width // 2)
-    rows, columns = (0, height), (0, width)
-    return [
-        ("top half", top, columns),
-        ("bottom half", bottom, columns),
-        ("left half", rows, left),
-        ("right half", rows, right),
-        ("top left quarter", top, left),
-        ("top right quarter", top, right),
-        ("bottom left quarter", bottom, left),
-        ("bottom right quarter", bottom, right),
-        ("centre", high, wide),
-    ]
+def _parts(height: int, width: int) -> list[Family]:
+    """Halves, quarters and the central quarter of a picture."""
+    everything, high, wide = slice(None), height // 2, width // 2
+    rows = {"top": slice(0, high), "bottom": slice(high, height)}
+    columns = {"left": slice(0, wide), "right": slice(wide, width)}
+    windows = {f"{name} half": (part, everything) for name, part in rows.items()}
+    windows |= {f"{name} half": (everything, part) for name, part in columns.items()}
+    windows |= {f"{row} {column} quarter": (rows[row], columns[column]) for row in rows for column in columns}
+    windows["centre"] = slice(height // 4, height // 4 + high), slice(width // 4, width // 4 + wide)
+    return [Family(name, window=window) for name, window in windows.items()]

@@ -3,23 +3,23 @@
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from ..data.groups import with_shared_groups
 from ..data.loading import ImageSet, load_images
 from ..errors import CheckpointError, ConfigError, DataError
 from ..evaluation.references import RunImages, load_run_images
-from ..images import as_tensor, content_hash, keep_known_classes
+from ..images import as_tensor, content_hash, gather, keep_known_classes
 from ..measures.neighbors import first_equal
 from ..store.run import Run
 from ..zoo.loading import load_model
 from ..zoo.model import Model
 from ..zoo.python_objects import takes_labels
 from .config import AuditConfig
-from .context import FEWEST_HELD_OUT, AuditContext, keep_held_out
+from .context import AuditContext
+from .pool import FEWEST_HELD_OUT, select
 
 _FEWEST_TRAIN = 4
 _FEW = 2  # images, to see whether a model takes them
@@ -41,12 +41,14 @@ def validate_inputs(model: Model, images: RunImages, config: AuditConfig, *, tri
     """A model and images that fit each other; pixels become latents for a model of latents."""
     images = _check_sets(images)
     if config.features is not None and model.bounds is None:
-        raise ConfigError("features must be left out: the samples of this model are no pictures.")
+        raise ConfigError("features must be left out: the samples of this model are latents.")
     pictures = None
     if model.encode is not None:
         pictures = images.train, images.held_out
         taken = slice(_FEW if trial else None)
-        train, held_out = (model.encode(part[taken]) if len(part) else part for part in pictures)
+        train, held_out = (
+            gather(model.encode(part[taken]), bounds=None, name="latents") if len(part) else part for part in pictures
+        )
         images = replace(images, train=train, available=train, held_out=held_out)
     if model.shape is not None and images.shape != model.shape:
         hint = f" Say --size {model.shape[-1]} if that is how it was trained." if model.encode is None else ""
@@ -68,9 +70,9 @@ def validate_inputs(model: Model, images: RunImages, config: AuditConfig, *, tri
                 f"{int(labels.max())}."
             )
     context = AuditContext(model, images, config, pictures)
-    _ = context.first_answers  # what does not work is said before anything is measured
+    _ = context.first_answers  # a model that fails does so before anything is measured
     if context.features is not None:
-        context.features.embed(as_tensor(images.train)[:_FEW], bounds=None)
+        context.features.embed(images.train[:_FEW])
     return context
 
 
@@ -85,7 +87,7 @@ def resolve(context: AuditContext) -> AuditConfig:
 
 
 def check_levels(source: Any) -> None:
-    """See that a model, if it is of a run of ours, was trained for more than one noise level."""
+    """See that a model, if it is of a gausslens run, was trained for more than one noise level."""
     run = training_run(source)
     if run is not None and run.config.sigma is not None:
         raise ConfigError(
@@ -111,7 +113,7 @@ def training_run(source: Any) -> Run | None:
 
 def _check_sets(images: RunImages) -> RunImages:
     """The images without held-out ones of classes not trained on; raises unless there are enough, and held out."""
-    train, held_out = as_tensor(images.train), as_tensor(images.held_out)
+    train, held_out = images.train, images.held_out
     if held_out.shape[1:] != train.shape[1:]:
         raise DataError(
             f"held-out images must have the shape of the training images, {tuple(train.shape[1:])}; got "
@@ -121,19 +123,21 @@ def _check_sets(images: RunImages) -> RunImages:
     if known is not None and labels is None and len(held_out):
         raise DataError("the training images have labels and the held-out images have none.")
     if known is not None and labels is not None:
-        keep_known_classes(held_out, labels, known)  # says which are left out
+        keep_known_classes(held_out, labels, known)  # warns of those that are left out
         rows = torch.isin(labels, known.to(labels.device)).nonzero()[:, 0]
         if len(rows) < len(held_out):
-            images = keep_held_out(images, rows if len(rows) >= FEWEST_HELD_OUT else rows[:0])
+            rows = rows if len(rows) >= FEWEST_HELD_OUT else rows[:0]
+            held_out, labels, groups = select(rows, held_out, labels, images.held_out_groups)
+            images = replace(images, held_out=held_out, held_out_labels=labels, held_out_groups=groups)
     different = len(first_equal(train).unique())
     if different < _FEWEST_TRAIN:
         same = "" if different == len(train) else f" different ones, the rest of {len(train)} are repeats"
         raise DataError(
             f"an audit needs at least {_FEWEST_TRAIN} training images; {images.name} has {different}{same}."
         )
-    if 0 < len(images.held_out) < FEWEST_HELD_OUT:
-        raise DataError(f"an audit needs at least {FEWEST_HELD_OUT} held-out images, or none; got 1.")
-    if len(images.held_out) == len(train) and content_hash(images.held_out) == content_hash(train):
+    if 0 < len(held_out) < FEWEST_HELD_OUT:
+        raise DataError(f"an audit needs at least {FEWEST_HELD_OUT} held-out images, or none; got {len(held_out)}.")
+    if len(held_out) == len(train) and content_hash(held_out) == content_hash(train):
         raise DataError(
             f"held-out images must be new to the model; these {len(train):,} are the training images. Name others, or none."
         )
@@ -141,45 +145,34 @@ def _check_sets(images: RunImages) -> RunImages:
 
 
 def _own_images(config: AuditConfig, *, progress: bool) -> tuple[RunImages, bool]:
-    """The images of a run of ours, and whether it was trained on their mirror images, too."""
+    """The images of a gausslens run, and whether it was trained on their mirror images, too."""
     run = training_run(config.model)
     if run is None:
         raise ConfigError(f"{config.model} does not say what it was trained on; name the images with --train.")
     images = load_run_images(run, progress=progress)
     if not run.config.flip:
         return images, False
-    # Mirror images are references. They are not audited: no held-out image is mirrored, so the sets would not be alike.
-    half = len(images.train) // 2
-    labels = None if images.train_labels is None else images.train_labels[:half]
-    groups = None if images.train_groups is None else images.train_groups[:half]
-    return replace(images, train=images.train[:half], train_labels=labels, train_groups=groups), True
+    # Mirror images are references. They are not audited: no held-out image is mirrored, so the sets would differ.
+    half = slice(len(images.train) // 2)
+    train, labels, groups = select(half, images.train, images.train_labels, images.train_groups)
+    return replace(images, train=train, train_labels=labels, train_groups=groups), True
 
 
 def _named_images(config: AuditConfig, model: Model, progress: bool) -> RunImages:
-    how = config.reading
-    assert config.train is not None
-    named = [config.train] if config.held_out is None else [config.train, config.held_out]
-    sets = with_shared_groups([load_images(source, **how, progress=progress) for source in named], config.groups)
-    known, unseen = (_tensors(sets[index], takes_labels(model)) for index in (0, -1))
-    if config.unseen is not None:
-        if config.unseen >= len(known[0]) - 3:
-            raise DataError(f"{config.train} has {len(known[0])} images; {config.unseen} unseen ones leave too few.")
-        known, unseen = _rows(known, slice(None, -config.unseen)), _rows(known, slice(-config.unseen, None))
-    elif config.held_out is None:
-        unseen = _rows(known, slice(0))
-    (train, labels, groups), (held_out, held_out_labels, held_out_groups) = known, unseen
-    return RunImages(train, train, held_out, labels, held_out_labels, sets[0].name, groups, held_out_groups)
+    """The images that --train, --held-out and --unseen name."""
+    named = [source for source in (config.train, config.held_out) if source is not None]
+    sets = [load_images(source, **config.reading, progress=progress) for source in named]
+    known, *others = with_shared_groups(sets, config.groups)
+    split = len(known) - (config.unseen or 0)
+    if config.unseen is not None and split <= 3:
+        raise DataError(f"{config.train} has {len(known)} images; {config.unseen} unseen ones leave too few.")
+    train, labels, groups = select(slice(split), *_columns(known, model))
+    unseen = _columns(others[0], model) if others else select(slice(split, None), *_columns(known, model))
+    held_out, held_out_labels, held_out_groups = unseen
+    return RunImages(train, train, held_out, labels, held_out_labels, known.name, groups, held_out_groups)
 
 
-_Tagged: TypeAlias = tuple[Tensor, Tensor | None, Tensor | None]  # images, labels and groups
-
-
-def _tensors(images: ImageSet, conditional: bool) -> _Tagged:
+def _columns(images: ImageSet, model: Model) -> list[Any]:
     """Images, labels for a model that takes them, and groups."""
-    labels = as_tensor(images.labels) if conditional and images.labels is not None else None
-    return as_tensor(images.images), labels, None if images.groups is None else as_tensor(images.groups)
-
-
-def _rows(tagged: _Tagged, rows: slice) -> _Tagged:
-    images, labels, groups = tagged
-    return images[rows], None if labels is None else labels[rows], None if groups is None else groups[rows]
+    columns = images.images, images.labels if takes_labels(model) else None, images.groups
+    return [None if column is None else as_tensor(column) for column in columns]

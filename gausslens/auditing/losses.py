@@ -2,13 +2,13 @@
 
 The loss of a denoiser at an image x0 and a noise level σ is the mean over pixels and noises of (D(x0 + σ·eps; σ) − x0)². All
 denoisers and all noise levels see the same noises; images are the independent units. What a model has learned of its
-training images in particular shows in the gap, held-out loss minus training loss. A gap alone is no copying: the Wiener
+training images in particular shows in the gap, held-out loss minus training loss. A gap alone is not copying: the Wiener
 filter of 64 digits has an AUC of .9. So the gap is placed between those of two denoisers with the same noises,
 
     (gap − gap_zero) / (gap_M − gap_zero),     M the multi-delta denoiser of the training images, a perfect memoriser,
 
-with the Gaussian denoiser of the training images as zero (ρ, the paper's scale), or the baseline (see `baseline`), to which
-both sets are alike. Fitted to fewer images than dimensions the Gaussian copies too; on the second scale that shows.
+with the Gaussian denoiser of the training images as zero (ρ, the paper's scale), or the baseline (see `baseline`), to
+which both sets are equally new. Fitted to fewer images than dimensions, the Gaussian copies too. The second scale shows it.
 
 A third number needs held-out images alone. For the exact posterior mean P of the law, E⟨h(x), P(x) − x0⟩ = 0 for every
 function h of new noisy images x. So with h = M − B, B the baseline, the retrieval
@@ -21,24 +21,23 @@ is 0 for the posterior mean, 1 for the memoriser, and w for D = wM + (1 − w)P,
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from .._typing import Bool, Float, Images, Int, Sigmas
+from .._typing import Float, Int, Sigmas
 from ..denoisers.protocol import Denoiser, call, eval_mode, in_batches, placement
-from ..errors import DataError, require
-from ..images import Bounds, check_labels, dequantize, gather
+from ..errors import DataError
+from ..images import dequantize
 from ..measures.intervals import Estimate, mean_estimate, mean_interval, ratio_interval
-from ..measures.two_sample import auc_estimate, difference_estimate, permutation_p_values, quotient_estimate
+from ..measures.two_sample import auc_estimate, permutation_p_values, quotient_estimate
 from ..noise import as_sigmas, draw_noise, draw_order
 from ..progress import track
 from .baseline import Baseline, images_used
-from .thresholds import THRESHOLDS
+from .pool import Pool
+from .thresholds import limit
 
 GAUSSIAN, MULTIDELTA, BASELINE = "gaussian", "multidelta", "baseline"
-DEFAULT_NOISES, DEFAULT_IMAGES = 16, 200
 _BATCH_NUMBERS = 1 << 20
 
 
@@ -63,19 +62,19 @@ class LossGap:
 
     def loss(self, name: str, on: str = "held_out") -> list[Estimate]:
         """Mean losses of a denoiser at each level, on "train" or "held_out" images, with intervals over images."""
-        return [mean_estimate(row) for row in (self.train if on == "train" else self.held_out)[name]]
+        return [mean_estimate(row) for row in getattr(self, on)[name]]
 
-    def gap(self, name: str) -> list[Estimate]:
-        """Held-out loss minus training loss at each level."""
-        return [difference_estimate(*rows) for rows in self._rows(name)]
+    def relative(self, name: str, on: str = "held_out") -> list[Estimate]:
+        """Mean losses in units of the baseline's at each level, with intervals over the same images."""
+        losses = getattr(self, on)
+        return ratio_estimates(losses[name], losses[BASELINE])
 
     def auc(self, name: str) -> list[Estimate]:
-        """How well the loss tells training images from others at each level: P(training loss < held-out loss)."""
+        """How well the loss separates training images from others at each level: P(training loss < held-out loss)."""
         return [auc_estimate(*rows) for rows in self._rows(name)]
 
     def p_values(self, name: str) -> Float[Tensor, "s"]:
         """How likely so large an AUC would be by chance, at each level (see `permutation_p_values`)."""
-        self._check_calibrated()
         return permutation_p_values(self.train[name], self.held_out[name], seed=self.seed)
 
     def position(self, name: str, zero: str = GAUSSIAN) -> list[Estimate | None]:
@@ -88,98 +87,56 @@ class LossGap:
 
     def retrieval(self, name: str) -> list[Estimate | None]:
         """κ, the share of the multi-delta denoiser's answers to new images in this denoiser's, at each level."""
-        self._check_calibrated()
         ones = self.pull[MULTIDELTA]
-        ends = torch.stack(ratio_interval(self.pull[name], ones)[:3], 1).tolist()
-        resolved = (mean_interval(ones)[1] > 0).tolist()
-        return [
-            Estimate(value, low, high, ones.shape[1]) if known else None
-            for (value, low, high), known in zip(ends, resolved, strict=True)
-        ]
+        resolved = mean_interval(ones)[1] > 0
+        found = zip(ratio_estimates(self.pull[name], ones), resolved.tolist(), strict=True)
+        return [share if known else None for share, known in found]
 
-    def near_gaussian(self, name: str) -> tuple[bool, ...]:
+    def near_gaussian(self, name: str) -> list[bool]:
         """At which levels it is nearer to the Gaussian than half the multi-delta denoiser's distance, on held-out images."""
-        self._check_calibrated()
         own, reference = (self.apart[each].mean(1) for each in (name, MULTIDELTA))
-        return tuple((own < reference / 4).tolist())
+        return (own < reference / 4).tolist()
 
-    def window(self) -> tuple[bool, ...]:
-        """At which levels a memoriser would be seen: where its gap is visible, and the Gaussian's well below it."""
-        gaps = {
-            name: self.held_out[name].mean(1) - self.train[name].mean(1) for name in (GAUSSIAN, MULTIDELTA, BASELINE)
-        }
-        reach = gaps[MULTIDELTA] - gaps[BASELINE]
-        visible = reach >= THRESHOLDS["visible"].value * self.held_out[BASELINE].mean(1)
-        apart = gaps[GAUSSIAN] - gaps[BASELINE] <= THRESHOLDS["gaussian"].value * reach
-        return tuple((visible & apart).tolist())
+    def window(self) -> list[bool]:
+        """At which levels a memoriser would be seen: its gap is visible there, and the Gaussian's well below it."""
+        zero, gaussian, one = (
+            self.held_out[name].mean(1) - self.train[name].mean(1) for name in (BASELINE, GAUSSIAN, MULTIDELTA)
+        )
+        visible = one - zero >= limit("visible") * self.held_out[BASELINE].mean(1)
+        return (visible & (gaussian - zero <= limit("gaussian") * (one - zero))).tolist()
 
-    def intermediate(self) -> tuple[bool, ...]:
+    def intermediate(self) -> list[bool]:
         """At which levels the baseline is better than the noisy image, and than the mean image (its loss at the top)."""
-        plain = (self.held_out if self.calibrated else self.train)[BASELINE].mean(1)
-        share = THRESHOLDS["noisy"].value
-        return tuple(((plain <= share * self.sigmas.square()) & (plain <= share * plain.max())).tolist())
-
-    def relative(self, name: str, to: str, on: str = "held_out") -> list[Estimate]:
-        """Mean loss of one denoiser in units of another's at each level, with intervals over the same images."""
-        losses = self.train if on == "train" else self.held_out
-        *ends, per_image = ratio_interval(losses[name], losses[to])
-        rows = torch.stack(ends, 1).tolist()
-        return [Estimate(value, low, high, per_image.shape[1]) for value, low, high in rows]
+        plain, share = (self.held_out if self.calibrated else self.train)[BASELINE].mean(1), limit("noisy")
+        return ((plain <= share * self.sigmas.square()) & (plain <= share * plain.max())).tolist()
 
     def _rows(self, name: str) -> list[tuple[Tensor, Tensor]]:
-        self._check_calibrated()
+        """Losses on training and on held-out images, level by level."""
         return list(zip(self.train[name], self.held_out[name], strict=True))
 
-    def _check_calibrated(self) -> None:
-        require(
-            self.calibrated, "gaps need held-out images, and none were given. Pass images that the model has not seen."
-        )
+
+def ratio_estimates(numerators: Float[Tensor, "s n"], denominators: Float[Tensor, "s n"]) -> list[Estimate]:
+    """The ratio of the sums at each level, with its interval over images."""
+    *ends, units = ratio_interval(numerators, denominators)
+    return [Estimate(value, low, high, units.shape[1]) for value, low, high in torch.stack(ends, 1).tolist()]
 
 
 def measure_losses(
     denoisers: Mapping[str, Denoiser],
-    train: Images,
-    held_out: Images | None,
+    pool: Pool,
     sigmas: Sigmas,
     *,
-    noises: int = DEFAULT_NOISES,
-    count: int = DEFAULT_IMAGES,
+    noises: int = 16,
+    count: int = 200,
     seed: int = 0,
-    labels: Any = None,
-    held_out_labels: Any = None,
-    groups: Int[Tensor, "N"] | None = None,
-    held_out_groups: Int[Tensor, "M"] | None = None,
-    bounds: Bounds = (-1.0, 1.0),
     batch_size: int | None = None,
     progress: bool = False,
 ) -> LossGap:
-    """Denoising losses on training and held-out images, of the network and of the references beside it."""
-    missing = sorted({GAUSSIAN, MULTIDELTA} - set(denoisers))
-    require(not missing, f"denoisers must include the references; {', '.join(missing)} is missing.")
-    require(noises >= 1 and count >= 2, f"expected noises >= 1 and count >= 2; got noises={noises}, count={count}.")
-    require(
-        held_out is None or (labels is None) == (held_out_labels is None),
-        "labels are given for training and held-out images, or for neither; got one of the two.",
-    )
+    """Denoising losses of a network and of the references, on training and held-out images."""
     levels = as_sigmas(sigmas)
-    how: dict[str, Any] = {"bounds": bounds, "seed": seed, "count": count, "noises": noises}
-    parts = [_Part.of("train", train, labels, groups, **how)]
-    if held_out is not None:
-        parts.append(_Part.of("held_out", held_out, held_out_labels, held_out_groups, **how))
-    known, unseen = parts[0], parts[-1]
-    require(
-        known.images.shape[1:] == unseen.images.shape[1:],
-        f"training and held-out images must have one shape; got {tuple(known.images.shape[1:])} and "
-        f"{tuple(unseen.images.shape[1:])}. Resize or convert one of the sets.",
-        DataError,
-    )
-    require(
-        sum(len(part.images) for part in parts) >= 4,
-        "training and held-out images must be at least 4 together; there is nothing to compare with.",
-        DataError,
-    )
-    home = placement(next(iter(denoisers.values())), known.images)[0]
-    dim = known.images[0].numel()
+    parts = [_Part.of(*one, count, noises, seed) for one in pool.sets]
+    home = placement(next(iter(denoisers.values())), pool.train)[0]
+    dim = pool.train[0].numel()
     share = images_used(dim) // len(parts)
     baseline = Baseline(*(torch.cat([part.half(start, share) for part in parts]).to(home) for start in (0, 1)))
     size = batch_size or max(16, min(1024, _BATCH_NUMBERS // dim))
@@ -192,18 +149,18 @@ def measure_losses(
             values = torch.cat(list(track(batches, total=total, label=part.stream, enabled=progress)), 3)
             results.append(values.reshape(*values.shape[:3], -1, noises).mean(4))
     names = [*denoisers, BASELINE]
-    on_train, on_held_out = results[0], results[1] if held_out is not None else results[0][..., :0]
+    on_held_out = results[1] if len(parts) > 1 else results[0][..., :0]
     losses, pull, apart = (dict(zip(names, rows, strict=True)) for rows in on_held_out)
     return LossGap(
         sigmas=levels,
-        train=dict(zip(names, on_train[0], strict=True)),
+        train=dict(zip(names, results[0][0], strict=True)),
         held_out=losses,
         pull=pull,
         apart=apart,
         seed=seed,
-        images=known.chosen[:, 0],
-        labels=known.labels_of_units,
-        held_out_labels=None if held_out is None else unseen.labels_of_units,
+        images=parts[0].chosen[:, 0],
+        labels=parts[0].labels_of_units,
+        held_out_labels=parts[1].labels_of_units if len(parts) > 1 else None,
     )
 
 
@@ -219,29 +176,19 @@ class _Part:
 
     @classmethod
     def of(
-        cls,
-        name: str,
-        images: Images,
-        labels: Any,
-        groups: Tensor | None,
-        *,
-        bounds: Bounds,
-        seed: int,
-        count: int,
-        noises: int,
+        cls, name: str, images: Tensor, labels: Tensor | None, groups: Tensor | None, count: int, noises: int, seed: int
     ) -> "_Part":
-        pixels, stream = gather(images, bounds=bounds, name=name), f"{name} losses"
-        classes = None if labels is None else check_labels(labels, len(pixels), f"{name} labels")
-        order = draw_order(seed, len(pixels), stream=stream)
+        stream = f"{name} losses"
+        order = draw_order(seed, len(images), stream=stream)
         if groups is None:
-            return cls(pixels, classes, order[:count, None].expand(-1, noises), order[count:], stream)
+            return cls(images, labels, order[:count, None].expand(-1, noises), order[count:], stream)
         members: dict[int, list[int]] = {}
         for image, group in zip(order.tolist(), groups.cpu()[order].tolist(), strict=True):
             members.setdefault(group, []).append(image)
         units = list(members.values())
         chosen = torch.tensor([[unit[noise % len(unit)] for noise in range(noises)] for unit in units[:count]])
         rest = torch.tensor([image for unit in units[count:] for image in unit], dtype=torch.long)
-        return cls(pixels, classes, chosen, rest, stream)
+        return cls(images, labels, chosen, rest, stream)
 
     @property
     def labels_of_units(self) -> Tensor | None:
@@ -272,7 +219,7 @@ def _losses(
     eps = draw_noise(seed, rows, tuple(x0.shape[1:]), stream=part.stream).to(home)
     labels = None if part.labels is None else part.labels[which.to(part.labels.device)]
     in_first = (rows // part.chosen.shape[1] % 2 == 0).to(home)
-    values, finite = [], []
+    values = []
     for sigma in levels.tolist():
         x = x0 + sigma * eps.double()
         errors = {}
@@ -280,7 +227,6 @@ def _losses(
             place, dtype = placement(denoiser, x.float())
             answer = call(denoiser, x.to(place, dtype), sigma, labels).to(home, torch.float64)
             errors[name] = (answer - x0).flatten(1)
-        finite.append(torch.stack([error.isfinite().all() for error in errors.values()]))
         errors[BASELINE] = (baseline(x.float(), sigma, in_first).double() - x0).flatten(1)
         toward, gaussian = errors[MULTIDELTA] - errors[BASELINE], errors[GAUSSIAN]
         measured = [
@@ -288,15 +234,17 @@ def _losses(
             for error in errors.values()
         ]
         values.append(torch.stack(measured, 1))
-    _check_finite(torch.stack(finite).cpu(), levels, list(denoisers))  # last, so that a GPU is waited for only once
-    return torch.stack(values, 2).cpu()
+    found = torch.stack(values, 2).cpu()
+    _check_finite(found[0], levels, [*denoisers, BASELINE])  # last, so that a GPU is waited for only once
+    return found
 
 
-def _check_finite(finite: Bool[Tensor, "s k"], levels: Float[Tensor, "s"], names: list[str]) -> None:
+def _check_finite(losses: Float[Tensor, "k s b"], levels: Float[Tensor, "s"], names: list[str]) -> None:
     """Raise unless all denoisers gave finite answers at all levels."""
-    if not bool(finite.all()):
-        level, which = (~finite).nonzero()[0].tolist()
+    broken = (~losses.isfinite()).any(2).T.nonzero().tolist()
+    if broken:
+        level, which = broken[0]
         raise DataError(
             f"{names[which]} must return finite values; at sigma = {float(levels[level]):g} some are NaN or infinite. "
-            "Name other levels with --sigmas, or look whether its weights were read."
+            "Choose other levels with --sigmas, or check that its weights were read."
         )

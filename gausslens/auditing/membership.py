@@ -1,10 +1,10 @@
-"""Membership, what is inside: does a model's loss on an image tell whether it was trained on it?
+"""Membership, what is inside: does a model's loss on an image reveal whether it was trained on it?
 
 For each noise level, with the losses of `losses` on training and on held-out images:
 
     μ      memory share, 1 − (mean loss on training images)/(mean loss on held-out images)
     AUC    how often a training image has the lower loss of the two
-    TPR    share of training images recognised when 1 % (or .1 %) of held-out images are taken for such by mistake
+    TPR    share of training images recognised when 1 % (or .1 %) of held-out images are mistaken for training images
 
 Some dependence is the rule: the Wiener filter of 64 images has an AUC of .9. So a model *leaks membership* only if its AUC
 is above .6 or its TPR at 1 % above .02 for certain at some noise level, with limits that hold for all levels together.

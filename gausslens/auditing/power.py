@@ -1,7 +1,7 @@
 """How few copies this audit would have found, by what they look like.
 
-Planted are copies of originals that can be told from their neighbours (the flattest tenth is left out: of the others nobody
-can tell a copy), changed as described. With q the share of them that the rule recognises in their family and c the smallest
+Copies of originals are planted, changed as described. The flattest tenth of the originals is left out: a copy of them cannot
+be distinguished from a likeness. With q the share of the copies that the rule recognises in their family and c the smallest
 number that convicts there (see `controls`), n copies among the samples are found with probability P(X ≥ c), X binomial of n
 and q.
 """
@@ -55,7 +55,7 @@ def copy_power(copies: Copies, *, plantings: Sequence[Planting] = PLANTINGS, see
         For each kind the smallest number of copies among the samples that would have been found in 95 % of cases, None if
         there is none, and the share of them that the rule recognises.
     """
-    plain, samples = copies.matches[PLAIN].originals, len(copies.closest.first)
+    plain, samples = copies.plain.originals, len(copies.plain.rows)
     originals = _identifiable(plain, seed)
     for planting in plantings if len(originals) else ():
         comparison = copies.find(planting.family, ONCE)
@@ -82,7 +82,7 @@ def _found_mostly(needed: int | None, recognised: float, samples: int) -> int | 
 
 
 def _identifiable(originals: Originals, seed: int) -> Int[Tensor, "k"]:
-    """Distinct images of originals that stand once, in random order, without those of which nobody can tell a copy."""
+    """Distinct images of originals that occur once, in random order, without the flattest."""
     once = originals.unique[originals.of_image[originals.kept]].nonzero()[:, 0]
     if originals.count < 3 or not len(once):
         return once[:0]

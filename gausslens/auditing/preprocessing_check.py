@@ -1,31 +1,33 @@
-"""Whether images look foreign to a model: prepared otherwise than those it was trained on.
+"""Whether images look foreign to a model: prepared in another way than those it was trained on.
 
-A model is given its training images with red and blue swapped, in [0, 1] where it was trained on [-1, 1], upside down or
-as negatives, and whatever is measured then describes the mistake. Undoing it is a map x → Tx of the images, T a scaling
-by s, shift or rearrangement of pixels, so that D'(x; σ) = T⁻¹D(Tx; sσ) is a denoiser too. For images prepared as the
-model expects, D is at least as good as D': no denoiser beats the posterior mean, and no other order of channels suits
-a network better than the one it was trained with. So if D' has the smaller loss, the images are foreign, and T says how.
+A model may be given its training images with red and blue swapped, in [0, 1] instead of [-1, 1], or upside down. Every
+measurement then describes the mistake. Undoing it is a map x → Tx of the images, T a scaling by s, shift or
+rearrangement of pixels, so that D'(x; σ) = T⁻¹D(Tx; sσ) is a denoiser too. For images prepared as the model expects, D is at
+least as good as D': no denoiser beats the posterior mean, and no other order of channels suits a network better than the one
+it was trained with. So if D' has the smaller loss, the images are foreign, and T says how.
 
-Images of another source are foreign in a way that no T undoes. For these see `rules`: the model then falls behind the
-baseline of `losses` on training and held-out images alike.
+Images of another source are foreign in a way that no T undoes. The model then falls behind the baseline of `losses` on both
+training and held-out images (see `verdict`).
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import permutations
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from .._typing import Float, Images, Sigmas
+from .._typing import Float, Sigmas
 from ..denoisers.protocol import Denoiser, call, eval_mode, in_batches, placement
-from ..errors import ConfigError
-from ..images import Bounds, check_labels, dequantize, gather
-from ..measures.intervals import Estimate, ratio_interval
+from ..evaluation.records import of_estimate
+from ..images import dequantize
+from ..measures.intervals import Estimate
 from ..noise import as_sigmas, draw_noise, draw_order
+from ..store.records import Record
+from .losses import ratio_estimates
+from .pool import Pool
 
 SUITS_BETTER = (0.985, 0.99)
 """Loss of another preparation, in units of the loss as given, below which images are foreign: at one level, or at two."""
@@ -38,6 +40,7 @@ SUITS_WORSE = 1.05
 
 _COLOURS = "RGB"
 _BATCH_NUMBERS = 1 << 20
+_IMAGES, _NOISES = 200, 2  # images of either set, and noises for each of them and each level
 _NOTHING = 1e-6
 # The noise levels at which preparations matter, in units of the images' standard deviation.
 _LEAST_NOISE, _MOST_NOISE = 0.2, 12.0
@@ -45,59 +48,33 @@ _LEAST_NOISE, _MOST_NOISE = 0.2, 12.0
 
 @dataclass(frozen=True)
 class Preparation:
-    """One way in which images may have been meant."""
+    """One way in which the images may have been prepared for training."""
 
     name: str  # what the model seems to expect, as the end of a sentence
     scale: float  # s, by which images and noise are multiplied
     apply: Callable[[Tensor], Tensor]  # T
 
 
-@dataclass(frozen=True)
-class Foreignness:
-    """What a model makes of its images prepared otherwise."""
-
-    expected: str | None = None  # what it seems to expect instead of what it was given; None if nothing suits it better
-    # Loss of the preparation that suits it best, in units of the loss as given; below 1 it is better. None if there was no
-    # noise level to compare at, or all preparations are out of the question.
-    gain: Estimate | None = None
-    sigma: float | None = None  # the noise level of `gain`
-
-    def __str__(self) -> str:
-        if self.expected is None:
-            return "the images are prepared as the model expects, as far as can be seen"
-        return f"the model expects {self.expected}: its loss is then {self.gain} of what it is, at σ = {self.sigma:.3g}"
-
-
 def check_foreignness(
-    denoiser: Denoiser,
-    train: Images,
-    held_out: Images | None,
-    sigmas: Sigmas,
-    *,
-    count: int = 200,
-    noises: int = 2,
-    seed: int = 0,
-    labels: Any = None,
-    held_out_labels: Any = None,
-    bounds: Bounds = (-1.0, 1.0),
-    sigma_range: tuple[float, float] = (0.0, math.inf),
-) -> Foreignness:
+    denoiser: Denoiser, pool: Pool, sigmas: Sigmas, *, seed: int = 0, sigma_range: tuple[float, float] = (0.0, math.inf)
+) -> Record:
     """Whether another preparation of the images suits the model better, and which.
+
+    `expected` of the record is what the model seems to expect instead of these images; None if nothing suits it better. Its
+    value is the loss of the preparation that suits it best, in units of the loss as given. It is None if there is no noise
+    level to compare at, or if all preparations are out of the question.
 
     A preparation suits it better if its loss, interval included, is below .985 of the loss as given at one noise level, or
     below .99 at two; or below .8 on training images alone, which a memoriser denoises without fault, and all others badly
     in any preparation. It is out of the question if training images suffer from it at any level, by 5 %.
     """
-    if held_out is not None and (labels is None) != (held_out_labels is None):
-        raise ConfigError("labels are given for training and held-out images, or for neither; got one of the two.")
-    parts = [(train, labels, "train")] + ([] if held_out is None else [(held_out, held_out_labels, "held_out")])
+    nothing = {"quantity": "foreignness", "value": None, "expected": None, "sigma": None}
     chosen, classes = [], []
-    for images, own, name in parts:
-        pixels = gather(images, bounds=bounds, name=name)
-        order = draw_order(seed, len(pixels), stream=f"foreign {name}")[:count]
-        chosen.append(dequantize(pixels[order.to(pixels.device)]).cpu())
-        if own is not None:
-            classes.append(check_labels(own, len(pixels), f"{name} labels").cpu()[order])
+    for name, images, labels, _ in pool.sets:
+        order = draw_order(seed, len(images), stream=f"foreign {name}")[:_IMAGES]
+        chosen.append(dequantize(images[order.to(images.device)]).cpu())
+        if labels is not None:
+            classes.append(labels.cpu()[order])
     clean, of_class = torch.cat(chosen), torch.cat(classes) if classes else None
     n_train = len(chosen[0])
     spread = float((clean - clean.mean(0)).square().mean().sqrt())
@@ -107,28 +84,26 @@ def check_foreignness(
     highest = min(_MOST_NOISE * spread, sigma_range[1] / max(scales))
     levels = [s for s in as_sigmas(sigmas).tolist() if lowest <= s <= highest]
     if not levels or len(clean) < 2:
-        return Foreignness()
+        return nothing
     with eval_mode(denoiser):
-        losses = _losses(denoiser, clean, of_class, ways, levels, noises, seed)
+        losses = _losses(denoiser, clean, of_class, ways, levels, seed)
     # A memoriser's loss can be nothing at all; a millionth of the variance is as good as that.
     given, *others = losses + _NOTHING * spread**2
     found: list[tuple[float, str, Estimate, float]] = []
     for preparation, other in zip(ways, others, strict=True):
-        on_train = ratio_interval(other[:, :n_train], given[:, :n_train])
-        on_all = ratio_interval(other, given)
-        # What a memoriser makes of new images follows no rule, so training images must not gainsay it.
-        if bool((on_train[1] > SUITS_WORSE).any()):
+        on_train = ratio_estimates(other[:, :n_train], given[:, :n_train])
+        # The outputs of a memoriser for new images follow no rule, so training images must not contradict them.
+        if any(ratio.low > SUITS_WORSE for ratio in on_train):
             continue
-        for (values, low, high, units), limits in ((on_all, SUITS_BETTER), (on_train, SUITS_FAR_BETTER)):
-            ends = high.nan_to_num(nan=math.inf)
-            excess = min(end / limit for end, limit in zip(ends.sort().values.tolist(), limits, strict=False))
-            at = int(ends.argmin())
-            gain = Estimate(float(values[at]), float(low[at]), float(high[at]), units.shape[1])
-            found.append((excess, preparation.name, gain, levels[at]))
+        for ratios, limits in ((ratio_estimates(other, given), SUITS_BETTER), (on_train, SUITS_FAR_BETTER)):
+            ends = [math.inf if math.isnan(ratio.high) else ratio.high for ratio in ratios]
+            excess = min(end / limit for end, limit in zip(sorted(ends), limits, strict=False))
+            at = ends.index(min(ends))
+            found.append((excess, preparation.name, ratios[at], levels[at]))
     if not found:
-        return Foreignness()
+        return nothing
     excess, name, gain, sigma = min(found, key=lambda entry: entry[0])
-    return Foreignness(name if excess < 1 else None, gain, sigma)
+    return of_estimate("foreignness", gain, expected=name if excess < 1 else None, sigma=sigma)
 
 
 def preparations(shape: tuple[int, ...]) -> Iterator[Preparation]:
@@ -147,13 +122,7 @@ def preparations(shape: tuple[int, ...]) -> Iterator[Preparation]:
 
 
 def _losses(
-    denoiser: Denoiser,
-    clean: Tensor,
-    classes: Tensor | None,
-    ways: Sequence[Preparation],
-    levels: list[float],
-    noises: int,
-    seed: int,
+    denoiser: Denoiser, clean: Tensor, classes: Tensor | None, ways: list[Preparation], levels: list[float], seed: int
 ) -> Float[Tensor, "p s n"]:
     """Loss of T⁻¹D(Tx; sσ) at each level on each image: that of D on Tx, in the units of x; unprepared first."""
     place, dtype = placement(denoiser, clean)
@@ -161,8 +130,8 @@ def _losses(
     def work(start: int, stop: int) -> Tensor:
         rows = torch.arange(start, stop)
         eps = draw_noise(seed, rows, tuple(clean.shape[1:]), stream="foreign").to(place)
-        x0 = clean[rows // noises].to(place)
-        labels = None if classes is None else classes[rows // noises]
+        x0 = clean[rows // _NOISES].to(place)
+        labels = None if classes is None else classes[rows // _NOISES]
         losses = []
         for way in (Preparation("", 1.0, lambda x: x), *ways):
             target = way.apply(x0).to(dtype)
@@ -173,8 +142,8 @@ def _losses(
         return torch.stack(losses).cpu()
 
     size = max(16, min(1024, _BATCH_NUMBERS // clean[0].numel()))
-    values = torch.cat(list(in_batches(work, len(clean) * noises, size)), 1)
-    return values.reshape(1 + len(ways), len(levels), len(clean), noises).mean(3)
+    values = torch.cat(list(in_batches(work, len(clean) * _NOISES, size)), 1)
+    return values.reshape(1 + len(ways), len(levels), len(clean), _NOISES).mean(3)
 
 
 def _reordered(x: Tensor, order: tuple[int, ...]) -> Tensor:

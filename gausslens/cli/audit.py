@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Say whether a model memorises its training images. The verdict is memorizing, partly memorizing, generalizing, or
-cannot tell. The audit names the samples that are copies, says whether the model's losses give its training images
-away, and says what to do. Nothing in a model's file is executed. The same command continues an audit that was stopped.
+cannot tell. The audit names the samples that are copies, says whether the model's losses reveal its training images,
+and says what to do. Nothing in a model's file is executed. The same command continues an audit that was stopped.
 
 examples:
   gausslens audit runs/train-digits-1a2b3c4d
@@ -28,7 +28,7 @@ _CROSSED = 3
 
 
 def run(options: Options, how: GlobalOptions) -> int:
-    """Audit, tell, write the page; returns the exit code."""
+    """Audit, print the answer and write the page; returns the exit code."""
     from ..auditing.audit import REPORT, audit_in_folder
     from ..auditing.inputs import load_context, resolve
     from ..auditing.page import make_page

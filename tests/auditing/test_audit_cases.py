@@ -46,7 +46,7 @@ def test_five_memorised_images_among_many_are_named(law):
     share = found.first("copied_share")
     assert share["low"] < 0.3 < share["high"]
     assert "copy 5 of the 120 training images" in headline(found)
-    assert "Look at the copies that are named" in advice(found)
+    assert "Look at the named copies" in advice(found)
     assert found.verdict.leaks is False  # 5 of 120 are too few to lean toward all of them
     assert found.verdict.lean.high < 0.3
 
@@ -60,7 +60,7 @@ def test_memorised_images_that_stand_there_repeatedly_count_once_and_are_to_be_r
     assert {record["image"]: record["repeats"] for record in found.find("copied_original")} == dict.fromkeys(
         range(5), 10
     )
-    assert "5 of the 5 copied images stand in the training set up to 10 times" in advice(found)
+    assert "5 of the 5 copied images occur in the training set more than once, up to 10 times" in advice(found)
     assert {record["kind"] for record in found.find("smallest_count")} == {"spread", "concentrated", "repeated"}
 
 
@@ -72,7 +72,7 @@ def test_held_out_images_of_other_contrast_are_refused_and_copies_convict_nevert
     assert found.verdict.leaks is None
     assert found.first("refused")["value"] == "not exchangeable"
     assert any("contrast" in reason for reason in found.verdict.reasons)
-    assert "whether it leaks membership cannot be told" in headline(found)
+    assert "whether it leaks membership cannot be judged" in headline(found)
     if memorised:
         assert found.verdict.verdict == "memorizing"
         assert found.first("copied_share")["low"] > 0.9

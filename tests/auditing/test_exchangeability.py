@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch.nn.functional import avg_pool2d, interpolate
 
+from gausslens.auditing.evidence import Evidence
 from gausslens.auditing.exchangeability import check_exchangeability
+from gausslens.auditing.pool import Pool
 from gausslens.data import load_images
 from gausslens.images import as_tensor, dequantize
 from gausslens.noise import draw_order
@@ -17,9 +19,9 @@ def shuffled_digits():
     return dequantize(as_tensor(loaded.images))[order], as_tensor(loaded.labels)[order]
 
 
-def checked(*sets):
+def checked(*sets, **groups):
     """With as few permutations as a refusal takes: p = 1/2,000."""
-    return check_exchangeability(*sets, permutations=1999)
+    return Evidence(check_exchangeability(Pool(*sets, **groups), permutations=1999))
 
 
 def noise(images):
@@ -39,7 +41,7 @@ CHANGES = {
 def test_what_differs_is_refused_and_named(digits, name, n_held_out):
     images, _ = digits
     found = checked(images[:400], CHANGES[name](images[400 : 400 + n_held_out]))
-    assert found.detail_p <= 0.0005
+    assert found.value("detail_p") <= 0.0005
     assert "do not come from one distribution" in found.refused
     assert name in found.refused
 
@@ -47,8 +49,8 @@ def test_what_differs_is_refused_and_named(digits, name, n_held_out):
 def test_other_classes_are_seen_by_neighbours(digits):
     images, labels = digits
     found = checked(images[labels < 5][:400], images[labels >= 5][:200])
-    assert found.neighbors_p <= 0.0005
-    assert found.neighbors_share > 1.2
+    assert found.value("neighbors_p") <= 0.0005
+    assert found.value("neighbors_share") > 1.2
     assert "differ in content" in found.refused
 
 
@@ -57,31 +59,30 @@ def test_draws_of_one_law_are_not_refused_whatever_their_ratio(digits):
     for n_held_out in (20, 100, 400):
         found = checked(images[:500], images[500 : 500 + n_held_out])
         assert found.refused is None
-        assert found.n_train == 500
-        assert found.n_held_out == n_held_out
+        assert found.first("contrast")["count"] == 500 + n_held_out
 
 
 def test_repeats_and_groups_count_once(digits):
     images, _ = digits
     known = torch.cat([images[:200], images[:5].repeat_interleave(40, 0)])
     found = checked(known, images[200:400])
-    assert found.n_train == 200
+    assert found.first("neighbors_p")["count"] == 200 + 200
     assert found.refused is None
     # Near-identical frames would each be the other's neighbour: refused, unless the groups are named.
     frames = torch.cat([images[:300] + 0.3 * noise(images[:300]) * (1 + i) for i in range(4)]).clamp(-1, 1)
     groups = torch.arange(300).repeat(4)
     known, new = groups < 150, groups >= 150
     unnamed = checked(frames[known], frames[new])
-    assert unnamed.neighbors_p <= 0.0005
+    assert unnamed.value("neighbors_p") <= 0.0005
     assert "--groups" in unnamed.refused
-    named = checked(frames[known], frames[new], groups[known], groups[new])
+    named = checked(frames[known], frames[new], groups=groups[known], held_out_groups=groups[new])
     assert named.refused is None
-    assert (named.n_train, named.n_held_out) == (150, 150)
+    assert named.first("detail_p")["count"] == 150 + 150
 
 
 def test_of_very_few_images_nothing_is_said(digits):
     images, _ = digits
-    assert checked(images[:100], images[100:105]) is None
+    assert list(check_exchangeability(Pool(images[:100], images[100:105]))) == []
 
 
 @pytest.mark.slow
@@ -93,8 +94,8 @@ def test_p_values_are_those_of_chance(digits):
         order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
         n_train, n_held_out = ((200, 200), (400, 80), (300, 25))[seed % 3]
         parts = images[order[:n_train]], images[order[n_train : n_train + n_held_out]]
-        found = check_exchangeability(*parts, permutations=499, seed=seed)
-        p_values.append([found.neighbors_p, found.detail_p])
+        found = Evidence(check_exchangeability(Pool(*parts), permutations=499, seed=seed))
+        p_values.append([found.value("neighbors_p"), found.value("detail_p")])
     shares = (torch.tensor(p_values) <= 0.05).double().mean(0)
     assert float(shares.max()) < 0.12  # 3.5 standard errors
     assert 0.35 < float(torch.tensor(p_values).mean()) < 0.65

@@ -62,9 +62,15 @@ def audit_of(verdict, records=(), *, leaks=None, lean=None, samples=True, held_o
 @pytest.mark.parametrize(
     ("verdict", "records", "leaks", "told", "denied"),
     [
-        ("generalizing", [*NOTHING, *losses(0.52)], False, ["no copies", "12 would", "do not give", "0.52"], ["but"]),
-        ("generalizing", [*NOTHING, *losses(0.97)], True, ["no copies", ", but its losses give", "0.97"], ["do not"]),
-        ("generalizing", losses(0.52), False, ["not examined", "do not give"], ["no copies"]),
+        (
+            "generalizing",
+            [*NOTHING, *losses(0.52)],
+            False,
+            ["no copies", "12 copies would", "do not clearly reveal", "0.52"],
+            ["but"],
+        ),
+        ("generalizing", [*NOTHING, *losses(0.97)], True, ["no copies", ", but its losses reveal", "0.97"], ["do not"]),
+        ("generalizing", losses(0.52), False, ["not examined", "do not clearly reveal"], ["no copies"]),
         (
             "memorizing",
             [*copied(0.93, 3), *losses(0.99)],
@@ -78,7 +84,7 @@ def audit_of(verdict, records=(), *, leaks=None, lean=None, samples=True, held_o
             "partly memorizing",
             [*copied(0.03, 2), PART],
             None,
-            ["3.0 %", "copy 2", "top half", "cannot be told"],
+            ["3.0 %", "copy 2", "top half", "cannot be judged"],
             ["no cop"],
         ),
         # A convicting test need not find one name that is right nine times of ten.
@@ -93,15 +99,21 @@ def audit_of(verdict, records=(), *, leaks=None, lean=None, samples=True, held_o
             "cannot tell",
             [share("copied_share", 0.05), {"quantity": "copies_exist", "value": False}, UNDECIDED, *losses(0.5)],
             False,
-            ["repeated images cannot be told"],
+            ["repeated training images cannot be distinguished"],
             ["no copies"],
         ),
-        ("cannot tell", [*NOTHING, REFUSED, *losses(0.99)], None, ["no copies", "cannot be told"], ["give", "0.99"]),
+        (
+            "cannot tell",
+            [*NOTHING, REFUSED, *losses(0.99)],
+            None,
+            ["no copies", "cannot be judged"],
+            ["reveal", "0.99"],
+        ),
         (
             "cannot tell",
             [{"quantity": "originals", "value": 2}],
             None,
-            ["copies cannot be told from likenesses"],
+            ["copies cannot be identified"],
             ["no cop"],
         ),
     ],
@@ -120,12 +132,12 @@ def test_the_headline_gives_both_halves_and_denies_nothing_that_the_records_show
 @pytest.mark.parametrize(
     ("counts", "told"),
     [
-        ({"spread": 12, "concentrated": 10}, "(12 would have been noticed)"),
-        ({"spread": 12, "concentrated": 1_030}, "(1,030 would have been noticed)"),
-        ({"spread": 12, "concentrated": None}, "(12 would have been noticed)"),
-        ({"spread": None, "concentrated": None}, "(not even many would have been noticed)"),
-        ({"spread": 12, "repeated": 44}, "(12 would have been noticed; of images that stand there repeatedly, 44)"),
-        ({"spread": 12, "repeated": None}, "of images that stand there repeatedly, no number)"),
+        ({"spread": 12, "concentrated": 10}, "(12 copies would have been detected)"),
+        ({"spread": 12, "concentrated": 1_030}, "(1,030 copies would have been detected)"),
+        ({"spread": 12, "concentrated": None}, "(12 copies would have been detected)"),
+        ({"spread": None, "concentrated": None}, "(no number of copies would have been detected)"),
+        ({"spread": 12, "repeated": 44}, "(12 copies would have been detected; of repeated training images, 44)"),
+        ({"spread": 12, "repeated": None}, "of repeated training images, no number)"),
     ],
 )
 def test_where_no_copies_are_found_it_says_how_many_would_have_been(counts, told):
@@ -135,7 +147,7 @@ def test_where_no_copies_are_found_it_says_how_many_would_have_been(counts, told
 PRIVATE, KEEP_BACK, LOOK, MORE = (
     "keep the model private",
     "Do not publish samples",
-    "copies that are named",
+    "the named copies",
     "more images",
 )
 REPEATS, SAME_SOURCE, EXAMINE = "remove the repeats", "drawn from the same source", "audit with --samples"
@@ -174,7 +186,7 @@ def test_repeats_are_blamed_only_where_most_copied_images_stand_there_repeatedly
         record["repeats"] = 9
     assert REPEATS not in advice(audit_of("partly memorizing", some))
     some[-3]["repeats"] = 30
-    assert "3 of the 4 copied images stand in the training set up to 30 times" in advice(
+    assert "3 of the 4 copied images occur in the training set more than once, up to 30 times" in advice(
         audit_of("partly memorizing", some)
     )
 
@@ -190,11 +202,31 @@ def test_the_advice_fits_whose_model_it_is():
 
 def test_the_copying_of_a_table_stands_beside_what_chance_gives():
     rows = {name: (value, note) for name, value, note in summary(audit_of("memorizing", copied(0.9, 7, real=0.02)))}
-    assert rows["copies among samples"] == ("90.0 % [89.0, 91.0]", "beside them: real images 2.0 %")
+    assert rows["copies among samples"] == ("90.0 % [89.0, 91.0]", "controls: real images 2.0 %")
     number, named = rows["training images copied"]
     assert number == "7"
     assert named.startswith("most often image 0 (40 times), image 7 (39 times)")
     assert "image 35" not in named  # five of them
+
+
+def test_samples_that_pass_as_copies_by_chance_are_not_denied():
+    records = [{"quantity": "copies_exist", "value": False}, share("copied_share", 0.02), *noticed(spread=60)]
+    said = headline(audit_of("generalizing", records, leaks=False))
+    assert "no significant number of copies was found among 2,000 samples (60 copies would have been detected)" in said
+
+
+def test_images_that_leak_by_name_are_not_denied():
+    leaking = {"quantity": "leaking", "value": 2, "sigma": 1.0, "count": 300}
+    found = audit_of("generalizing", [*NOTHING, *losses(0.55), leaking], leaks=False)
+    assert "do not clearly reveal which images it was trained on, except for 2 images (AUC 0.55" in headline(found)
+    assert "keep the model private" in advice(found)
+    assert "Nothing needs to be done." not in advice(found)
+
+
+def test_a_leak_that_the_recognition_rate_shows_is_headed_by_that_rate():
+    rate = share("tpr", 0.21, false_positive_rate=0.01, sigma=1.0)
+    found = audit_of("generalizing", [*NOTHING, *losses(0.55), rate], leaks=True)
+    assert "(AUC 0.55 [0.53, 0.57]; 21.0 % recognised at 1 % false positives)" in headline(found)
 
 
 def undefined(record):

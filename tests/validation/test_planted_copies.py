@@ -29,9 +29,9 @@ def test_one_percent_copies_are_found_and_their_absence_too(planting, source):
     named = wrong = 0
     for seed in (2001, 2002):
         trial = planting.make_trial(source, seed)
-        copies = find_copies(trial.samples, trial.train, trial.held_out, seed=seed, bounds=None)
+        copies = find_copies(trial.samples, trial.pool, seed=seed)
         assert not copies.exist
-        assert (copies.copies, copies.parts) == ([], [])
+        assert (copies.copies, copies.parts) == ([], {})
         kinds = [kind for kind in planting.plantings(seed) if kind.name in KINDS]
         outcomes = planting.search_planted(trial, copies, kinds, seed)
         assert [outcome.alarm for outcome in outcomes] == [True] * len(KINDS)
@@ -45,4 +45,4 @@ def test_one_percent_copies_are_found_and_their_absence_too(planting, source):
 def test_chance_copies_of_few_held_out_images_raise_no_alarm(planting):
     for seed in range(2001, 2004):
         trial = planting.make_trial(planting.UNEVEN, seed)
-        assert not find_copies(trial.samples, trial.train, trial.held_out, seed=seed, bounds=None).exist
+        assert not find_copies(trial.samples, trial.pool, seed=seed).exist
