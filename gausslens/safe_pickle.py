@@ -1,9 +1,10 @@
 """Pickles read as data: nothing that a file names is imported, called or created.
 
 A pickle is a program for a machine with a stack, and Python's machine lets it import and call anything. The machine here
-knows a short list of names, each with a function that makes inert data of its arguments. Any other name or instruction is
-a ValueError that says what was found. A walk costs no more than its budget: instructions and copied bytes are counted,
-keys are texts (others can be made to collide), sets become lists, and nothing that may hold itself is compared or printed.
+knows the instructions that Python writes since protocol 2, and a short list of names, each with a function that makes inert
+data of its arguments. Any other name or instruction is a ValueError that says what was found. A walk costs no more than its
+budget: instructions and copied bytes are counted, keys are texts (others can be made to collide), sets become lists, and
+nothing that may hold itself is compared or printed.
 """
 
 import io
@@ -38,7 +39,7 @@ _TAKES = {
     **dict.fromkeys(("POP", "TUPLE1", "APPEND", "BUILD", "BINPERSID"), 1),
     **dict.fromkeys(("TUPLE2", "SETITEM", "STACK_GLOBAL", "REDUCE", "NEWOBJ"), 2),
     "TUPLE3": 3,
-    **dict.fromkeys(("TUPLE", "FROZENSET", "LIST", "APPENDS", "ADDITEMS", "DICT", "SETITEMS"), _TO_MARK),
+    **dict.fromkeys(("TUPLE", "FROZENSET", "APPENDS", "ADDITEMS", "SETITEMS"), _TO_MARK),
 }
 _INSTRUCTIONS = {info.code.encode("latin1"): info for info in pickletools.opcodes}
 
@@ -154,18 +155,11 @@ class Machine:
                         push(memo[argument])
                     case "MARK":
                         self._marks.append(len(stack))
-                    case "DUP":
-                        push(stack[-1])
                     case "TUPLE" | "TUPLE1" | "TUPLE2" | "TUPLE3" | "FROZENSET":
                         push(tuple(values))
-                    case "LIST":
-                        push(values)
                     case "APPEND" | "APPENDS" | "ADDITEMS":
                         _require(type(stack[-1]) is list, f"it appends to {kind_of(stack[-1])}")
                         stack[-1].extend(values)
-                    case "DICT":
-                        push({})
-                        self._set_items(values)
                     case "SETITEM" | "SETITEMS":
                         self._set_items(values)
                     case "GLOBAL":

@@ -63,9 +63,7 @@ def decode_files(
     first: tuple[str, dict[str, str]] | None = None
     unlike: DataError | None = None  # raised at the end, when all that is broken is known
     n = len(files.names)
-    parts = _in_threads(
-        lambda task: [_decode(files, options, index) for index in task], _slices(range(n), _TASK), workers
-    )
+    parts = _in_threads(lambda task: [_decode(files, options, i) for i in task], _slices(range(n), _TASK), workers)
     outcomes = (outcome for part in parts for outcome in part)
     for index, outcome in enumerate(track(outcomes, total=n, label="decoding images", enabled=progress)):
         if isinstance(outcome, str):
@@ -89,13 +87,15 @@ def _slices(values: Any, size: int) -> list[Any]:
 
 
 def check_room(
-    content: Pixels | ImageFiles, size: int, name: str, *, folder: Path | None = None, workers: int = 1
+    content: Pixels | ImageFiles, size: int | None, name: str, *, folder: Path | None = None, workers: int = 1
 ) -> None:
-    """See that the machine has room for images of another size, before one is resized.
+    """See that the machine has room for images of another size, if one is asked for, before the first is resized.
 
     Embedded images are held in memory, twice while they become one array. Others are written to a folder, and only those
     that threads work on are held.
     """
+    if size is None:
+        return
     if isinstance(content, ImageFiles):
         # At least one channel: they do not say before they are decoded.
         count, channels, at_a_time = len(content.names), 1, _TASK
@@ -190,9 +190,7 @@ def _deep_color(picture: Any, reopen: Callable[[], Any], name: str) -> NDArray[n
     """Colours of 16 bits, of which pillow keeps eight: read once for the high bytes and, in swapped order, for the low."""
     codec, extents, offset, layout = picture.tile[0]
     if picture.format != "PNG" or layout not in ("RGB;16B", "RGBA;16B"):
-        raise DataError(
-            f"{name}: 16-bit colours are read from PNG without grey alpha. Save these images as .npy or .npz."
-        )
+        raise DataError(f"{name}: 16-bit colours are read from PNG without grey alpha. Save these images as .npz.")
     high = np.asarray(picture).astype(np.uint16)
     with reopen() as again:
         again.tile = [(codec, extents, offset, layout.replace("16B", "16L"))]

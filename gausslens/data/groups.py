@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError, DataError, require
+from ..errors import ConfigError, reraise_as
+from .arrays import expect
 from .image_files import ImageFiles
 from .loading import ImageSet, load_images
 from .sources import find_source, image_names
@@ -85,7 +86,7 @@ def _keys(images: ImageSet, spec: str) -> Sequence[Any]:
         lacking = f"have no match of the regular expression {spec!r} in their file names"
     without = [f"number {places[i]}" if names is None else names[i] for i, key in enumerate(keys) if not key]
     such = f"{len(without)} of {len(images)} images {lacking}, such as {list_some(without)}"
-    require(not without, f"{such}. Give every image a group.", DataError)
+    expect(not without, f"{such}. Give every image a group.")
     return keys
 
 
@@ -99,23 +100,19 @@ def _kept(images: ImageSet, names: Sequence[str] | None) -> tuple[int, Sequence[
         return len(images), range(len(images))
     left_out = set(images.skipped)
     kept = [index for index, name in enumerate(names) if name not in left_out]
-    require(
+    expect(
         len(kept) == len(images),
         f"{images.source} holds {len(kept)} images now, and {len(images)} were read; it has changed in between. Run the "
         "command again.",
-        DataError,
     )
     return len(names), kept
 
 
 def _search(pattern: str, names: Sequence[str] | None, source: str) -> list[tuple[str | None, ...]]:
     """What a regular expression finds in each name; nothing where it finds only empty texts."""
-    try:
+    expected = "groups must be FILE.csv:COLUMN or a regular expression"
+    with reraise_as(ConfigError, f"{expected}; got {pattern!r}, which is neither"):
         expression = re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ConfigError(
-            f"groups must be FILE.csv:COLUMN or a regular expression; got {pattern!r}, which is neither: {error}."
-        ) from None
     if names is None:
         raise ConfigError(
             f"groups must be FILE.csv:COLUMN for {source}: its images have no file names to search with the regular "

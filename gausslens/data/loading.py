@@ -118,8 +118,7 @@ def _in_memory(source: Source, options: Options) -> Entry:
     """Embedded images are small, and need no cache."""
     content = source.open()
     assert isinstance(content, Pixels)
-    if options.size is not None:
-        check_room(content, options.size, source.address)
+    check_room(content, options.size, source.address)
     images = np.concatenate(list(convert_pixels(content, options, source.address, workers=1, progress=False)))
     return Pixels(images, content.labels), _info(source, options, images, {})
 
@@ -132,10 +131,8 @@ def _decode(
     if isinstance(content, Pixels) and _is_ready(content.images, options, name):
         info = _info(source, options, channels_first(content.images, name), {})
         return content.labels, {**info, "mapped": name}
-    if options.size is not None:
-        check_room(content, options.size, name, folder=place.parent, workers=workers)
+    check_room(content, options.size, name, folder=place.parent, workers=workers)
     broken: dict[int, str] = {}
-    names: Sequence[str] = () if isinstance(content, Pixels) else content.names
     if isinstance(content, Pixels):
         batches = convert_pixels(content, options, name, workers=workers, progress=progress)
     else:
@@ -145,8 +142,8 @@ def _decode(
         write_images(place / "images.npy", batches)
     except DataError as error:
         problems.append(error)
-    skipped = {names[index]: reason for index, reason in broken.items()}
-    if skipped and (not skip_broken or len(skipped) == len(names)):
+    skipped = {content.names[index]: reason for index, reason in broken.items()}
+    if skipped and (not skip_broken or len(skipped) == len(content.names)):
         problems.append(_broken_error(source, skipped))
     if problems:
         raise DataError("\n".join(map(str, problems)))

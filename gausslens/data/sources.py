@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..errors import DataError
-from .arrays import Pixels, idx_labels, is_idx, open_unzipped, read_idx, read_npy, read_npz
+from ..errors import DataError, reraise_as
+from .arrays import IDX, Pixels, expect, idx_labels, open_unzipped, read_idx, read_npy, read_npz
 from .cifar import cifar_batches, read_cifar_archive, read_cifar_file, read_cifar_folder
 from .hub import is_saved, load_hub, open_hub
 from .image_files import LABELS, SUFFIXES, ImageFiles, is_image, list_folder, open_folder, open_zip
@@ -32,7 +32,18 @@ SUPPORTED = (
 )
 
 _HOME = Path(__file__).parent / "embedded"
+_FORMATS: dict[re.Pattern[bytes], Callable[[Path], Pixels | ImageFiles]] = {
+    re.compile(rb"PK"): open_zip,  # or a .npz file
+    IDX: read_idx,
+    re.compile(rb"(?s:.{257})ustar"): read_cifar_archive,
+    re.compile(rb"\x80"): read_cifar_file,  # a pickle
+    re.compile(rb"\x93NUMPY"): read_npy,
+}
+"""What reads a file that is not a folder, by how it begins once it is decompressed."""
+
 _ENDINGS = re.compile(r"(\.tar|\.gz|\.tgz|\.zip|\.npz|\.npy|[-.]idx\d-ubyte)+$")
+_GET_AGAIN = "Get the file again; arrays must be written without objects."
+_UNREADABLE = (OSError, EOFError, RuntimeError, ValueError, zlib.error, zipfile.BadZipFile, tarfile.TarError)
 
 
 @dataclass(frozen=True)
@@ -64,12 +75,10 @@ def find_source(source: str | os.PathLike[str]) -> Source:
     path = given.parent.resolve() / given.name if given.is_symlink() else given.resolve()
     if path.is_dir():
         return _folder(path)
-    if path.is_file():
-        stamps = [_stamp(file) for file in (path, idx_labels(path)) if file is not None]
-        name = _plain(_ENDINGS.sub("", path.name))
-        opened = partial(_read, lambda path: _reader(path)(path), path)
-        return Source(name, str(path), stamps, opened, names=partial(_names_in_zip, path))
-    raise DataError(f"no such source: {text!r} is neither a name nor an existing file or folder. {SUPPORTED}")
+    expect(path.is_file(), f"no such source: {text!r} is neither a name nor an existing file or folder. {SUPPORTED}")
+    stamps = [_stamp(file) for file in (path, idx_labels(path)) if file is not None]
+    opened = partial(_read, lambda path: _reader(path)(path), path)
+    return Source(_plain(_ENDINGS.sub("", path.name)), str(path), stamps, opened, names=partial(_names_in_zip, path))
 
 
 def image_names(source: str | os.PathLike[str]) -> tuple[str, ...] | None:
@@ -111,32 +120,26 @@ def _reader(path: Path) -> Callable[[Path], Pixels | ImageFiles]:
     """What reads a file, by its first bytes."""
     with open_unzipped(path) as file:
         head = file.read(512)
-    if head.startswith(b"PK"):
-        with zipfile.ZipFile(path) as archive:
-            return read_npz if any(name.endswith(".npy") for name in archive.namelist()) else open_zip
-    if is_idx(head):
-        return read_idx
-    if head[257:262] == b"ustar":
-        return read_cifar_archive
-    if head.startswith(b"\x80"):  # a pickle
-        return read_cifar_file
-    if head.startswith(b"\x93NUMPY"):
-        return read_npy
+    reader = next((reader for beginning, reader in _FORMATS.items() if beginning.match(head)), None)
+    if reader is open_zip and _holds_arrays(path):
+        return read_npz
+    if reader is not None:
+        return reader
     trouble = f"its format is not known (it begins with {head[:8]!r})"
     if is_image(path.name):
         trouble = "one image is no data set; pass its folder"
     raise DataError(f"{path}: {trouble}. {SUPPORTED}")
 
 
+def _holds_arrays(path: Path) -> bool:
+    with zipfile.ZipFile(path) as archive:
+        return any(name.endswith(".npy") for name in archive.namelist())
+
+
 def _read(read: Callable[[Path], T], path: Path) -> T:
     """What a function reads; a file or folder that cannot be read is a DataError."""
-    try:
+    with reraise_as(DataError, f"could not read {path}", _GET_AGAIN, _UNREADABLE):
         return read(path)
-    except DataError:
-        raise
-    except (OSError, EOFError, RuntimeError, ValueError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
-        hint = "Get the file again; arrays must be written without objects."
-        raise DataError(f"could not read {path}: {error}. {hint}") from None
 
 
 def _stamp(path: Path) -> list[Any]:

@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError, DataError, require
+from ..errors import ConfigError, require
 from ..images import as_tensor, content_hash
 from ..noise import draw_order
+from .arrays import expect
 from .groups import as_groups, count_groups
 from .loading import ImageSet, hash_integers
 
@@ -124,11 +125,8 @@ def _deal(groups: NDArray[np.int64], reserved: int, seed: int) -> NDArray[np.int
 
 def manifest(images: ImageSet, splits: Splits, names: Iterable[str] = ()) -> dict[str, Any]:
     """The record of a set of images and of the named splits; the held-out part, if there is one, is always among them."""
-    require(
-        splits.count == len(images),
-        f"expected splits of the {len(images)} images given; these are of {splits.count}. Make them again.",
-        DataError,
-    )
+    fits = splits.count == len(images)
+    expect(fits, f"expected splits of the {len(images)} images given; these are of {splits.count}. Make them again.")
     used = dict.fromkeys([*names, *(["held-out"] if len(splits.held_out) else [])])
     return {
         "kind": "gausslens manifest",

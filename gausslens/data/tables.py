@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import DataError, require
+from ..errors import DataError, require, reraise_as
+from .arrays import expect
 from .image_files import is_image
 
 FILE_COLUMNS = ("file", "filename", "file_name", "path", "image", "name")
@@ -61,11 +62,10 @@ def read_column(
     if names is not None and files is not None:
         return [values[row] for row in _match(files, names, folder, column.path.name)]
     by_name = f", or a column of file names ({', '.join(FILE_COLUMNS)})" if names is not None else ""
-    require(
+    expect(
         len(values) == count,
         f"{column.path}: expected one row for each of the {count} images, in their order{by_name}; it has "
         f"{len(values)} rows.",
-        DataError,
     )
     return [values[place] for place in places]
 
@@ -96,22 +96,18 @@ def _read(column: Column, *, by_name: bool) -> tuple[list[str], list[str] | None
 
 def _read_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The lines of a table of bounded size, with cells of bounded length; if it cannot be read, that is a DataError."""
-    require(path.is_file(), f"there is no file {path}. Expected a CSV with a header.", DataError)
-    size = path.stat().st_size
-    require(
-        size <= _MOST_BYTES,
-        f"{path} has {size / 1e6:,.0f} MB; expected {_MOST_BYTES / 1e6:,.0f} at most. Keep the columns needed.",
-        DataError,
-    )
-    before = csv.field_size_limit(_LONGEST_FIELD)
+    expect(path.is_file(), f"there is no file {path}. Expected a CSV with a header.")
+    size, most = (n_bytes / 1e6 for n_bytes in (path.stat().st_size, _MOST_BYTES))
+    expect(size <= most, f"{path} has {size:,.0f} MB; expected {most:,.0f} at most. Keep the columns needed.")
+    before, delimiter = csv.field_size_limit(_LONGEST_FIELD), "\t" if path.suffix.lower() == ".tsv" else ","
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", skipinitialspace=True)
+        with (
+            reraise_as(DataError, f"could not read {path}", "Expected a CSV with a header, in UTF-8."),
+            open(path, encoding="utf-8-sig", newline="") as file,
+        ):
+            reader = csv.reader(file, delimiter=delimiter, skipinitialspace=True)
             for row in filter(None, reader):
                 yield reader.line_num, row
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise DataError(f"could not read {path}: {reason}. Expected a CSV with a header, in UTF-8.") from None
     finally:
         csv.field_size_limit(before)
 
@@ -138,12 +134,11 @@ def _match(files: Sequence[str], names: Sequence[str], folder: str, table: str) 
     lacking = [name for name, match in zip(names, found, strict=True) if not match]
     doubled = [name for name, match in zip(names, found, strict=True) if len(match) > 1]
     for trouble, listed in (("no row", lacking), ("more than one row", doubled)):
-        require(
+        expect(
             not listed,
             f"{len(listed)} of {len(names)} images have {trouble} in {table}, such as {list_some(listed)}; its "
             f"files are called {list_some(files) or 'nothing'}. Give every image one row, or name the column "
             f"of file names: {table}:COLUMN:FILECOLUMN.",
-            DataError,
         )
     return [match[0] for match in found]
 

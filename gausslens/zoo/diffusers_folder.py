@@ -7,7 +7,6 @@ config asks for, however large, and read shards that are pickles: so the headers
 scheduler's clipping and thresholding of estimates are sampling tricks and left out: D is what the network says.
 """
 
-import json
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -22,9 +21,10 @@ from torch import Tensor, nn
 from ..denoisers.preconditioned import Preconditioned
 from ..denoisers.protocol import in_batches
 from ..denoisers.schedules import Discrete, LinearFlow
-from ..errors import CheckpointError, DataError, import_extra, require
+from ..errors import CheckpointError, DataError, import_extra, require, reraise_as
 from ..images import dequantize, gather, quantize
-from .model import Model, as_checkpoint_errors, expect, fingerprint
+from ..store.artifact import expect, read_object
+from .model import Model, fingerprint
 from .parametrizations import from_eps, from_flow, from_v, from_x0
 
 _CONVERT = {"epsilon": from_eps, "v_prediction": from_v, "sample": from_x0, "flow_prediction": from_flow}
@@ -52,10 +52,9 @@ class LabeledUNet(nn.Module):
             f"expected a network with as many channels out as in; this one has {settings.in_channels} in and "
             f"{settings.out_channels} out. Models conditioned on images cannot be read.",
         )
-        embedded = settings.get("class_embed_type")
         expect(
-            embedded is None,
-            f"expected integer labels or none; this network embeds classes by {embedded!r:.80}. "
+            settings.get("class_embed_type") is None,
+            f"expected integer labels or none; this network embeds classes by {settings.get('class_embed_type')!r:.80}. "
             "Wrap it in a function D(x, sigma) and load that as package.module:function.",
         )
         self.shape, self.classes = _shape(settings), int(settings.get("num_class_embeds") or 0)
@@ -79,9 +78,8 @@ class LatentSpace:
     def __init__(self, autoencoder: Any, shape: tuple[int, int, int] | None) -> None:
         self.autoencoder, self.shape = autoencoder, shape
         settings, name = autoencoder.config, type(autoencoder).__name__
-        shift, spread = settings.get("latents_mean"), settings.get("latents_std")
-        self.shift = _per_channel(settings.get("shift_factor") or 0.0 if shift is None else shift)
-        self.scale: Tensor = settings.get("scaling_factor", 1.0) / _per_channel(1.0 if spread is None else spread)
+        self.shift = _per_channel(settings, "latents_mean", settings.get("shift_factor") or 0.0)
+        self.scale: Tensor = settings.get("scaling_factor", 1.0) / _per_channel(settings, "latents_std", 1.0)
         channels = settings.get("vq_embed_dim") or settings.latent_channels
         expected = channels if shape is None else shape[0]
         expect(channels == expected, f"the network denoises {expected} channels, and its {name} has {channels}.")
@@ -102,7 +100,7 @@ class LatentSpace:
             "Convert them, as grey images to RGB with images.expand(-1, 3, -1, -1).",
             DataError,
         )
-        raw = self._in_batches(pixels, lambda batch: _raw_latents(self.autoencoder.encode(dequantize(batch))))
+        raw = self._in_batches(pixels, lambda batch: _latents(self.autoencoder.encode(dequantize(batch))))
         latents = (raw - self.shift) * self.scale
         if self.shape is not None and tuple(latents.shape[1:]) != self.shape:
             factor = pixels.shape[3] // latents.shape[3]
@@ -120,17 +118,17 @@ class LatentSpace:
     def _in_batches(self, values: Tensor, work: Callable[[Tensor], Tensor]) -> Tensor:
         device: torch.device = next(self.autoencoder.parameters()).device
         with torch.no_grad():
-            return torch.cat(
-                [*in_batches(lambda start, stop: work(values[start:stop].to(device)).cpu(), len(values), _BATCH)]
-            )
+            parts = in_batches(lambda start, stop: work(values[start:stop].to(device)).cpu(), len(values), _BATCH)
+            return torch.cat([*parts])
 
 
-def _raw_latents(answer: Any) -> Tensor:
+def _latents(answer: Any) -> Tensor:
     latents: Tensor = answer.latents if hasattr(answer, "latents") else answer.latent_dist.mode()
     return latents.float()
 
 
-def _per_channel(values: Any) -> Tensor:
+def _per_channel(settings: Any, name: str, default: float) -> Tensor:
+    values = default if settings.get(name) is None else settings[name]
     return torch.as_tensor(values, dtype=torch.float32).reshape(-1, 1, 1)
 
 
@@ -139,14 +137,14 @@ def is_diffusers(folder: Path) -> bool:
     names = ("model_index.json", "scheduler/scheduler_config.json", "scheduler_config.json", "unet/config.json")
     if any((folder / name).is_file() for name in names):
         return True
-    return (folder / "config.json").is_file() and "_class_name" in _read_object(folder / "config.json")
+    return (folder / "config.json").is_file() and "_class_name" in read_object(folder / "config.json")
 
 
 def load_diffusers(folder: Path, *, device: torch.device | str | None = None) -> Model:
     """The model in a diffusers folder."""
     diffusers = import_extra("diffusers", "models of diffusers need the package diffusers", "'gausslens[hf]'")
     latents = None
-    with _quiet(diffusers), as_checkpoint_errors(f"the settings in {folder} cannot be made into a denoiser"):
+    with _quiet(diffusers), reraise_as(CheckpointError, f"the settings in {folder} cannot be made into a denoiser"):
         unet = _load(diffusers, _part(folder, "unet", "config.json"), ("UNet2DModel",), device)
         scheduler = _scheduler(diffusers, _part(folder, "scheduler", "scheduler_config.json"))
         tensors, settings = dict(unet.state_dict()), {"unet": _public(unet), "scheduler": _public(scheduler)}
@@ -232,7 +230,7 @@ def _schedule(scheduler: Any, prediction: Any) -> str:
 
 def _scheduler(diffusers: Any, folder: Path) -> Any:
     path = folder / "scheduler_config.json"
-    settings = _read_object(path)
+    settings = read_object(path)
     name, steps = settings.get("_class_name", ""), settings.get("num_train_timesteps", 1000)
     expect(
         type(steps) is int and 0 < steps <= _MOST_STEPS,
@@ -241,13 +239,13 @@ def _scheduler(diffusers: Any, folder: Path) -> Any:
     kind: Any = getattr(diffusers, str(name), None)
     is_scheduler = diffusers.SchedulerMixin in getattr(kind, "__mro__", ())
     expect(is_scheduler, f"{path} names no scheduler of diffusers: {name!r:.80}.")
-    with as_checkpoint_errors(f"the scheduler in {folder} cannot be made"):
+    with reraise_as(CheckpointError, f"the scheduler in {folder} cannot be made"):
         return kind.from_config(settings)
 
 
 def _load(diffusers: Any, folder: Path, kinds: tuple[str, ...], device: torch.device | str | None) -> Any:
     """One of diffusers' models with the weights in its folder, all of them."""
-    settings = _read_object(folder / "config.json")
+    settings = read_object(folder / "config.json")
     name = settings.get("_class_name", kinds[0])
     expect(
         name in kinds,
@@ -256,7 +254,7 @@ def _load(diffusers: Any, folder: Path, kinds: tuple[str, ...], device: torch.de
     )
     kind = getattr(diffusers, name)
     variant = _check_weights(folder, kind, settings)
-    with as_checkpoint_errors(f"{name} in {folder} cannot be read"):
+    with reraise_as(CheckpointError, f"{name} in {folder} cannot be read"):
         model, report = kind.from_pretrained(
             folder,
             variant=variant,
@@ -279,13 +277,16 @@ def _check_weights(folder: Path, kind: Any, settings: Mapping[str, Any]) -> str 
     variant, names = _weight_files(folder, kind.__name__)
     shapes: dict[str, list[int]] = {}
     for name in names:
-        advice = " Get the file again; where it stands for a larger one, `git lfs pull` does."
-        with as_checkpoint_errors(f"{folder / name} cannot be read", advice), safe_open(folder / name, "pt") as file:
+        advice = "Get the file again; where it stands for a larger one, `git lfs pull` does."
+        with (
+            reraise_as(CheckpointError, f"{folder / name} cannot be read", advice),
+            safe_open(folder / name, "pt") as file,
+        ):
             shapes |= {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118 (not a dict)
     held = sum(math.prod(shape) for shape in shapes.values())
     blocks, layers = settings.get("block_out_channels"), settings.get("layers_per_block")
     many = isinstance(blocks, list) and isinstance(layers, int) and len(blocks) * layers > len(shapes)
-    with as_checkpoint_errors(f"{kind.__name__} in {folder} cannot be made"), torch.device("meta"):
+    with reraise_as(CheckpointError, f"{kind.__name__} in {folder} cannot be made"), torch.device("meta"):
         wanted = math.inf if many else sum(map(torch.numel, kind.from_config(dict(settings)).state_dict().values()))
     expect(
         wanted <= 2 * held,  # of less, diffusers says what is missing
@@ -304,7 +305,7 @@ def _weight_files(folder: Path, name: str) -> tuple[str | None, list[str]]:
     whole = f"{_STEM}{_ENDING}"
     index = folder / f"{whole}.index.json"
     if index.is_file():
-        shards = _read_object(index).get("weight_map")
+        shards = read_object(index).get("weight_map")
         listed = list(shards.values()) if isinstance(shards, dict) else []
         expect(
             listed and all(isinstance(shard, str) and shard.endswith(_ENDING) for shard in listed),
@@ -322,19 +323,9 @@ def _weight_files(folder: Path, name: str) -> tuple[str | None, list[str]]:
     return variants[0].removeprefix(f"{_STEM}.").removesuffix(_ENDING), variants
 
 
-def _read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}.") from None
-    expect(isinstance(value, dict), f"expected a JSON object in {path}; got {type(value).__name__}.")
-    return dict(value)
-
-
 def _autoencoders(folder: Path) -> list[str]:
     """The names of the folders with autoencoders, there or not: without its own, latents would be taken for pixels."""
-    index = _read_object(folder / "model_index.json") if (folder / "model_index.json").is_file() else {}
+    index = read_object(folder / "model_index.json") if (folder / "model_index.json").is_file() else {}
     named = {name for name in ("vae", "vqvae") if index.get(name) not in (None, [None, None])}
     return sorted(named | {name for name in ("vae", "vqvae") if (folder / name).is_dir()})
 

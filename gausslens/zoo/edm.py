@@ -31,8 +31,9 @@ from torch import Tensor
 from ..denoisers.preconditioned import Preconditioned
 from ..errors import CheckpointError
 from ..safe_pickle import Instance, kind_of
-from ..store.weights import build_denoiser
-from .model import Model, expect, fingerprint
+from ..store.artifact import expect
+from ..store.weights import build_without_memory
+from .model import Model, fingerprint
 from .pickles import read_pickle
 
 # Arguments of their constructors in order, with their defaults, whose types they must have. None stands for a whole number
@@ -119,14 +120,9 @@ def read_edm(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Precondition
         description, theirs = _description(outer, inner), _tensors(inner)
         n_bytes = sum(tensor.nbytes for tensor in theirs.values())
         expect(n_bytes <= os.path.getsize(path), "its tensors take more memory than the file has, so they share it")
-        blocks = (2 * description["network"]["blocks"] + 1) * len(description["network"]["multipliers"])
-        expect(
-            blocks <= len(theirs), f"its arguments call for {blocks} blocks; it has {len(theirs)} tensors to fill them"
-        )
-        with torch.device("meta"):  # shapes without memory, which the file's own tensors then bring
-            denoiser = build_denoiser(description)
-        wanted = denoiser.network.state_dict()
-        denoiser.network.load_state_dict(translate_weights(theirs, wanted, description["network"]), assign=True)
+        denoiser = build_without_memory(description, len(theirs))
+        weights = translate_weights(theirs, denoiser.network.state_dict(), description["network"])
+        denoiser.network.load_state_dict(weights, assign=True)  # the memory is that of the file's own tensors
     except ValueError as error:
         raise CheckpointError(
             f"{path}: {str(error).rstrip('.')}. The known networks are EDM's NCSN++, DDPM++ and ADM, with its "

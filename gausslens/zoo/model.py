@@ -3,19 +3,12 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-
-from ..errors import CheckpointError, one_line, require
-
-expect = partial(require, error=CheckpointError)
-"""Raise a CheckpointError with a message unless a condition holds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,17 +38,6 @@ class Model:
     source: str = ""
     identity: str = ""
     sigma_range: tuple[float, float] = (0.0, math.inf)
-
-
-@contextmanager
-def as_checkpoint_errors(what: str, advice: str = "") -> Iterator[None]:
-    """Inside, whatever other people's code raises becomes a CheckpointError that says what could not be done."""
-    try:
-        yield
-    except CheckpointError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise CheckpointError(f"{what}: {one_line(error)}.{advice}") from error
 
 
 def declared_shape(network: Any) -> tuple[tuple[int, int, int] | None, int]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..errors import CheckpointError
 from ..safe_pickle import ARRAYS, Budget, Functions, Instance, Machine, Name, instance_makers, kind_of, safe_load
-from .model import expect
+from ..store.artifact import expect
 
 _INSTRUCTIONS = 400_000  # published networks take up to a quarter of it
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # how torch opens a stream of storages

@@ -205,8 +205,8 @@ def test_a_factory_may_say_all_about_its_model(here):
         ("no/such/file.safetensors", "expected a model at no/such/file.safetensors"),
         ("C:/models/net:work", "expected a model at"),
         ("", "expected"),
-        ("x" * 5000, "which cannot be opened: File name too long"),
-        ("x" * 5000 + ".pkl", "which cannot be opened: File name too long"),
+        ("x" * 5000, "which cannot be opened: .*File name too long"),
+        ("x" * 5000 + ".pkl", "which cannot be opened: .*File name too long"),
     ],
 )
 def test_what_is_no_model_is_refused(here, source, message):
