@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError, DataError, require
+from ..errors import ConfigError, DataError, require, reraise_as
 
 Range: TypeAlias = tuple[float, float] | None
 
@@ -124,10 +124,8 @@ def check_range(value_range: Any) -> Range:
     """The range as two floats, low < high, both finite, or None."""
     if value_range is None:
         return None
-    try:
+    with reraise_as(ConfigError, f"value_range must be two numbers, LOW and HIGH; got {value_range!r}"):
         low, high = (float(value) for value in value_range)
-    except (TypeError, ValueError):
-        raise ConfigError(f"value_range must be two numbers, LOW and HIGH; got {value_range!r}.") from None
     fits = math.isfinite(low) and math.isfinite(high) and low < high
     require(fits, f"value_range needs two finite numbers, LOW < HIGH; got {low:.9g} and {high:.9g}.")
     return low, high
@@ -146,10 +144,7 @@ def channels_first(images: NDArray[Any], name: str) -> NDArray[Any]:
             return images[:, None]
         trouble = "It looks like one image: store it with one more axis in front."
     elif first and last:
-        trouble = (
-            "The channels could come first or last: store images more than 3 pixels wide and high, or grey ones as "
-            "(n, h, w)."
-        )
+        trouble = "The channels could come first or last: store grey images as (n, h, w), and wider or higher ones."
     elif first or last:
         return images if first else images.transpose(0, 3, 1, 2)
     else:
@@ -173,10 +168,7 @@ def check_depth(images: NDArray[Any], value_range: Range, name: str) -> None:
     extremes = np.array([(float(chunk.min()), float(chunk.max())) for chunk in chunks])  # NaN where there is any
     if not np.isfinite(extremes).all():
         broken = sum(int((~np.isfinite(chunk)).sum()) for chunk in chunks)
-        raise DataError(
-            f"{name}: pixels must be finite; {broken} of {images.size} values are NaN or infinite. "
-            "Remove or repair those images."
-        )
+        raise DataError(f"{name}: {broken} of {images.size} values are NaN or infinite. Remove or repair those images.")
     low, high = extremes.min().item(), extremes.max().item()
     found = f"go from {_exact(low)} to {_exact(high)}"
     if value_range is None:

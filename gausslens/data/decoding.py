@@ -46,20 +46,25 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def convert_pixels(
-    pixels: Pixels, options: Options, name: str, *, workers: int, progress: bool
+def decode_images(
+    content: Pixels | ImageFiles, options: Options, name: str, broken: dict[int, str], *, workers: int, progress: bool
 ) -> Iterator[NDArray[np.uint8]]:
-    """An array of images as bytes, checked as a whole before the first."""
-    chunks = _slices(channels_first(pixels.images, name), _CHUNK)
-    check_depth(pixels.images, options.value_range, name)
+    """Images as bytes in order, some (b, c, h, w) at a time.
+
+    An array is checked as a whole before the first. Files that cannot be decoded are noted in `broken` and left out.
+    """
+    if isinstance(content, ImageFiles):
+        yield from _decode_files(content, options, broken, workers=workers, progress=progress)
+        return
+    chunks = _slices(channels_first(content.images, name), _CHUNK)
+    check_depth(content.images, options.value_range, name)
     converted = _in_threads(partial(_convert, options), chunks, workers)
     yield from track(converted, total=len(chunks), label="reading images", enabled=progress)
 
 
-def decode_files(
+def _decode_files(
     files: ImageFiles, options: Options, broken: dict[int, str], *, workers: int, progress: bool
 ) -> Iterator[NDArray[np.uint8]]:
-    """Encoded images in order, each (1, c, h, w); those that cannot be decoded are noted in `broken` and left out."""
     first: tuple[str, dict[str, str]] | None = None
     unlike: DataError | None = None  # raised at the end, when all that is broken is known
     n = len(files.names)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError, reraise_as
+from ..errors import ConfigError, require, reraise_as
 from .arrays import expect
 from .image_files import ImageFiles
 from .loading import ImageSet, load_images

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..errors import DataError, require
 from .arrays import Pixels, channels_first, check_range
 from .cache import Entry, entry_folder, read_entry, write_entry, write_images
-from .decoding import Options, available_cores, check_room, convert_pixels, decode_files
+from .decoding import Options, available_cores, check_room, decode_images
 from .sources import Source, find_source
 
 _LISTED = 10
@@ -117,9 +117,8 @@ def hash_integers(numbers: NDArray[np.int64]) -> str:
 def _in_memory(source: Source, options: Options) -> Entry:
     """Embedded images are small, and need no cache."""
     content = source.open()
-    assert isinstance(content, Pixels)
     check_room(content, options.size, source.address)
-    images = np.concatenate(list(convert_pixels(content, options, source.address, workers=1, progress=False)))
+    images = np.concatenate(list(decode_images(content, options, source.address, {}, workers=1, progress=False)))
     return Pixels(images, content.labels), _info(source, options, images, {})
 
 
@@ -133,12 +132,9 @@ def _decode(
         return content.labels, {**info, "mapped": name}
     check_room(content, options.size, name, folder=place.parent, workers=workers)
     broken: dict[int, str] = {}
-    if isinstance(content, Pixels):
-        batches = convert_pixels(content, options, name, workers=workers, progress=progress)
-    else:
-        batches = decode_files(content, options, broken, workers=workers, progress=progress)
     problems: list[DataError] = []
     try:
+        batches = decode_images(content, options, name, broken, workers=workers, progress=progress)
         write_images(place / "images.npy", batches)
     except DataError as error:
         problems.append(error)

@@ -56,10 +56,8 @@ class Splits:
     def __init__(self, count: int, *, held_out: int | None = None, seed: int = 0, groups: Any = None) -> None:
         require(count >= 1, f"splits need at least 1 image; got {count}.")
         reserved = count // 5 if held_out is None else held_out
-        require(
-            0 <= reserved < count,
-            f"held_out must leave something to train on: 0 … {count - 1} of {count} images; got {reserved}.",
-        )
+        fits = 0 <= reserved < count
+        require(fits, f"held_out must leave something to train on: 0 … {count - 1} of {count} images; got {reserved}.")
         self.count, self.seed = count, seed
         self.groups = None if groups is None else as_groups(groups, count)
         order: NDArray[np.int64] = draw_order(seed, count, stream="splits").numpy()
@@ -84,16 +82,12 @@ class Splits:
 
     def named(self, text: str) -> NDArray[np.int64]:
         """Indices of the part with this name."""
-        if text == "all":
-            return self._order
-        if text == "held-out":
-            return self.held_out
+        if text in ("all", "held-out"):
+            return self._order if text == "all" else self.held_out
         match = _NAME.fullmatch(text)
         if match is None:
-            raise ConfigError(
-                f"no such split: {text!r}; names are a size such as 1400, s1:700 or s2:700 (a disjoint pair), all, and "
-                "held-out."
-            )
+            known = "a size such as 1400, s1:700 or s2:700 (a disjoint pair), all, and held-out"
+            raise ConfigError(f"no such split: {text!r}; names are {known}.")
         size = int(match[2])
         return self.pair(size)[int(match[1]) - 1] if match[1] else self.subset(size)
 

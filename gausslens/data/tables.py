@@ -126,10 +126,10 @@ def _match(files: Sequence[str], names: Sequence[str], folder: str, table: str) 
     # Where folders tell images apart, the row of another folder's 007.png is not this one's.
     by_path = any("/" in files[match[0]] for match in found if match)
     rows = _rows(["" if by_path and "/" in file else _base(file) for file in files])
-    bases, stems = [_base(name) for name in names], [_stem(_base(name)) for name in names]
-    n_bases, n_stems = Counter(bases), Counter(stems)
-    for index, (base, stem) in enumerate(zip(bases, stems, strict=True)):
-        alone = [base] * (n_bases[base] == 1) + [stem] * (n_stems[stem] == 1)
+    short = [(_base(name), _stem(_base(name))) for name in names]
+    uses = [Counter(base for base, _ in short), Counter(stem for _, stem in short)]
+    for index, of_image in enumerate(short):
+        alone = [name for name, counts in zip(of_image, uses, strict=True) if counts[name] == 1]
         found[index] = found[index] or _first(rows, alone)
     lacking = [name for name, match in zip(names, found, strict=True) if not match]
     doubled = [name for name, match in zip(names, found, strict=True) if len(match) > 1]

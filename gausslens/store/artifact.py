@@ -99,9 +99,7 @@ class Artifact:
             try:
                 lock.acquire(timeout=-1 if wait else 0)
             except Timeout:
-                raise CheckpointError(
-                    f"another process is writing into {self.path}. Wait for it, or stop it."
-                ) from None
+                raise CheckpointError(f"another process is writing into {self.path}. Wait, or stop it.") from None
         try:
             for leftover in self.path.rglob(".*.safetensors.*.partial"):  # of a process that was killed
                 leftover.unlink(missing_ok=True)

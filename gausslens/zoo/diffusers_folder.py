@@ -47,10 +47,11 @@ class LabeledUNet(nn.Module):
         settings = unet.config
         self.unet, self.sign = unet, sign
         self.channels: int = settings.in_channels
+        returned = settings.out_channels
         expect(
-            settings.out_channels in (self.channels, 2 * self.channels),  # twice: with the variance it has learned
-            f"expected a network with as many channels out as in; this one has {settings.in_channels} in and "
-            f"{settings.out_channels} out. Models conditioned on images cannot be read.",
+            returned in (self.channels, 2 * self.channels),  # twice: with the variance it has learned
+            f"expected a network with as many channels out as in; this one has {self.channels} in and {returned} out. "
+            "Models conditioned on images cannot be read.",
         )
         expect(
             settings.get("class_embed_type") is None,
@@ -264,11 +265,8 @@ def _load(diffusers: Any, folder: Path, kinds: tuple[str, ...], device: torch.de
             low_cpu_mem_usage=False,  # which would leave missing weights without values
             output_loading_info=True,
         )
-    lacking = [*report["missing_keys"], *report["mismatched_keys"], *report["error_msgs"]]
-    expect(
-        not lacking,
-        f"the weights in {folder} do not fill {name}; missing or of another shape: {next(iter(lacking), None)}.",
-    )
+    lacking = next(iter([*report["missing_keys"], *report["mismatched_keys"], *report["error_msgs"]]), None)
+    expect(lacking is None, f"the weights in {folder} do not fill {name}; missing or of another shape: {lacking}.")
     return model.requires_grad_(False).eval().to(device or "cpu")
 
 
@@ -312,15 +310,14 @@ def _weight_files(folder: Path, name: str) -> tuple[str | None, list[str]]:
             f"expected the names of safetensors files in {index}. {advice}",
         )
         return None, sorted(set(listed))
-    if (folder / whole).is_file():
-        return None, [whole]
     found = sorted(path.name for path in folder.glob(f"{_STEM}*"))
-    variants = [name for name in found if name.startswith(f"{_STEM}.") and name.endswith(_ENDING)]
+    usable = [name for name in found if name.startswith(f"{_STEM}.") and name.endswith(_ENDING)]
+    chosen = [whole] if whole in usable else usable
     expect(
-        len(variants) == 1,
+        len(chosen) == 1,
         f"expected weights as safetensors in {folder}, {whole}; found {', '.join(found) or 'no weights'}. {advice}",
     )
-    return variants[0].removeprefix(f"{_STEM}.").removesuffix(_ENDING), variants
+    return chosen[0].removeprefix(_STEM).removesuffix(_ENDING).lstrip(".") or None, chosen
 
 
 def _autoencoders(folder: Path) -> list[str]:

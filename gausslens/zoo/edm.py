@@ -22,7 +22,7 @@ Reference: Karras, Aittala, Aila, Laine (2022), arXiv:2206.00364.
 """
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
@@ -94,6 +94,14 @@ _MOST_MODULES = 3000  # published networks have up to a quarter of it
 _LARGEST = 2**16
 _LONGEST_NAME = 1000  # published networks stay below a tenth of it
 
+_ARGUMENTS: dict[type, tuple[str, Callable[[Any], bool]]] = {
+    tuple: ("a short list", lambda value: type(value) in (list, tuple) and len(value) <= 64),
+    str: ("a short text", lambda value: type(value) is str and len(value) <= 80),
+    float: ("a number", lambda value: isinstance(value, int | float) and abs(value) < 1e12),
+    int: (f"whole numbers from 0 to {_LARGEST:,}", lambda value: type(value) is int and 0 <= value <= _LARGEST),
+}
+"""What an argument must be, by the type of its default."""
+
 
 def load_edm(path: str | os.PathLike[str]) -> Model:
     """The denoiser in an EDM network pickle, without running anything in it."""
@@ -152,11 +160,8 @@ def _description(outer: Instance, inner: Instance) -> dict[str, Any]:
     within = _arguments(inner, _NETWORKS[inner.class_name])
     for name, value in (around | within).items():
         expect(_FIXED.get(name, value) == value, f"expected {name} = {_FIXED.get(name)}; got {value!s:.80}")
-    channels, side = within["in_channels"], within["img_resolution"]
-    expect(
-        within["out_channels"] == channels,
-        f"it has {channels} channels going in and {within['out_channels']} coming out",
-    )
+    channels, returned, side = within["in_channels"], within["out_channels"], within["img_resolution"]
+    expect(returned == channels, f"it has {channels} channels going in and {returned} coming out")
     widest = within["model_channels"] * max(within["channel_mult"], default=1)
     expect(widest <= _LARGEST, f"its arguments call for {widest:,} channels")
     style = [within.get(name) for name in _SONG_STYLE]
@@ -181,19 +186,10 @@ def _arguments(instance: Instance, defaults: Mapping[str, Any], *, passes_on: bo
 
 def _checked(name: str, value: Any, default: Any) -> Any:
     """An argument, if it has the type of its default and is neither too long nor too large."""
-    got = kind_of(value)
-    if isinstance(default, tuple):
-        expect(type(value) in (list, tuple) and len(value) <= 64, f"expected a short list for {name}; got {got}")
-        return [_checked(name, item, 0) for item in value]
-    if isinstance(default, str):
-        expect(type(value) is str and len(value) <= 80, f"expected a short text for {name}; got {got}")
-    elif isinstance(default, float):
-        expect(isinstance(value, int | float) and abs(value) < 1e12, f"expected a number for {name}; got {got}")
-    else:
-        got = f"{value:.0f}" if type(value) is int and abs(value) < 2**63 else got
-        is_whole = type(value) is int and 0 <= value <= _LARGEST
-        expect(is_whole, f"expected whole numbers from 0 to {_LARGEST:,} for {name}; got {got}")
-    return value
+    expected, holds = _ARGUMENTS[int if default is None else type(default)]
+    got = f"{value:.0f}" if type(value) is int and abs(value) < 2**63 else kind_of(value)
+    expect(holds(value), f"expected {expected} for {name}; got {got}")
+    return [_checked(name, item, 0) for item in value] if isinstance(default, tuple) else value
 
 
 def _tensors(module: Instance) -> dict[str, Tensor]:

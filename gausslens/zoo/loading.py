@@ -66,9 +66,8 @@ def load_model(
     elif is_object_name(str(source)):
         model = load_object(str(source), device=device)
     else:
-        raise CheckpointError(
-            f"expected a model at {source}: {_ACCEPTED}. There is no such file; nothing is downloaded."
-        )
+        expected = f"expected a model at {source}: {_ACCEPTED}"
+        raise CheckpointError(f"{expected}. There is no such file or folder, and nothing is downloaded.")
     return replace(model, **corrections)
 
 
