@@ -40,7 +40,7 @@ _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0
 
 @dataclass(frozen=True)
 class Pixels:
-    """An array of images in any layout and depth, with their labels if there are any, and without file names."""
+    """An array of images in any layout and depth, with labels if there are any; its images have no file names."""
 
     images: NDArray[Any]
     labels: NDArray[np.int64] | None = None
@@ -68,7 +68,7 @@ def read_npy(path: Path) -> Pixels:
 
 
 def read_idx(path: Path) -> Pixels:
-    """The images of an IDX file, with the labels of the file beside it if it is there."""
+    """The images of an IDX file, with the labels in the same folder if there are any."""
     images = _idx_array(path)
     expect(images.ndim >= 3, f"{path} holds labels and not images. Pass the images' file (…-images-idx3-ubyte).")
     beside = idx_labels(path)
@@ -76,21 +76,20 @@ def read_idx(path: Path) -> Pixels:
 
 
 def idx_labels(path: Path) -> Path | None:
-    """The file of labels beside an IDX file of images: train-labels-idx1-ubyte beside train-images-idx3-ubyte."""
+    """The file of labels of an IDX file of images: train-labels-idx1-ubyte for train-images-idx3-ubyte."""
     name = path.name.removesuffix(".gz").replace("images", "labels").replace("idx3", "idx1")
     beside = [path.with_name(name), path.with_name(f"{name}.gz")]
     return next((candidate for candidate in beside if candidate != path and candidate.is_file()), None)
 
 
 def as_labels(labels: Any, n: int, name: str) -> NDArray[np.int64] | None:
-    """Labels as n integers; None if there are none."""
+    """Labels as n integers, which number classes; None if there are no labels."""
     if labels is None:
         return None
     array = np.asarray(labels)
+    are_integers, got = array.shape == (n,) and array.dtype.kind in "ui", f"shape {array.shape}, dtype {array.dtype}"
     expect(
-        array.shape == (n,) and array.dtype.kind in "ui",
-        f"{name}: expected {n} integer labels, one per image; got shape {array.shape}, dtype {array.dtype}. "
-        "One-hot labels become integers with .argmax(1).",
+        are_integers, f"{name}: expected {n} integer labels; got {got}. One-hot labels become integers with .argmax(1)."
     )
     if array.size and not 0 <= int(array.min()) <= int(array.max()) < MOST_CLASSES:
         raise DataError(

@@ -43,10 +43,9 @@ def read_cifar_archive(path: Path) -> Pixels:
     with tarfile.open(path) as archive:
         members = {Path(member.name): member for member in archive.getmembers() if member.isfile()}
         batches, found = _in_order(members), ", ".join(map(str, list(members)[:5])) or "nothing"
+        advice = "Extract it, and pass the folder of images."
         expect(
-            batches,
-            f"{path}: expected CIFAR-10's data_batch_1 … data_batch_5 in this archive; found {found}. Extract it and pass "
-            "the folder of images.",
+            batches, f"{path}: expected CIFAR-10's data_batch_1 … data_batch_5 in this archive; found {found}. {advice}"
         )
         # `extractfile` gives None for what is no file.
         return _join((f"{path}:{name}", archive.extractfile(members[name]).read()) for name in batches)  # type: ignore[union-attr]

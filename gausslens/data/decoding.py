@@ -47,39 +47,33 @@ def available_cores() -> int:
 
 
 def decode_images(
-    content: Pixels | ImageFiles, options: Options, name: str, broken: dict[int, str], *, workers: int, progress: bool
+    content: Pixels | ImageFiles, options: Options, name: str, broken: dict[int, str], *, progress: bool
 ) -> Iterator[NDArray[np.uint8]]:
     """Images as bytes in order, some (b, c, h, w) at a time.
 
     An array is checked as a whole before the first. Files that cannot be decoded are noted in `broken` and left out.
     """
-    if isinstance(content, ImageFiles):
-        yield from _decode_files(content, options, broken, workers=workers, progress=progress)
+    if isinstance(content, Pixels):
+        chunks = _slices(channels_first(content.images, name), _CHUNK)
+        check_depth(content.images, options.value_range, name)
+        converted = _in_threads(partial(_convert, options), chunks)
+        yield from track(converted, total=len(chunks), label="reading images", enabled=progress)
         return
-    chunks = _slices(channels_first(content.images, name), _CHUNK)
-    check_depth(content.images, options.value_range, name)
-    converted = _in_threads(partial(_convert, options), chunks, workers)
-    yield from track(converted, total=len(chunks), label="reading images", enabled=progress)
-
-
-def _decode_files(
-    files: ImageFiles, options: Options, broken: dict[int, str], *, workers: int, progress: bool
-) -> Iterator[NDArray[np.uint8]]:
+    names, tasks = content.names, _slices(range(len(content.names)), _TASK)
+    parts = _in_threads(lambda task: [_decode(content, options, index) for index in task], tasks)
+    outcomes = (outcome for part in parts for outcome in part)
     first: tuple[str, dict[str, str]] | None = None
     unlike: DataError | None = None  # raised at the end, when all that is broken is known
-    n = len(files.names)
-    parts = _in_threads(lambda task: [_decode(files, options, i) for i in task], _slices(range(n), _TASK), workers)
-    outcomes = (outcome for part in parts for outcome in part)
-    for index, outcome in enumerate(track(outcomes, total=n, label="decoding images", enabled=progress)):
+    for index, outcome in enumerate(track(outcomes, total=len(names), label="decoding images", enabled=progress)):
         if isinstance(outcome, str):
             broken[index] = outcome
             continue
         image, traits = outcome
-        first = first or (files.names[index], traits)
-        name, expected = first
+        first = first or (names[index], traits)
+        name_of_first, expected = first
         for trait, hint in _ALIKE.items():
             if unlike is None and traits[trait] != expected[trait]:
-                found = f"{name} is {expected[trait]}, {files.names[index]} is {traits[trait]}"
+                found = f"{name_of_first} is {expected[trait]}, {names[index]} is {traits[trait]}"
                 unlike = DataError(f"all images must have one {trait}; {found}. {hint}")
         if unlike is None:
             yield image
@@ -91,9 +85,7 @@ def _slices(values: Any, size: int) -> list[Any]:
     return [values[start : start + size] for start in range(0, len(values), size)]
 
 
-def check_room(
-    content: Pixels | ImageFiles, size: int | None, name: str, *, folder: Path | None = None, workers: int = 1
-) -> None:
+def check_room(content: Pixels | ImageFiles, size: int | None, name: str, folder: Path | None = None) -> None:
     """See that the machine has room for images of another size, if one is asked for, before the first is resized.
 
     Embedded images are held in memory, twice while they become one array. Others are written to a folder, and only those
@@ -107,7 +99,7 @@ def check_room(
     else:
         count, channels = channels_first(content.images, name).shape[:2]
         at_a_time = _CHUNK
-    held = 2 * count if folder is None else min(count, workers * at_a_time)
+    held = 2 * count if folder is None else min(count, available_cores() * at_a_time)
     free = None if folder is None else shutil.disk_usage(folder).free
     for images, available, what in ((held, _memory(), "of memory"), (count, free, f"free in {folder}")):
         needed = images * channels * size**2
@@ -141,8 +133,9 @@ def fit(image: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     return np.stack([np.asarray(plane) for plane in planes])
 
 
-def _in_threads(function: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
+def _in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """The results of a function in order, of which few wait to be taken."""
+    workers = available_cores()
     with ThreadPoolExecutor(workers) as pool:
         pending: deque[Future[Result]] = deque()
         for item in items:

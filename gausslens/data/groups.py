@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from ..errors import ConfigError, require, reraise_as
 from .arrays import expect
-from .image_files import ImageFiles
 from .loading import ImageSet, load_images
 from .sources import find_source, image_names
 from .tables import list_some, parse_column, read_column
@@ -51,10 +50,11 @@ def as_groups(groups: Any, count: int) -> NDArray[np.int64]:
     [0, 0, 1, 0]
     """
     array = np.asarray(groups)
-    require(
+    are_integers, got = (
         array.shape == (count,) and array.dtype.kind in "ui",
-        f"groups must be {count} integers, one for each image; got shape {array.shape}, dtype {array.dtype}.",
+        f"shape {array.shape}, dtype {array.dtype}",
     )
+    require(are_integers, f"groups must be {count} integers, one for each image; got {got}.")
     return _number(array.tolist())
 
 
@@ -93,18 +93,13 @@ def _keys(images: ImageSet, spec: str) -> Sequence[Any]:
 def _kept(images: ImageSet, names: Sequence[str] | None) -> tuple[int, Sequence[int]]:
     """How many images the source has, and the positions of those that were not left out."""
     if names is None and images.skipped:  # rows of the hub can be broken, too
-        content = find_source(images.source).open()
-        assert isinstance(content, ImageFiles)
-        names = content.names
+        names = find_source(images.source).open().names
     if names is None:
         return len(images), range(len(images))
     left_out = set(images.skipped)
     kept = [index for index, name in enumerate(names) if name not in left_out]
-    expect(
-        len(kept) == len(images),
-        f"{images.source} holds {len(kept)} images now, and {len(images)} were read; it has changed in between. Run the "
-        "command again.",
-    )
+    held = f"{images.source} holds {len(kept)} images now, and {len(images)} were read"
+    expect(len(kept) == len(images), f"{held}; it has changed in between. Run the command again.")
     return len(names), kept
 
 
@@ -114,10 +109,9 @@ def _search(pattern: str, names: Sequence[str] | None, source: str) -> list[tupl
     with reraise_as(ConfigError, f"{expected}; got {pattern!r}, which is neither"):
         expression = re.compile(pattern)
     if names is None:
-        raise ConfigError(
-            f"groups must be FILE.csv:COLUMN for {source}: its images have no file names to search with the regular "
-            f"expression {pattern!r}. A CSV with a header and one row for each image, in their order, works."
-        )
+        what = f"its images have no file names to search with the regular expression {pattern!r}"
+        advice = "Give a CSV with a header and one row for each image, in their order."
+        raise ConfigError(f"groups must be FILE.csv:COLUMN for {source}: {what}. {advice}")
     matches = [expression.search(name) for name in names]
     found = [() if match is None else match.groups() or (match[0],) for match in matches]
     return [texts if any(texts) else () for texts in found]

@@ -11,7 +11,7 @@ import re
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,8 @@ SUPPORTED = (
 
 _HOME = Path(__file__).parent / "embedded"
 _FORMATS: dict[re.Pattern[bytes], Callable[[Path], Pixels | ImageFiles]] = {
-    re.compile(rb"PK"): open_zip,  # or a .npz file
+    re.compile(rb"PK\x03\x04(?s:.{26})[^\0]+?\.npy"): read_npz,  # a zip archive, whose first member is an array
+    re.compile(rb"PK"): open_zip,
     IDX: read_idx,
     re.compile(rb"(?s:.{257})ustar"): read_cifar_archive,
     re.compile(rb"\x80"): read_cifar_file,  # a pickle
@@ -48,7 +49,7 @@ _UNREADABLE = (OSError, EOFError, RuntimeError, ValueError, zlib.error, zipfile.
 
 @dataclass(frozen=True)
 class Source:
-    """Where images come from: a short name, what their cache depends on, how to open them, and their files' names.
+    """Where images come from: a short name, what their cache depends on, how to open them, whether they are files.
 
     `identity` is None for images that need no cache.
     """
@@ -57,7 +58,7 @@ class Source:
     address: str
     identity: Any
     open: Callable[[], Pixels | ImageFiles]
-    names: Callable[[], Sequence[str] | None] = lambda: None
+    has_files: bool = False
 
 
 def find_source(source: str | os.PathLike[str]) -> Source:
@@ -77,16 +78,16 @@ def find_source(source: str | os.PathLike[str]) -> Source:
         return _folder(path)
     expect(path.is_file(), f"no such source: {text!r} is neither a name nor an existing file or folder. {SUPPORTED}")
     stamps = [_stamp(file) for file in (path, idx_labels(path)) if file is not None]
-    opened = partial(_read, lambda path: _reader(path)(path), path)
-    return Source(_plain(_ENDINGS.sub("", path.name)), str(path), stamps, opened, names=partial(_names_in_zip, path))
+    name, reader = _plain(_ENDINGS.sub("", path.name)), _read(_reader, path)
+    return Source(name, str(path), stamps, partial(_read, reader, path), has_files=reader is open_zip)
 
 
 def image_names(source: str | os.PathLike[str]) -> tuple[str, ...] | None:
     """The files of a source's images, relative to it and in the order of the images; nothing is decoded."""
     if os.fspath(source).startswith("hf:"):  # rows have no file names, and finding the data set may download it
         return None
-    names = find_source(source).names()
-    return None if names is None else tuple(names)
+    found = find_source(source)
+    return tuple(found.open().names) if found.has_files else None
 
 
 def _folder(path: Path) -> Source:
@@ -96,10 +97,9 @@ def _folder(path: Path) -> Source:
         return Source(name, str(path), stamps, partial(_read, read_cifar_folder, path))
     listed = list_folder(path)
     names = [entry[0] for entry in listed]
-    pictures = [entry for entry in names if entry != LABELS]
-    if not pictures:
+    if not any(entry != LABELS for entry in names):
         raise DataError(f"{path} holds no images. {_hint(path)}{SUPPORTED}")
-    return Source(name, str(path), [str(path), listed], partial(open_folder, path, names), names=lambda: pictures)
+    return Source(name, str(path), [str(path), listed], partial(open_folder, path, names), has_files=True)
 
 
 def _hint(folder: Path) -> str:
@@ -111,29 +111,16 @@ def _hint(folder: Path) -> str:
     return f"Pass one of its files, such as {arrays[-1]}. " if arrays else ""
 
 
-def _names_in_zip(path: Path) -> Sequence[str] | None:
-    """The names of the images in a zip; None for any other file, of which only the first bytes are read."""
-    return _read(open_zip, path).names if _read(_reader, path) is open_zip else None
-
-
 def _reader(path: Path) -> Callable[[Path], Pixels | ImageFiles]:
     """What reads a file, by its first bytes."""
     with open_unzipped(path) as file:
         head = file.read(512)
     reader = next((reader for beginning, reader in _FORMATS.items() if beginning.match(head)), None)
-    if reader is open_zip and _holds_arrays(path):
-        return read_npz
     if reader is not None:
         return reader
-    trouble = f"its format is not known (it begins with {head[:8]!r})"
-    if is_image(path.name):
-        trouble = "one image is no data set; pass its folder"
+    unknown = f"its format is not known (it begins with {head[:8]!r})"
+    trouble = "one image is no data set; pass its folder" if is_image(path.name) else unknown
     raise DataError(f"{path}: {trouble}. {SUPPORTED}")
-
-
-def _holds_arrays(path: Path) -> bool:
-    with zipfile.ZipFile(path) as archive:
-        return any(name.endswith(".npy") for name in archive.namelist())
 
 
 def _read(read: Callable[[Path], T], path: Path) -> T:

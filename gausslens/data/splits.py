@@ -25,7 +25,7 @@ from .arrays import expect
 from .groups import as_groups, count_groups
 from .loading import ImageSet, hash_integers
 
-_HELD_OUT = 2  # beside 0 and 1, the sets of a pair
+_HELD_OUT = 2  # the sets of a pair are 0 and 1
 _NAME = re.compile(r"(?:s([12]):)?([0-9]+)")
 
 
@@ -37,7 +37,7 @@ class Splits:
         held_out: how many to hold out, 0 … count − 1; None is a fifth of them. With a test set of its own, pass 0.
             With groups, at least so many, as whole groups.
         seed: fixes the order.
-        groups: which images belong together, (count,), any integers; None if every image stands for itself.
+        groups: which images belong together, (count,), any integers; None if every image is its own group.
 
     Attributes:
         count: number of images.
@@ -103,11 +103,10 @@ def _deal(groups: NDArray[np.int64], reserved: int, seed: int) -> NDArray[np.int
     order = draw_order(seed, len(sizes), stream="splits").numpy()
     from_the_end = np.cumsum(sizes[order[::-1]])
     n_held_out = int(np.searchsorted(from_the_end, reserved)) + 1 if reserved else 0
-    require(
-        n_held_out < len(sizes),
-        f"held_out must leave something to train on: groups are held out whole, and {reserved} of {len(groups)} images "
-        f"take all {len(sizes)} groups (of up to {sizes.max()} images). Hold out fewer or none (0), or use another seed.",
-    )
+    held = f"{reserved} of {len(groups)} images take all {len(sizes)} groups (of up to {sizes.max()} images)"
+    advice = "Hold out fewer or none (0), or use another seed."
+    fits = n_held_out < len(sizes)
+    require(fits, f"held_out must leave something to train on: groups are held out whole, and {held}. {advice}")
     parts = np.full(len(sizes), _HELD_OUT)
     known = order[: len(sizes) - n_held_out]
     so_far = [0, 0]

@@ -53,20 +53,16 @@ def read_column(
     column: Column, names: Sequence[str] | None, places: Sequence[int], count: int, folder: str
 ) -> list[str]:
     """The text of each image, given their file names, or their places among the `count` images of the source."""
-    require(
-        column.files is None or names is not None,
-        f"{column.path.name}:{column.name}:{column.files} names a column of file names; {folder} has no files. Leave "
-        "that column out, and give one row for each image, in their order.",
-    )
+    spec = f"{column.path.name}:{column.name}:{column.files}"
+    advice = "Leave that column out, and give one row for each image, in their order."
+    has_use = column.files is None or names is not None
+    require(has_use, f"{spec} names a column of file names; {folder} has no files. {advice}")
     values, files = _read(column, by_name=names is not None)
     if names is not None and files is not None:
         return [values[row] for row in _match(files, names, folder, column.path.name)]
     by_name = f", or a column of file names ({', '.join(FILE_COLUMNS)})" if names is not None else ""
-    expect(
-        len(values) == count,
-        f"{column.path}: expected one row for each of the {count} images, in their order{by_name}; it has "
-        f"{len(values)} rows.",
-    )
+    expected = f"one row for each of the {count} images, in their order{by_name}"
+    expect(len(values) == count, f"{column.path}: expected {expected}; it has {len(values)} rows.")
     return [values[place] for place in places]
 
 
@@ -76,7 +72,7 @@ def list_some(names: Sequence[str], most: int = 3) -> str:
 
 
 def _read(column: Column, *, by_name: bool) -> tuple[list[str], list[str] | None]:
-    """The column's texts, and the file names beside them if there are any and they are wanted."""
+    """The texts of the column, and the file name in each row if `by_name` and there are file names."""
     path, values, files = column.path, [], []
     lines = _read_lines(path)
     header = [cell.strip() for cell in next(lines, (0, []))[1]]
@@ -123,7 +119,7 @@ def _match(files: Sequence[str], names: Sequence[str], folder: str, table: str) 
     files, names = [_plain(file) for file in files], [_plain(name) for name in names]
     rows = _rows(files)
     found = [_first(rows, _longer_names(folder, name)) for name in names]
-    # Where folders tell images apart, the row of another folder's 007.png is not this one's.
+    # If rows name folders, a row for 007.png in one folder does not belong to 007.png in another.
     by_path = any("/" in files[match[0]] for match in found if match)
     rows = _rows(["" if by_path and "/" in file else _base(file) for file in files])
     short = [(_base(name), _stem(_base(name))) for name in names]

@@ -93,19 +93,16 @@ class Artifact:
 
         If another process is at it, this one waits or else raises an error; `name` is of the file that is locked.
         """
-        lock = FileLock(self.path / name)
         advice = "Choose a folder that can be written, on a file system that has locks."
         with reraise_as(CheckpointError, f"could not lock {self.path}", advice):
             try:
-                lock.acquire(timeout=-1 if wait else 0)
+                held = FileLock(self.path / name).acquire(timeout=-1 if wait else 0)
             except Timeout:
                 raise CheckpointError(f"another process is writing into {self.path}. Wait, or stop it.") from None
-        try:
+        with held:
             for leftover in self.path.rglob(".*.safetensors.*.partial"):  # of a process that was killed
                 leftover.unlink(missing_ok=True)
             yield
-        finally:
-            lock.release()
 
 
 def read_object(path: Path, advice: str = "") -> dict[str, Any]:

@@ -28,9 +28,8 @@ def save_grid(path: str | os.PathLike[str], images: Tensor) -> None:
     rows = math.ceil(len(tiles) / columns)
     # White tiles fill the last row, and white gaps lie above and left of each tile, then below and right of the page.
     tiles = np.pad(tiles, ((0, rows * columns - len(tiles)), (_GAP, 0), (_GAP, 0), (0, 0)), constant_values=255)
-    height, width, channels = tiles.shape[1:]
-    page = tiles.reshape(rows, columns, height, width, channels).swapaxes(1, 2)
-    page = page.reshape(rows * height, columns * width, channels)
+    height, width = tiles.shape[1:3]
+    page = tiles.reshape(rows, columns, height, width, -1).swapaxes(1, 2).reshape(rows * height, columns * width, -1)
     page = np.pad(page, ((0, _GAP), (0, _GAP), (0, 0)), constant_values=255)
     with atomic_replace(Path(path)) as temporary:
         temporary.write_bytes(_png(page))

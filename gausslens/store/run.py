@@ -23,7 +23,7 @@ from ..config import TrainConfig
 from ..denoisers.preconditioned import Preconditioned
 from ..errors import CheckpointError, reraise_as
 from .artifact import Artifact, expect
-from .weights import load_snapshot, read_snapshot, save_denoiser
+from .weights import USE_ITS_VERSION, load_snapshot, read_snapshot, save_denoiser
 
 
 class Run(Artifact):
@@ -57,7 +57,7 @@ class Run(Artifact):
             out: the folder of runs.
             verb: what the run does ("train", …).
             data: name of the data, for the directory's name.
-            identity: hexadecimal digits that tell it from other runs.
+            identity: hexadecimal digits that distinguish it from other runs.
             config: the resolved config, for a run that is new.
 
         Raises:
@@ -102,11 +102,8 @@ class Run(Artifact):
         expect(verb == "train", f"expected a training run at {self.path}; this is a run of {verb!r}.")
         settings = self.settings
         unknown = settings.keys() - {field.name for field in fields(TrainConfig)}
-        expect(
-            not unknown,
-            f"{path} has settings this version does not know: {', '.join(sorted(unknown))}. "
-            "Use the version of gausslens that wrote it.",
-        )
+        names = ", ".join(sorted(unknown))
+        expect(not unknown, f"{path} has settings this version does not know: {names}. {USE_ITS_VERSION}")
         with reraise_as(CheckpointError, f"{path} is not a training run's"):  # some are missing, wrong or impossible
             return TrainConfig(**settings)
 
@@ -178,7 +175,7 @@ def load_trained(
     device: torch.device | str | None = None,
 ) -> Preconditioned:
     """The trained denoiser D(x, σ) of a run or of a snapshot file, in eval mode."""
-    if not isinstance(run, Run) and Path(run).is_file():
-        return load_snapshot(Path(run), ema=ema, device=device)
-    found = run if isinstance(run, Run) else Run.open(run)
-    return load_snapshot(found.snapshot_path(kimg), ema=ema, device=device)
+    if not isinstance(run, Run) and not Path(run).is_file():
+        run = Run.open(run)
+    path = run.snapshot_path(kimg) if isinstance(run, Run) else Path(run)
+    return load_snapshot(path, ema=ema, device=device)

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from ..errors import CheckpointError, reraise_as
 from ..nn import build_network
 from .artifact import expect
 
+USE_ITS_VERSION = "Use the version of gausslens that wrote it."
 _KIND = "gausslens snapshot"
 
 
@@ -28,8 +28,7 @@ def build_denoiser(description: Mapping[str, Any]) -> Preconditioned:
 
 def describe_denoiser(config: TrainConfig, shape: tuple[int, ...], classes: int, augment_inputs: int) -> dict[str, Any]:
     """All that is needed to build the denoiser of a resolved config, as JSON can hold it."""
-    settings = asdict(config)
-    chosen = {name: settings[name] for name in ("width", "multipliers", "blocks", "attention", "dropout")}
+    chosen = {name: getattr(config, name) for name in ("width", "multipliers", "blocks", "attention", "dropout")}
     network = {"name": config.network, "shape": shape, **chosen, "classes": classes, "augment_inputs": augment_inputs}
     return {"network": network, "kind": config.preconditioning, "sigma_data": 0.5}
 
@@ -60,8 +59,7 @@ def load_snapshot(path: Path, *, ema: bool = True, device: torch.device | str | 
     """The denoiser in a snapshot file, in eval mode."""
     weights, metadata = read_snapshot(path, ema=ema)
     expect(weights or ema, f"{path} was converted from a file of averaged weights alone; it has no raw ones.")
-    advice = "Use the version of gausslens that wrote it."
-    with reraise_as(CheckpointError, f"the weights in {path} do not fit the network they name", advice):
+    with reraise_as(CheckpointError, f"the weights in {path} do not fit the network they name", USE_ITS_VERSION):
         _check_shapes(weights, build_without_memory(metadata["denoiser"], len(weights)).state_dict())
         denoiser = build_denoiser(metadata["denoiser"])
         denoiser.load_state_dict(weights)

@@ -26,11 +26,11 @@ from .python_objects import as_model, is_object_name, load_object
 
 _WRAP = (
     "is a pickle of PyTorch, which may run anything when it is read. Load it in a Python file of your own, and name the "
-    "denoiser that is made there, such as {}:denoiser."
+    "denoiser that is made there, such as my_models:denoiser."
 )
 _ADVICE = {
     ".py": "is Python code: name the object in it, {0}:OBJECT, from the folder that holds it.",
-    **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin"), _WRAP.format("my_models")),
+    **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin"), _WRAP),
 }
 _ACCEPTED = "the directory of a run, a .safetensors or .pkl file, a folder of diffusers, or package.module:object"
 _CORRECTIONS = ("shape", "classes", "bounds", "encode")
@@ -59,8 +59,7 @@ def load_model(
     elif path is None:
         model = as_model(source, device=device)
     elif _is_pickle(path):
-        model = edm.load_edm(path)
-        model = replace(model, denoiser=model.denoiser.to(device or "cpu"))
+        model = edm.load_edm(path, device=device)
     elif path.is_dir():
         model = load_diffusers(path, device=device)
     elif is_object_name(str(source)):
@@ -100,7 +99,7 @@ def load_denoiser(
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether `gausslens.store.run` reads what is there; raises if nobody can."""
+    """Whether `gausslens.store.run` reads what is there; raises if no reader can."""
     expect(path.suffix not in _ADVICE, f"{path} {_ADVICE.get(path.suffix, '').format(path.stem)}")
     # A name may be too long, a folder or file may not be opened.
     with reraise_as(CheckpointError, f"expected a model at {path!s:.200}, which cannot be opened", "Name another."):
@@ -108,11 +107,8 @@ def _is_ours(path: Path) -> bool:
         is_snapshot = path.is_file() and not _is_pickle(path)
         is_known = not is_snapshot or path.suffix == ".safetensors" or _has_header(path)
         has_config = not is_run or (path / "config.json").exists()
-    expect(
-        has_config,
-        f"expected a model at {path}: the directory of a run has a config.json, a folder of diffusers a "
-        f"model_index.json; this one has neither.{runs_in(path)}",
-    )
+    files = "the directory of a run has a config.json, a folder of diffusers a model_index.json"
+    expect(has_config, f"expected a model at {path}: {files}; this one has neither.{runs_in(path)}")
     expect(is_known, f"expected a model at {path}: {_ACCEPTED}. This file is none of these.")
     return is_run or is_snapshot
 

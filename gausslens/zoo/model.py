@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
+
+from ..images import as_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +26,7 @@ class Model:
         decode: the way back, to uint8 images on the CPU; None where there is none, or nothing to decode.
         source: where it came from, for messages and reports.
         identity: hexadecimal digits that are the same for the same weights, settings and code, and differ otherwise;
-            empty where nothing tells the model from another, as with a function typed in.
+            empty if models cannot be distinguished, such as functions typed at a prompt.
         sigma_range: the smallest and largest noise level that the model was made for.
     """
 
@@ -54,7 +55,7 @@ def fingerprint(tensors: Mapping[str, Any], **settings: Any) -> str:
         if not isinstance(tensors[name], Tensor):
             digest.update(f"{name} {tensors[name]!r}".encode())
             continue
-        tensor = tensors[name].detach().cpu().to_dense().contiguous()
+        tensor = tensors[name].to_dense()
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+        digest.update(as_bytes(tensor).numpy().data)
     return digest.hexdigest()

@@ -76,7 +76,7 @@ def as_model(found: Any, *, source: str = "", device: torch.device | str | None 
     denoiser = _as_module(found, name)
     with reraise_as(CheckpointError, f"the noise levels of {name} are not known"):
         sigma_range = range_of(denoiser)
-    # The network of a Preconditioned, or of `from_eps` and its kin, says more.
+    # The network inside a Preconditioned, or inside what `from_eps` makes, says more.
     shape, classes = declared_shape(getattr(denoiser, "network", denoiser))
     settings = {key: getattr(denoiser, key, None) for key in ("kind", "sigma_data", "target", "schedule")}
     advice = "Load them where the module is made."  # tensors of the meta device, of lazy modules, … have no values
@@ -88,27 +88,22 @@ def as_model(found: Any, *, source: str = "", device: torch.device | str | None 
         shape,
         classes=classes,
         source=name,
-        identity=identity if tensors or code else "",  # nothing to tell this function from another
+        identity=identity if tensors or code else "",  # functions cannot be distinguished
         sigma_range=sigma_range,
     )
 
 
 def takes_labels(model: Model) -> bool:
     """Whether a model is conditional: it has classes, or its function cannot do without a third argument."""
-    parts = [model.denoiser, getattr(model.denoiser, "network", None)]  # of `from_eps` and its kin
-    functions = [
-        part.function if isinstance(part, FunctionDenoiser) else getattr(part, "forward", part) for part in parts
-    ]
+    parts = [model.denoiser, getattr(model.denoiser, "network", None)]  # which `from_eps` and the like put inside
+    functions = [one.function if isinstance(one, FunctionDenoiser) else getattr(one, "forward", one) for one in parts]
     required = [sum(kind in _POSITIONAL for kind in _required_kinds(function) or []) for function in functions]
     return model.classes > 0 or max(required) > 2
 
 
 def _as_module(found: Any, name: str) -> nn.Module:
-    expect(
-        callable(found),
-        f"expected a denoiser D(x, sigma), a module, a function or a factory of one, at {name}; "
-        f"got {type(found).__name__}.",
-    )
+    expected = "a denoiser D(x, sigma), a module, a function or a factory of one"
+    expect(callable(found), f"expected {expected}, at {name}; got {type(found).__name__}.")
     return found if isinstance(found, nn.Module) else FunctionDenoiser(found)
 
 

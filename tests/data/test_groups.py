@@ -98,7 +98,7 @@ def test_an_expression_that_does_not_find_every_image_is_refused(scans, expressi
 
 
 def test_images_without_files_need_a_table_of_one_row_each(table, tmp_path):
-    with pytest.raises(ConfigError, match=r"no file names .* one row for each image, in their order, works"):
+    with pytest.raises(ConfigError, match=r"no file names .* one row for each image, in their order"):
         load_groups("digits", r"(\d)")
     rows = table("name,writer", *(f"x,{number % 43}" for number in range(1797)))
     assert np.array_equal(load_groups("digits", f"{rows}:writer"), np.arange(1797) % 43)

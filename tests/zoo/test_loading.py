@@ -152,7 +152,7 @@ def test_pickles_go_to_their_reader(name, tmp_path, monkeypatch):
     path = tmp_path / name
     path.write_bytes(b"not looked at here")
     expected = Model(nn.Identity(), (3, 32, 32), source=str(path))
-    monkeypatch.setattr(edm, "load_edm", lambda given: expected if given == path else None)
+    monkeypatch.setattr(edm, "load_edm", lambda given, device: expected if given == path else None)
     assert load_denoiser(str(path)) is expected.denoiser
 
 
