@@ -87,10 +87,9 @@ def as_labels(labels: Any, n: int, name: str) -> NDArray[np.int64] | None:
     if labels is None:
         return None
     array = np.asarray(labels)
-    are_integers, got = array.shape == (n,) and array.dtype.kind in "ui", f"shape {array.shape}, dtype {array.dtype}"
-    expect(
-        are_integers, f"{name}: expected {n} integer labels; got {got}. One-hot labels become integers with .argmax(1)."
-    )
+    is_vector = array.shape == (n,) and array.dtype.kind in "ui"
+    got = f"shape {array.shape}, dtype {array.dtype}. One-hot labels become integers with .argmax(1)"
+    expect(is_vector, f"{name}: expected {n} integer labels, one per image; got {got}.")
     if array.size and not 0 <= int(array.min()) <= int(array.max()) < MOST_CLASSES:
         raise DataError(
             f"{name}: labels must number classes from 0 on, below {MOST_CLASSES}; these go from {array.min()} to "
@@ -143,7 +142,9 @@ def channels_first(images: NDArray[Any], name: str) -> NDArray[Any]:
             return images[:, None]
         trouble = "It looks like one image: store it with one more axis in front."
     elif first and last:
-        trouble = "The channels could come first or last: store grey images as (n, h, w), and wider or higher ones."
+        trouble = (
+            "The channels could come first or last. Use images of more than 3 pixels a side, or (n, h, w) for grey."
+        )
     elif first or last:
         return images if first else images.transpose(0, 3, 1, 2)
     else:

@@ -50,11 +50,9 @@ def as_groups(groups: Any, count: int) -> NDArray[np.int64]:
     [0, 0, 1, 0]
     """
     array = np.asarray(groups)
-    are_integers, got = (
-        array.shape == (count,) and array.dtype.kind in "ui",
-        f"shape {array.shape}, dtype {array.dtype}",
-    )
-    require(are_integers, f"groups must be {count} integers, one for each image; got {got}.")
+    is_vector = array.shape == (count,) and array.dtype.kind in "ui"
+    got = f"shape {array.shape}, dtype {array.dtype}"
+    require(is_vector, f"groups must be {count} integers, one for each image; got {got}.")
     return _number(array.tolist())
 
 

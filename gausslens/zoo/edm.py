@@ -241,10 +241,8 @@ def translate_weights(
             weights[ours] = torch.zeros(like.shape)
             continue
         tensor = theirs[name]
-        fits, held = (
-            tensor.shape == like.shape and tensor.is_floating_point(),
-            f"{tuple(tensor.shape)} and {tensor.dtype}",
-        )
+        fits = tensor.shape == like.shape and tensor.is_floating_point()
+        held = f"{tuple(tensor.shape)} and {tensor.dtype}"
         expect(fits, f"it has {name} of shape {held}; a network of its arguments has floating {tuple(like.shape)}")
         expect(tensor.isfinite().all(), f"the weights {name} have values that are not finite")
         unused.remove(name)
