@@ -49,7 +49,8 @@ class Pixels:
 
 def read_npz(path: Path) -> Pixels:
     """The array `images` or `arr_0` of a .npz file, with `labels` or `arr_1`."""
-    with np.load(path, allow_pickle=False) as file:
+    # NumPy would leave a damaged file open that it has opened itself.
+    with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
         images, labels = (
             next((np.atleast_1d(file[key]) for key in keys if key in file), None)
             for keys in (("images", "arr_0"), ("labels", "arr_1"))
