@@ -144,7 +144,7 @@ class Machine:
                     raise ValueError(f"it has the instruction {name}, which plain data does not need")
                 argument: Any = instruction.arg.reader(self._stream) if instruction.arg else None  # type: ignore[arg-type]
                 values = self._take(_TAKES[name]) if name in _TAKES else []
-                match name:
+                match name:  # POP, PROTO and FRAME ask for nothing more
                     case _ if name in _VALUES:
                         push(argument)
                     case _ if name in _MAKERS:
