@@ -11,7 +11,8 @@
 Each message says what was expected, what arrived and what to do.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -78,3 +79,19 @@ def one_line(error: BaseException) -> str:
     """The message of another library's error, in one line of limited length."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:300]}".rstrip(".: ")
+
+
+@contextmanager
+def reraise_as(
+    error: type[GausslensError],
+    what: str,
+    advice: str = "",
+    caught: type[BaseException] | tuple[type[BaseException], ...] = Exception,
+) -> Iterator[None]:
+    """Inside, any error of other code becomes one of this package that says what failed, why, and what to do."""
+    try:
+        yield
+    except error:
+        raise
+    except caught as reason:
+        raise error(f"{what}: {one_line(reason)}. {advice}".rstrip()) from reason

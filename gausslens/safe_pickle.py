@@ -1,9 +1,10 @@
 """Pickles read as data: nothing that a file names is imported, called or created.
 
 A pickle is a program for a machine with a stack, and Python's machine lets it import and call anything. The machine here
-knows a short list of names, each with a function that makes inert data of its arguments. Any other name or instruction is
-a ValueError that says what was found. A walk costs no more than its budget: instructions and copied bytes are counted,
-keys are texts (others can be made to collide), sets become lists, and nothing that may hold itself is compared or printed.
+knows the instructions that Python writes since protocol 2, and a short list of names, each with a function that makes inert
+data of its arguments. Any other name or instruction is a ValueError that says what was found. A walk costs no more than its
+budget: instructions and copied bytes are counted, keys are texts (others can be made to collide), sets become lists, and
+nothing that may hold itself is compared or printed.
 """
 
 import io
@@ -12,7 +13,7 @@ import pickletools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 Stream: TypeAlias = io.BytesIO | mmap.mmap
 Functions: TypeAlias = Mapping[str, Callable[..., Any]]
@@ -30,7 +31,7 @@ _MAKERS: dict[str, Callable[[], Any]] = {
     "EMPTY_LIST": list,
     "EMPTY_TUPLE": tuple,
     "EMPTY_DICT": dict,
-    "EMPTY_SET": list,  # a set hashes its members, and nobody needs them
+    "EMPTY_SET": list,  # a set would hash its members
 }
 _TO_MARK = -1
 # How many values an instruction takes from the stack.
@@ -38,9 +39,12 @@ _TAKES = {
     **dict.fromkeys(("POP", "TUPLE1", "APPEND", "BUILD", "BINPERSID"), 1),
     **dict.fromkeys(("TUPLE2", "SETITEM", "STACK_GLOBAL", "REDUCE", "NEWOBJ"), 2),
     "TUPLE3": 3,
-    **dict.fromkeys(("TUPLE", "FROZENSET", "LIST", "APPENDS", "ADDITEMS", "DICT", "SETITEMS"), _TO_MARK),
+    **dict.fromkeys(("TUPLE", "FROZENSET", "APPENDS", "ADDITEMS", "SETITEMS"), _TO_MARK),
 }
 _INSTRUCTIONS = {info.code.encode("latin1"): info for info in pickletools.opcodes}
+# Others, such as those with arguments in lines of text, which take codecs to read, are refused.
+_KNOWN = {*_VALUES, *_MAKERS, *_TAKES, "PROTO", "FRAME", "MARK", "GLOBAL", "STOP"}
+_KNOWN |= {"BINPUT", "LONG_BINPUT", "MEMOIZE", "BINGET", "LONG_BINGET"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,16 +100,15 @@ class Budget:
 
     def encode(self, text: Any, encoding: Any) -> bytes:
         """Bytes, as protocol 2 writes them, the arguments of `_codecs.encode`."""
-        if type(text) is not str or encoding != "latin1":
-            raise ValueError("it has bytes in an encoding that is not latin1")
+        _require(type(text) is str and encoding == "latin1", "it has bytes in an encoding that is not latin1")
         self.spend_bytes(len(text))
-        return text.encode("latin1")
+        return bytes(text, "latin1")
 
 
 def safe_load(stream: Stream, size: int, functions: Callable[[Budget], Functions], *, instructions: int) -> Any:
     """The value of a pickle that fills a stream of `size` bytes; errors of any kind if it is broken or names others.
 
-    `functions` gives all that the pickle may name beside `_codecs.encode`, for the budget of `instructions`.
+    `functions` gives all names that the pickle may use, in addition to `_codecs.encode`, for a budget of `instructions`.
     """
     start = stream.read(4)
     stream.seek(0)
@@ -137,11 +140,11 @@ class Machine:
                 budget.instructions -= 1
                 if budget.instructions < 0:
                     raise ValueError("it has far more instructions than its data needs")
-                if instruction.proto == 0 and instruction.arg and name != "GLOBAL":
-                    _refuse(name)  # arguments in lines of text take codecs to read
+                if name not in _KNOWN or (name == "BINPERSID" and self._stored is None):
+                    raise ValueError(f"it has the instruction {name}, which plain data does not need")
                 argument: Any = instruction.arg.reader(self._stream) if instruction.arg else None  # type: ignore[arg-type]
                 values = self._take(_TAKES[name]) if name in _TAKES else []
-                match name:
+                match name:  # POP, PROTO and FRAME ask for nothing more
                     case _ if name in _VALUES:
                         push(argument)
                     case _ if name in _MAKERS:
@@ -154,18 +157,11 @@ class Machine:
                         push(memo[argument])
                     case "MARK":
                         self._marks.append(len(stack))
-                    case "DUP":
-                        push(stack[-1])
                     case "TUPLE" | "TUPLE1" | "TUPLE2" | "TUPLE3" | "FROZENSET":
                         push(tuple(values))
-                    case "LIST":
-                        push(values)
                     case "APPEND" | "APPENDS" | "ADDITEMS":
                         _require(type(stack[-1]) is list, f"it appends to {kind_of(stack[-1])}")
                         stack[-1].extend(values)
-                    case "DICT":
-                        push({})
-                        self._set_items(values)
                     case "SETITEM" | "SETITEMS":
                         self._set_items(values)
                     case "GLOBAL":
@@ -182,10 +178,6 @@ class Machine:
                         push(self._stored(values[0]))
                     case "STOP":
                         return stack.pop()
-                    case "POP" | "PROTO" | "FRAME":
-                        pass
-                    case _:
-                        _refuse(name)
         except IndexError:
             raise ValueError("it takes more from its stack than it has put there") from None
         except KeyError:
@@ -233,10 +225,6 @@ class Machine:
 def _require(condition: object, message: str) -> None:
     if not condition:
         raise ValueError(message)
-
-
-def _refuse(name: str) -> NoReturn:
-    raise ValueError(f"it has the instruction {name}, which plain data does not need")
 
 
 def kind_of(value: Any) -> str:

@@ -16,6 +16,9 @@ TINY = Case(
     arguments={"model_channels": 4, "channel_mult": [1, 1], "num_blocks": 1, "attn_resolutions": [2]},
 )
 
+DOUBLE = b"q\x00h\x00\x86"
+"""Instructions that make a pair of the last value and itself."""
+
 
 class Call:
     """Pickled as a call of any function by name; `state` is set on the result."""
@@ -145,8 +148,8 @@ def bombs():
     return {
         "more instructions than allowed": b"\x80\x04(" + b"N0" * 3_000_000 + b"t.",
         "nested lists": b"\x80\x04" + b"]" * 150_000 + b"a" * 149_999 + b".",
-        "tuples that double": b"\x80\x04)" + b"2\x86" * 300 + b".",
-        "a key of doubled tuples": b"\x80\x04})" + b"2\x86" * 300 + b"Ns.",
+        "tuples that double": b"\x80\x04)" + DOUBLE * 300 + b".",
+        "a key of doubled tuples": b"\x80\x04})" + DOUBLE * 300 + b"Ns.",
         "keys that collide": b"\x80\x04}(" + b"".join(b"\x8a\x0c" + key + b"N" for key in multiples) + b"u.",
         "eight exabytes": b"\x80\x04\x8e" + struct.pack("<Q", 2**62) + b"x.",
         "four gigabytes": b"\x80\x04B" + struct.pack("<I", 2**32 - 1) + b"x.",

@@ -8,16 +8,22 @@ anything else is asked for and never guessed: a value v in [low, high] becomes t
 import gzip
 import io
 import math
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError, DataError, require
+from ..errors import ConfigError, DataError, require, reraise_as
 
 Range: TypeAlias = tuple[float, float] | None
+
+expect = partial(require, error=DataError)
+"""Raise a DataError with a message unless a condition holds."""
 
 # What is suggested where the values lie within; else their own ends.
 _USUAL_RANGES = ((0.0, 1.0), (-1.0, 1.0))
@@ -26,20 +32,25 @@ _CHUNK = 1024
 MOST_CLASSES = 1 << 16
 """A network has a row of weights for each class; larger labels are mistakes, such as dates."""
 
+IDX = re.compile(rb"\0\0[\x08\x09\x0b-\x0e][\x01-\x04]")
+"""How an IDX file begins: two zero bytes, the type, the number of axes."""
+
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
 @dataclass(frozen=True)
 class Pixels:
-    """An array of images in any layout and depth, with their labels if there are any."""
+    """An array of images in any layout and depth, with labels if there are any; its images have no file names."""
 
     images: NDArray[Any]
     labels: NDArray[np.int64] | None = None
+    names: Sequence[str] = ()
 
 
 def read_npz(path: Path) -> Pixels:
     """The array `images` or `arr_0` of a .npz file, with `labels` or `arr_1`."""
-    with np.load(path, allow_pickle=False) as file:
+    # NumPy would leave a damaged file open that it has opened itself.
+    with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
         images, labels = (
             next((np.atleast_1d(file[key]) for key in keys if key in file), None)
             for keys in (("images", "arr_0"), ("labels", "arr_1"))
@@ -47,49 +58,39 @@ def read_npz(path: Path) -> Pixels:
         names = ", ".join(file.files) or "nothing"
     if images is None:
         raise DataError(f"{path}: expected an array named images or arr_0; it holds {names}.")
-    return Pixels(images, None if labels is None else as_labels(labels, len(images), str(path)))
+    return Pixels(images, as_labels(labels, len(images), str(path)))
 
 
 def read_npy(path: Path) -> Pixels:
     """The array of a .npy file, memory-mapped."""
     array = np.load(path, mmap_mode="r", allow_pickle=False)
-    require(array.ndim, f"{path} holds a single number and no images.", DataError)
+    expect(array.ndim, f"{path} holds a single number and no images.")
     return Pixels(array)
 
 
-def is_idx(head: bytes) -> bool:
-    """Whether a file begins as IDX does: two zero bytes, the type, the number of axes."""
-    return len(head) >= 4 and head[:2] == b"\0\0" and head[2] in _IDX_TYPES and 1 <= head[3] <= 4
-
-
 def read_idx(path: Path) -> Pixels:
-    """The images of an IDX file, with the labels of the file beside it if it is there."""
+    """The images of an IDX file, with the labels in the same folder if there are any."""
     images = _idx_array(path)
-    require(
-        images.ndim >= 3,
-        f"{path} holds {images.ndim} axes, so labels and not images. Pass the images' file (…-images-idx3-ubyte).",
-        DataError,
-    )
+    expect(images.ndim >= 3, f"{path} holds labels and not images. Pass the images' file (…-images-idx3-ubyte).")
     beside = idx_labels(path)
-    return Pixels(images, None if beside is None else as_labels(_idx_array(beside), len(images), str(beside)))
+    return Pixels(images, as_labels(None if beside is None else _idx_array(beside), len(images), str(beside)))
 
 
 def idx_labels(path: Path) -> Path | None:
-    """The file of labels beside an IDX file of images: train-labels-idx1-ubyte beside train-images-idx3-ubyte."""
+    """The file of labels of an IDX file of images: train-labels-idx1-ubyte for train-images-idx3-ubyte."""
     name = path.name.removesuffix(".gz").replace("images", "labels").replace("idx3", "idx1")
     beside = [path.with_name(name), path.with_name(f"{name}.gz")]
     return next((candidate for candidate in beside if candidate != path and candidate.is_file()), None)
 
 
-def as_labels(labels: Any, n: int, name: str) -> NDArray[np.int64]:
-    """Labels as n integers."""
+def as_labels(labels: Any, n: int, name: str) -> NDArray[np.int64] | None:
+    """Labels as n integers, which number classes; None if there are no labels."""
+    if labels is None:
+        return None
     array = np.asarray(labels)
-    require(
-        array.shape == (n,) and array.dtype.kind in "ui",
-        f"{name}: expected {n} integer labels, one per image; got shape {array.shape}, dtype {array.dtype}. "
-        "One-hot labels become integers with .argmax(1).",
-        DataError,
-    )
+    is_vector = array.shape == (n,) and array.dtype.kind in "ui"
+    got = f"shape {array.shape}, dtype {array.dtype}. One-hot labels become integers with .argmax(1)"
+    expect(is_vector, f"{name}: expected {n} integer labels, one per image; got {got}.")
     if array.size and not 0 <= int(array.min()) <= int(array.max()) < MOST_CLASSES:
         raise DataError(
             f"{name}: labels must number classes from 0 on, below {MOST_CLASSES}; these go from {array.min()} to "
@@ -108,15 +109,12 @@ def open_unzipped(path: Path) -> io.BufferedIOBase:
 def _idx_array(path: Path) -> NDArray[Any]:
     with open_unzipped(path) as file:
         content = file.read()
-    require(is_idx(content), f"{path} is not an IDX file: it begins with {content[:4]!r}.", DataError)
+    expect(IDX.match(content), f"{path} is not an IDX file: it begins with {content[:4]!r}.")
     axes, kind = content[3], np.dtype(_IDX_TYPES[content[2]])
     shape = tuple(int(length) for length in np.frombuffer(content[4 : 4 + 4 * axes], ">u4"))
     expected, got = 4 + 4 * axes + math.prod(shape) * kind.itemsize, len(content)
-    require(
-        len(shape) == axes and expected == got,
-        f"{path} says it holds {shape}, {expected} bytes in all, but has {got}. Get the file again.",
-        DataError,
-    )
+    is_whole = len(shape) == axes and expected == got
+    expect(is_whole, f"{path} says it holds {shape}, {expected} bytes in all, but has {got}. Get the file again.")
     array = np.frombuffer(content, kind, offset=4 + 4 * axes).reshape(shape)
     return array.astype(kind.newbyteorder("="), copy=False)
 
@@ -125,10 +123,8 @@ def check_range(value_range: Any) -> Range:
     """The range as two floats, low < high, both finite, or None."""
     if value_range is None:
         return None
-    try:
+    with reraise_as(ConfigError, f"value_range must be two numbers, LOW and HIGH; got {value_range!r}"):
         low, high = (float(value) for value in value_range)
-    except (TypeError, ValueError):
-        raise ConfigError(f"value_range must be two numbers, LOW and HIGH; got {value_range!r}.") from None
     fits = math.isfinite(low) and math.isfinite(high) and low < high
     require(fits, f"value_range needs two finite numbers, LOW < HIGH; got {low:.9g} and {high:.9g}.")
     return low, high
@@ -148,8 +144,7 @@ def channels_first(images: NDArray[Any], name: str) -> NDArray[Any]:
         trouble = "It looks like one image: store it with one more axis in front."
     elif first and last:
         trouble = (
-            "The channels could come first or last: store images more than 3 pixels wide and high, or grey ones as "
-            "(n, h, w)."
+            "The channels could come first or last. Use images of more than 3 pixels a side, or (n, h, w) for grey."
         )
     elif first or last:
         return images if first else images.transpose(0, 3, 1, 2)
@@ -163,7 +158,7 @@ def channels_first(images: NDArray[Any], name: str) -> NDArray[Any]:
 def check_depth(images: NDArray[Any], value_range: Range, name: str) -> None:
     """Raise unless the values can become 0 … 255: bytes, or finite numbers within an explicit range."""
     kind = images.dtype
-    require(kind.kind in "uif", f"{name}: expected numbers as pixels; got dtype {kind}. Convert to uint8.", DataError)
+    expect(kind.kind in "uif", f"{name}: expected numbers as pixels; got dtype {kind}. Convert to uint8.")
     if kind == np.uint8 and value_range is None:
         return
     ends = np.array(value_range or (0, 0), np.float64)
@@ -174,10 +169,7 @@ def check_depth(images: NDArray[Any], value_range: Range, name: str) -> None:
     extremes = np.array([(float(chunk.min()), float(chunk.max())) for chunk in chunks])  # NaN where there is any
     if not np.isfinite(extremes).all():
         broken = sum(int((~np.isfinite(chunk)).sum()) for chunk in chunks)
-        raise DataError(
-            f"{name}: pixels must be finite; {broken} of {images.size} values are NaN or infinite. "
-            "Remove or repair those images."
-        )
+        raise DataError(f"{name}: {broken} of {images.size} values are NaN or infinite. Remove or repair those images.")
     low, high = extremes.min().item(), extremes.max().item()
     found = f"go from {_exact(low)} to {_exact(high)}"
     if value_range is None:

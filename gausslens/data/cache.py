@@ -16,7 +16,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError
+from ..errors import DataError, reraise_as
 from ..identity import identity_of
 from .arrays import Pixels
 
@@ -52,28 +52,25 @@ def write_entry(folder: Path, fill: Callable[[Path], tuple[NDArray[np.int64] | N
     labels and the info.
     """
     unfinished = folder.with_name(f".{folder.name}.{uuid4().hex}.partial")
+    advice = "Free some space there, or choose another folder with GAUSSLENS_CACHE (cache=FOLDER)."
     try:
-        unfinished.mkdir(parents=True)
-        labels, info = fill(unfinished)
-        if labels is not None:
-            np.save(unfinished / "labels.npy", labels)
-        text = json.dumps({"mapped": None, **info, "labelled": labels is not None}, indent=1)
-        (unfinished / "info.json").write_text(text, encoding="utf-8")
-        for path in unfinished.iterdir():
-            with open(path, "rb") as file:
-                os.fsync(file.fileno())
-        if read_entry(folder) is None:
-            shutil.rmtree(folder, ignore_errors=True)
-            try:
-                unfinished.rename(folder)
-            except OSError:
-                if read_entry(folder) is None:
-                    raise
-    except OSError as error:
-        raise DataError(
-            f"could not write the decoded images to {folder.parent}: {error.strerror or error}. "
-            "Free some space there, or choose another folder with GAUSSLENS_CACHE (cache=FOLDER)."
-        ) from error
+        with reraise_as(DataError, f"could not write the decoded images to {folder.parent}", advice, OSError):
+            unfinished.mkdir(parents=True)
+            labels, info = fill(unfinished)
+            if labels is not None:
+                np.save(unfinished / "labels.npy", labels)
+            text = json.dumps({"mapped": None, **info, "labelled": labels is not None}, indent=1)
+            (unfinished / "info.json").write_text(text, encoding="utf-8")
+            for path in unfinished.iterdir():
+                with open(path, "rb") as file:
+                    os.fsync(file.fileno())
+            if read_entry(folder) is None:
+                shutil.rmtree(folder, ignore_errors=True)
+                try:
+                    unfinished.rename(folder)
+                except OSError:
+                    if read_entry(folder) is None:
+                        raise
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     entry = read_entry(folder)

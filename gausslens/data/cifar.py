@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError, require
+from ..errors import DataError
 from ..safe_pickle import ARRAYS, Instance, kind_of, safe_load
-from .arrays import Pixels, as_labels
+from .arrays import Pixels, as_labels, expect
 
 _BATCH = re.compile(r"data_batch_(\d+)")
 _INSTRUCTIONS = 500_000  # 50,000 images with names and labels take up to 200,000
@@ -30,12 +30,12 @@ def cifar_batches(folder: Path) -> list[Path]:
 
 def read_cifar_folder(folder: Path) -> Pixels:
     """The training images of an extracted archive."""
-    return _join(map(read_cifar_file, cifar_batches(folder)))
+    return _join((str(path), path.read_bytes()) for path in cifar_batches(folder))
 
 
 def read_cifar_file(path: Path) -> Pixels:
     """The images of one extracted batch."""
-    return _batch(str(path), path.read_bytes())
+    return _join([(str(path), path.read_bytes())])
 
 
 def read_cifar_archive(path: Path) -> Pixels:
@@ -43,16 +43,12 @@ def read_cifar_archive(path: Path) -> Pixels:
     with tarfile.open(path) as archive:
         members = {Path(member.name): member for member in archive.getmembers() if member.isfile()}
         batches, found = _in_order(members), ", ".join(map(str, list(members)[:5])) or "nothing"
-        require(
-            batches,
-            f"{path}: expected CIFAR-10's data_batch_1 … data_batch_5 in this archive; found {found}. Extract it and pass "
-            "the folder of images.",
-            DataError,
+        advice = "Extract it, and pass the folder of images."
+        expect(
+            batches, f"{path}: expected CIFAR-10's data_batch_1 … data_batch_5 in this archive; found {found}. {advice}"
         )
-        return _join(
-            _batch(f"{path}:{name}", archive.extractfile(members[name]).read())  # type: ignore[union-attr]  # it is a file
-            for name in batches
-        )
+        # `extractfile` gives None for what is no file.
+        return _join((f"{path}:{name}", archive.extractfile(members[name]).read()) for name in batches)  # type: ignore[union-attr]
 
 
 def _in_order(names: Iterable[Path]) -> list[Path]:
@@ -60,41 +56,39 @@ def _in_order(names: Iterable[Path]) -> list[Path]:
     return [name for _, name in sorted(numbered)]
 
 
-def _join(batches: Iterable[Pixels]) -> Pixels:
-    parts = list(batches)
-    labels = [part.labels for part in parts if part.labels is not None]
-    complete = len(labels) == len(parts)
-    return Pixels(np.concatenate([part.images for part in parts]), np.concatenate(labels) if complete else None)
+def _join(contents: Iterable[tuple[str, bytes]]) -> Pixels:
+    """The images of batches, given by name and content; with labels if all batches have them."""
+    batches = [_batch(name, content) for name, content in contents]
+    labels = [batch.labels for batch in batches if batch.labels is not None]
+    complete = len(labels) == len(batches)
+    return Pixels(np.concatenate([batch.images for batch in batches]), np.concatenate(labels) if complete else None)
 
 
 def _batch(name: str, content: bytes) -> Pixels:
     try:
         fields = safe_load(io.BytesIO(content), len(content), lambda budget: ARRAYS, instructions=_INSTRUCTIONS)
-        if type(fields) is not dict:
-            raise ValueError(f"it holds {kind_of(fields)}")
-        images = _pixels(fields.get("data")).reshape(-1, 3, 32, 32)
-        labels = fields.get("labels")
-        if labels is not None and (type(labels) is not list or any(type(label) is not int for label in labels)):
-            raise ValueError("its labels are not a list of whole numbers")
+        expect(type(fields) is dict, f"it holds {kind_of(fields)}")
+        images, labels = _pixels(fields.get("data")).reshape(-1, 3, 32, 32), fields.get("labels")
+        are_numbers = labels is None or (type(labels) is list and all(type(label) is int for label in labels))
+        expect(are_numbers, "its labels are not a list of whole numbers")
     # Arbitrary bytes can fail anywhere in the walk, in any way.
     except Exception as error:
         raise DataError(
             f"{name}: expected a batch of CIFAR-10's python version, uint8 rows of 3,072; {str(error)[:300]}. "
             "Other pickles are not read, since they can run any program: save images as .npz."
         ) from None
-    return Pixels(images, None if labels is None else as_labels(labels, len(images), name))
+    return Pixels(images, as_labels(labels, len(images), name))
 
 
 def _pixels(array: Any) -> NDArray[np.uint8]:
     """The array that a pickle describes: by a state, or since protocol 5 by the arguments alone."""
-    if type(array) is not Instance:
-        raise ValueError(f"its data is {kind_of(array)}")
+    expect(type(array) is Instance, f"its data is {kind_of(array)}")
     if array.state is not None:
         _, shape, kind, by_columns, content = array.state
     else:
         content, kind, shape, order = array.arguments
         by_columns = order == "F"
-    if (dtype := kind.arguments[0]) != "u1":
-        raise ValueError(f"pixels of type {dtype!r}" if type(dtype) is str else f"pixels of {kind_of(dtype)}")
+    dtype = kind.arguments[0]
+    expect(dtype == "u1", f"pixels of type {dtype!r}" if type(dtype) is str else f"pixels of {kind_of(dtype)}")
     values = content.encode("latin1") if isinstance(content, str) else content  # a text where Python 2 wrote bytes
     return np.frombuffer(values, np.uint8).reshape(shape, order="F" if by_columns else "C")

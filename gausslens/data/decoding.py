@@ -46,37 +46,34 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def convert_pixels(
-    pixels: Pixels, options: Options, name: str, *, workers: int, progress: bool
+def decode_images(
+    content: Pixels | ImageFiles, options: Options, name: str, broken: dict[int, str], *, progress: bool
 ) -> Iterator[NDArray[np.uint8]]:
-    """An array of images as bytes, checked as a whole before the first."""
-    chunks = _slices(channels_first(pixels.images, name), _CHUNK)
-    check_depth(pixels.images, options.value_range, name)
-    converted = _in_threads(partial(_convert, options), chunks, workers)
-    yield from track(converted, total=len(chunks), label="reading images", enabled=progress)
+    """Images as bytes in order, some (b, c, h, w) at a time.
 
-
-def decode_files(
-    files: ImageFiles, options: Options, broken: dict[int, str], *, workers: int, progress: bool
-) -> Iterator[NDArray[np.uint8]]:
-    """Encoded images in order, each (1, c, h, w); those that cannot be decoded are noted in `broken` and left out."""
+    An array is checked as a whole before the first. Files that cannot be decoded are noted in `broken` and left out.
+    """
+    if isinstance(content, Pixels):
+        chunks = _slices(channels_first(content.images, name), _CHUNK)
+        check_depth(content.images, options.value_range, name)
+        converted = _in_threads(partial(_convert, options), chunks)
+        yield from track(converted, total=len(chunks), label="reading images", enabled=progress)
+        return
+    names, tasks = content.names, _slices(range(len(content.names)), _TASK)
+    parts = _in_threads(lambda task: [_decode(content, options, index) for index in task], tasks)
+    outcomes = (outcome for part in parts for outcome in part)
     first: tuple[str, dict[str, str]] | None = None
     unlike: DataError | None = None  # raised at the end, when all that is broken is known
-    n = len(files.names)
-    parts = _in_threads(
-        lambda task: [_decode(files, options, index) for index in task], _slices(range(n), _TASK), workers
-    )
-    outcomes = (outcome for part in parts for outcome in part)
-    for index, outcome in enumerate(track(outcomes, total=n, label="decoding images", enabled=progress)):
+    for index, outcome in enumerate(track(outcomes, total=len(names), label="decoding images", enabled=progress)):
         if isinstance(outcome, str):
             broken[index] = outcome
             continue
         image, traits = outcome
-        first = first or (files.names[index], traits)
-        name, expected = first
+        first = first or (names[index], traits)
+        name_of_first, expected = first
         for trait, hint in _ALIKE.items():
             if unlike is None and traits[trait] != expected[trait]:
-                found = f"{name} is {expected[trait]}, {files.names[index]} is {traits[trait]}"
+                found = f"{name_of_first} is {expected[trait]}, {names[index]} is {traits[trait]}"
                 unlike = DataError(f"all images must have one {trait}; {found}. {hint}")
         if unlike is None:
             yield image
@@ -88,21 +85,21 @@ def _slices(values: Any, size: int) -> list[Any]:
     return [values[start : start + size] for start in range(0, len(values), size)]
 
 
-def check_room(
-    content: Pixels | ImageFiles, size: int, name: str, *, folder: Path | None = None, workers: int = 1
-) -> None:
-    """See that the machine has room for images of another size, before one is resized.
+def check_room(content: Pixels | ImageFiles, size: int | None, name: str, folder: Path | None = None) -> None:
+    """See that the machine has room for images of another size, if one is asked for, before the first is resized.
 
     Embedded images are held in memory, twice while they become one array. Others are written to a folder, and only those
     that threads work on are held.
     """
+    if size is None:
+        return
     if isinstance(content, ImageFiles):
         # At least one channel: they do not say before they are decoded.
         count, channels, at_a_time = len(content.names), 1, _TASK
     else:
         count, channels = channels_first(content.images, name).shape[:2]
         at_a_time = _CHUNK
-    held = 2 * count if folder is None else min(count, workers * at_a_time)
+    held = 2 * count if folder is None else min(count, available_cores() * at_a_time)
     free = None if folder is None else shutil.disk_usage(folder).free
     for images, available, what in ((held, _memory(), "of memory"), (count, free, f"free in {folder}")):
         needed = images * channels * size**2
@@ -136,8 +133,9 @@ def fit(image: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     return np.stack([np.asarray(plane) for plane in planes])
 
 
-def _in_threads(function: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
+def _in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """The results of a function in order, of which few wait to be taken."""
+    workers = available_cores()
     with ThreadPoolExecutor(workers) as pool:
         pending: deque[Future[Result]] = deque()
         for item in items:
@@ -190,9 +188,7 @@ def _deep_color(picture: Any, reopen: Callable[[], Any], name: str) -> NDArray[n
     """Colours of 16 bits, of which pillow keeps eight: read once for the high bytes and, in swapped order, for the low."""
     codec, extents, offset, layout = picture.tile[0]
     if picture.format != "PNG" or layout not in ("RGB;16B", "RGBA;16B"):
-        raise DataError(
-            f"{name}: 16-bit colours are read from PNG without grey alpha. Save these images as .npy or .npz."
-        )
+        raise DataError(f"{name}: 16-bit colours are read from PNG without grey alpha. Save these images as .npz.")
     high = np.asarray(picture).astype(np.uint16)
     with reopen() as again:
         again.tile = [(codec, extents, offset, layout.replace("16B", "16L"))]

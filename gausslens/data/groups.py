@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError, DataError, require
-from .image_files import ImageFiles
+from ..errors import ConfigError, require, reraise_as
+from .arrays import expect
 from .loading import ImageSet, load_images
 from .sources import find_source, image_names
 from .tables import list_some, parse_column, read_column
@@ -50,10 +50,9 @@ def as_groups(groups: Any, count: int) -> NDArray[np.int64]:
     [0, 0, 1, 0]
     """
     array = np.asarray(groups)
-    require(
-        array.shape == (count,) and array.dtype.kind in "ui",
-        f"groups must be {count} integers, one for each image; got shape {array.shape}, dtype {array.dtype}.",
-    )
+    is_vector = array.shape == (count,) and array.dtype.kind in "ui"
+    got = f"shape {array.shape}, dtype {array.dtype}"
+    require(is_vector, f"groups must be {count} integers, one for each image; got {got}.")
     return _number(array.tolist())
 
 
@@ -85,42 +84,32 @@ def _keys(images: ImageSet, spec: str) -> Sequence[Any]:
         lacking = f"have no match of the regular expression {spec!r} in their file names"
     without = [f"number {places[i]}" if names is None else names[i] for i, key in enumerate(keys) if not key]
     such = f"{len(without)} of {len(images)} images {lacking}, such as {list_some(without)}"
-    require(not without, f"{such}. Give every image a group.", DataError)
+    expect(not without, f"{such}. Give every image a group.")
     return keys
 
 
 def _kept(images: ImageSet, names: Sequence[str] | None) -> tuple[int, Sequence[int]]:
     """How many images the source has, and the positions of those that were not left out."""
     if names is None and images.skipped:  # rows of the hub can be broken, too
-        content = find_source(images.source).open()
-        assert isinstance(content, ImageFiles)
-        names = content.names
+        names = find_source(images.source).open().names
     if names is None:
         return len(images), range(len(images))
     left_out = set(images.skipped)
     kept = [index for index, name in enumerate(names) if name not in left_out]
-    require(
-        len(kept) == len(images),
-        f"{images.source} holds {len(kept)} images now, and {len(images)} were read; it has changed in between. Run the "
-        "command again.",
-        DataError,
-    )
+    held = f"{images.source} holds {len(kept)} images now, and {len(images)} were read"
+    expect(len(kept) == len(images), f"{held}; it has changed in between. Run the command again.")
     return len(names), kept
 
 
 def _search(pattern: str, names: Sequence[str] | None, source: str) -> list[tuple[str | None, ...]]:
     """What a regular expression finds in each name; nothing where it finds only empty texts."""
-    try:
+    expected = "groups must be FILE.csv:COLUMN or a regular expression"
+    with reraise_as(ConfigError, f"{expected}; got {pattern!r}, which is neither"):
         expression = re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ConfigError(
-            f"groups must be FILE.csv:COLUMN or a regular expression; got {pattern!r}, which is neither: {error}."
-        ) from None
     if names is None:
-        raise ConfigError(
-            f"groups must be FILE.csv:COLUMN for {source}: its images have no file names to search with the regular "
-            f"expression {pattern!r}. A CSV with a header and one row for each image, in their order, works."
-        )
+        what = f"its images have no file names to search with the regular expression {pattern!r}"
+        advice = "Give a CSV with a header and one row for each image, in their order."
+        raise ConfigError(f"groups must be FILE.csv:COLUMN for {source}: {what}. {advice}")
     matches = [expression.search(name) for name in names]
     found = [() if match is None else match.groups() or (match[0],) for match in matches]
     return [texts if any(texts) else () for texts in found]

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError, require
-from .arrays import MOST_CLASSES
+from ..errors import DataError, reraise_as
+from .arrays import MOST_CLASSES, expect
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 LABELS = "dataset.json"
@@ -58,10 +58,8 @@ def list_folder(folder: Path) -> list[tuple[str, int, int]]:
                     status = entry.stat(follow_symlinks=os.path.exists(entry.path))
                     yield name, status.st_size, status.st_mtime_ns
 
-    try:
+    with reraise_as(DataError, f"could not list the images in {folder}"):
         return sorted(walk(os.fspath(folder), "", frozenset()))
-    except OSError as error:
-        raise DataError(f"could not list the images in {folder}: {error}.") from None
 
 
 def open_folder(folder: Path, listed: Collection[str]) -> ImageFiles:
@@ -81,7 +79,7 @@ def open_zip(path: Path) -> ImageFiles:
     listed = sorted(archive.namelist())
     names = [name for name in listed if is_image(name)]
     found = ", ".join(listed[:5]) or "nothing"
-    require(names, f"{path}: expected images ({', '.join(SUFFIXES)}) in this archive; found {found}.", DataError)
+    expect(names, f"{path}: expected images ({', '.join(SUFFIXES)}) in this archive; found {found}.")
     labels = _labels(names, set(listed), archive.read, path)
     return ImageFiles(names, labels, lambda index: Image.open(io.BytesIO(archive.read(names[index]))))
 
@@ -110,19 +108,15 @@ def _folder_labels(names: Sequence[str]) -> NDArray[np.int64] | None:
 
 
 def _stored_labels(content: bytes, names: Sequence[str], where: str) -> NDArray[np.int64] | None:
-    try:
+    expected = '{"labels": [[name, label], …]} or {"labels": null}'
+    with reraise_as(DataError, f"{where}: expected {expected}; reading it failed"):
         listed = json.loads(content)["labels"]
-        stored = None if listed is None else {str(name): label for name, label in listed}
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise DataError(
-            f'{where}: expected {{"labels": [[name, label], …]}} or {{"labels": null}}; reading it failed ({error!r}).'
-        ) from None
-    if stored is None:
-        return None
-    labels = np.zeros(len(names), np.int64)
-    for index, name in enumerate(names):
-        if name not in stored:
-            raise DataError(f"{where}: no label for {name}. Add one for every image, or set labels to null.")
+        if listed is None:
+            return None
+        stored = {str(name): label for name, label in listed}
+    labels = []
+    for name in names:
+        expect(name in stored, f"{where}: no label for {name}. Add one for every image, or set labels to null.")
         label = stored[name]
         if isinstance(label, list) and label.count(1) == 1 and label.count(0) == len(label) - 1:
             label = label.index(1)
@@ -131,5 +125,5 @@ def _stored_labels(content: bytes, names: Sequence[str], where: str) -> NDArray[
                 f"{where}: labels must be integers from 0 on, below {MOST_CLASSES}, or one-hot; got {label!r} for {name}. "
                 "Or set labels to null."
             )
-        labels[index] = label
-    return labels
+        labels.append(label)
+    return np.array(labels, np.int64)

@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from ..errors import DataError, require
 from .arrays import Pixels, channels_first, check_range
 from .cache import Entry, entry_folder, read_entry, write_entry, write_images
-from .decoding import Options, available_cores, check_room, convert_pixels, decode_files
+from .decoding import Options, check_room, decode_images
 from .sources import Source, find_source
 
 _LISTED = 10
@@ -74,7 +75,6 @@ def load_images(
     value_range: Sequence[int | float] | None = None,
     skip_broken: bool = False,
     cache: str | os.PathLike[str] | None = None,
-    workers: int | None = None,
     progress: bool = False,
 ) -> ImageSet:
     """Read a set of images, or open what an earlier call has read.
@@ -84,18 +84,14 @@ def load_images(
     (1797, (1, 8, 8), [0, 1, 2])
     """
     require(size is None or size >= 1, f"size must be at least 1 pixel; got {size}.")
-    require(workers is None or workers >= 1, f"workers must be at least 1; got {workers}.")
     options = Options(size, check_range(value_range))
     found = find_source(source)
     if found.identity is None:
-        entry = _in_memory(found, options)
+        pixels, info = _in_memory(found, options)
     else:
         folder = entry_folder(cache, found.name, [found.identity, options])
-        threads = workers or available_cores()
-        entry = read_entry(folder) or write_entry(
-            folder, lambda place: _decode(place, found, options, skip_broken, threads, progress)
-        )
-    pixels, info = entry
+        decode = partial(_decode, found, options, skip_broken, progress)
+        pixels, info = read_entry(folder) or write_entry(folder, decode)
     if info["skipped"] and not skip_broken:
         raise _broken_error(found, info["skipped"])
     return ImageSet(
@@ -117,36 +113,29 @@ def hash_integers(numbers: NDArray[np.int64]) -> str:
 def _in_memory(source: Source, options: Options) -> Entry:
     """Embedded images are small, and need no cache."""
     content = source.open()
-    assert isinstance(content, Pixels)
-    if options.size is not None:
-        check_room(content, options.size, source.address)
-    images = np.concatenate(list(convert_pixels(content, options, source.address, workers=1, progress=False)))
+    check_room(content, options.size, source.address)
+    images = np.concatenate(list(decode_images(content, options, source.address, {}, progress=False)))
     return Pixels(images, content.labels), _info(source, options, images, {})
 
 
 def _decode(
-    place: Path, source: Source, options: Options, skip_broken: bool, workers: int, progress: bool
+    source: Source, options: Options, skip_broken: bool, progress: bool, place: Path
 ) -> tuple[NDArray[np.int64] | None, dict[str, Any]]:
     """Write the images of a source into a folder of the cache; returns their labels and what is known of them."""
     content, name = source.open(), source.address
     if isinstance(content, Pixels) and _is_ready(content.images, options, name):
         info = _info(source, options, channels_first(content.images, name), {})
         return content.labels, {**info, "mapped": name}
-    if options.size is not None:
-        check_room(content, options.size, name, folder=place.parent, workers=workers)
+    check_room(content, options.size, name, place.parent)
     broken: dict[int, str] = {}
-    names: Sequence[str] = () if isinstance(content, Pixels) else content.names
-    if isinstance(content, Pixels):
-        batches = convert_pixels(content, options, name, workers=workers, progress=progress)
-    else:
-        batches = decode_files(content, options, broken, workers=workers, progress=progress)
     problems: list[DataError] = []
     try:
+        batches = decode_images(content, options, name, broken, progress=progress)
         write_images(place / "images.npy", batches)
     except DataError as error:
         problems.append(error)
-    skipped = {names[index]: reason for index, reason in broken.items()}
-    if skipped and (not skip_broken or len(skipped) == len(names)):
+    skipped = {content.names[index]: reason for index, reason in broken.items()}
+    if skipped and (not skip_broken or len(skipped) == len(content.names)):
         problems.append(_broken_error(source, skipped))
     if problems:
         raise DataError("\n".join(map(str, problems)))

@@ -11,14 +11,14 @@ import re
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..errors import DataError
-from .arrays import Pixels, idx_labels, is_idx, open_unzipped, read_idx, read_npy, read_npz
+from ..errors import DataError, reraise_as
+from .arrays import IDX, Pixels, expect, idx_labels, open_unzipped, read_idx, read_npy, read_npz
 from .cifar import cifar_batches, read_cifar_archive, read_cifar_file, read_cifar_folder
 from .hub import is_saved, load_hub, open_hub
 from .image_files import LABELS, SUFFIXES, ImageFiles, is_image, list_folder, open_folder, open_zip
@@ -32,12 +32,24 @@ SUPPORTED = (
 )
 
 _HOME = Path(__file__).parent / "embedded"
+_FORMATS: dict[re.Pattern[bytes], Callable[[Path], Pixels | ImageFiles]] = {
+    re.compile(rb"PK\x03\x04(?s:.{26})[^\0]+?\.npy"): read_npz,  # a zip archive, whose first member is an array
+    re.compile(rb"PK"): open_zip,
+    IDX: read_idx,
+    re.compile(rb"(?s:.{257})ustar"): read_cifar_archive,
+    re.compile(rb"\x80"): read_cifar_file,  # a pickle
+    re.compile(rb"\x93NUMPY"): read_npy,
+}
+"""What reads a file that is not a folder, by how it begins once it is decompressed."""
+
 _ENDINGS = re.compile(r"(\.tar|\.gz|\.tgz|\.zip|\.npz|\.npy|[-.]idx\d-ubyte)+$")
+_GET_AGAIN = "Get the file again; arrays must be written without objects."
+_UNREADABLE = (OSError, EOFError, RuntimeError, ValueError, zlib.error, zipfile.BadZipFile, tarfile.TarError)
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where images come from: a short name, what their cache depends on, how to open them, and their files' names.
+    """Where images come from: a short name, what their cache depends on, how to open them, whether they are files.
 
     `identity` is None for images that need no cache.
     """
@@ -46,7 +58,7 @@ class Source:
     address: str
     identity: Any
     open: Callable[[], Pixels | ImageFiles]
-    names: Callable[[], Sequence[str] | None] = lambda: None
+    has_files: bool = False
 
 
 def find_source(source: str | os.PathLike[str]) -> Source:
@@ -64,20 +76,18 @@ def find_source(source: str | os.PathLike[str]) -> Source:
     path = given.parent.resolve() / given.name if given.is_symlink() else given.resolve()
     if path.is_dir():
         return _folder(path)
-    if path.is_file():
-        stamps = [_stamp(file) for file in (path, idx_labels(path)) if file is not None]
-        name = _plain(_ENDINGS.sub("", path.name))
-        opened = partial(_read, lambda path: _reader(path)(path), path)
-        return Source(name, str(path), stamps, opened, names=partial(_names_in_zip, path))
-    raise DataError(f"no such source: {text!r} is neither a name nor an existing file or folder. {SUPPORTED}")
+    expect(path.is_file(), f"no such source: {text!r} is neither a name nor an existing file or folder. {SUPPORTED}")
+    stamps = [_stamp(file) for file in (path, idx_labels(path)) if file is not None]
+    name, reader = _plain(_ENDINGS.sub("", path.name)), _read(_reader, path)
+    return Source(name, str(path), stamps, partial(_read, reader, path), has_files=reader is open_zip)
 
 
 def image_names(source: str | os.PathLike[str]) -> tuple[str, ...] | None:
     """The files of a source's images, relative to it and in the order of the images; nothing is decoded."""
     if os.fspath(source).startswith("hf:"):  # rows have no file names, and finding the data set may download it
         return None
-    names = find_source(source).names()
-    return None if names is None else tuple(names)
+    found = find_source(source)
+    return tuple(found.open().names) if found.has_files else None
 
 
 def _folder(path: Path) -> Source:
@@ -87,10 +97,9 @@ def _folder(path: Path) -> Source:
         return Source(name, str(path), stamps, partial(_read, read_cifar_folder, path))
     listed = list_folder(path)
     names = [entry[0] for entry in listed]
-    pictures = [entry for entry in names if entry != LABELS]
-    if not pictures:
+    if not any(entry != LABELS for entry in names):
         raise DataError(f"{path} holds no images. {_hint(path)}{SUPPORTED}")
-    return Source(name, str(path), [str(path), listed], partial(open_folder, path, names), names=lambda: pictures)
+    return Source(name, str(path), [str(path), listed], partial(open_folder, path, names), has_files=True)
 
 
 def _hint(folder: Path) -> str:
@@ -102,41 +111,22 @@ def _hint(folder: Path) -> str:
     return f"Pass one of its files, such as {arrays[-1]}. " if arrays else ""
 
 
-def _names_in_zip(path: Path) -> Sequence[str] | None:
-    """The names of the images in a zip; None for any other file, of which only the first bytes are read."""
-    return _read(open_zip, path).names if _read(_reader, path) is open_zip else None
-
-
 def _reader(path: Path) -> Callable[[Path], Pixels | ImageFiles]:
     """What reads a file, by its first bytes."""
     with open_unzipped(path) as file:
         head = file.read(512)
-    if head.startswith(b"PK"):
-        with zipfile.ZipFile(path) as archive:
-            return read_npz if any(name.endswith(".npy") for name in archive.namelist()) else open_zip
-    if is_idx(head):
-        return read_idx
-    if head[257:262] == b"ustar":
-        return read_cifar_archive
-    if head.startswith(b"\x80"):  # a pickle
-        return read_cifar_file
-    if head.startswith(b"\x93NUMPY"):
-        return read_npy
-    trouble = f"its format is not known (it begins with {head[:8]!r})"
-    if is_image(path.name):
-        trouble = "one image is no data set; pass its folder"
+    reader = next((reader for beginning, reader in _FORMATS.items() if beginning.match(head)), None)
+    if reader is not None:
+        return reader
+    unknown = f"its format is not known (it begins with {head[:8]!r})"
+    trouble = "one image is no data set; pass its folder" if is_image(path.name) else unknown
     raise DataError(f"{path}: {trouble}. {SUPPORTED}")
 
 
 def _read(read: Callable[[Path], T], path: Path) -> T:
     """What a function reads; a file or folder that cannot be read is a DataError."""
-    try:
+    with reraise_as(DataError, f"could not read {path}", _GET_AGAIN, _UNREADABLE):
         return read(path)
-    except DataError:
-        raise
-    except (OSError, EOFError, RuntimeError, ValueError, zlib.error, zipfile.BadZipFile, tarfile.TarError) as error:
-        hint = "Get the file again; arrays must be written without objects."
-        raise DataError(f"could not read {path}: {error}. {hint}") from None
 
 
 def _stamp(path: Path) -> list[Any]:

@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError, DataError, require
+from ..errors import ConfigError, require
 from ..images import as_tensor, content_hash
 from ..noise import draw_order
+from .arrays import expect
 from .groups import as_groups, count_groups
 from .loading import ImageSet, hash_integers
 
-_HELD_OUT = 2  # beside 0 and 1, the sets of a pair
+_HELD_OUT = 2  # the sets of a pair are 0 and 1
 _NAME = re.compile(r"(?:s([12]):)?([0-9]+)")
 
 
@@ -36,7 +37,7 @@ class Splits:
         held_out: how many to hold out, 0 … count − 1; None is a fifth of them. With a test set of its own, pass 0.
             With groups, at least so many, as whole groups.
         seed: fixes the order.
-        groups: which images belong together, (count,), any integers; None if every image stands for itself.
+        groups: which images belong together, (count,), any integers; None if every image is its own group.
 
     Attributes:
         count: number of images.
@@ -55,10 +56,8 @@ class Splits:
     def __init__(self, count: int, *, held_out: int | None = None, seed: int = 0, groups: Any = None) -> None:
         require(count >= 1, f"splits need at least 1 image; got {count}.")
         reserved = count // 5 if held_out is None else held_out
-        require(
-            0 <= reserved < count,
-            f"held_out must leave something to train on: 0 … {count - 1} of {count} images; got {reserved}.",
-        )
+        fits = 0 <= reserved < count
+        require(fits, f"held_out must leave something to train on: 0 … {count - 1} of {count} images; got {reserved}.")
         self.count, self.seed = count, seed
         self.groups = None if groups is None else as_groups(groups, count)
         order: NDArray[np.int64] = draw_order(seed, count, stream="splits").numpy()
@@ -83,16 +82,12 @@ class Splits:
 
     def named(self, text: str) -> NDArray[np.int64]:
         """Indices of the part with this name."""
-        if text == "all":
-            return self._order
-        if text == "held-out":
-            return self.held_out
+        if text in ("all", "held-out"):
+            return self._order if text == "all" else self.held_out
         match = _NAME.fullmatch(text)
         if match is None:
-            raise ConfigError(
-                f"no such split: {text!r}; names are a size such as 1400, s1:700 or s2:700 (a disjoint pair), all, and "
-                "held-out."
-            )
+            known = "a size such as 1400, s1:700 or s2:700 (a disjoint pair), all, and held-out"
+            raise ConfigError(f"no such split: {text!r}; names are {known}.")
         size = int(match[2])
         return self.pair(size)[int(match[1]) - 1] if match[1] else self.subset(size)
 
@@ -108,11 +103,10 @@ def _deal(groups: NDArray[np.int64], reserved: int, seed: int) -> NDArray[np.int
     order = draw_order(seed, len(sizes), stream="splits").numpy()
     from_the_end = np.cumsum(sizes[order[::-1]])
     n_held_out = int(np.searchsorted(from_the_end, reserved)) + 1 if reserved else 0
-    require(
-        n_held_out < len(sizes),
-        f"held_out must leave something to train on: groups are held out whole, and {reserved} of {len(groups)} images "
-        f"take all {len(sizes)} groups (of up to {sizes.max()} images). Hold out fewer or none (0), or use another seed.",
-    )
+    held = f"{reserved} of {len(groups)} images take all {len(sizes)} groups (of up to {sizes.max()} images)"
+    advice = "Hold out fewer or none (0), or use another seed."
+    fits = n_held_out < len(sizes)
+    require(fits, f"held_out must leave something to train on: groups are held out whole, and {held}. {advice}")
     parts = np.full(len(sizes), _HELD_OUT)
     known = order[: len(sizes) - n_held_out]
     so_far = [0, 0]
@@ -124,11 +118,8 @@ def _deal(groups: NDArray[np.int64], reserved: int, seed: int) -> NDArray[np.int
 
 def manifest(images: ImageSet, splits: Splits, names: Iterable[str] = ()) -> dict[str, Any]:
     """The record of a set of images and of the named splits; the held-out part, if there is one, is always among them."""
-    require(
-        splits.count == len(images),
-        f"expected splits of the {len(images)} images given; these are of {splits.count}. Make them again.",
-        DataError,
-    )
+    fits = splits.count == len(images)
+    expect(fits, f"expected splits of the {len(images)} images given; these are of {splits.count}. Make them again.")
     used = dict.fromkeys([*names, *(["held-out"] if len(splits.held_out) else [])])
     return {
         "kind": "gausslens manifest",

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import DataError, require
+from ..errors import DataError, require, reraise_as
+from .arrays import expect
 from .image_files import is_image
 
 FILE_COLUMNS = ("file", "filename", "file_name", "path", "image", "name")
@@ -52,21 +53,16 @@ def read_column(
     column: Column, names: Sequence[str] | None, places: Sequence[int], count: int, folder: str
 ) -> list[str]:
     """The text of each image, given their file names, or their places among the `count` images of the source."""
-    require(
-        column.files is None or names is not None,
-        f"{column.path.name}:{column.name}:{column.files} names a column of file names; {folder} has no files. Leave "
-        "that column out, and give one row for each image, in their order.",
-    )
+    spec = f"{column.path.name}:{column.name}:{column.files}"
+    advice = "Leave that column out, and give one row for each image, in their order."
+    has_use = column.files is None or names is not None
+    require(has_use, f"{spec} names a column of file names; {folder} has no files. {advice}")
     values, files = _read(column, by_name=names is not None)
     if names is not None and files is not None:
         return [values[row] for row in _match(files, names, folder, column.path.name)]
     by_name = f", or a column of file names ({', '.join(FILE_COLUMNS)})" if names is not None else ""
-    require(
-        len(values) == count,
-        f"{column.path}: expected one row for each of the {count} images, in their order{by_name}; it has "
-        f"{len(values)} rows.",
-        DataError,
-    )
+    expected = f"one row for each of the {count} images, in their order{by_name}"
+    expect(len(values) == count, f"{column.path}: expected {expected}; it has {len(values)} rows.")
     return [values[place] for place in places]
 
 
@@ -76,7 +72,7 @@ def list_some(names: Sequence[str], most: int = 3) -> str:
 
 
 def _read(column: Column, *, by_name: bool) -> tuple[list[str], list[str] | None]:
-    """The column's texts, and the file names beside them if there are any and they are wanted."""
+    """The texts of the column, and the file name in each row if `by_name` and there are file names."""
     path, values, files = column.path, [], []
     lines = _read_lines(path)
     header = [cell.strip() for cell in next(lines, (0, []))[1]]
@@ -96,22 +92,18 @@ def _read(column: Column, *, by_name: bool) -> tuple[list[str], list[str] | None
 
 def _read_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The lines of a table of bounded size, with cells of bounded length; if it cannot be read, that is a DataError."""
-    require(path.is_file(), f"there is no file {path}. Expected a CSV with a header.", DataError)
-    size = path.stat().st_size
-    require(
-        size <= _MOST_BYTES,
-        f"{path} has {size / 1e6:,.0f} MB; expected {_MOST_BYTES / 1e6:,.0f} at most. Keep the columns needed.",
-        DataError,
-    )
-    before = csv.field_size_limit(_LONGEST_FIELD)
+    expect(path.is_file(), f"there is no file {path}. Expected a CSV with a header.")
+    size, most = (n_bytes / 1e6 for n_bytes in (path.stat().st_size, _MOST_BYTES))
+    expect(size <= most, f"{path} has {size:,.0f} MB; expected {most:,.0f} at most. Keep the columns needed.")
+    before, delimiter = csv.field_size_limit(_LONGEST_FIELD), "\t" if path.suffix.lower() == ".tsv" else ","
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", skipinitialspace=True)
+        with (
+            reraise_as(DataError, f"could not read {path}", "Expected a CSV with a header, in UTF-8."),
+            open(path, encoding="utf-8-sig", newline="") as file,
+        ):
+            reader = csv.reader(file, delimiter=delimiter, skipinitialspace=True)
             for row in filter(None, reader):
                 yield reader.line_num, row
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise DataError(f"could not read {path}: {reason}. Expected a CSV with a header, in UTF-8.") from None
     finally:
         csv.field_size_limit(before)
 
@@ -127,23 +119,22 @@ def _match(files: Sequence[str], names: Sequence[str], folder: str, table: str) 
     files, names = [_plain(file) for file in files], [_plain(name) for name in names]
     rows = _rows(files)
     found = [_first(rows, _longer_names(folder, name)) for name in names]
-    # Where folders tell images apart, the row of another folder's 007.png is not this one's.
+    # If rows name folders, a row for 007.png in one folder does not belong to 007.png in another.
     by_path = any("/" in files[match[0]] for match in found if match)
     rows = _rows(["" if by_path and "/" in file else _base(file) for file in files])
-    bases, stems = [_base(name) for name in names], [_stem(_base(name)) for name in names]
-    n_bases, n_stems = Counter(bases), Counter(stems)
-    for index, (base, stem) in enumerate(zip(bases, stems, strict=True)):
-        alone = [base] * (n_bases[base] == 1) + [stem] * (n_stems[stem] == 1)
+    short = [(_base(name), _stem(_base(name))) for name in names]
+    uses = [Counter(base for base, _ in short), Counter(stem for _, stem in short)]
+    for index, of_image in enumerate(short):
+        alone = [name for name, counts in zip(of_image, uses, strict=True) if counts[name] == 1]
         found[index] = found[index] or _first(rows, alone)
     lacking = [name for name, match in zip(names, found, strict=True) if not match]
     doubled = [name for name, match in zip(names, found, strict=True) if len(match) > 1]
     for trouble, listed in (("no row", lacking), ("more than one row", doubled)):
-        require(
+        expect(
             not listed,
             f"{len(listed)} of {len(names)} images have {trouble} in {table}, such as {list_some(listed)}; its "
             f"files are called {list_some(files) or 'nothing'}. Give every image one row, or name the column "
             f"of file names: {table}:COLUMN:FILECOLUMN.",
-            DataError,
         )
     return [match[0] for match in found]
 

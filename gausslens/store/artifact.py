@@ -13,6 +13,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,14 @@ import torch
 from filelock import FileLock, Timeout
 
 from ..atomic_files import save_text
-from ..errors import CheckpointError
+from ..errors import CheckpointError, require, reraise_as
 from .provenance import describe_machine
 from .records import Record, with_current_names
 
 _RECORDS, _PROVENANCE = "records.jsonl", "provenance.json"
+
+expect = partial(require, error=CheckpointError)
+"""Raise a CheckpointError with a message unless a condition holds."""
 
 
 class Artifact:
@@ -36,29 +40,25 @@ class Artifact:
     def records(self) -> list[Record]:
         """All records, in the order they were made."""
         path = self.path / _RECORDS
-        lines = (
-            path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-        )  # what follows the last newline is cut short
-        try:
+        # What follows the last newline is cut short.
+        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+        with reraise_as(CheckpointError, f"{path} has a line that is not a record", "Restore or remove it."):
             return [with_current_names(json.loads(line)) for line in lines]
-        except ValueError as error:
-            raise CheckpointError(f"{path} has a line that is not a record: {error}. Restore or remove it.") from None
 
     def append(self, records: Iterable[Record]) -> None:
         """Add records at the end; values must be what JSON can hold."""
         text = "".join(json.dumps(record, allow_nan=False) + "\n" for record in records)
-        try:
-            with open(self.path / _RECORDS, "ab+") as file:
-                if file.seek(0, os.SEEK_END) and file.seek(-1, os.SEEK_END) >= 0 and file.read(1) != b"\n":
-                    file.seek(0)
-                    file.truncate(file.read().rfind(b"\n") + 1)
-                file.write(text.encode())
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise CheckpointError(
-                f"could not write {self.path / _RECORDS}: {error}. Check that it has room."
-            ) from error
+        path = self.path / _RECORDS
+        with (
+            reraise_as(CheckpointError, f"could not write {path}", "Check that it has room."),
+            open(path, "ab+") as file,
+        ):
+            if file.seek(0, os.SEEK_END) and file.seek(-1, os.SEEK_END) >= 0 and file.read(1) != b"\n":
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
 
     def save_records(self, records: Iterable[Record]) -> None:
         """Replace all records."""
@@ -71,17 +71,10 @@ class Artifact:
     def read_json(self, name: str) -> dict[str, Any]:
         """What a JSON file of the folder says, by name."""
         path = self.path / name
-        try:
-            value = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise CheckpointError(
-                f"expected the directory of a run at {self.path}; it has no {name}.{runs_in(self.path)}"
-            ) from None
-        except (OSError, ValueError, RecursionError) as error:
-            raise CheckpointError(f"{path} cannot be read: {error}. Restore it, or remove the directory.") from None
-        if not isinstance(value, dict):
-            raise CheckpointError(f"{path} was not written by gausslens; is {self.path} a run?")
-        return value
+        if not os.path.exists(path):
+            hint = runs_in(self.path)
+            raise CheckpointError(f"expected the directory of a run at {self.path}; it has no {name}.{hint}")
+        return read_object(path, "Restore it, or remove the directory.")
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -100,23 +93,24 @@ class Artifact:
 
         If another process is at it, this one waits or else raises an error; `name` is of the file that is locked.
         """
-        lock = FileLock(self.path / name)
-        try:
-            lock.acquire(timeout=-1 if wait else 0)
-        except Timeout:
-            raise CheckpointError(
-                f"another process is writing into {self.path}. Wait for it to end, or stop it."
-            ) from None
-        except (OSError, NotImplementedError) as error:
-            raise CheckpointError(
-                f"could not lock {self.path}: {error}. Choose a folder that can be written, on a file system that has locks."
-            ) from error
-        try:
+        advice = "Choose a folder that can be written, on a file system that has locks."
+        with reraise_as(CheckpointError, f"could not lock {self.path}", advice):
+            try:
+                held = FileLock(self.path / name).acquire(timeout=-1 if wait else 0)
+            except Timeout:
+                raise CheckpointError(f"another process is writing into {self.path}. Wait, or stop it.") from None
+        with held:
             for leftover in self.path.rglob(".*.safetensors.*.partial"):  # of a process that was killed
                 leftover.unlink(missing_ok=True)
             yield
-        finally:
-            lock.release()
+
+
+def read_object(path: Path, advice: str = "") -> dict[str, Any]:
+    """The JSON object in a file."""
+    with reraise_as(CheckpointError, f"{path} cannot be read", advice):
+        value = json.loads(path.read_text(encoding="utf-8"))
+    expect(isinstance(value, dict), f"expected a JSON object in {path}; got {type(value).__name__}. {advice}".rstrip())
+    return dict(value)
 
 
 def runs_in(folder: Path) -> str:

@@ -24,15 +24,13 @@ def save_grid(path: str | os.PathLike[str], images: Tensor) -> None:
     shown = _channels_last(images[:_SHOWN])
     factor = max(1, math.ceil(_TILE / shown.shape[2]))
     tiles = shown.repeat(factor, axis=1).repeat(factor, axis=2)
-    n, height, width, channels = tiles.shape
-    columns = math.ceil(math.sqrt(n))
-    rows = math.ceil(n / columns)
-    page = np.full((rows * (height + _GAP) + _GAP, columns * (width + _GAP) + _GAP, channels), 255, np.uint8)
-    for index, tile in enumerate(tiles):
-        top, left = (
-            _GAP + place * (side + _GAP) for place, side in zip(divmod(index, columns), (height, width), strict=True)
-        )
-        page[top : top + height, left : left + width] = tile
+    columns = math.ceil(math.sqrt(len(tiles)))
+    rows = math.ceil(len(tiles) / columns)
+    # White tiles fill the last row, and white gaps lie above and left of each tile, then below and right of the page.
+    tiles = np.pad(tiles, ((0, rows * columns - len(tiles)), (_GAP, 0), (_GAP, 0), (0, 0)), constant_values=255)
+    height, width = tiles.shape[1:3]
+    page = tiles.reshape(rows, columns, height, width, -1).swapaxes(1, 2).reshape(rows * height, columns * width, -1)
+    page = np.pad(page, ((0, _GAP), (0, _GAP), (0, 0)), constant_values=255)
     with atomic_replace(Path(path)) as temporary:
         temporary.write_bytes(_png(page))
 

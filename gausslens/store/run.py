@@ -21,9 +21,9 @@ from torch import Tensor
 
 from ..config import TrainConfig
 from ..denoisers.preconditioned import Preconditioned
-from ..errors import CheckpointError, ConfigError, one_line, require
-from .artifact import Artifact
-from .weights import load_snapshot, read_weights, save_denoiser
+from ..errors import CheckpointError, reraise_as
+from .artifact import Artifact, expect
+from .weights import USE_ITS_VERSION, load_snapshot, read_snapshot, save_denoiser
 
 
 class Run(Artifact):
@@ -36,10 +36,9 @@ class Run(Artifact):
     def open(cls, path: str | os.PathLike[str]) -> "Run":
         """The run in a directory; raises `CheckpointError` if there is none."""
         run = cls(path)
-        if not run.path.is_dir():
-            raise CheckpointError(f"expected the directory of a run at {path}; there is no such directory.")
-        if not {"verb", "identity", "config"} <= run.read_json("config.json").keys():
-            raise CheckpointError(f"{run.path / 'config.json'} was not written by gausslens; is {path} a run?")
+        expect(run.path.is_dir(), f"expected the directory of a run at {path}; there is no such directory.")
+        is_ours = {"verb", "identity", "config"} <= run.read_json("config.json").keys()
+        expect(is_ours, f"{run.path / 'config.json'} was not written by gausslens; is {path} a run?")
         return run
 
     @staticmethod
@@ -58,7 +57,7 @@ class Run(Artifact):
             out: the folder of runs.
             verb: what the run does ("train", …).
             data: name of the data, for the directory's name.
-            identity: hexadecimal digits that tell it from other runs.
+            identity: hexadecimal digits that distinguish it from other runs.
             config: the resolved config, for a run that is new.
 
         Raises:
@@ -70,16 +69,12 @@ class Run(Artifact):
     def create_at(cls, path: Path, verb: str, identity: str, config: Mapping[str, Any]) -> "Run":
         """The same in a folder of any name."""
         run = cls(path)
-        try:
+        with reraise_as(CheckpointError, f"could not make the directory {run.path}", "Choose another folder."):
             run.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CheckpointError(
-                f"could not make the directory {run.path}: {error}. Choose another folder."
-            ) from error
         if not (run.path / "config.json").exists():
             run.save_json("config.json", {"verb": verb, "identity": identity, "config": config})
-        if run.identity != identity:
-            raise CheckpointError(f"{run.path} holds the run {run.identity}, not {identity}. Choose another folder.")
+        held = run.identity
+        expect(held == identity, f"{run.path} holds the run {held}, not {identity}. Choose another folder.")
         return run
 
     @property
@@ -103,20 +98,14 @@ class Run(Artifact):
     @property
     def config(self) -> TrainConfig:
         """The resolved config of a training run."""
-        if self.verb != "train":
-            raise CheckpointError(f"expected a training run at {self.path}; this is a run of {self.verb!r}.")
+        verb, path = self.verb, self.path / "config.json"
+        expect(verb == "train", f"expected a training run at {self.path}; this is a run of {verb!r}.")
         settings = self.settings
         unknown = settings.keys() - {field.name for field in fields(TrainConfig)}
-        require(
-            not unknown,
-            f"{self.path / 'config.json'} has settings this version does not know: {', '.join(sorted(unknown))}. "
-            "Use the version of gausslens that wrote it.",
-            CheckpointError,
-        )
-        try:
+        names = ", ".join(sorted(unknown))
+        expect(not unknown, f"{path} has settings this version does not know: {names}. {USE_ITS_VERSION}")
+        with reraise_as(CheckpointError, f"{path} is not a training run's"):  # some are missing, wrong or impossible
             return TrainConfig(**settings)
-        except (TypeError, ConfigError) as error:  # settings that are missing, of other types, or impossible
-            raise CheckpointError(f"{self.path / 'config.json'} is not a training run's: {one_line(error)}.") from None
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -144,7 +133,7 @@ class Run(Artifact):
         Raises:
             CheckpointError: if there is no such snapshot.
         """
-        return read_weights(self.snapshot_path(kimg), ema=ema)
+        return read_snapshot(self.snapshot_path(kimg), ema=ema)[0]
 
     def snapshot_path(self, kimg: float | int | None = None) -> Path:
         """The file of the snapshot after `kimg` thousands of images; None is the last."""
@@ -152,10 +141,8 @@ class Run(Artifact):
         if not kept:
             _ = self.config  # says so if it is no training run
             raise CheckpointError(f"{self.path} has no snapshot yet. Run its command again to continue it.")
-        wanted = kept[-1] if kimg is None else float(kimg)
-        if wanted not in kept:
-            listed = ", ".join(f"{value:g}" for value in kept)
-            raise CheckpointError(f"{self.path} has no snapshot at {wanted:g} kimg; it has {listed}.")
+        wanted, listed = kept[-1] if kimg is None else float(kimg), ", ".join(f"{value:g}" for value in kept)
+        expect(wanted in kept, f"{self.path} has no snapshot at {wanted:g} kimg; it has {listed}.")
         return self._snapshot_file(wanted)
 
     def save_snapshot(
@@ -188,8 +175,7 @@ def load_trained(
     device: torch.device | str | None = None,
 ) -> Preconditioned:
     """The trained denoiser D(x, σ) of a run or of a snapshot file, in eval mode."""
-    if not isinstance(run, Run):
-        if Path(run).is_file():
-            return load_snapshot(Path(run), ema=ema, device=device)
+    if not isinstance(run, Run) and not Path(run).is_file():
         run = Run.open(run)
-    return load_snapshot(run.snapshot_path(kimg), ema=ema, device=device)
+    path = run.snapshot_path(kimg) if isinstance(run, Run) else Path(run)
+    return load_snapshot(path, ema=ema, device=device)

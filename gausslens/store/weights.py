@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,11 @@ from torch import Tensor
 from ..atomic_files import load_tensors, save_tensors
 from ..config import TrainConfig
 from ..denoisers.preconditioned import Preconditioned
-from ..errors import CheckpointError, one_line
+from ..errors import CheckpointError, reraise_as
 from ..nn import build_network
+from .artifact import expect
 
+USE_ITS_VERSION = "Use the version of gausslens that wrote it."
 _KIND = "gausslens snapshot"
 
 
@@ -27,8 +28,7 @@ def build_denoiser(description: Mapping[str, Any]) -> Preconditioned:
 
 def describe_denoiser(config: TrainConfig, shape: tuple[int, ...], classes: int, augment_inputs: int) -> dict[str, Any]:
     """All that is needed to build the denoiser of a resolved config, as JSON can hold it."""
-    settings = asdict(config)
-    chosen = {name: settings[name] for name in ("width", "multipliers", "blocks", "attention", "dropout")}
+    chosen = {name: getattr(config, name) for name in ("width", "multipliers", "blocks", "attention", "dropout")}
     network = {"name": config.network, "shape": shape, **chosen, "classes": classes, "augment_inputs": augment_inputs}
     return {"network": network, "kind": config.preconditioning, "sigma_data": 0.5}
 
@@ -47,49 +47,44 @@ def save_denoiser(
     save_tensors(path, tensors, kind=_KIND, denoiser=denoiser, **metadata)
 
 
+def read_snapshot(path: Path, *, ema: bool = True) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The weights in a snapshot file by name, averaged or raw, on the CPU, and what else the file says."""
+    tensors, metadata = load_tensors(path, kind=_KIND)
+    prefix = "ema." if ema else "raw."
+    weights = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    return weights, metadata
+
+
 def load_snapshot(path: Path, *, ema: bool = True, device: torch.device | str | None = None) -> Preconditioned:
     """The denoiser in a snapshot file, in eval mode."""
-    tensors, metadata = load_tensors(path, kind=_KIND)
-    weights = _chosen(tensors, ema)
-    if not weights and not ema:
-        raise CheckpointError(f"{path} was converted from a file of averaged weights alone; it has no raw ones.")
-    try:
-        _check_fit(metadata["denoiser"], weights)
+    weights, metadata = read_snapshot(path, ema=ema)
+    expect(weights or ema, f"{path} was converted from a file of averaged weights alone; it has no raw ones.")
+    with reraise_as(CheckpointError, f"the weights in {path} do not fit the network they name", USE_ITS_VERSION):
+        _check_shapes(weights, build_without_memory(metadata["denoiser"], len(weights)).state_dict())
         denoiser = build_denoiser(metadata["denoiser"])
         denoiser.load_state_dict(weights)
-    except Exception as error:  # a description can be wrong in every way
-        raise CheckpointError(
-            f"the weights in {path} do not fit the network they name: {one_line(error)}. "
-            "Use the version of gausslens that wrote it."
-        ) from None
     denoiser.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # convolutions are faster so
     return denoiser.requires_grad_(False).eval().to(device or "cpu")
 
 
-def read_weights(path: Path, *, ema: bool = True) -> dict[str, Tensor]:
-    """The weights in a snapshot file by name, averaged or raw, on the CPU."""
-    return _chosen(load_tensors(path, kind=_KIND)[0], ema)
+def build_without_memory(description: Mapping[str, Any], n_tensors: int) -> Preconditioned:
+    """The denoiser that a file of `n_tensors` tensors describes: shapes without values, on the device meta.
 
-
-def _check_fit(description: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
-    """Raise ValueError unless a description calls for just these weights.
-
-    A small file can describe a network that no memory holds, so the network is first built without any.
+    A small file can describe a network that no memory holds, or with more blocks than anyone waits for.
     """
     blocks, multipliers = (description["network"].get(name) for name in ("blocks", "multipliers"))
     levels = len(multipliers) if isinstance(multipliers, list) else 1
-    if (blocks if isinstance(blocks, int) else 1) * levels > len(weights):  # each has its own
-        raise ValueError(f"it calls for more blocks than there are tensors, {len(weights)}")
+    n_blocks = (blocks if isinstance(blocks, int) else 1) * levels
+    if n_blocks > n_tensors:  # each block has its own
+        raise ValueError(f"it calls for {n_blocks:,} blocks, so for more blocks than there are tensors, {n_tensors}")
     with torch.device("meta"):
-        wanted = {name: tuple(tensor.shape) for name, tensor in build_denoiser(description).state_dict().items()}
-    held = {name: tuple(tensor.shape) for name, tensor in weights.items()}
-    for name in sorted(wanted.keys() | held.keys()):
-        if wanted.get(name) != held.get(name):
-            raise ValueError(
-                f"expected {name[:80]} of shape {wanted.get(name, 'none at all')}; got {held.get(name, 'none at all')}"
-            )
+        return build_denoiser(description)
 
 
-def _chosen(tensors: Mapping[str, Tensor], ema: bool) -> dict[str, Tensor]:
-    prefix = "ema." if ema else "raw."
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+def _check_shapes(weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
+    """Raise ValueError unless the names and shapes of weights are those wanted."""
+    shapes, expected = ({name: tuple(one.shape) for name, one in tensors.items()} for tensors in (weights, wanted))
+    for name in sorted(shapes.keys() | expected.keys()):
+        held, needed = (known.get(name, "none at all") for known in (shapes, expected))
+        if held != needed:
+            raise ValueError(f"expected {name[:80]} of shape {needed}; got {held}")

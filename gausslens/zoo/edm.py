@@ -4,26 +4,26 @@ The `ema` entry of such a file is a preconditioning around a network. The file i
 names and constructor arguments say which of our networks it is, and its tensors fill that network.
 The source code in the file is never looked at, so a network that was changed there is not seen as changed.
 
-How the weights of an EDM network become those of ours:
+Names of weights in an EDM network, and in the networks of gausslens:
 
-| there | here |
+| EDM | gausslens |
 |---|---|
 | enc.32x32_conv, then _block0 …, 16x16_down, 16x16_block0, … | stem, then encoder.0, encoder.1, … |
 | enc.16x16_aux_residual, … | image.0.conv, … |
 | dec.8x8_in0, 8x8_in1, then _block0 …, 16x16_up, 16x16_block0, … | middle.0, middle.1, then decoder.0, decoder.1, … |
 | dec.32x32_aux_norm and _aux_conv, or out_norm and out_conv | output.norm, output.conv |
 
-The layers of the embedding and of blocks are listed below. Three things are laid out otherwise. The rows of qkv go
-(head, channel, which of the three) there and (which, head, channel) here. NCSN++ has its Fourier features as (sin, cos)
-there and (cos, sin) here. And ADM leaves attention out where a block has fewer channels than a head, where ours gets one
-that adds zero.
+The layers of the embedding and of blocks are listed below. Three layouts differ. EDM orders the rows of qkv by (head,
+channel, which of the three), gausslens by (which, head, channel). The Fourier features of NCSN++ are (sin, cos) in EDM and
+(cos, sin) in gausslens. EDM's ADM has no attention where a block has fewer channels than a head; the network of gausslens
+has attention there that adds zero.
 
 Reference: Karras, Aittala, Aila, Laine (2022), arXiv:2206.00364.
 """
 
 import os
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -31,19 +31,19 @@ from torch import Tensor
 from ..denoisers.preconditioned import Preconditioned
 from ..errors import CheckpointError
 from ..safe_pickle import Instance, kind_of
-from ..store.weights import build_denoiser
-from .model import Model, expect, fingerprint
+from ..store.artifact import expect
+from ..store.weights import build_without_memory
+from .model import Model, fingerprint
 from .pickles import read_pickle
 
-# Arguments of their constructors in order, with their defaults, whose types they must have. None stands for a whole number
-# without a default, and dots for what is not needed here. A preconditioning passes others on to its network.
+# Arguments of EDM's constructors in order, with their defaults, whose types they must have. None is a whole number without
+# a default, and dots are arguments that are not needed here. A preconditioning passes other arguments on to its network.
 _IMAGE = {"img_resolution": ..., "img_channels": ..., "label_dim": ..., "use_fp16": ...}
 _PRECONDITIONINGS: dict[str, dict[str, Any]] = {
     "EDMPrecond": {**_IMAGE, "sigma_min": ..., "sigma_max": ..., "sigma_data": 0.5, "model_type": ...},
     "VPPrecond": {**_IMAGE, "beta_d": 19.9, "beta_min": 0.1, "M": 1000.0, "epsilon_t": ..., "model_type": ...},
     "VEPrecond": {**_IMAGE, "sigma_min": ..., "sigma_max": ..., "model_type": ...},
 }
-_KINDS = {"EDMPrecond": "edm", "VPPrecond": "vp", "VEPrecond": "ve"}
 _DHARIWAL = {
     **{"img_resolution": None, "in_channels": None, "out_channels": None, "label_dim": 0, "augment_dim": 0},
     **{"model_channels": 192, "channel_mult": (1, 2, 3, 4), "channel_mult_emb": 4, "num_blocks": 3},
@@ -63,13 +63,13 @@ _STYLES = {
     "ncsnpp": ["fourier", 2, "residual", "standard", [1, 3, 3, 1]],
     "ddpmpp": ["positional", 1, "standard", "standard", [1, 1]],
 }
-# What our networks and processes have no choice of.
+# Arguments for which gausslens has one value only.
 _FIXED = {"channel_mult_emb": 4, "beta_d": 19.9, "beta_min": 0.1, "M": 1000}
 _OPTIONS = {
     **{"width": "model_channels", "multipliers": "channel_mult", "blocks": "num_blocks"},
     **{"attention": "attn_resolutions", "dropout": "dropout", "classes": "label_dim", "augment_inputs": "augment_dim"},
 }
-# Layers of ours, and their names there.
+# Layers in gausslens, and their names in EDM.
 _EMBEDDING = {
     "frequencies": "map_noise.freqs",
     "first": "map_layer0",
@@ -93,14 +93,22 @@ _MOST_MODULES = 3000  # published networks have up to a quarter of it
 _LARGEST = 2**16
 _LONGEST_NAME = 1000  # published networks stay below a tenth of it
 
+_ARGUMENTS: dict[type, tuple[str, Callable[[Any], bool]]] = {
+    tuple: ("a short list", lambda value: type(value) in (list, tuple) and len(value) <= 64),
+    str: ("a short text", lambda value: type(value) is str and len(value) <= 80),
+    float: ("a number", lambda value: isinstance(value, int | float) and abs(value) < 1e12),
+    int: (f"whole numbers from 0 to {_LARGEST:,}", lambda value: type(value) is int and 0 <= value <= _LARGEST),
+}
+"""What an argument must be, by the type of its default."""
 
-def load_edm(path: str | os.PathLike[str]) -> Model:
+
+def load_edm(path: str | os.PathLike[str], *, device: torch.device | str | None = None) -> Model:
     """The denoiser in an EDM network pickle, without running anything in it."""
     description, denoiser = read_edm(path)
     network = description["network"]
     denoiser.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # convolutions are faster so
     return Model(
-        denoiser,
+        denoiser.to(device or "cpu"),
         shape=tuple(network["shape"]),
         classes=network["classes"],
         sigma_range=denoiser.sigma_range,
@@ -114,22 +122,16 @@ def read_edm(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Precondition
     content = read_pickle(path)
     try:
         outer = _ema(content)
-        inner: Any = dict(_members(outer, "_modules")).get("model")
-        _check_class(inner, _NETWORKS, f" inside {outer.class_name}")
+        inner = _instance(dict(_members(outer, "_modules")).get("model"), _NETWORKS, f" inside {outer.class_name}")
         description, theirs = _description(outer, inner), _tensors(inner)
         n_bytes = sum(tensor.nbytes for tensor in theirs.values())
         expect(n_bytes <= os.path.getsize(path), "its tensors take more memory than the file has, so they share it")
-        blocks = (2 * description["network"]["blocks"] + 1) * len(description["network"]["multipliers"])
-        expect(
-            blocks <= len(theirs), f"its arguments call for {blocks} blocks; it has {len(theirs)} tensors to fill them"
-        )
-        with torch.device("meta"):  # shapes without memory, which the file's own tensors then bring
-            denoiser = build_denoiser(description)
-        wanted = denoiser.network.state_dict()
-        denoiser.network.load_state_dict(translate_weights(theirs, wanted, description["network"]), assign=True)
+        denoiser = build_without_memory(description, len(theirs))
+        weights = translate_weights(theirs, denoiser.network.state_dict(), description["network"])
+        denoiser.network.load_state_dict(weights, assign=True)  # the memory is that of the file's own tensors
     except ValueError as error:
         raise CheckpointError(
-            f"{path}: {str(error).rstrip('.')}. The known networks are EDM's NCSN++, DDPM++ and ADM, with its "
+            f"{path}: {str(error).rstrip('.')}. The known networks are EDM's NCSN++, DDPM++ and ADM, with the "
             "preconditionings EDM, VP and VE; for others, pass the denoiser as package.module:object."
         ) from None
     return description, denoiser.requires_grad_(False).eval()
@@ -140,14 +142,14 @@ def _ema(content: Any) -> Instance:
     is_dict = type(content) is dict
     held = f"the entries {', '.join(map(repr, sorted(content)[:9]))}" if is_dict else kind_of(content)
     expect(is_dict and "ema" in content, f"expected a network under the name ema; the file holds {held[:200]}")
-    network: Instance = content["ema"]
-    _check_class(network, _PRECONDITIONINGS)
-    return network
+    return _instance(content["ema"], _PRECONDITIONINGS)
 
 
-def _check_class(value: Any, known: Collection[str], where: str = "") -> None:
+def _instance(value: Any, known: Collection[str], where: str = "") -> Instance:
+    """The value, if it is of one of the known classes."""
     is_known = type(value) is Instance and value.class_name in known
     expect(is_known, f"expected a network of class {' or '.join(known)}{where}; got {_called(value)}")
+    return cast("Instance", value)
 
 
 def _description(outer: Instance, inner: Instance) -> dict[str, Any]:
@@ -156,11 +158,8 @@ def _description(outer: Instance, inner: Instance) -> dict[str, Any]:
     within = _arguments(inner, _NETWORKS[inner.class_name])
     for name, value in (around | within).items():
         expect(_FIXED.get(name, value) == value, f"expected {name} = {_FIXED.get(name)}; got {value!s:.80}")
-    channels, side = within["in_channels"], within["img_resolution"]
-    expect(
-        within["out_channels"] == channels,
-        f"it has {channels} channels going in and {within['out_channels']} coming out",
-    )
+    channels, returned, side = within["in_channels"], within["out_channels"], within["img_resolution"]
+    expect(returned == channels, f"it has {channels} channels going in and {returned} coming out")
     widest = within["model_channels"] * max(within["channel_mult"], default=1)
     expect(widest <= _LARGEST, f"its arguments call for {widest:,} channels")
     style = [within.get(name) for name in _SONG_STYLE]
@@ -168,7 +167,8 @@ def _description(outer: Instance, inner: Instance) -> dict[str, Any]:
     expect(names, f"its embedding, encoder, decoder and filter are {style}, neither NCSN++'s nor DDPM++'s")
     network = {"name": names[0], "shape": [channels, side, side]}
     network |= {ours: within[theirs] for ours, theirs in _OPTIONS.items()}
-    return {"network": network, "kind": _KINDS[outer.class_name], "sigma_data": around.get("sigma_data", 0.5)}
+    kind = outer.class_name.removesuffix("Precond").lower()
+    return {"network": network, "kind": kind, "sigma_data": around.get("sigma_data", 0.5)}
 
 
 def _arguments(instance: Instance, defaults: Mapping[str, Any], *, passes_on: bool = False) -> dict[str, Any]:
@@ -185,19 +185,10 @@ def _arguments(instance: Instance, defaults: Mapping[str, Any], *, passes_on: bo
 
 def _checked(name: str, value: Any, default: Any) -> Any:
     """An argument, if it has the type of its default and is neither too long nor too large."""
-    got = kind_of(value)
-    if isinstance(default, tuple):
-        expect(type(value) in (list, tuple) and len(value) <= 64, f"expected a short list for {name}; got {got}")
-        return [_checked(name, item, 0) for item in value]
-    if isinstance(default, str):
-        expect(type(value) is str and len(value) <= 80, f"expected a short text for {name}; got {got}")
-    elif isinstance(default, float):
-        expect(isinstance(value, int | float) and abs(value) < 1e12, f"expected a number for {name}; got {got}")
-    else:
-        got = f"{value:.0f}" if type(value) is int and abs(value) < 2**63 else got
-        is_whole = type(value) is int and 0 <= value <= _LARGEST
-        expect(is_whole, f"expected whole numbers from 0 to {_LARGEST:,} for {name}; got {got}")
-    return value
+    expected, holds = _ARGUMENTS[int if default is None else type(default)]
+    got = f"{value:.0f}" if type(value) is int and abs(value) < 2**63 else kind_of(value)
+    expect(holds(value), f"expected {expected} for {name}; got {got}")
+    return [_checked(name, item, 0) for item in value] if isinstance(default, tuple) else value
 
 
 def _tensors(module: Instance) -> dict[str, Tensor]:
@@ -239,7 +230,7 @@ def _called(value: Any) -> str:
 def translate_weights(
     theirs: Mapping[str, Tensor], wanted: Mapping[str, Tensor], network: Mapping[str, Any]
 ) -> dict[str, Tensor]:
-    """The weights of our network, in float32."""
+    """The weights of an EDM network for a network of gausslens, in float32."""
     layers, unused, weights = _layer_names(network), set(theirs), {}
     for ours, like in wanted.items():
         layer, _, kind = ours.rpartition(".")
@@ -250,11 +241,9 @@ def translate_weights(
             weights[ours] = torch.zeros(like.shape)
             continue
         tensor = theirs[name]
-        expect(
-            tensor.shape == like.shape and tensor.is_floating_point(),
-            f"it has {name} of shape {tuple(tensor.shape)} and {tensor.dtype}, where a network of its "
-            f"arguments has floating {tuple(like.shape)}",
-        )
+        fits = tensor.shape == like.shape and tensor.is_floating_point()
+        held = f"{tuple(tensor.shape)} and {tensor.dtype}"
+        expect(fits, f"it has {name} of shape {held}; a network of its arguments has floating {tuple(like.shape)}")
         expect(tensor.isfinite().all(), f"the weights {name} have values that are not finite")
         unused.remove(name)
         weights[ours] = _our_layout(tensor.float(), ours, network["name"]).contiguous()
@@ -264,7 +253,7 @@ def translate_weights(
 
 
 def _layer_names(network: Mapping[str, Any]) -> dict[str, str]:
-    """The layers of our network, each with the name it has in an EDM file."""
+    """The layers of a network of gausslens, each with its name in an EDM file."""
     sides = ["{0}x{0}".format(network["shape"][1] >> level) for level in range(len(network["multipliers"]))]
     names = [f"block{index}" for index in range(network["blocks"] + 1)]
     encoder = [f"{side}_{name}" for side in sides for name in ("down", *names[:-1])]
@@ -292,7 +281,7 @@ def _channels(wanted: Mapping[str, Tensor], ours: str) -> int:
 
 
 def _our_layout(tensor: Tensor, ours: str, network: str) -> Tensor:
-    """A tensor of theirs, laid out as the one of this name is here."""
+    """A tensor of an EDM file in the layout of gausslens, by its name in gausslens."""
     if ".attention.qkv." in ours:
         heads = max(len(tensor) // 3 // _HEAD, 1) if network == "adm" else 1
         rows: Tensor = tensor.unflatten(0, (heads, -1, 3))

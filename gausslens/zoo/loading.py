@@ -16,21 +16,21 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..errors import CheckpointError, ConfigError, require
-from ..store.artifact import runs_in
+from ..errors import CheckpointError, ConfigError, require, reraise_as
+from ..store.artifact import expect, runs_in
 from ..store.run import Run, load_trained
 from . import edm
 from .diffusers_folder import is_diffusers, load_diffusers
-from .model import Model, expect
+from .model import Model
 from .python_objects import as_model, is_object_name, load_object
 
 _WRAP = (
     "is a pickle of PyTorch, which may run anything when it is read. Load it in a Python file of your own, and name the "
-    "denoiser that is made there, such as {}:denoiser."
+    "denoiser that is made there, such as my_models:denoiser."
 )
 _ADVICE = {
     ".py": "is Python code: name the object in it, {0}:OBJECT, from the folder that holds it.",
-    **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin"), _WRAP.format("my_models")),
+    **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin"), _WRAP),
 }
 _ACCEPTED = "the directory of a run, a .safetensors or .pkl file, a folder of diffusers, or package.module:object"
 _CORRECTIONS = ("shape", "classes", "bounds", "encode")
@@ -59,16 +59,14 @@ def load_model(
     elif path is None:
         model = as_model(source, device=device)
     elif _is_pickle(path):
-        model = edm.load_edm(path)
-        model = replace(model, denoiser=model.denoiser.to(device or "cpu"))
+        model = edm.load_edm(path, device=device)
     elif path.is_dir():
         model = load_diffusers(path, device=device)
     elif is_object_name(str(source)):
         model = load_object(str(source), device=device)
     else:
-        raise CheckpointError(
-            f"expected a model at {source}: {_ACCEPTED}. There is no such file or folder, and nothing is downloaded."
-        )
+        expected = f"expected a model at {source}: {_ACCEPTED}"
+        raise CheckpointError(f"{expected}. There is no such file or folder, and nothing is downloaded.")
     return replace(model, **corrections)
 
 
@@ -101,21 +99,16 @@ def load_denoiser(
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether `gausslens.store.run` reads what is there; raises if nobody can."""
+    """Whether `gausslens.store.run` reads what is there; raises if no reader can."""
     expect(path.suffix not in _ADVICE, f"{path} {_ADVICE.get(path.suffix, '').format(path.stem)}")
-    try:
-        is_file, is_run = path.is_file(), path.is_dir() and not is_diffusers(path)
-    except OSError as error:  # a name that is too long, a folder that may not be entered
-        raise CheckpointError(
-            f"expected a model at {path!s:.200}, which cannot be opened: {error.strerror}. Name another."
-        ) from None
-    expect(
-        not is_run or (path / "config.json").exists(),
-        f"expected a model at {path}: the directory of a run has a config.json, a folder of diffusers a "
-        f"model_index.json; this one has neither.{runs_in(path)}",
-    )
-    is_snapshot = is_file and not _is_pickle(path)
-    is_known = not is_snapshot or _is_safetensors(path)
+    # A name may be too long, a folder or file may not be opened.
+    with reraise_as(CheckpointError, f"expected a model at {path!s:.200}, which cannot be opened", "Name another."):
+        is_run = path.is_dir() and not is_diffusers(path)
+        is_snapshot = path.is_file() and not _is_pickle(path)
+        is_known = not is_snapshot or path.suffix == ".safetensors" or _has_header(path)
+        has_config = not is_run or (path / "config.json").exists()
+    files = "the directory of a run has a config.json, a folder of diffusers a model_index.json"
+    expect(has_config, f"expected a model at {path}: {files}; this one has neither.{runs_in(path)}")
     expect(is_known, f"expected a model at {path}: {_ACCEPTED}. This file is none of these.")
     return is_run or is_snapshot
 
@@ -124,12 +117,7 @@ def _is_pickle(path: Path) -> bool:
     return path.suffix.lower() in (".pkl", ".pickle")
 
 
-def _is_safetensors(path: Path) -> bool:
-    """Whether a file is meant to be one, by its name or, whatever its name, by its header of JSON after eight bytes."""
-    if path.suffix == ".safetensors":
-        return True
-    try:
-        with open(path, "rb") as file:
-            return file.read(9)[8:] == b"{"
-    except OSError:
-        return True  # whoever reads it says why it cannot be read
+def _has_header(path: Path) -> bool:
+    """Whether a file begins as safetensors do, whatever its name: with eight bytes, then JSON."""
+    with open(path, "rb") as file:
+        return file.read(9)[8:] == b"{"

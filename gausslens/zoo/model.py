@@ -3,19 +3,13 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from ..errors import CheckpointError, one_line, require
-
-expect = partial(require, error=CheckpointError)
-"""Raise a CheckpointError with a message unless a condition holds."""
+from ..images import as_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +26,7 @@ class Model:
         decode: the way back, to uint8 images on the CPU; None where there is none, or nothing to decode.
         source: where it came from, for messages and reports.
         identity: hexadecimal digits that are the same for the same weights, settings and code, and differ otherwise;
-            empty where nothing tells the model from another, as with a function typed in.
+            empty if models cannot be distinguished, such as functions typed at a prompt.
         sigma_range: the smallest and largest noise level that the model was made for.
     """
 
@@ -45,17 +39,6 @@ class Model:
     source: str = ""
     identity: str = ""
     sigma_range: tuple[float, float] = (0.0, math.inf)
-
-
-@contextmanager
-def as_checkpoint_errors(what: str, advice: str = "") -> Iterator[None]:
-    """Inside, whatever other people's code raises becomes a CheckpointError that says what could not be done."""
-    try:
-        yield
-    except CheckpointError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise CheckpointError(f"{what}: {one_line(error)}.{advice}") from error
 
 
 def declared_shape(network: Any) -> tuple[tuple[int, int, int] | None, int]:
@@ -72,7 +55,7 @@ def fingerprint(tensors: Mapping[str, Any], **settings: Any) -> str:
         if not isinstance(tensors[name], Tensor):
             digest.update(f"{name} {tensors[name]!r}".encode())
             continue
-        tensor = tensors[name].detach().cpu().to_dense().contiguous()
+        tensor = tensors[name].to_dense()
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+        digest.update(as_bytes(tensor).numpy().data)
     return digest.hexdigest()

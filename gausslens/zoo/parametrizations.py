@@ -1,7 +1,7 @@
-"""Networks that predict something else than the clean image, as denoisers.
+"""Networks that predict something other than the clean image, as denoisers.
 
-A network that was trained on x_t = a·x0 + s·eps (see `schedules`) is told a·x and the time of σ, and what it predicts
-of (x0, eps) becomes D(x, σ), the estimate of x0:
+A network that was trained on x_t = a·x0 + s·eps (see `schedules`) receives a·x and the time of σ. Its prediction
+becomes D(x, σ), the estimate of x0:
 
 | function | predicts | D(x, σ) |
 |---|---|---|
@@ -133,7 +133,7 @@ def from_flow(network: Any, schedule: Any = "flow") -> Converted:
     """The denoiser of a network that predicts the velocity u = dx_t/dt: on the linear flow D(x, σ) = x_t − t·F(x_t, t).
 
     Arguments are those of `from_eps`; the schedule is `LinearFlow(data_at=1)` where images are at time 1. The velocity is
-    the derivative by t in [0, 1], whatever scale the network is told the time in. Discrete vp and ve schedules, whose
+    the derivative by t in [0, 1], whatever scale of time the network receives. Discrete vp and ve schedules, whose
     time has no speed, raise a ConfigError.
     """
     return Converted(network, "flow", as_schedule(schedule))

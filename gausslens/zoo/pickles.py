@@ -1,6 +1,6 @@
 """The pickles of torch modules, read as data by `safe_pickle`: tensors, and instances with a class and a state.
 
-Modules that bring their source along, as NVlabs' do, are read like any other; the source is a string nobody looks at.
+Modules that bring their source along, as NVlabs' do, are read like any other; the source is a string that is not read.
 """
 
 import io
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..errors import CheckpointError
 from ..safe_pickle import ARRAYS, Budget, Functions, Instance, Machine, Name, instance_makers, kind_of, safe_load
-from .model import expect
+from ..store.artifact import expect
 
 _INSTRUCTIONS = 400_000  # published networks take up to a quarter of it
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # how torch opens a stream of storages
@@ -92,10 +92,8 @@ def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> Te
     are_whole = all(type(number) is int and 0 <= number < 2**48 for number in (offset, *size, *stride))
     expect(are_whole, "it has a tensor whose offset, size or stride is not a whole number")
     count, last = math.prod(size), offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    expect(
-        count == 0 or (count <= len(storage) and last < len(storage)),
-        f"it has a tensor of size {size} at {offset} in a storage of {len(storage)} elements",
-    )
+    fits = count == 0 or (count <= len(storage) and last < len(storage))
+    expect(fits, f"it has a tensor of size {size} at {offset} in a storage of {len(storage)} elements")
     return cast("Tensor", storage.as_strided(size, stride, offset))
 
 

@@ -20,9 +20,13 @@ import torch
 from torch import Tensor, nn
 
 from ..denoisers.protocol import range_of
-from .model import Model, as_checkpoint_errors, declared_shape, expect, fingerprint
+from ..errors import CheckpointError, reraise_as
+from ..store.artifact import expect
+from .model import Model, declared_shape, fingerprint
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+_ANYTHING = (Exception, SystemExit)  # of what other people's code raises
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -48,7 +52,8 @@ def load_object(name: str, *, device: torch.device | str | None = None) -> Model
     """The model that `package.module:object` names; modules in the current directory are found, too."""
     module_name, _, path = name.partition(":")
     with _current_directory_importable():
-        with as_checkpoint_errors(f"could not load {name}", " Run from the folder that holds it, or install it."):
+        advice = "Run from the folder that holds it, or install it."
+        with reraise_as(CheckpointError, f"could not load {name}", advice, _ANYTHING):
             module = import_module(module_name)
             found = reduce(getattr, path.split("."), module)
         file = getattr(module, "__file__", None)
@@ -64,18 +69,18 @@ def as_model(found: Any, *, source: str = "", device: torch.device | str | None 
     """A module, a function, a `Model` or a factory of one as a model."""
     name = source or getattr(found, "__qualname__", type(found).__name__)
     if _is_factory(found):
-        with as_checkpoint_errors(f"the factory {name} failed"):
+        with reraise_as(CheckpointError, f"the factory {name} failed", caught=_ANYTHING):
             found = found()
     if isinstance(found, Model):
         return replace(found, denoiser=_as_module(found.denoiser, name).to(device), source=found.source or name)
     denoiser = _as_module(found, name)
-    with as_checkpoint_errors(f"the noise levels of {name} are not known"):
+    with reraise_as(CheckpointError, f"the noise levels of {name} are not known"):
         sigma_range = range_of(denoiser)
-    # The network of a Preconditioned, or of `from_eps` and its kin, says more.
+    # The network inside a Preconditioned, or inside what `from_eps` makes, says more.
     shape, classes = declared_shape(getattr(denoiser, "network", denoiser))
     settings = {key: getattr(denoiser, key, None) for key in ("kind", "sigma_data", "target", "schedule")}
-    advice = " Load them where the module is made."  # tensors of the meta device, of lazy modules, … have no values
-    with as_checkpoint_errors(f"the weights of {name} cannot be read", advice):
+    advice = "Load them where the module is made."  # tensors of the meta device, of lazy modules, … have no values
+    with reraise_as(CheckpointError, f"the weights of {name} cannot be read", advice):
         tensors = denoiser.state_dict()
         identity = fingerprint(tensors, structure=repr(denoiser), name=name if code else "", code=code, **settings)
     return Model(
@@ -83,27 +88,22 @@ def as_model(found: Any, *, source: str = "", device: torch.device | str | None 
         shape,
         classes=classes,
         source=name,
-        identity=identity if tensors or code else "",  # nothing to tell this function from another
+        identity=identity if tensors or code else "",  # functions cannot be distinguished
         sigma_range=sigma_range,
     )
 
 
 def takes_labels(model: Model) -> bool:
     """Whether a model is conditional: it has classes, or its function cannot do without a third argument."""
-    parts = [model.denoiser, getattr(model.denoiser, "network", None)]  # of `from_eps` and its kin
-    functions = [
-        part.function if isinstance(part, FunctionDenoiser) else getattr(part, "forward", part) for part in parts
-    ]
+    parts = [model.denoiser, getattr(model.denoiser, "network", None)]  # which `from_eps` and the like put inside
+    functions = [one.function if isinstance(one, FunctionDenoiser) else getattr(one, "forward", one) for one in parts]
     required = [sum(kind in _POSITIONAL for kind in _required_kinds(function) or []) for function in functions]
     return model.classes > 0 or max(required) > 2
 
 
 def _as_module(found: Any, name: str) -> nn.Module:
-    expect(
-        callable(found),
-        f"expected a denoiser D(x, sigma), a module, a function or a factory of one, at {name}; "
-        f"got {type(found).__name__}.",
-    )
+    expected = "a denoiser D(x, sigma), a module, a function or a factory of one"
+    expect(callable(found), f"expected {expected}, at {name}; got {type(found).__name__}.")
     return found if isinstance(found, nn.Module) else FunctionDenoiser(found)
 
 

@@ -262,7 +262,7 @@ def test_runs_from_before_groups_are_read(tmp_path, capsys):
     ("groups", "message"),
     [
         ("(p1", "--groups must be FILE.csv:COLUMN or a regular expression"),
-        (r"(\d)", "one row for each image, in their order, works"),
+        (r"(\d)", "one row for each image, in their order."),
         ("nowhere.csv:scene", "there is no file nowhere.csv"),
         ("", "--groups must be a text that is not empty"),
     ],

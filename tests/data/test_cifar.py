@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from hostile_pickles import bombs
+from hostile_pickles import DOUBLE, bombs
 
 from gausslens.data import load_images
 from gausslens.errors import DataError
@@ -124,13 +124,13 @@ def test_a_pickle_that_would_run_a_program_is_refused_unrun(tmp_path, hidden_as)
 
 
 def test_pickles_that_ask_for_much_are_refused_at_once(tmp_path):
-    doubled = b"\x80\x02}(X\x04\x00\x00\x00data)" + b"2\x86" * 300 + b"u."
+    doubled = b"\x80\x02}(X\x04\x00\x00\x00data)" + DOUBLE * 300 + b"u."
     contents = {
         **bombs(),
         "doubled data": doubled,
         "doubled labels": doubled.replace(b"\x04\x00\x00\x00data", b"\x06\x00\x00\x00labels"),
     }
-    dtype = b"cnumpy\ndtype\n)" + b"2\x86" * 300 + b"\x85R"
+    dtype = b"cnumpy\ndtype\n)" + DOUBLE * 300 + b"\x85R"
     contents["doubled type"] = (
         b"\x80\x02}X\x04\x00\x00\x00datacnumpy.core.multiarray\n_reconstruct\n)R(K\x01K\x01"
         + dtype

@@ -135,7 +135,7 @@ def test_groups_are_one_row_for_each_image_and_none_for_broken_ones(calls, monke
 
 
 def test_failures_of_the_hub_are_explained(calls, monkeypatch):
-    with pytest.raises(DataError, match=r"could not load hf:some/thing:nope \(ValueError: Unknown split 'nope'\)"):
+    with pytest.raises(DataError, match=r"could not load hf:some/thing:nope: ValueError: Unknown split 'nope'\."):
         load_images("hf:some/thing:nope")
     features = {"text": Value()}
     monkeypatch.setitem(sys.modules["datasets"].__dict__, "load_dataset", lambda name, split: Dataset(ROWS, features))

@@ -133,10 +133,10 @@ def test_writers_at_the_same_time_leave_one_whole_entry(tmp_path, folder, monkey
 @pytest.mark.parametrize("failure", [KeyboardInterrupt, DataError])
 def test_a_stop_in_the_middle_leaves_nothing(tmp_path, folder, monkeypatch, failure):
     def stop_later(*args, **options):
-        yield from itertools.islice(decoding.decode_files(*args, **options), 20)
+        yield from itertools.islice(decoding.decode_images(*args, **options), 20)
         raise failure
 
-    monkeypatch.setattr("gausslens.data.loading.decode_files", stop_later)
+    monkeypatch.setattr("gausslens.data.loading.decode_images", stop_later)
     with pytest.raises(failure):
         load_images(folder, cache=tmp_path / "cache")
     assert entries(tmp_path / "cache") == []

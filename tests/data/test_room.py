@@ -49,17 +49,19 @@ def test_a_dry_run_refuses_sizes_that_do_not_fit_into_memory(size, capsys):
 
 def test_images_on_disk_may_be_more_than_the_memory_but_not_than_the_disk(folder, tmp_path, monkeypatch):
     set_free_disk(monkeypatch, 15 * GB)
+    monkeypatch.setattr(decoding, "available_cores", lambda: 1)
     size = 20_000  # 0.4 GB each: 16 of them are held at a time, and 40 are written
     with pytest.raises(
         DataError, match=r"40 images of 20000 × 20000 takes 16\.0 GB free in .*cache; this machine has 15"
     ):
-        load_images(folder, size=size, cache=tmp_path / "cache", workers=1)
+        load_images(folder, size=size, cache=tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
     set_free_disk(monkeypatch, 17 * GB)
     with pytest.raises(AssertionError, match="resized an image"):
-        load_images(folder, size=size, cache=tmp_path / "cache", workers=1)
+        load_images(folder, size=size, cache=tmp_path / "cache")
+    monkeypatch.setattr(decoding, "available_cores", lambda: 2)
     with pytest.raises(DataError, match=r"takes 12\.8 GB of memory; this machine has 8\.0 GB"):
-        load_images(folder, size=size, cache=tmp_path / "cache", workers=2)
+        load_images(folder, size=size, cache=tmp_path / "cache")
 
 
 def test_arrays_count_their_channels(tmp_path, monkeypatch):

@@ -119,7 +119,7 @@ def test_what_is_no_run_is_refused(tmp_path, run):
         Run.open(tmp_path)
     for text, message in (
         ("{", "cannot be read"),
-        ("[]", "not written by gausslens"),
+        ("[]", "expected a JSON object in .*; got list"),
         ("{}", "not written by gausslens"),
     ):
         (tmp_path / "config.json").write_text(text)

@@ -152,7 +152,7 @@ def test_pickles_go_to_their_reader(name, tmp_path, monkeypatch):
     path = tmp_path / name
     path.write_bytes(b"not looked at here")
     expected = Model(nn.Identity(), (3, 32, 32), source=str(path))
-    monkeypatch.setattr(edm, "load_edm", lambda given: expected if given == path else None)
+    monkeypatch.setattr(edm, "load_edm", lambda given, device: expected if given == path else None)
     assert load_denoiser(str(path)) is expected.denoiser
 
 
@@ -205,8 +205,8 @@ def test_a_factory_may_say_all_about_its_model(here):
         ("no/such/file.safetensors", "expected a model at no/such/file.safetensors"),
         ("C:/models/net:work", "expected a model at"),
         ("", "expected"),
-        ("x" * 5000, "which cannot be opened: File name too long"),
-        ("x" * 5000 + ".pkl", "which cannot be opened: File name too long"),
+        ("x" * 5000, "which cannot be opened: .*File name too long"),
+        ("x" * 5000 + ".pkl", "which cannot be opened: .*File name too long"),
     ],
 )
 def test_what_is_no_model_is_refused(here, source, message):
