@@ -31,7 +31,7 @@ PAPER = json.loads(Path(__file__).with_name("paper.json").read_text())
 # The figures that pages of docs/ show: by data and study, with their names in docs/figures/.
 KEY_FIGURES = {
     "cifar10": {
-        "references-distance-of-the-network-to-its-counterparts": "distances",
+        "references-distance-of-the-network-to-its-reference-denoisers": "distances",
         "references-a-little-more-training-at-one-noise-level": "finetuning",
         "linearity-linearity-over-noise-levels-by-number-of-images": "linearity",
         "linearity-a-poorly-parametrised-network": "badly-parametrised",

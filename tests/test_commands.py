@@ -179,7 +179,7 @@ def test_a_machine_that_was_asked_for_less_takes_nothing_from_what_is_published(
     publish.add_to_archive(
         open_study(replace(plan, studies=("size", "time")), tmp_path / "others"), results / plan.name
     )
-    run, task = open_study(plan, runs), find_study("time").parts(plan)[-1].task
+    run, task = open_study(plan, runs), [*find_study("time").parts(plan)][-1].task
     _finish(runs, task.name, 1)
     monkeypatch.setattr(sys, "argv", ["publish", str(run.path)])
     publish.main()

@@ -8,26 +8,26 @@ from typing import Any, NamedTuple, TypeAlias
 from ..measures.memorization import MEMORIZED
 from ..report import Axis
 from ..report import Threshold as Level
-from .claims.claim import PAPER_GENERALIZATION, Threshold
-from .claims.evidence import Evidence
+from .claims.claim import PAPER_GENERALIZATION, Threshold, pixel_scale
+from .claims.evidence import Evidence, MissingError
 from .claims.inference import Real
 
 Tags: TypeAlias = dict[str, Any]
 """Tags that records must have, by their names."""
 
 FREE, POSITIVE, SHARE, CORRELATION = (-math.inf, math.inf), (0.0, math.inf), (0.0, 1.0), (-1.0, 1.0)
-"""The values that there can be."""
+"""Ranges of possible values."""
 
 
 class Along(NamedTuple):
-    """What curves run along: a tag of records, or things that have certain tags and stand at 1, 2, …."""
+    """The x axis of curves: the numbers of a tag, or things with certain tags, at 1, 2, …."""
 
     axis: Axis
     tag: str = "place"
     things: Sequence[Tags] = ()
 
     def place(self, evidence: Evidence) -> Evidence:
-        """The records, with the tag that says where they stand."""
+        """The records, with their place on the axis as a tag."""
         if not self.things:
             return evidence
         places = enumerate((evidence.where(**tags).records for tags in self.things), 1)
@@ -35,12 +35,12 @@ class Along(NamedTuple):
 
 
 def along(tag: str, label: str, unit: str = "", *, log: bool = False) -> Along:
-    """What curves run along: the numbers of a tag."""
+    """An x axis of the numbers of a tag."""
     return Along(Axis(label, unit, log), tag)
 
 
 def among(label: str, things: Mapping[str, Tags]) -> Along:
-    """What curves run along: things with the tags that their records have, by their names."""
+    """An x axis of things: their names, and the tags of their records."""
     return Along(Axis(label, names=tuple(things)), things=[*things.values()])
 
 
@@ -53,41 +53,47 @@ EPOCH = along("epoch", "epoch")
 
 
 class Quantity(NamedTuple):
-    """What curves show: records with these tags, unless a line says otherwise."""
+    """What curves show: the records with these tags. A line may replace some of the tags."""
 
     tags: Tags
     y: Axis
     x: Along = SIGMA
-    levels: tuple[Level, ...] = ()  # drawn across
-    sigmas: tuple[Real, Real] | None = None  # the noise levels that count, from and to; None is all
+    levels: tuple[Level, ...] = ()  # horizontal lines
+    sigmas: tuple[Real, Real] | None = None  # the lowest and the highest noise level; None for all levels
 
     def by(self, x: Along) -> "Quantity":
-        """The same along another axis."""
+        """The same along another x axis."""
         return self._replace(x=x)
 
     def where(self, **tags: Any) -> "Quantity":
-        """Of records that have these tags as well."""
+        """The same of records that also have these tags."""
         return self._replace(tags={**self.tags, **tags})
 
     def at(self, low: Real, high: Real = math.inf) -> "Quantity":
-        """At these noise levels."""
+        """The same at noise levels in this range."""
         return self._replace(sigmas=(low, high))
 
     def select(self, evidence: Evidence, **tags: Any) -> Evidence:
-        """Its records, or those that have other tags instead."""
+        """Its records; the given tags replace its own."""
         found = evidence.where(**{**self.tags, **tags})
         return self.x.place(found if self.sigmas is None else found.at(*self.sigmas))
 
-    def against(self, threshold: Threshold, label: str, scale: float | None = 1.0) -> "Quantity":
-        """With a claim's threshold drawn across, in units of `scale`; without it where None says that this is not known."""
-        level = () if scale is None else (Level(threshold.level * scale, label),)
-        return self._replace(levels=(*self.levels, *level))
+    def against(self, threshold: Threshold, label: str, evidence: Evidence | None = None) -> "Quantity":
+        """The same with a claim's threshold as a horizontal line.
+
+        With `evidence`, the threshold is that of a gap, in the data's unit; there is no line where this is not known.
+        """
+        try:
+            scale = 1.0 if evidence is None else pixel_scale(evidence)
+        except MissingError:
+            return self
+        return self._replace(levels=(*self.levels, Level(threshold.level * scale, label)))
 
 
 def quantity(
     name: str, label: str, unit: str = "", *, log: bool = False, bounds: tuple[float, float] = FREE, **tags: Any
 ) -> Quantity:
-    """What curves show: the records of a quantity that have these tags."""
+    """What curves show: the records of a quantity with these tags."""
     return Quantity({"quantity": name, **tags}, Axis(label, unit, log, bounds=bounds))
 
 

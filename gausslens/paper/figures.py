@@ -1,21 +1,20 @@
-"""From records to the curves of a report: a study lists `Curves`, each with its `Line`s, and one function draws them.
+"""From records to the curves of a report: a study yields `Curves`, each with its `Line`s, and one function draws them.
 
     Curves(
-        title="Copies among samples", caption="Share of samples …", **about(12, "C14"), of=axes.COPIES.by(axes.SIZE),
+        **about("Copies among samples", 12, "C14"), caption="Share of samples …", of=axes.COPIES.by(axes.SIZE),
         lines=(Line("network", denoiser="network"), *closed_forms()),
     )
 
-Each point is the mean over training seeds, with its 95 % interval over seeds and images. Controls are dashed, and without
-any other line nothing is drawn.
+Each point is the mean over training seeds, with its 95 % interval over seeds and images. Controls are dashed. A figure whose
+only lines are controls is not drawn.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 from ..report import CurveFigure, Figure, Series
 from . import axes
-from .claims.claim import pixel_scale
 from .claims.evidence import HALF_WIDTH, Evidence, Measure, MissingError, is_finite
 from .claims.inference import Real, combine
 from .plan import OTHER_HALF
@@ -25,7 +24,7 @@ images_label, sigma_label = "N = {:,}".format, "σ = {:.3g}".format
 
 CONTROLS = {"multidelta": "control: multi-delta", "gaussian": "control: Gaussian"}
 
-# Records that differ in none of these are of trainings of one model.
+# Records with the same values of these tags are of training runs of one model.
 _MODEL = ("network", "preconditioning", "width", "n", "role")
 
 
@@ -33,12 +32,12 @@ class Line:
     """One line of a figure: the records with these tags; or a line for each value of the tag `by`.
 
     Args:
-        name: what the legend says; with `by`, a function of the tag's value.
+        name: its name in the legend; with `by`, a function of the tag's value.
         by: a tag that lines differ by.
-        number: what is drawn of one seed's records; by default what the figure says.
-        dashed: whether the line is broken, with `by` a function of the tag's value; by default controls are.
-        lasting: from where to where it is drawn if it does not change along the axis, and was measured at one place.
-        tags: of its records.
+        number: what is drawn of one seed's records; by default that of the figure.
+        dashed: whether the line is dashed, with `by` a function of the tag's value; by default controls are.
+        lasting: the ends of a horizontal line, for what was measured at one place and does not change along the axis.
+        tags: tags of its records.
     """
 
     def __init__(
@@ -55,7 +54,7 @@ class Line:
         self.dashed, self.lasting, self.tags = dashed, lasting, tags
 
     def draw(self, x: str, records: Evidence, number: Measure) -> Iterator[Series]:
-        """Its series, those without a point left out."""
+        """Its series, without those that have no point."""
         groups = {None: records} if self.by is None else records.by(self.by) if len(records) else {}
         for value, group in groups.items():
             name = self.name(value) if callable(self.name) else self.name
@@ -66,31 +65,27 @@ class Line:
                 yield series if self.lasting is None else _extend(series, self.lasting)
 
 
-def about(*what: int | str) -> axes.Tags:
-    """The numbers of the paper's figures that a figure redraws, and the names of the claims that it informs."""
+def about(title: str, *what: int | str) -> dict[str, Any]:
+    """The title of a figure, the numbers of the paper's figures that it redraws, and names of claims that it informs."""
     redraws = tuple(one for one in what if isinstance(one, int))
-    return {"redraws": redraws, "claims": tuple(one for one in what if isinstance(one, str))}
+    return {"title": title, "redraws": redraws, "claims": tuple(one for one in what if isinstance(one, str))}
 
 
 def closed_forms(*denoisers: str, called: str = "", **how: Any) -> list[Line]:
-    """The closed-form denoisers that stand beside a network: both, or those that are named."""
+    """The closed-form denoisers as controls of a network: both, or those that are named."""
     return [Line(CONTROLS[name] + called, denoiser=name, **how) for name in denoisers or CONTROLS]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Curves:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Curves(Figure):
     """A figure of curves, as a study describes it."""
 
-    title: str  # a few words
-    caption: str  # what is plotted, and what to look for
-    redraws: tuple[int, ...] = ()  # the numbers of the paper's figures that it redraws
-    claims: tuple[str, ...] = ()  # names of the claims that it informs
     of: axes.Quantity = axes.RMSE  # what is shown, and along which axis
     number: Measure = Evidence.one  # what is drawn of one seed's records
     lines: Iterable[Line] = ()
 
     def draw(self, evidence: Evidence) -> CurveFigure | None:
-        """The figure; None if there is nothing but controls to show, or what it needs is not there yet."""
+        """The figure; None if only controls have data, or a number cannot be computed yet."""
         series: list[Series] = []
         try:
             for one in self.lines:
@@ -99,28 +94,12 @@ class Curves:
             return None
         if all(one.name.startswith("control") for one in series):
             return None
-        return CurveFigure(
-            title=self.title,
-            caption=self.caption,
-            redraws=self.redraws,
-            claims=self.claims,
-            x=self.of.x.axis,
-            y=self.of.y,
-            series=tuple(series),
-            thresholds=self.of.levels,
-        )
+        shared = {field.name: getattr(self, field.name) for field in fields(Figure)}
+        return CurveFigure(**shared, x=self.of.x.axis, y=self.of.y, series=tuple(series), thresholds=self.of.levels)
 
 
-Drawing: TypeAlias = Curves | Figure | None
+Drawing: TypeAlias = Figure | None
 """A figure of a study; None for what is not finished."""
-
-
-def known_pixel_scale(evidence: Evidence) -> float | None:
-    """What a gap's threshold is multiplied by to be drawn; None while it is not known."""
-    try:
-        return pixel_scale(evidence)
-    except MissingError:
-        return None
 
 
 def line(
@@ -128,7 +107,7 @@ def line(
 ) -> Series:
     """One line: at each x the mean over training seeds, with its 95 % interval over seeds and images.
 
-    Intervals of records need not be symmetric, nor then is their mean's: of no copy among 256 samples it is [0, .015].
+    Intervals of records need not be symmetric, nor is that of their mean: with no copy among 256 samples it is [0, .015].
     """
     groups = evidence.by(x) if len(evidence) else {}
     points = [_mean(group.seeds(), number) for group in groups.values()]
@@ -137,7 +116,7 @@ def line(
 
 
 def _mean(seeds: list[Evidence], number: Measure) -> tuple[float, float | None, float | None]:
-    """The mean over seeds of a number, with the ends of its interval, where something says how large its error is."""
+    """The mean over seeds of a number, with the ends of its interval where its error is known."""
     numbers = [number(of_seed) for of_seed in seeds]
     values = [found.value for found in numbers]
     if number is not Evidence.one:
@@ -161,9 +140,9 @@ def _extend(series: Series, ends: tuple[Real, Real]) -> Series:
 
 
 def trainings(evidence: Evidence) -> str:
-    """How often models were trained for these records, in words: "3 training seeds", or "1 to 3" where models differ.
+    """The number of training runs of each model in words: "3 training seeds", or "1 to 3" where models differ.
 
-    The two of a pair count once.
+    The two runs of a pair count once.
     """
     seeds: dict[tuple[Any, ...], set[int]] = {}
     for record in evidence.records:
@@ -175,6 +154,7 @@ def trainings(evidence: Evidence) -> str:
 
 
 def trainings_behind(evidence: Evidence) -> str:
-    """The same for captions: where some models were trained once and others more often, intervals do not compare."""
+    """The same for captions, with a warning where models were trained once and others more often."""
     words = trainings(evidence)
-    return words + (" (of one, intervals are over images alone, and narrow for it)" if words.startswith("1 to") else "")
+    narrow = " (with one seed, intervals are over images only, and so narrower)" if words.startswith("1 to") else ""
+    return words + narrow

@@ -1,12 +1,12 @@
 """Pictures that several studies show: samples, outputs at one noise level, and singular vectors.
 
-Rows of a grid are (label, name of the part, name of its array); those that are not finished are left out. In a study's file:
+Rows of a grid are (label, name of the part, name of its array). Rows whose part is not finished are left out. In a study:
 
     close_ups(plan, model, "wide")                                      # in its parts
     close_up_grid(findings, [("wide", "wide", "network")], MIDDLE, …)   # in its figures
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..experiments.task import Task
 from ..report import HeatMap, ImageGrid
-from .figures import sigma_label
+from .figures import Drawing, about, sigma_label
 from .plan import Plan
 from .study import Findings, Part
 from .tasks.denoised_outputs import denoised_outputs_task
@@ -22,7 +22,7 @@ from .tasks.denoised_outputs import denoised_outputs_task
 Row: TypeAlias = tuple[str, str, str]
 
 HIGH, MIDDLE = 60.0, 4.0
-"""The paper's two noise levels: at the first little but the mean image can be told, at the second memorising shows."""
+"""The paper's two noise levels: outputs at the first are close to the mean image, at the second memorising shows."""
 
 _LEVELS = (HIGH, MIDDLE)
 _PICTURES = 5
@@ -50,12 +50,33 @@ def sample_grid(
     )
 
 
-def beside_nearest(models: Mapping[str, str], closed_forms: str) -> list[Row]:
-    """Rows of networks with their nearest training images, between the closed forms; by labels and names of parts."""
+def samples_of_few(
+    findings: Findings,
+    models: Mapping[str, str],
+    closed_forms: str,
+    of_many: Row,
+    *,
+    n: tuple[int, int],
+    claim: str,
+    **words: Any,
+) -> ImageGrid | None:
+    """Samples of networks on few images, by labels and names of parts, with controls; None without such a network.
+
+    `n` are the numbers of images, few and many.
+    """
+    if not any(findings.result(key) for key in models.values()):
+        return None
     rows: list[Row] = [("Gaussian", closed_forms, "gaussian")]
     for label, key in models.items():
         rows += [(label, key, "network"), ("nearest training image", key, "nearest")]
-    return [*rows, ("multi-delta", closed_forms, "multidelta")]
+    return sample_grid(
+        findings,
+        [*rows, ("multi-delta", closed_forms, "multidelta"), of_many],
+        caption=f"Samples of networks trained on {n[0]:,} images and their nearest training images, all from the same "
+        "initial noise. Controls: samples of the Gaussian (first row) and of the multi-delta denoiser of these images, "
+        f"and of a network trained on {n[1]:,} images (last row). The claim is that {claim}.",
+        **words,
+    )
 
 
 def close_ups(
@@ -68,12 +89,13 @@ def close_ups(
     sigmas: Sequence[float] = _LEVELS,
     pictures: int = _PICTURES,
     kimg: float | None = None,
-) -> list[Part]:
+) -> Iterator[Part]:
     """The parts that denoise held-out images, and pure noise, at a few levels."""
-    how: dict[str, Any] = {"denoisers": denoisers, "sigmas": sigmas, "pictures": pictures, "kimg": kimg}
-    return [
-        Part(f"{kind} denoised by {key}", denoised_outputs_task(plan, model, inputs=kind, **how)) for kind in inputs
-    ]
+    for kind in inputs:
+        task = denoised_outputs_task(
+            plan, model, denoisers=denoisers, sigmas=sigmas, inputs=kind, pictures=pictures, kimg=kimg
+        )
+        yield Part(f"{kind} denoised by {key}", task)
 
 
 def close_up_grid(
@@ -108,6 +130,39 @@ def close_up_grid(
     )
 
 
+def close_ups_of_few(
+    findings: Findings,
+    networks: Sequence[Row],
+    closed_forms: str,
+    by: str,
+    *,
+    high: str,
+    claim: str,
+    claims: Sequence[str],
+) -> Iterator[Drawing]:
+    """Outputs of networks on few images and of the closed-form denoisers of these images, at both noise levels."""
+    gaussian, memory = (
+        (name, closed_forms, array) for name, array in (("Gaussian", "gaussian"), ("multi-delta", "multidelta"))
+    )
+    outputs = f"Outputs of networks trained on {findings.plan.few:,} images for noisy held-out images y"
+    yield close_up_grid(
+        findings,
+        [gaussian, memory, *networks],
+        HIGH,
+        **about(f"Outputs at σ = {HIGH:g}{by}", 17, *claims),
+        caption=f"{outputs}, which are shown scaled down. {high} Controls: the closed-form denoisers of the same images.",
+    )
+    yield close_up_grid(
+        findings,
+        [gaussian, *networks, memory],
+        MIDDLE,
+        noise=True,
+        **about(f"Outputs at σ = {MIDDLE:g}{by}", 18, "C11"),
+        caption=f"{outputs} and for pure noise ε. The claim is that {claim}. Controls: the closed-form denoisers of "
+        "the same images.",
+    )
+
+
 def correlation_maps(
     findings: Findings, key: str, caption: str, *, levels: Sequence[int] | None = None, **words: Any
 ) -> HeatMap | None:
@@ -117,7 +172,8 @@ def correlation_maps(
         return None
     shown = range(len(values)) if levels is None else levels
     return HeatMap(
-        caption=f"|UᵀU_data| of the first {values.shape[1]} left singular vectors {caption}",
+        caption=f"|UᵀU_data| of the first {values.shape[1]} left singular vectors {caption} A diagonal means the same "
+        "directions; a bright block on it means the same subspace.",
         panels=tuple(sigma_label(float(sigmas[level])) for level in shown),
         values=values[list(shown)],
         x_label="principal component",
@@ -128,32 +184,28 @@ def correlation_maps(
 
 
 def jacobian_pictures(
-    findings: Findings, key: str, levels: Sequence[int], whose: str, **words: Any
-) -> tuple[HeatMap | None, ImageGrid | None]:
+    findings: Findings, key: str, levels: Sequence[int], whose: str, *what: int | str
+) -> Iterator[Drawing]:
     """The Jacobians at points of one trajectory: their correlation maps, and their first singular vectors as images."""
-    maps = correlation_maps(
-        *(findings, key),
-        "and as many principal components, at five points of one trajectory. A diagonal means the same directions, a "
-        "bright block on it the same subspace.",
+    yield correlation_maps(
+        *(findings, key, "and as many principal components, at five points of one trajectory."),
         levels=levels,
-        title=f"Singular vectors of the Jacobian{whose} against principal components",
-        **words,
+        **about(f"Singular vectors of the Jacobian{whose} against principal components", *what),
     )
     path, vectors = findings.array(key, "path"), findings.array(key, "vectors")
     if path is None:
-        return maps, None
+        return
     sigmas, components = findings.array(key, "sigmas"), findings.array(key, "components")
     rows = {"output": np.concatenate([findings.array(key, "mean"), path])}
     for place, component in enumerate(components):
         rows[f"direction {place + 1}"] = np.concatenate([component[None], vectors[:, place]])
-    return maps, ImageGrid(
-        title=f"A trajectory{whose}, and the first singular vectors of the Jacobian along it",
-        caption="First column: mean and first principal components of the training images. Next columns, at lower and "
-        "lower noise: the output D(x_t) and the first left singular vectors of the Jacobian there. Zero is grey, and "
-        "signs are those of the components. At high noise the vectors should resemble the components, and at low noise "
-        "take the shape of the image. Vectors of near-equal singular values are determined up to rotation only.",
+    yield ImageGrid(
+        **about(f"A trajectory{whose}, and the first singular vectors of the Jacobian along it", *what),
+        caption="Output D(x_t) and first left singular vectors of the Jacobian at lower and lower noise; the first "
+        "column has the mean and the first principal components of the training images. At high noise the vectors "
+        "should resemble the components, and at low noise the image. Zero is grey, signs are those of the components, "
+        "and vectors with near-equal singular values are determined only up to rotation.",
         rows=tuple(rows),
         columns=("images", *map(sigma_label, sigmas.tolist())),
         images=np.stack([*rows.values()]),
-        **words,
     )

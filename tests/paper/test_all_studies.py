@@ -48,7 +48,7 @@ def test_thirty_of_thirty_figures_have_data_points(done):
 WITHOUT_CONTROL = {
     "The theorem, on these images": "exact",
     "Agreement beyond retrieval": "the control is taken off",
-    "Likeness along the way": "its controls are different noises",
+    "Agreement along trajectories": "its controls are different noises",
     "What samples of the pairs are like": "what they are compared with are the controls",
     "A little more training at one noise level": "the other level is one",
     "Gaps of autoencoders and of a network of all levels, RMSE": "the linear autoencoder is one",

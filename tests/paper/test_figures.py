@@ -20,7 +20,7 @@ def test_captions_do_not_count_the_trainings_of_one_model_for_another():
     found = [{"quantity": "x", "value": 0.0, "width": width, "seed": seed} for width, seed in ((4, 1), (8, 0), (8, 1))]
     assert trainings(Evidence(found)) == "1 to 2 training seeds"
     assert trainings_behind(Evidence(found)).startswith(
-        "1 to 2 training seeds (of one, intervals are over images alone"
+        "1 to 2 training seeds (with one seed, intervals are over images only"
     )
     assert trainings_behind(Evidence(found[:1])) == "1 training seed"
 

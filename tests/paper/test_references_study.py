@@ -71,7 +71,7 @@ def test_more_training_at_one_level_begins_where_training_ended(findings, model)
 
 def test_every_figure_is_drawn_and_none_from_nothing(findings, tmp_path):
     figures = check_drawing("references", findings, tmp_path)
-    distances = figures["Distance of the network to its counterparts"]
+    distances = figures["Distance of the network to its reference denoisers"]
     assert len(distances.series) == 6
     assert len(distances.thresholds) == 1
     assert sum(type(figure) is ImageGrid for figure in figures.values()) == 2

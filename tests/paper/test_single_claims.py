@@ -156,7 +156,7 @@ def test_a_fit_that_cannot_see_its_threshold_says_so():
     ]
     verdict = verdict_on("C10", records)
     assert verdict.verdict == UNCERTAIN
-    assert verdict.reason == "errors of 0.1 cannot be seen by a fit whose own is 0.3"
+    assert verdict.reason == "errors of 0.1 cannot be detected by a fit whose own error is 0.3"
 
 
 def test_only_unshrunk_fits_are_compared():

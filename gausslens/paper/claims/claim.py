@@ -9,8 +9,9 @@ the smallest, times their number. Gaps are in units of [-1, 1] pixels for the da
 mean square of the data's pixels elsewhere.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from .evidence import Evidence, Measure, MissingError, Number
 from .inference import ANY, Combined, Range, Real, combine, spearman, spearman_tails
@@ -108,12 +109,26 @@ class Claim:
 
     name: str  # "C1" … "C21"
     text: str  # the claim in a sentence
-    find: Callable[[Evidence], Finding]  # what records say of it; its docstring says which it reads
+    find: Callable[[Evidence], Finding]  # what records say of it
 
 
-def claim(name: str, text: str) -> Callable[[Callable[[Evidence], Finding]], Claim]:
-    """Make a claim of the function below, which says what records find."""
-    return lambda find: Claim(name, text, find)
+Found: TypeAlias = Iterator[Statistic | Control | str]
+"""What the function of a claim yields: its statistics, its controls, and what else to note."""
+
+
+def claim(name: str, text: str, caveat: str | None = None) -> Callable[[Callable[[Evidence], Found]], Claim]:
+    """Make a claim of the function below, which yields what records say of it; its docstring says which it reads."""
+
+    def make(function: Callable[[Evidence], Found]) -> Claim:
+        def find(evidence: Evidence) -> Finding:
+            found = list(function(evidence))
+            statistics = tuple(one for one in found if isinstance(one, Statistic))
+            beside = tuple(one for one in found if isinstance(one, Control))
+            return Finding(statistics, beside, caveat, next((one for one in found if isinstance(one, str)), None))
+
+        return Claim(name, text, find)
+
+    return make
 
 
 def statistic(name: str, threshold: Threshold, evidence: Evidence, measure: Measure) -> Statistic:

@@ -1,10 +1,11 @@
 """Distillation, the affine map closest to a network: claims C6, C8, C9, C10; figures 4, 5, 14, 22.
 
-On noisy images of its own data, the closest affine map of any good denoiser is the Gaussian denoiser, whatever else it does
-with them. So every number stands beside that of the multi-delta denoiser, which only retrieves training images, and of
-Gaussian surrogates; memorising and generalising part on held-out images.
+On noisy images of its own data, the closest affine map of any good denoiser is the Gaussian denoiser. So every number has
+two controls: the multi-delta denoiser, which only retrieves training images, and Gaussian surrogates. Networks that memorise
+and networks that generalise differ on held-out images.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,18 +13,7 @@ import numpy as np
 from ...noise import karras_sigmas
 from ...report import Axis, CurveFigure, ImageGrid, Series
 from .. import axes
-from ..claims.claim import (
-    HIGH_NOISE,
-    LOW_NOISE,
-    POSITIVE,
-    Finding,
-    Threshold,
-    claim,
-    control,
-    controls,
-    statistic,
-    unit_words,
-)
+from ..claims.claim import HIGH_NOISE, LOW_NOISE, Found, Threshold, claim, control, controls, statistic, unit_words
 from ..claims.comparisons import ends, first_minus_last, in_pixels, largest, positive
 from ..claims.evidence import Evidence, Measure, MissingError, Number, greatest, least, mean, mean_at
 from ..figures import Curves, Drawing, Line, about, images_label, sigma_label
@@ -45,38 +35,36 @@ _SPECTRA = (42.4, 9.72, 4.07, 0.47)  # noise levels, or those nearest to them, a
 _LEAST_GAIN = 1e-5  # of the largest; what is below is not drawn
 _ROW = 5  # singular vectors side by side
 _ON = {"held_out": "held-out images", "train": "training images", "surrogate": "Gaussian surrogates"}
-_IMAGES = {on: _ON[on] for on in ("held_out", "train")}  # what a denoiser that retrieves has to do with
+_IMAGES = {on: _ON[on] for on in ("held_out", "train")}  # those that a denoiser that retrieves is measured on
 _OF_TRAIN = "gaussian of train"
 _CALLS = 10  # for each dimension: with fewer, the fit's own error hides what is compared
 _INNER_LEVELS = (0.01, 60.0)  # the paper excepts its largest and its smallest level, 80 and 0.002
 _AUTOMATIC = (
-    "almost automatic: the best affine fit of any good denoiser, on noisy images of its own data, is the Gaussian one; "
-    "compare the controls"
+    "almost automatic: the best affine fit of any good denoiser, on noisy images of its own data, is the Gaussian "
+    "denoiser; compare the controls"
 )
 
-_GAP = Threshold("the paper, Fig. 2", below=0.05, possible=POSITIVE)
+_GAP = Threshold("the paper, Fig. 2", below=0.05, possible=axes.POSITIVE)
 _WEIGHT_ERROR = Threshold("the paper, Fig. 4", below=0.2)
 _ALIGNED = Threshold("our choice: four fifths of what two halves of the images agree on", above=0.8)
-_TRAIN = Threshold("our choice: the perturbation that a fit must be able to see", below=0.1)
+_TRAIN = Threshold("our choice: the error that a fit must be able to detect", below=0.1)
 
 
-@claim("C6", "The linear fit of a generalising network is close to the Gaussian denoiser.")
-def c6(evidence: Evidence) -> Finding:
+@claim("C6", "The linear fit of a generalising network is close to the Gaussian denoiser.", _AUTOMATIC)
+def c6(evidence: Evidence) -> Found:
     """max RMSE(L, G) over all σ, L the unshrunk fit; on held-out images, at the largest N."""
     fits = evidence.where(study="distillation", quantity="rmse", denoiser="linear", reference="gaussian", shrunk=False)
     fits = fits.where(n=largest(fits))
     of_network, worst = fits.where(of=(None, "network")), in_pixels(Evidence.greatest, evidence)
-    said = f"largest RMSE(L, G), unshrunk{unit_words(evidence)}"
-    beside = {
-        "the same for the multi-delta denoiser": fits.where(on="held_out", of="multidelta"),
-        "the same on Gaussian surrogates": of_network.where(on="surrogate"),
-    }
-    judged = statistic(said, _GAP, of_network.where(on="held_out"), worst)
-    return Finding((judged,), controls(worst, beside, POSITIVE), _AUTOMATIC)
+    judged, surrogate = (of_network.where(on=on) for on in ("held_out", "surrogate"))
+    memory = fits.where(on="held_out", of="multidelta")
+    yield statistic(f"largest RMSE(L, G), unshrunk{unit_words(evidence)}", _GAP, judged, worst)
+    yield from control("the same for the multi-delta denoiser", memory, worst, axes.POSITIVE)
+    yield from control("the same on Gaussian surrogates", surrogate, worst, axes.POSITIVE)
 
 
-@claim("C8", "The matrix of the linear fit is close to the Gaussian's.")
-def c8(evidence: Evidence) -> Finding:
+@claim("C8", "The matrix of the linear fit is close to the Gaussian's.", _AUTOMATIC)
+def c8(evidence: Evidence) -> Found:
     """max over σ, the largest and the smallest excepted, of weight error − its floor; on held-out images, at the largest N.
 
     Errors are against the Gaussian of the training images, of fits without shrinkage with enough calls (`count`).
@@ -86,17 +74,16 @@ def c8(evidence: Evidence) -> Finding:
     def worst(records: Evidence) -> Number:
         return greatest(_excess(records, evidence).values())
 
-    found = statistic("largest weight error minus its floor", _WEIGHT_ERROR, judged, worst)
-    return Finding((found,), controls(worst, beside), _AUTOMATIC)
+    yield statistic("largest weight error minus its floor", _WEIGHT_ERROR, judged, worst)
+    yield from controls(worst, beside)
 
 
-@claim("C9", "The leading singular vectors of the linear fit are the principal components.")
-def c9(evidence: Evidence) -> Finding:
+@claim("C9", "The leading singular vectors of the linear fit are the principal components.", _AUTOMATIC)
+def c9(evidence: Evidence) -> Found:
     """(overlap − chance)/(ceiling − chance), mean over k, the lowest over σ ≥ 0.1; on held-out images, at the largest N.
 
-    Leading subspaces are cut where the Gaussian's gains are apart (`separated`), and where they pass ½ (`passed`): at low
-    noise the first hundreds are all nearly 1, and what a denoiser keeps is told from what it removes by the subspace of
-    all that pass.
+    Leading subspaces are cut where the Gaussian's gains differ (`separated`), and where they pass ½ (`passed`). At low noise
+    the first hundreds of gains are all nearly 1, and the subspace of all gains above ½ is what a denoiser keeps.
     """
     judged, beside = _judged_and_beside(evidence)
     del beside["the same for the multi-delta denoiser, training images"]
@@ -107,28 +94,25 @@ def c9(evidence: Evidence) -> Finding:
             raise MissingError("no subspace whose ceiling is above chance")
         return least(shares)
 
-    found = statistic("lowest overlap, as a share of the ceiling", _ALIGNED, judged, worst)
-    return Finding((found,), controls(worst, beside), _AUTOMATIC)
+    yield statistic("lowest overlap, as a share of the ceiling", _ALIGNED, judged, worst)
+    yield from controls(worst, beside)
 
 
 def _judged_and_beside(evidence: Evidence) -> tuple[Evidence, dict[str, Evidence]]:
-    """The maps that are judged, at the largest N, and the controls beside them."""
+    """The maps that are judged, at the largest N, and their controls."""
     studied = evidence.where(study="distillation")
-    found = {
-        name: studied.where(n=largest(studied), on=on, denoiser=denoiser)
-        for name, on, denoiser in (
-            ("judged", "held_out", "network"),
-            ("the same on training images", "train", "network"),
-            ("the same for the multi-delta denoiser", "held_out", "multidelta"),
-            ("the same for the multi-delta denoiser, training images", "train", "multidelta"),
-            ("the same on Gaussian surrogates", "surrogate", "network"),
-        )
+    studied = studied.where(n=largest(studied))
+    network, memory = (studied.where(denoiser=name) for name in ("network", "multidelta"))
+    return network.where(on="held_out"), {
+        "the same on training images": network.where(on="train"),
+        "the same for the multi-delta denoiser": memory.where(on="held_out"),
+        "the same for the multi-delta denoiser, training images": memory.where(on="train"),
+        "the same on Gaussian surrogates": network.where(on="surrogate"),
     }
-    return found.pop("judged"), found
 
 
 @claim("C10", "Linear and Gaussian denoisers describe a memorising network less well than a generalising one.")
-def c10(evidence: Evidence) -> Finding:
+def c10(evidence: Evidence) -> Found:
     """Weight error and FVU, smallest minus largest N, mean over 0.1 ≤ σ ≤ 20, held-out; the former on training images."""
     studied = evidence.where(study="distillation", denoiser="network").at(LOW_NOISE, HIGH_NOISE)
     held_out, train = studied.where(on="held_out"), studied.where(on="train")
@@ -142,19 +126,17 @@ def c10(evidence: Evidence) -> Finding:
         small, _ = ends(records, "n", studied)
         floor = small.where(quantity="weight_error_floor").mean()
         if floor.value > _TRAIN.level:
-            raise MissingError(f"errors of {_TRAIN.level:g} cannot be seen by a fit whose own is {floor.value:.2g}")
+            raise MissingError(
+                f"errors of {_TRAIN.level:g} cannot be detected by a fit whose own error is {floor.value:.2g}"
+            )
         return mean(_excess(small, evidence).values())
 
+    yield statistic("weight error, memorising minus generalising", positive("Fig. 5"), held_out, weight())
+    yield statistic("FVU, memorising minus generalising", positive("Fig. 5"), held_out, unexplained)
+    yield statistic("weight error on training images, memorising", _TRAIN, train, orthogonality)
     # W_G of few images has a low rank, from which every denoiser is far at low noise.
     beside = "weight error against the Gaussian of held-out images, memorising minus generalising"
-    return Finding(
-        (
-            statistic("weight error, memorising minus generalising", positive("Fig. 5"), held_out, weight()),
-            statistic("FVU, memorising minus generalising", positive("Fig. 5"), held_out, unexplained),
-            statistic("weight error on training images, memorising", _TRAIN, train, orthogonality),
-        ),
-        control(beside, held_out, weight("gaussian of held_out")),
-    )
+    yield from control(beside, held_out, weight("gaussian of held_out"))
 
 
 def _excess(records: Evidence, evidence: Evidence, reference: str = _OF_TRAIN) -> dict[float, Number]:
@@ -181,35 +163,32 @@ def _aligned(records: Evidence) -> list[Number]:
     return [mean(shares)] if shares else []
 
 
-def parts(plan: Plan) -> list[Part]:
+def parts(plan: Plan) -> Iterator[Part]:
     """The theorem, then the largest and the smallest size at every seed, then pictures of all sizes."""
-    found = [Part("theorem", theorem_task(plan)), Part("images", dataset_stats_task(plan))]
+    yield Part("theorem", theorem_task(plan))
+    yield Part("images", dataset_stats_task(plan))
     on = ("held_out",) if is_large(plan) else tuple(_ON)
     for n, images in ((plan.sizes[-1], on), (plan.sizes[0], on[:2])):
         for seed in range(plan.seeds):
             # The multi-delta denoiser is the same for all seeds.
             denoisers = ("network", "multidelta") if seed == 0 else ("network",)
             task = distillation_task(plan, plan.model(n, seed), denoisers=denoisers, images=images)
-            found.append(Part(f"distilled {n}, seed {seed}", task))
-    found.append(Part("adam", adam_distillation_task(plan, plan.model(plan.sizes[-1], plan.shown))))
+            yield Part(f"distilled {n}, seed {seed}", task)
+    yield Part("adam", adam_distillation_task(plan, plan.model(plan.sizes[-1], plan.shown)))
+    how: dict[str, Any] = {"denoisers": ("network", "gaussian"), "sigmas": (SHOWN_SIGMA,), "pictures": 3}
     for n in reversed(plan.sizes):
-        found += close_ups(
-            plan,
-            plan.model(n, plan.shown),
-            images_label(n),
-            denoisers=("network", "gaussian"),
-            sigmas=(SHOWN_SIGMA,),
-            pictures=3,
-        )
-    return found
+        yield from close_ups(plan, plan.model(n, plan.shown), images_label(n), **how)
 
 
-def figures(findings: Findings) -> list[Drawing]:
+def figures(findings: Findings) -> Iterator[Drawing]:
     """Figs. 4, 5, 14 and 22 of the paper, and the theorem."""
-    return [*_maps(findings), *_regimes(findings.plan), *_pictures(findings), THEOREM]
+    yield from _maps(findings)
+    yield from _regimes(findings.plan)
+    yield from _pictures(findings)
+    yield THEOREM
 
 
-def _maps(findings: Findings) -> list[Curves]:
+def _maps(findings: Findings) -> Iterator[Curves]:
     """Figs. 4, 14 and 22: the map of the network trained on the most images."""
     plan, evidence = findings.plan, findings.evidence
     large, small = (axes.Tags(method=None, n=n) for n in (plan.sizes[-1], plan.sizes[0]))
@@ -219,84 +198,77 @@ def _maps(findings: Findings) -> list[Curves]:
     epochs = largest(by_adam, "epoch")
     ks = [record["k"] for record in evidence.where(**large, quantity="overlap").records]
     k = max((k for k in ks if k <= _SUBSPACE), default=0)
-    return [
-        Curves(
-            title="How far the matrix of the linear map is from the Gaussian's",
-            caption="The affine map closest to a network trained on the most images, by least squares without shrinkage "
-            "from ten calls for each dimension, against the Wiener filter W_G of the training images. The floor is the "
-            "error of such a fit of the Wiener filter itself; C8 judges what is above it. A small error says little: the "
-            "multi-delta denoiser, which only retrieves training images, must be near W_G on them as well. Where the "
-            "network's error is far above the floor and the control's is not, the network is not a good denoiser.",
-            **about(4, "C8"),
-            of=_ERROR.where(**large).against(_WEIGHT_ERROR, "the paper's bound"),
-            lines=(
-                *_by_images("network", reference=_OF_TRAIN),
-                *_retrieval("control: multi-delta", reference=_OF_TRAIN),
-                Line("floor of the fit", dashed=True, quantity="weight_error_floor", **held_out),
-            ),
+    yield Curves(
+        **about("How far the matrix of the linear map is from the Gaussian's", 4, "C8"),
+        caption="Distance from the Wiener filter W_G of the training images to the affine map closest to a network "
+        "trained on the most images, fitted by least squares without shrinkage from ten calls for each dimension. The "
+        "floor is the error of such a fit of the Wiener filter itself, and C8 judges the error above it. Control: the "
+        "multi-delta denoiser, which only retrieves training images and must be near W_G on them; where the network's "
+        "error is far above the floor and the control's is not, the network is not a good denoiser.",
+        of=_ERROR.where(**large).against(_WEIGHT_ERROR, "the paper's bound"),
+        lines=(
+            *_by_images("network", reference=_OF_TRAIN),
+            *_retrieval("control: multi-delta", reference=_OF_TRAIN),
+            Line("floor of the fit", dashed=True, quantity="weight_error_floor", **held_out),
         ),
-        Curves(
-            title="Weight error while Adam learns the map",
-            caption=f"The paper's way to distil, {epochs} epochs over {largest(by_adam, 'count')} held-out images in "
-            "batches of 256, fresh noise in each, from W = 0; against the Gaussian of the same images. The step size at "
-            "each noise level is such that the largest weight of the Gaussian could be reached three times over. Network "
-            "trained on the most images, one training.",
-            **about(4, 22, "C8"),
-            of=_ERROR.by(axes.EPOCH).where(method="adam"),
-            lines=(Line(sigma_label, by="sigma"),),
+    )
+    yield Curves(
+        **about("Weight error while Adam learns the map", 4, 22, "C8"),
+        caption="The paper's way to distil, for one network trained on the most images: distance from W to the "
+        f"Gaussian of the same images, for {epochs} epochs over {largest(by_adam, 'count')} held-out images. Training "
+        "starts at W = 0, in batches of 256 with fresh noise in each. At each noise level, the step size allows the "
+        "largest weight of the Gaussian to be reached three times over.",
+        of=_ERROR.by(axes.EPOCH).where(method="adam"),
+        lines=(Line(sigma_label, by="sigma"),),
+    )
+    yield Curves(
+        **about("Where Adam ends, and least squares", 22, "C8"),
+        caption="Weight error at the last epoch of the figure before, and that of the closed form for the same network "
+        "and images, with its floor. Where Adam has not converged, its distance from the Gaussian says nothing about "
+        "the network.",
+        of=_ERROR,
+        lines=(
+            Line("Adam, last epoch", method="adam", epoch=epochs),
+            Line("least squares", reference="gaussian of held_out", **own),
+            Line("floor of least squares", dashed=True, quantity="weight_error_floor", **own),
+        )
+        if len(by_adam)
+        else (),
+    )
+    yield Curves(
+        **about(f"Overlap of the {k} leading singular vectors with the principal components", 4, "C9"),
+        caption="‖U_WᵀU‖²/k of the two subspaces, which is 1 if they are the same, whatever the order of near-equal "
+        "eigenvalues within them. The ceiling is what two halves of the training images agree on, and chance what "
+        "unrelated subspaces have. At the lowest noise all gains of the Gaussian are nearly 1, and no subspace leads.",
+        of=axes.quantity("overlap", "overlap", bounds=axes.SHARE).where(**large, k=k),
+        lines=(
+            *_by_images("network"),
+            *_retrieval("control: multi-delta"),
+            Line("ceiling", dashed=True, quantity="overlap_ceiling", **held_out),
+            Line("chance", dashed=True, quantity="overlap_chance", **held_out),
         ),
-        Curves(
-            title="Where Adam ends, and least squares",
-            caption="The last epoch of the figure before, and the closed form of the same network on the same images, "
-            "with its floor. Where Adam has not converged, its distance from the Gaussian is its own, not the network's.",
-            **about(22, "C8"),
-            of=_ERROR,
-            lines=(
-                Line("Adam, last epoch", method="adam", epoch=epochs),
-                Line("least squares", reference="gaussian of held_out", **own),
-                Line("floor of least squares", dashed=True, quantity="weight_error_floor", **own),
-            )
-            if len(by_adam)
-            else (),
+    )
+    yield Curves(
+        **about("How symmetric the matrix is", 14, "C9"),
+        caption="‖W − Wᵀ‖/‖W‖, which is 0 for a symmetric matrix such as the Wiener filter. A least-squares fit of "
+        "finitely many calls is not quite symmetric: the Gaussian surrogates show by how much.",
+        of=_ASYMMETRY,
+        lines=(
+            *_by_images("most images", **large),
+            *_retrieval("control: multi-delta", **large),
+            *_by_images("fewest images", _IMAGES, **small),
         ),
-        Curves(
-            title=f"Overlap of the {k} leading singular vectors with the principal components",
-            caption="‖U_WᵀU‖²/k of subspaces, which near-equal eigenvalues do not disturb within them; 1 if they are "
-            "the same. The ceiling is what two halves of the training images agree on, chance what unrelated subspaces "
-            "do. At the lowest noise all gains of the Gaussian are nearly 1 and no subspace leads.",
-            **about(4, "C9"),
-            of=axes.quantity("overlap", "overlap", bounds=axes.SHARE).where(**large, k=k),
-            lines=(
-                *_by_images("network"),
-                *_retrieval("control: multi-delta"),
-                Line("ceiling", dashed=True, quantity="overlap_ceiling", **held_out),
-                Line("chance", dashed=True, quantity="overlap_chance", **held_out),
-            ),
-        ),
-        Curves(
-            title="How symmetric the matrix is",
-            caption="0 for a symmetric matrix, as the Wiener filter is. A least-squares fit of finitely many calls "
-            "is not quite symmetric: the surrogates show by how much.",
-            **about(14, "C9"),
-            of=_ASYMMETRY,
-            lines=(
-                *_by_images("most images", **large),
-                *_retrieval("control: multi-delta", **large),
-                *_by_images("fewest images", _IMAGES, **small),
-            ),
-        ),
-        Curves(
-            title="How symmetric the matrix becomes while Adam learns it",
-            caption="As in the figure of the weight error by epoch. It starts at W = 0; a matrix of independent "
-            "entries has √2.",
-            **about(14, "C9"),
-            of=_ASYMMETRY.by(axes.EPOCH).where(method="adam"),
-            lines=(Line(sigma_label, by="sigma"),),
-        ),
-    ]
+    )
+    yield Curves(
+        **about("How symmetric the matrix becomes while Adam learns it", 14, "C9"),
+        caption="‖W − Wᵀ‖/‖W‖ in the training of the figure of the weight error by epoch. It starts at W = 0; a matrix "
+        "of independent entries has √2.",
+        of=_ASYMMETRY.by(axes.EPOCH).where(method="adam"),
+        lines=(Line(sigma_label, by="sigma"),),
+    )
 
 
-def _regimes(plan: Plan) -> list[Curves]:
+def _regimes(plan: Plan) -> Iterator[Curves]:
     """Fig. 5: memorising against generalising."""
     most, fewest = plan.sizes[-1], plan.sizes[0]
     linear = axes.Tags(denoiser="linear", reference="gaussian")
@@ -310,10 +282,8 @@ def _regimes(plan: Plan) -> list[Curves]:
         )
     ]
     memory = f"control: multi-delta, {images_label(fewest)}"
-    distilled = (
-        "Solid: the network trained on the most images; dashed: on the fewest. Control, where it was distilled: the "
-        "multi-delta denoiser of the fewest."
-    )
+    lines = "for the network trained on the most images (solid) and on the fewest (dashed)"
+    beside = "Control, where it was distilled: the multi-delta denoiser of the fewest images."
 
     def of_both_sizes(images: dict[str, str]) -> list[Line]:
         return [
@@ -322,53 +292,43 @@ def _regimes(plan: Plan) -> list[Curves]:
             *_retrieval(memory, n=fewest),
         ]
 
-    return [
-        *(
-            Curves(
-                title=f"Linear, Gaussian and network{also}: most and fewest images",
-                caption="RMSE between G, L and θ: the Gaussian of the training images, the unshrunk linear map and the "
-                f"network. {distilled} {caption}",
-                **about(5, "C6", "C10"),
-                of=axes.RMSE.where(method=None, on=on),
-                lines=(
-                    *pairs,
-                    Line(memory.replace("control:", "control: L–G of"), n=fewest, of="multidelta", **linear),
-                ),
-            )
-            for also, on, caption in (
-                ("", "held_out", "On held-out images, which the map was also distilled on, with other noise."),
-                (
-                    *(" on training images", "train"),
-                    "On training images L is near G for any good denoiser, also for one that memorises: the figure "
-                    "before separates the two.",
-                ),
-            )
+    for also, on, caption in (
+        ("", "held_out", "The map was distilled on the same held-out images with other noise."),
+        (
+            *(" on training images", "train"),
+            "On training images L is near G for any good denoiser, also for one that memorises; the figure before "
+            "separates the two.",
         ),
-        Curves(
-            title="Linear map against Gaussian, by images",
-            caption="RMSE between the unshrunk linear map and the Gaussian of the most images: of the network and, "
-            "where it was distilled, of the multi-delta denoiser as a control, on the images named.",
-            **about(5, "C6"),
-            of=axes.RMSE.where(method=None, n=most, **linear, shrunk=False),
-            lines=(*_by_images("of the network", tag="of"), *_retrieval("control: multi-delta", tag="of")),
-        ),
-        Curves(
-            title="What no affine map explains",
-            caption=f"Fraction of variance that the closest affine map leaves unexplained, on new noise. {distilled}",
-            **about(5, "C10"),
-            of=axes.quantity("fvu", "FVU", bounds=axes.POSITIVE, method=None),
-            lines=of_both_sizes(_ON),
-        ),
-        Curves(
-            title="Weight error: most and fewest images",
-            caption=f"Distance of the linear map's matrix from the Wiener filter of the training images. {distilled} A "
-            "network that retrieves its training images has a small one on noisy training images, as an exact posterior "
-            "mean must, and may have a large one on held-out images.",
-            **about(5, "C10"),
-            of=_ERROR.where(method=None, reference=_OF_TRAIN),
-            lines=of_both_sizes(_IMAGES),
-        ),
-    ]
+    ):
+        yield Curves(
+            **about(f"Linear, Gaussian and network{also}: most and fewest images", 5, "C6", "C10"),
+            caption="RMSE between G, the Gaussian of the training images, L, the unshrunk linear map, and θ, the "
+            f"network, {lines}. {caption} {beside}",
+            of=axes.RMSE.where(method=None, on=on),
+            lines=(*pairs, Line(memory.replace("control:", "control: L–G of"), n=fewest, of="multidelta", **linear)),
+        )
+    yield Curves(
+        **about("Linear map against Gaussian, by images", 5, "C6"),
+        caption="RMSE between the unshrunk linear map of the network and the Gaussian of the most images, on three "
+        "kinds of inputs. Control, where it was distilled: the linear map of the multi-delta denoiser.",
+        of=axes.RMSE.where(method=None, n=most, **linear, shrunk=False),
+        lines=(*_by_images("of the network", tag="of"), *_retrieval("control: multi-delta", tag="of")),
+    )
+    yield Curves(
+        **about("What no affine map explains", 5, "C10"),
+        caption="Fraction of the variance of outputs that the closest affine map leaves unexplained on new noise, "
+        f"{lines}. {beside}",
+        of=axes.quantity("fvu", "FVU", bounds=axes.POSITIVE, method=None),
+        lines=of_both_sizes(_ON),
+    )
+    yield Curves(
+        **about("Weight error: most and fewest images", 5, "C10"),
+        caption=f"Distance of the linear map's matrix from the Wiener filter of the training images, {lines}. A "
+        "network that retrieves its training images has a small error on noisy training images, as an exact posterior "
+        f"mean must, and may have a large one on held-out images. {beside}",
+        of=_ERROR.where(method=None, reference=_OF_TRAIN),
+        lines=of_both_sizes(_IMAGES),
+    )
 
 
 def _by_images(
@@ -379,95 +339,79 @@ def _by_images(
 
 
 def _retrieval(name: str, **tags: Any) -> list[Line]:
-    """The same of the denoiser that retrieves training images, which has nothing to do with surrogates."""
+    """The same for the multi-delta denoiser, which retrieves training images, so that surrogates mean nothing to it."""
     return _by_images(name, _IMAGES, denoiser="multidelta", **tags)
 
 
-def _pictures(findings: Findings) -> list[Drawing]:
+def _pictures(findings: Findings) -> Iterator[Drawing]:
+    """Figs. 4, 5 and 14: singular vectors and values, and outputs."""
     plan = findings.plan
     key = f"distilled {plan.sizes[-1]}, seed {plan.shown}"
     sizes = [images_label(n) for n in reversed(plan.sizes)]
-    return [
-        correlation_maps(
-            findings,
-            key,
-            "of the unshrunk linear map of the network trained on the most images, distilled on held-out images, and "
-            "the principal components of the training images. A diagonal means the same directions; blocks on it, the "
-            "same subspaces of near-equal eigenvalues.",
-            title="Singular vectors of the linear map against principal components",
-            **about(4, "C9"),
-        ),
-        _spectra(findings, key),
-        _vectors(findings, key),
-        close_up_grid(
-            findings,
-            [(f"Gaussian, {sizes[0]}", sizes[0], "gaussian"), *((f"network, {n}", n, "network") for n in sizes)],
-            SHOWN_SIGMA,
-            noise=True,
-            sigmas=(SHOWN_SIGMA,),
-            title=f"Outputs at {sigma_label(SHOWN_SIGMA)}, by number of training images",
-            caption="What the Gaussian of the most images and networks trained on more or fewer images make of noise "
-            "alone, ε, and of noisy held-out images y. A network that memorises answers with something like a training "
-            "image also where there is no image. Inputs are shown with less contrast.",
-            **about(5, "C10"),
-        ),
-    ]
-
-
-def _spectra(findings: Findings, key: str) -> Drawing:
-    found, gains = findings.array(key, "singular_values"), findings.array(key, "gains")
-    if found is None:
-        return None
-    sigmas, series = findings.array(key, "sigmas"), []
-    index = np.arange(1, found.shape[1] + 1)
-    for place in dict.fromkeys(int(np.abs(np.log(sigmas / sigma)).argmin()) for sigma in _SPECTRA):
-        name, gain = sigma_label(float(sigmas[place])), gains[place]
-        seen = np.where(gain > _LEAST_GAIN * gain.max(), gain, np.nan)
-        series.append(Series(f"linear, {name}", index, found[place], markers=False))
-        series.append(Series(f"Gaussian, {name}", index, seen, dashed=True, markers=False))
-    return CurveFigure(
-        title="Singular values of the linear map and of the Gaussian",
-        caption="Of the same map, and the gains λ/(λ+σ²) of the Wiener filter (dashed), as long as they are more than "
-        "1e-5 of the largest. One training, held-out images.",
-        **about(14, "C9"),
-        x=Axis("index", log=True),
-        y=Axis("singular value", log=True),
-        series=tuple(series),
+    yield correlation_maps(
+        findings,
+        key,
+        "of the unshrunk linear map of the network trained on the most images, distilled on held-out images, and the "
+        "principal components of the training images.",
+        **about("Singular vectors of the linear map against principal components", 4, "C9"),
     )
-
-
-def _vectors(findings: Findings, key: str) -> Drawing:
+    values, gains, sigmas = (findings.array(key, name) for name in ("singular_values", "gains", "sigmas"))
+    if values is not None:
+        series, index = [], np.arange(1, values.shape[1] + 1)
+        for place in dict.fromkeys(int(np.abs(np.log(sigmas / sigma)).argmin()) for sigma in _SPECTRA):
+            name, gain = sigma_label(float(sigmas[place])), gains[place]
+            visible = np.where(gain > _LEAST_GAIN * gain.max(), gain, np.nan)
+            series.append(Series(f"linear, {name}", index, values[place], markers=False))
+            series.append(Series(f"Gaussian, {name}", index, visible, dashed=True, markers=False))
+        yield CurveFigure(
+            **about("Singular values of the linear map and of the Gaussian", 14, "C9"),
+            caption="Singular values of the linear map of one network on held-out images, and the gains λ/(λ+σ²) of "
+            "the Wiener filter (dashed), as long as these are more than 1e-5 of the largest.",
+            x=Axis("index", log=True),
+            y=Axis("singular value", log=True),
+            series=tuple(series),
+        )
     vectors, components = findings.array(key, "vectors"), findings.array(key, "components")
-    if vectors is None:
-        return None
-    width = min(_ROW, len(vectors))
-    rows = {
-        f"{name}, {start + 1} to {start + width}": images[start : start + width]
-        for start in range(0, len(vectors) - width + 1, width)
-        for name, images in (("linear", vectors), ("Gaussian", components))
-    }
-    return ImageGrid(
-        title="Singular vectors of the linear map and of the Gaussian, as images",
-        caption=f"The first {len(rows) // 2 * width} at {sigma_label(SHOWN_SIGMA)}: left singular vectors of the linear "
-        "map of the network trained on the most images, and below them the principal components of its training images. "
-        "Zero is grey. Vectors of near-equal singular values are determined only up to rotation among themselves.",
-        **about(14, "C9"),
-        rows=tuple(rows),
-        columns=tuple(f"place {place + 1}" for place in range(width)),
-        images=np.stack([*rows.values()]),
-        training=False,
+    if vectors is not None:
+        width = min(_ROW, len(vectors))
+        rows = {
+            f"{name}, {start + 1} to {start + width}": images[start : start + width]
+            for start in range(0, len(vectors) - width + 1, width)
+            for name, images in (("linear", vectors), ("Gaussian", components))
+        }
+        yield ImageGrid(
+            **about("Singular vectors of the linear map and of the Gaussian, as images", 14, "C9"),
+            caption=f"The first {len(rows) // 2 * width} left singular vectors, at {sigma_label(SHOWN_SIGMA)}, of the "
+            "linear map of the network trained on the most images, and below them the principal components of its "
+            "training images. Zero is grey. Vectors with near-equal singular values are determined only up to "
+            "rotation.",
+            rows=tuple(rows),
+            columns=tuple(f"place {place + 1}" for place in range(width)),
+            images=np.stack([*rows.values()]),
+            training=False,
+        )
+    yield close_up_grid(
+        findings,
+        [(f"Gaussian, {sizes[0]}", sizes[0], "gaussian"), *((f"network, {n}", n, "network") for n in sizes)],
+        SHOWN_SIGMA,
+        noise=True,
+        sigmas=(SHOWN_SIGMA,),
+        **about(f"Outputs at {sigma_label(SHOWN_SIGMA)}, by number of training images", 5, "C10"),
+        caption="Outputs of the Gaussian of the most images and of networks trained on more or fewer images, for pure "
+        "noise ε and for noisy held-out images y. A network that memorises returns something like a training image "
+        "even for pure noise. Inputs are shown with less contrast.",
     )
 
 
 STUDY = Study(
     name="distillation",
     title="Is its closest linear map the Gaussian's?",
-    question="At each noise level, the affine map that is closest to a network is found by least squares and put "
-    "beside the Wiener filter of the training images: weights, singular vectors and values, outputs. \n\nMuch of this "
-    "is almost automatic. For any law of images, the best affine fit of the exact posterior mean, on noisy images of "
-    "that law, is the Wiener filter, also if the denoiser only retrieves training images. So the controls come first, "
-    "and held-out images: there a network that memorises need not be near its Gaussian. Last, the theorem behind it is "
-    "checked on the moments of these images.",
+    question="At each noise level, the affine map closest to a network is found by least squares and compared with the "
+    "Wiener filter of the training images: weights, singular vectors and values, outputs.\n\nMuch of the agreement is "
+    "almost automatic. For any distribution of images, the best affine fit of the exact posterior mean, on noisy "
+    "images of that distribution, is the Wiener filter, even if the denoiser only retrieves training images. So look "
+    "at the controls first, and at held-out images: there, a network that memorises need not be near its Gaussian. The "
+    "last figure checks the theorem behind this on the moments of these images.",
     figures=(4, 5, 14, 22),
     parts=parts,
     drawings=figures,

@@ -1,8 +1,10 @@
 """Output minus input at low noise: claim C19; figure 15."""
 
+from collections.abc import Iterator
+
 from .. import axes
 from ..architectures import PUBLISHED, model_of
-from ..claims.claim import LOW_NOISE, Finding, Threshold, claim, controls
+from ..claims.claim import LOW_NOISE, Found, Threshold, claim, controls
 from ..claims.comparisons import each, largest, minus
 from ..claims.evidence import Evidence
 from ..figures import Curves, Drawing, Line, about, closed_forms
@@ -12,11 +14,11 @@ from ..study import Findings, Part, Study
 _NMSE = axes.quantity("identity_nmse", "NMSE", log=True, on="held_out")
 _LINEAR_NMSE = axes.quantity("identity_nmse", "NMSE", bounds=axes.POSITIVE, on="held_out")
 _COSINE = axes.quantity("identity_cosine", "cosine", bounds=axes.CORRELATION, on="held_out")
-_DIFFERENCE = Threshold("our choice: 2 % of an image's norm is not seen", above=-0.02, below=0.02)
+_DIFFERENCE = Threshold("our choice: 2 % of an image's norm is not visible", above=-0.02, below=0.02)
 
 
 @claim("C19", "At low noise, the network returns its input, as the Wiener filter does.")
-def c19(evidence: Evidence) -> Finding:
+def c19(evidence: Evidence) -> Found:
     """Identity gap (NMSE) of a network minus that of the Wiener filter, mean over σ ≤ 0.1; for each architecture.
 
     On held-out images, at the largest N.
@@ -26,66 +28,57 @@ def c19(evidence: Evidence) -> Finding:
     difference = minus({"denoiser": "network"}, {"denoiser": "gaussian"})
     by_name = {f", {name}": judged.where(network=name) for name in names} if len(names) > 1 else {"": judged}
     beside = {f"identity gap, {name}": gaps.where(denoiser=name) for name in ("network", "gaussian")}
-    return Finding(
-        each("identity gap minus the Wiener filter's, σ ≤ 0.1", _DIFFERENCE, by_name, difference),
-        controls(Evidence.mean, beside),
-    )
+    yield from each("identity gap minus the Wiener filter's, σ ≤ 0.1", _DIFFERENCE, by_name, difference)
+    yield from controls(Evidence.mean, beside)
 
 
-def parts(plan: Plan) -> list[Part]:
+def parts(plan: Plan) -> Iterator[Part]:
     """The largest size at every seed: the plan's own network first, then the published architectures."""
-    return [
-        Part(f"{name}, seed {seed}", plan.measured(model_of(plan, name, plan.sizes[-1], seed), "identity_gap"))
-        for name in dict.fromkeys((plan.training["network"], *PUBLISHED))
-        for seed in range(plan.seeds)
-    ]
+    for name in dict.fromkeys((plan.training["network"], *PUBLISHED)):
+        for seed in range(plan.seeds):
+            measured = plan.measured(model_of(plan, name, plan.sizes[-1], seed), "identity_gap")
+            yield Part(f"{name}, seed {seed}", measured)
 
 
-def figures(findings: Findings) -> list[Drawing]:
+def figures(findings: Findings) -> Iterator[Drawing]:
     """Fig. 15 of the paper."""
     own = findings.plan.training["network"]
     names = sorted(findings.evidence.names("network"), key=lambda name: (name != own, name))
     count = largest(findings.evidence.where(**_NMSE.tags), "count")
     whose = (
-        f"of {count} noisy held-out images: networks of several architectures trained on the most images, and as "
-        f"controls the Gaussian and the multi-delta denoiser of the {own}'s training images. Any good denoiser does "
-        "nothing where there is no noise; the multi-delta denoiser, which answers with training images, does not."
+        f"of {count} noisy held-out images, for networks of several architectures trained on the most images. A good "
+        f"denoiser returns its input where there is no noise. Controls: the Gaussian of the {own}'s training images, "
+        "and their multi-delta denoiser, which returns training images."
     )
+    low = "at low noise: the levels up to σ = 2 of the figure before."
     claimed = f"The claim is that at σ ≤ {LOW_NOISE:g} the networks are as near 0 as the Gaussian is."
-    return [
-        Curves(
-            title=title,
+    for title, caption, quantity in (
+        ("Distance of outputs from inputs", f"Mean of ‖D(x) − x‖/‖D(x)‖ {whose}", _NMSE),
+        (
+            "Distance of outputs from inputs at low noise",
+            f"The same {low} {claimed}",
+            _LINEAR_NMSE.by(axes.LOW_SIGMA).at(0.0, 2.0),
+        ),
+        ("Direction of outputs and inputs", f"Mean cosine between D(x) and x {whose}", _COSINE),
+        ("Directions at low noise", f"The same {low}", _COSINE.by(axes.LOW_SIGMA).at(0.0, 2.0)),
+    ):
+        yield Curves(
+            **about(title, 15, "C19"),
             caption=caption,
-            **about(15, "C19"),
             of=quantity,
             lines=(
                 *(Line(name, network=name, denoiser="network") for name in names),
                 *closed_forms("gaussian", "multidelta", network=own),
             ),
         )
-        for title, caption, quantity in (
-            ("Distance of outputs from inputs", f"Mean of ‖D(x) − x‖/‖D(x)‖ {whose}", _NMSE),
-            (
-                "Distance of outputs from inputs at low noise",
-                f"The levels up to σ = 2. {claimed}",
-                _LINEAR_NMSE.by(axes.LOW_SIGMA).at(0.0, 2.0),
-            ),
-            ("Direction of outputs and inputs", f"Mean cosine between D(x) and x {whose}", _COSINE),
-            (
-                "Directions at low noise",
-                "The levels up to σ = 2 of the figure before.",
-                _COSINE.by(axes.LOW_SIGMA).at(0.0, 2.0),
-            ),
-        )
-    ]
 
 
 STUDY = Study(
     name="identity",
-    title="Does it do nothing without noise?",
-    question="Where there is hardly any noise, the best output is the input. A network that does so is linear, and "
-    "near its Gaussian and its linear map, for that reason alone: agreement at the lowest noise is no evidence of "
-    "anything else.",
+    title="Does it return its input without noise?",
+    question="Where there is almost no noise, the best output is the input. A network that returns its input is "
+    "linear, and near its Gaussian and its linear map, for that reason alone. So agreement at the lowest noise is no "
+    "evidence of anything else.",
     figures=(15,),
     parts=parts,
     drawings=figures,

@@ -1,13 +1,13 @@
 """Linearity of denoisers: claims C1, C2, C3, C4; figures 1, 10, 11, 13.
 
-By number of training images, by weights of the superposition, on pure noise, and with a poorly chosen parametrisation.
+By number of training images, by weights of the superposition, on pure noise, and with a poor parametrisation.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
 from .. import axes
-from ..claims.claim import CORRELATION, HIGH_NOISE, Finding, Threshold, claim, control, of_the_papers_images, statistic
+from ..claims.claim import HIGH_NOISE, Found, Threshold, claim, control, of_the_papers_images, statistic
 from ..claims.comparisons import each, largest, minus, negative, positive, smallest, trend
 from ..claims.evidence import Evidence
 from ..figures import CONTROLS, Curves, Drawing, Line, about, closed_forms, images_label
@@ -16,32 +16,30 @@ from ..study import Findings, Part, Study
 from ..tasks.denoised_outputs import trajectory_grid, trajectory_task
 from ..tasks.linearity_weights import vary_weights
 
-# Trained on noise levels of its own, so those of the plan do not apply.
+# The baseline has its own noise levels of training, not those of the plan.
 _BASELINE: dict[str, Any] = {"preconditioning": "ve", "level_mean": None, "level_spread": None}
 _BASELINES = ("none", "ve", "vp")
-_EQUAL_WEIGHTS = axes.Tags(alpha=None, preconditioning=(None, "edm"))  # of networks that are well parametrised
-_GENERALIZING = Threshold("the paper, Figs. 1 and 10", above=0.96, possible=CORRELATION)
-_MEMORIZING = Threshold("the paper, Fig. 1", below=0.87, possible=CORRELATION)
+_EQUAL_WEIGHTS = axes.Tags(alpha=None, preconditioning=(None, "edm"))  # of well-parametrised networks
+_GENERALIZING = Threshold("the paper, Figs. 1 and 10", above=0.96, possible=axes.CORRELATION)
+_MEMORIZING = Threshold("the paper, Fig. 1", below=0.87, possible=axes.CORRELATION)
 
 
 @claim("C1", "Denoisers become more linear with more training images.")
-def c1(evidence: Evidence) -> Finding:
+def c1(evidence: Evidence) -> Found:
     """Slope on log N of the lowest affine linearity over σ; for the paper's images, the lowest raw one at both ends."""
     found = evidence.where(study="linearity", **axes.LINEARITY.tags, **_EQUAL_WEIGHTS)
     affine, raw = (found.where(denoiser="network", affine=affine) for affine in (True, False))
     slope = trend("n", Evidence.least, affine)
-    judged = [statistic("slope of the minimum affine linearity on log N", positive("Fig. 1"), affine, slope)]
+    yield statistic("slope of the minimum affine linearity on log N", positive("Fig. 1"), affine, slope)
     if of_the_papers_images(raw):
         for which, n, threshold in (("largest", largest(raw), _GENERALIZING), ("smallest", smallest(raw), _MEMORIZING)):
-            at_end = raw.where(n=n)
-            judged.append(statistic(f"minimum linearity at the {which} N", threshold, at_end, Evidence.least))
-    beside = control("slope of the minimum raw linearity", raw, trend("n", Evidence.least, raw))
-    memory = found.where(denoiser="multidelta", affine=True)
-    return Finding(tuple(judged), beside + control("slope for multi-delta denoisers", memory, slope))
+            yield statistic(f"minimum linearity at the {which} N", threshold, raw.where(n=n), Evidence.least)
+    yield from control("slope of the minimum raw linearity", raw, trend("n", Evidence.least, raw))
+    yield from control("slope for multi-delta denoisers", found.where(denoiser="multidelta", affine=True), slope)
 
 
-@claim("C2", "Linearity rises with the number of images also by a second measure and in other architectures.")
-def c2(evidence: Evidence) -> Finding:
+@claim("C2", "Linearity also rises with the number of images by a second measure and for other architectures.")
+def c2(evidence: Evidence) -> Found:
     """The slopes of the lowest cosine and of the largest relative error, affine, for each architecture.
 
     In the studies `linearity` and `networks`.
@@ -49,100 +47,92 @@ def c2(evidence: Evidence) -> Finding:
     found = evidence.where(study=("linearity", "networks"), denoiser="network", affine=True, **_EQUAL_WEIGHTS)
     cosine, error = (found.where(**quantity.tags) for quantity in (axes.LINEARITY, axes.LINEARITY_ERROR))
     names = cosine.names("network")
-    judged = []
     for name in names if len(names) > 1 else [*names, "a second architecture"]:
         for words, threshold, studied, worst in (
             ("minimum cosine", positive("Fig. 13"), cosine, Evidence.least),
             ("largest NMSE", negative("Fig. 13; a larger error is less linear"), error, Evidence.greatest),
         ):
             own = studied.where(network=name)
-            judged.append(statistic(f"slope of the {words} on log N, {name}", threshold, own, trend("n", worst, own)))
-    return Finding(tuple(judged))
+            yield statistic(f"slope of the {words} on log N, {name}", threshold, own, trend("n", worst, own))
 
 
 @claim("C3", "Linearity is lowest when the two inputs are mixed with equal weights.")
-def c3(evidence: Evidence) -> Finding:
+def c3(evidence: Evidence) -> Found:
     """LS(α² = ½) − LS(α), paired, mean over σ, for each other α; on held-out images, at the largest N."""
     paired = evidence.where(study="linearity", quantity="linearity_difference", denoiser="network", on="held_out")
     paired = paired.where(n=largest(paired))
     by_alpha = {f" at α = {alpha:.3g}": records for alpha, records in paired.by("alpha").items()} if len(paired) else {}
     words = "linearity at equal weights minus linearity"
-    return Finding(each(words, negative("Fig. 10"), by_alpha or {"": paired}, Evidence.mean))
+    yield from each(words, negative("Fig. 10"), by_alpha or {"": paired}, Evidence.mean)
 
 
 @claim("C4", "A network with a poorly chosen parametrisation is less linear at high noise.")
-def c4(evidence: Evidence) -> Finding:
+def c4(evidence: Evidence) -> Found:
     """LS of the EDM parametrisation minus LS of the baseline, raw, mean over σ ≥ 20; at the baseline's largest N."""
     cosine = evidence.where(study="linearity", **axes.LINEARITY.tags, denoiser="network", alpha=None).at(HIGH_NOISE)
     cosine = cosine.where(n=largest(cosine.where(preconditioning=_BASELINES)))
     advantage = minus({"preconditioning": "edm"}, {"preconditioning": _BASELINES})
     raw, affine = (cosine.where(affine=affine) for affine in (False, True))
-    return Finding(
-        (statistic("linearity of EDM minus baseline, σ ≥ 20", positive("Fig. 11"), raw, advantage),),
-        control("the same, affine", affine, advantage),
-    )
+    yield statistic("linearity of EDM minus baseline, σ ≥ 20", positive("Fig. 11"), raw, advantage)
+    yield from control("the same, affine", affine, advantage)
 
 
-def parts(plan: Plan) -> list[Part]:
-    """Every size at every seed, the ends first; at the largest the weights vary, and a baseline stands beside."""
+def parts(plan: Plan) -> Iterator[Part]:
+    """Every size at every seed, the smallest and the largest first; at the largest, other weights and a baseline."""
     most = plan.sizes[-1]
-    models = [plan.model(most, seed) for seed in range(plan.seeds)]
-    baselines = [plan.model(most, seed, **_BASELINE) for seed in range(plan.seeds)]
-    found = [
-        Part(f"measures of {n}, seed {seed}", plan.measured(plan.model(n, seed), "gap", "linearity"))
-        for n in sorted(plan.sizes, key=lambda n: (n not in (plan.sizes[0], most), n))
-        for seed in range(plan.sweep_seeds)
-    ]
-    for seed, (model, baseline) in enumerate(zip(models, baselines, strict=True)):
-        found.append(Part(f"weights, seed {seed}", plan.on_model(vary_weights, model)))
-        found.append(Part(f"baseline, seed {seed}", plan.measured(baseline, "linearity")))
-    followed = trajectory_task(plan, baselines[plan.shown], denoisers=("network",))
-    return [
-        *found,
-        Part("trajectories", trajectory_task(plan, models[plan.shown])),
-        Part("baseline's trajectories", followed),
-    ]
+    for n in sorted(plan.sizes, key=lambda n: (n not in (plan.sizes[0], most), n)):
+        for seed in range(plan.sweep_seeds):
+            yield Part(f"measures of {n}, seed {seed}", plan.measured(plan.model(n, seed), "gap", "linearity"))
+    for seed in range(plan.seeds):
+        yield Part(f"weights, seed {seed}", plan.on_model(vary_weights, plan.model(most, seed)))
+        yield Part(f"baseline, seed {seed}", plan.measured(plan.model(most, seed, **_BASELINE), "linearity"))
+    baseline = plan.model(most, plan.shown, **_BASELINE)
+    yield Part("trajectories", trajectory_task(plan, plan.model(most, plan.shown)))
+    yield Part("baseline's trajectories", trajectory_task(plan, baseline, denoisers=("network",)))
 
 
-def figures(findings: Findings) -> list[Drawing]:
+def figures(findings: Findings) -> Iterator[Drawing]:
     """Figs. 1, 10, 11 and 13 of the paper."""
-    return [*_by_size(findings.plan), *_by_weight(findings.plan), *_of_baseline(findings)]
+    yield from _by_size(findings.plan)
+    yield from _by_weight(findings.plan)
+    yield from _of_baseline(findings)
 
 
 def _by_size(plan: Plan) -> Iterator[Curves]:
     """Figs. 1 and 13."""
-    read = (
-        f"Mean over {plan.count} pairs of noisy held-out images. Each line is of networks trained on one number of "
-        f"images, dashed for at most {plan.few:,}; the controls are known in closed form, for the most images."
-    )
-    of_cosine, of_error = about(1, 13, "C1", "C14"), about(13, "C2")
-    for title, shown, affine, shows, caption in (
+    pairs = f"over {plan.count} pairs of noisy held-out images; networks on at most {plan.few:,} images are dashed"
+    of_cosine, of_error = (1, 13, "C1", "C14"), (13, "C2")
+    for title, shown, affine, shows, what, claimed in (
         (
             *("Linearity over noise levels, by number of images", axes.LINEARITY, False, of_cosine),
-            "Cosine between D(αx₁ + βx₂) and αD(x₁) + βD(x₂), with α = β = 1/√2; 1 for a linear map. The claim is that "
-            "lines rise with N. The Gaussian, an affine map, is below 1 as well, because α + β is not 1.",
+            "Cosine between D(αx₁ + βx₂) and αD(x₁) + βD(x₂) with α = β = 1/√2; 1 for a linear map",
+            "The claim is that lines rise with N. Controls: the closed-form denoisers of the most images; the Gaussian "
+            "is affine and scores below 1, because α + β is not 1.",
         ),
         (
             *("Affine linearity, by number of images", axes.LINEARITY, True, of_cosine),
-            "The same with the mean image as the origin of inputs and its denoised form as that of outputs: 1 for "
-            "every affine map, so for the Gaussian. This form judges the claim.",
+            "The same cosine with the mean image as the origin of inputs, and its denoised form as that of outputs; 1 "
+            "for every affine map",
+            "The claim, which is judged by this form, is that lines rise with N. Controls: the closed-form denoisers "
+            "of the most images, of which the Gaussian scores 1.",
         ),
         (
             *("Error of linearity, by number of images", axes.LINEARITY_ERROR, False, of_error),
-            "‖D(αx₁ + βx₂) − (αD(x₁) + βD(x₂))‖ over ‖D(αx₁ + βx₂)‖; 0 for a linear map. At high noise all denoisers "
-            "return nearly one image, so the error is large for all.",
+            "‖D(αx₁ + βx₂) − (αD(x₁) + βD(x₂))‖ over ‖D(αx₁ + βx₂)‖; 0 for a linear map",
+            "At high noise the error is large for all denoisers, because they return nearly one image. Controls: the "
+            "closed-form denoisers of the most images.",
         ),
         (
             *("Error of affine linearity, by number of images", axes.LINEARITY_ERROR, True, of_error),
-            "The same with the mean image as the origin: 0 for every affine map, so for the Gaussian. Not drawn is the "
-            "multi-delta denoiser, which may retrieve one image for a mixture and for the mean, and then has no bound.",
+            "The same error with the mean image as the origin; 0 for every affine map",
+            "Control: the Gaussian of the most images. Multi-delta is not drawn: it may return one image for a mixture "
+            "and for the mean, and then the error has no bound.",
         ),
     ):
         bounded = ("gaussian",) if affine and shown is axes.LINEARITY_ERROR else CONTROLS
         yield Curves(
-            title=title,
-            caption=f"{caption} {read}",
-            **shows,
+            **about(title, *shows),
+            caption=f"{what}; mean {pairs}. {claimed}",
             of=shown.where(**_EQUAL_WEIGHTS, affine=affine),
             lines=(
                 Line(images_label, by="n", dashed=lambda n: n <= plan.few, denoiser="network"),
@@ -157,12 +147,11 @@ def _by_size(plan: Plan) -> Iterator[Curves]:
         ("Largest error of linearity", axes.LINEARITY_ERROR, Evidence.greatest, raw_memory, 0, of_error),
     ):
         yield Curves(
-            title=f"{title} over noise levels, by number of images",
-            caption="The worst noise level of each line above, with the interval there. In the affine form, affine "
-            f"maps score {best}. Controls: the closed-form denoisers of the same images, and the network on draws of the "
-            "Gaussian. The claim is that the network becomes more linear with N. What the multi-delta denoiser, which "
-            "only retrieves, shares with it is no sign of novelty.",
-            **shows,
+            **about(f"{title} over noise levels, by number of images", *shows),
+            caption="The worst noise level of each line above, with the interval there; in the affine form, affine "
+            f"maps score {best}. The claim is that networks become more linear with N. Controls: the closed-form "
+            "denoisers of the same images, and the network on draws of the Gaussian; multi-delta only retrieves, so a "
+            "trend that it shares is no sign of novelty.",
             of=shown.by(axes.SIZE).where(**_EQUAL_WEIGHTS),
             number=worst,
             lines=(
@@ -184,11 +173,10 @@ def _by_weight(plan: Plan) -> Iterator[Curves]:
             ("noise", "pure noise", "inputs of noise alone, x = σ·eps"),
         ):
             yield Curves(
-                title=f"{word} by weight of the superposition, on {words}",
-                caption=f"Of the network trained on {most:,} images, over {plan.count} pairs of {inputs}, with weights α "
-                "and β = √(1 − α²). The claim is that equal weights are the hardest test at every noise level. Controls, "
-                "on images only: the closed-form denoisers at equal weights.",
-                **about(10, "C3"),
+                **about(f"{word} by weight of the superposition, on {words}", 10, "C3"),
+                caption=f"{word} of the network trained on {most:,} images with weights α and β = √(1 − α²), over "
+                f"{plan.count} pairs of {inputs}. The claim is that equal weights are the hardest test at every noise "
+                "level. Controls, on images only: the closed-form denoisers at equal weights.",
                 of=shown.where(on=on, affine=False),
                 lines=(
                     Line(lambda alpha: f"α² = {alpha**2:.2f}", by="alpha", denoiser="network"),
@@ -197,10 +185,10 @@ def _by_weight(plan: Plan) -> Iterator[Curves]:
             )
     difference = axes.quantity("linearity_difference", "difference of cosines", on="held_out")
     yield Curves(
-        title="What equal weights cost",
-        caption="Cosine at equal weights minus that at weight α, pair by pair, mean over the noise levels: below 0 "
-        "where equal weights are harder. The Gaussian is affine: for it the difference comes from α + β ≠ 1 alone.",
-        **about(10, "C3"),
+        **about("What equal weights cost", 10, "C3"),
+        caption="Cosine at equal weights minus cosine at weight α of the same pair, mean over noise levels. Below 0, "
+        "equal weights are harder. Controls: the closed-form denoisers; the Gaussian is affine, so its difference "
+        "comes from α + β ≠ 1 alone.",
         of=difference.by(axes.along("alpha", "weight α")),
         number=Evidence.mean,
         lines=(
@@ -212,19 +200,19 @@ def _by_weight(plan: Plan) -> Iterator[Curves]:
 
 
 def _of_baseline(findings: Findings) -> Iterator[Drawing]:
-    """Fig. 11; without the baseline, the others alone would be no comparison."""
+    """Fig. 11; nothing without the baseline, since there would be no comparison."""
     plan, most = findings.plan, findings.plan.sizes[-1]
-    trained = (
-        f"Both networks have one architecture and saw {most:,} images for as long. The baseline is parametrised as the "
-        "first variance-exploding models were: its input is not scaled, so it grows with σ, and the network predicts noise."
+    baseline = (
+        "The baseline has the same architecture and training, but the parametrisation of the first variance-exploding "
+        "models: its input is not scaled, so it grows with σ, and the network predicts noise."
     )
     if len(findings.evidence.where(preconditioning="ve")):
         yield Curves(
-            title="A poorly parametrised network",
-            caption=f"Cosine linearity of the EDM parametrisation and of a baseline, on {plan.count} pairs of noisy "
-            f"held-out images. {trained} The claim is about σ ≥ 20, where the mean image makes up most of the raw score. "
-            "Dashed: affine linearity, which may order the two otherwise, and the Gaussian as a control.",
-            **about(11, "C4"),
+            **about("A poorly parametrised network", 11, "C4"),
+            caption=f"Cosine linearity of the EDM parametrisation and of a baseline, both trained on {most:,} images, "
+            f"over {plan.count} pairs of noisy held-out images. {baseline} The claim is about σ ≥ 20, where the mean "
+            "image makes up most of the raw score; dashed are affine linearity, which may order the two differently, "
+            "and the Gaussian as a control.",
             of=axes.LINEARITY.where(alpha=None, n=most),
             lines=(
                 *(
@@ -245,10 +233,10 @@ def _of_baseline(findings: Findings) -> Iterator[Drawing]:
                 ("linear, of EDM", "trajectories", "linear"),
             ],
             noises=(0, 1),
-            title="Trajectories of a poorly parametrised network",
-            caption="D(x_t; σ_t) from the same initial noise, with Euler's method on ten levels as in the paper. "
-            f"{trained} All images are clipped to [−1, 1]; the paper scales each to its own range.",
-            **about(11, "C4"),
+            **about("Trajectories of a poorly parametrised network", 11, "C4"),
+            caption=f"D(x_t; σ_t) of networks trained on {most:,} images, from the same initial noise with Euler's "
+            f"method on ten levels, as in the paper. {baseline} Images are clipped to [−1, 1]; the paper scales each "
+            "to its own range.",
         )
 
 
@@ -256,9 +244,9 @@ STUDY = Study(
     name="linearity",
     title="How linear are denoisers?",
     question="A linear denoiser maps a superposition of two noisy images to the superposition of their denoised "
-    "images. How far networks are from that is measured at every noise level, for networks trained on more and more "
-    "images.\n\nAn affine map is not linear: its raw score is below 1, and at high noise the score is that of the mean "
-    "image. The affine form moves the origin to the mean image and is 1 for every affine map.",
+    "images. This study measures how far networks are from linear at every noise level, for networks trained on more "
+    "and more images.\n\nAn affine map is not linear: its raw score is below 1, and at high noise the score is that of "
+    "the mean image. The affine form moves the origin to the mean image and is 1 for every affine map.",
     figures=(1, 10, 11, 13),
     parts=parts,
     drawings=figures,

@@ -1,11 +1,12 @@
 """Architectures (NCSN++, DDPM++ and ADM, the networks of EDM-VE, EDM-VP and EDM-ADM): claim C18; figure 23."""
 
+from collections.abc import Iterator
 from itertools import combinations, product
 
 from ...experiments.task import Task
 from .. import axes
 from ..architectures import PUBLISHED, label, model_of, sizes_told
-from ..claims.claim import Finding, Threshold, claim
+from ..claims.claim import Found, Threshold, claim
 from ..claims.comparisons import each
 from ..claims.evidence import Evidence
 from ..figures import Curves, Drawing, Line, about, closed_forms, trainings_behind
@@ -14,13 +15,13 @@ from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.agreement import agreement_task, lowpass_agreement_task
 
-_COUNT = 100  # images behind a number, at most: these networks are slow for their size
-_AGREEMENT = Threshold("our choice: two models that retrieve training images agree this much", above=0.0)
-_LAYOUT = Threshold("our choice: samples that are training images agree this much", above=0.0)
+_COUNT = 100  # images for each number, at most: these networks are slow for their size
+_AGREEMENT = Threshold("our choice: the agreement of two models that retrieve training images", above=0.0)
+_LAYOUT = Threshold("our choice: the agreement of samples that are training images", above=0.0)
 _LAYOUTS = axes.quantity(
     "agreement_lowpass_correlation", "correlation of fields", bounds=axes.CORRELATION, reference="gaussian"
 )
-_ALIKE = (
+_AGREEMENTS = (
     Line("networks", denoiser="network", noise="same"),
     Line("networks minus multi-delta, paired by noise", denoiser="network", noise="excess"),
     Line("control: networks, noise exchanged", denoiser="network", noise="shuffled"),
@@ -29,7 +30,7 @@ _ALIKE = (
 
 
 @claim("C18", "Different architectures make the same images from the same noise.")
-def c18(evidence: Evidence) -> Finding:
+def c18(evidence: Evidence) -> Found:
     """Agreement of architectures minus the multi-delta denoisers'; and, blurred, with the Gaussian's samples.
 
     Both are paired by noise (noise excess). For the first, network and reference are two architectures.
@@ -42,17 +43,13 @@ def c18(evidence: Evidence) -> Finding:
         for first, second in pairs or [("one architecture", "another")]
     }
     resemble = {f", {name}": layout.where(network=name) for name in layout.names("network") or ["any architecture"]}
-    return Finding(
-        (
-            *each("excess agreement", _AGREEMENT, agree, Evidence.one),
-            *each("excess agreement with the Gaussian, blurred", _LAYOUT, resemble, Evidence.one),
-        )
-    )
+    yield from each("excess agreement", _AGREEMENT, agree, Evidence.one)
+    yield from each("excess agreement with the Gaussian, blurred", _LAYOUT, resemble, Evidence.one)
 
 
-def parts(plan: Plan) -> list[Part]:
+def parts(plan: Plan) -> Iterator[Part]:
     """Every architecture at every seed: on the most images, on the fewest, and pairs of them on disjoint halves."""
-    names, most, half, found = compared(plan), plan.sizes[-1], plan.available // 2, []
+    names, most, half = compared(plan), plan.sizes[-1], plan.available // 2
     for n, words in ((most, ""), (plan.sizes[0], " on few")):
         for seed, name in product(range(plan.seeds), names):
             model = model_of(plan, name, n, seed)
@@ -60,29 +57,31 @@ def parts(plan: Plan) -> list[Part]:
             if n == most:
                 sampled = plan.sampled(model)
                 tasks = {"samples": sampled, "layouts": lowpass_agreement_task(plan, sampled), **tasks}
-            found += [Part(f"{what} of {name}{words}, seed {seed}", task) for what, task in tasks.items()]
-    for seed, pair in product(range(plan.seeds), combinations(names, 2)):
-        both = [plan.sampled(model_of(plan, name, half, seed, half=which)) for which, name in enumerate(pair, 1)]
-        tags = {"network": pair[0], "reference": pair[1], "n": half, "seed": seed}
-        found.append(Part(f"{pair[0]} and {pair[1]}, seed {seed}", agreement_task(plan, both), tags))
-    return found
+            for what, task in tasks.items():
+                yield Part(f"{what} of {name}{words}, seed {seed}", task)
+    for seed, (first, second) in product(range(plan.seeds), combinations(names, 2)):
+        both = [
+            plan.sampled(model_of(plan, name, half, seed, half=which)) for which, name in enumerate((first, second), 1)
+        ]
+        tags = {"network": first, "reference": second, "n": half, "seed": seed}
+        yield Part(f"{first} and {second}, seed {seed}", agreement_task(plan, both), tags)
 
 
 def compared(plan: Plan) -> tuple[str, ...]:
-    """The architectures, in the order that pairs on disjoint halves need the fewest models in: the plan's own is there."""
+    """The architectures, with the plan's own, in the order in which pairs on disjoint halves need the fewest models."""
     return tuple(dict.fromkeys((PUBLISHED[0], plan.training["network"], PUBLISHED[2], PUBLISHED[1])))
 
 
 def _measured(plan: Plan, name: str, model: Task) -> dict[str, Task]:
-    """The measures of a model by what they are of; those of the plan's own are those of other studies."""
+    """The measures of a model by name; those of the plan's own architecture are shared with other studies."""
     if name == plan.training["network"]:
         return {"measures": plan.measured(model, "gap", "linearity")}
     linearity = plan.measured(model, "linearity", count=min(plan.count, _COUNT))
     return {"linearity": linearity, "distances": plan.measured(model, "gap")}
 
 
-def figures(findings: Findings) -> list[Drawing]:
-    """Fig. 23 of the paper, and what stands behind it."""
+def figures(findings: Findings) -> Iterator[Drawing]:
+    """Fig. 23 of the paper, and the numbers behind it."""
     plan, own = findings.plan, findings.plan.training["network"]
     most, fewest = plan.sizes[-1], plan.sizes[0]
     names = compared(plan)
@@ -103,82 +102,73 @@ def figures(findings: Findings) -> list[Drawing]:
     ]
     shown = [(label(name), name, "network") for name in dict.fromkeys((*PUBLISHED, own))]
     shown += [("Gaussian", own, "gaussian"), ("control: multi-delta", own, "multidelta")]
-    return [
-        sample_grid(
-            findings,
-            [(words, f"samples of {name}, seed {plan.shown}", array) for words, name, array in shown],
-            columns=8,
-            title="Samples of several architectures from the same initial noise",
-            caption=f"All trained on the same {most:,} images, once each, with samples of the closed-form denoisers of "
-            "these. The claim is that the rows of networks are alike, and share their layout with the Gaussian's row more "
-            "than the multi-delta row does.",
-            **about(23, "C18"),
+    yield sample_grid(
+        findings,
+        [(words, f"samples of {name}, seed {plan.shown}", array) for words, name, array in shown],
+        columns=8,
+        **about("Samples of several architectures from the same initial noise", 23, "C18"),
+        caption=f"Samples of one network of each architecture, all trained on the same {most:,} images. The claim is "
+        "that the networks' rows resemble each other, and share their layout with the Gaussian's row more than the "
+        "multi-delta row does. Controls: the closed-form denoisers of these images.",
+    )
+    yield Curves(
+        **about("Agreement of architectures that share no training image", "C18"),
+        caption=f"Correlation of the pixels of samples from the same noise, over {plan.samples} initial noises and "
+        f"{trainings_behind(findings.evidence.where(**axes.AGREEMENT.tags))}; the two of a pair were trained on "
+        f"disjoint halves of the images, {plan.available // 2:,} each. Controls: the same models with noise exchanged, "
+        "and the multi-delta denoisers of the two halves, which retrieve training images; only agreement above both is "
+        f"meaningful. The pairs: {numbered}.",
+        of=axes.AGREEMENT.by(by_pair),
+        lines=(*_AGREEMENTS, Line("Gaussians", dashed=True, denoiser="gaussian", noise="same")),
+    )
+    yield Curves(
+        **about("Agreement of layouts with the Gaussian's samples", "C18"),
+        caption=f"The same correlation between samples of a network trained on {most:,} images and of the Gaussian of "
+        "these images, after averaging both over fields of pixels (half as many as pixels a side, at most 8), over "
+        f"{plan.samples} initial noises. The claim is that the excess over multi-delta, paired by noise, lies above 0. "
+        "Controls: the multi-delta denoiser in place of the network, and noise exchanged.",
+        of=_LAYOUTS.by(by_name).against(_LAYOUT, "the excess lies above"),
+        lines=_AGREEMENTS,
+    )
+    for metric, quantity, what, which in (
+        ("cosine", axes.LINEARITY, "Affine linearity (1 for an affine map)", "the lowest value over σ rises"),
+        (
+            "NMSE",
+            axes.LINEARITY_ERROR,
+            "Error of affine linearity (0 for an affine map)",
+            "the largest value over σ falls",
         ),
-        Curves(
-            title="Agreement of architectures that share no training image",
-            caption=f"Correlation of the pixels of samples from the same noise, over {plan.samples} initial noises and "
-            f"{trainings_behind(findings.evidence.where(**axes.AGREEMENT.tags))}. Of each pair, the first was trained on "
-            f"one half of the images and the second on the other, {plan.available // 2:,} each. Controls: the same models "
-            "with noise exchanged; the multi-delta denoisers of the two halves, which retrieve training images. Agreement "
-            f"that tells something lies above both. The pairs: {numbered}.",
-            **about("C18"),
-            of=axes.AGREEMENT.by(by_pair),
-            lines=(*_ALIKE, Line("Gaussians", dashed=True, denoiser="gaussian", noise="same")),
+    ):
+        yield Curves(
+            **about(f"Linearity by architecture, {metric}", "C2"),
+            caption=f"{what} over pairs of noisy held-out images, of each architecture trained on {fewest:,} (dashed) "
+            f"and on {most:,} images. {sizes} The claim is that {which} with the number of images for every "
+            f"architecture; control: the multi-delta denoiser of {most:,} images.",
+            of=quantity.where(affine=True),
+            lines=(*by_architecture, *memory),
+        )
+    yield Curves(
+        **about("Distance of each architecture to the Gaussian denoiser", "C2"),
+        caption=f"RMSE between a network trained on {most:,} (solid) or {fewest:,} images and the Gaussian denoiser of "
+        f"these images, on held-out images. {sizes} Controls: the multi-delta denoiser of {most:,} images, and for "
+        f"{fewest:,} the Gaussian of all images that could be used for training.",
+        of=axes.RMSE.where(reference="gaussian"),
+        lines=(
+            *by_architecture,
+            Line(few_to_all, denoiser="network", network=names[0], n=fewest, reference="gaussian_full"),
+            *memory,
         ),
-        Curves(
-            title="Agreement of layouts with the Gaussian's samples",
-            caption=f"Correlation of the same kind between samples of a network trained on {most:,} images and of the "
-            "Gaussian of these images, after both were averaged over fields of pixels (half as many as pixels a side, at "
-            f"most 8), over {plan.samples} initial noises. Controls: the multi-delta denoiser in the network's place, and "
-            "noise exchanged. The claim is that the excess over multi-delta, paired by noise, lies above 0.",
-            **about("C18"),
-            of=_LAYOUTS.by(by_name).against(_LAYOUT, "the excess lies above"),
-            lines=_ALIKE,
-        ),
-        *(
-            Curves(
-                title=f"Linearity by architecture, {metric}",
-                caption=f"{what} for pairs of noisy held-out images, of each architecture trained on {fewest:,} (dashed) "
-                f"and on {most:,} images, and of the multi-delta denoiser of the latter as control. {sizes} The claim is "
-                f"that {which} with the number of images for every architecture.",
-                **about("C2"),
-                of=quantity.where(affine=True),
-                lines=(*by_architecture, *memory),
-            )
-            for metric, quantity, what, which in (
-                ("cosine", axes.LINEARITY, "Affine linearity, 1 for an affine map,", "the lowest value over σ rises"),
-                (
-                    "NMSE",
-                    axes.LINEARITY_ERROR,
-                    "Error of affine linearity, 0 for an affine map,",
-                    "the largest value over σ falls",
-                ),
-            )
-        ),
-        Curves(
-            title="Distance of each architecture to the Gaussian denoiser",
-            caption=f"RMSE between a network trained on {most:,} images (solid) or on {fewest:,} and the Gaussian denoiser "
-            f"of these images, on held-out images. Controls: the multi-delta denoiser of {most:,} images, and for "
-            f"{fewest:,} the Gaussian of all images that could have been trained on. {sizes}",
-            **about("C2"),
-            of=axes.RMSE.where(reference="gaussian"),
-            lines=(
-                *by_architecture,
-                Line(few_to_all, denoiser="network", network=names[0], n=fewest, reference="gaussian_full"),
-                *memory,
-            ),
-        ),
-    ]
+    )
 
 
 STUDY = Study(
     name="networks",
     title="Does the architecture matter?",
     question="Networks of different architectures are trained on the same images and sampled from the same noise. If "
-    "what they learn is a property of the images, their samples are alike, and share their layout with the samples of "
-    "the images' Gaussian.\n\nTwo denoisers that retrieve the same training images agree as well. So agreement is "
+    "they learn a property of the images, their samples resemble each other, and share their layout with the samples "
+    "of the images' Gaussian.\n\nTwo denoisers that retrieve the same training images also agree. So agreement is "
     "measured between models on disjoint halves of the images, and that of the multi-delta denoisers of the halves is "
-    "taken off. The paper also says that every architecture becomes more linear with more images.",
+    "subtracted. The paper also says that every architecture becomes more linear with more images.",
     figures=(23,),
     parts=parts,
     drawings=figures,

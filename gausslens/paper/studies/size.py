@@ -1,9 +1,10 @@
 """Number of training images, from copying to novelty: claim C14; figures 6, 12, 13, 16, 19."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from .. import axes
-from ..claims.claim import CORRELATION, PAPER_GENERALIZATION, Finding, claim, control, rank_statistic, statistic
+from ..claims.claim import PAPER_GENERALIZATION, Found, claim, control, rank_statistic, statistic
 from ..claims.comparisons import largest, positive, smallest
 from ..claims.evidence import Evidence, MissingError, Number, slope
 from ..claims.inference import Real
@@ -15,11 +16,11 @@ from ..study import Findings, Part, Study
 from ..tasks.dataset_stats import dataset_stats_task, format_duplicates
 
 _RANKED_SIZES = 5  # fewer sizes have too few orders
-_RANK = replace(positive("Fig. 13"), possible=CORRELATION)
+_RANK = replace(positive("Fig. 13"), possible=axes.CORRELATION)
 
 
 @claim("C14", "With more training images, samples become more novel and denoisers more linear.")
-def c14(evidence: Evidence) -> Finding:
+def c14(evidence: Evidence) -> Found:
     """Slope of relative GL on log N, and its rank correlation with the lowest affine linearity as for C1; at least 5 sizes.
 
     Samples are those of the study `size`, linearity that of the study `linearity`, of networks of the same n and seeds.
@@ -45,32 +46,25 @@ def c14(evidence: Evidence) -> Finding:
         lowest = at_enough({n: by_size[n].least() for n in scores if n in by_size}, "linearity at ")
         return [scores[n].value for n in lowest], [number.value for number in lowest.values()]
 
-    note = None
+    yield statistic("slope of relative GL on log N", positive("Fig. 13"), both, rises)
+    yield rank_statistic("Spearman's ρ of relative GL and linearity", _RANK, both, ranked)
     if len(gl):
         few, many = (control("", gl.where(n=n), Evidence.one)[0].value for n in (smallest(gl), largest(gl)))
         rule = f"the paper's rule of {PAPER_GENERALIZATION} is not judged"
-        note = f"GL is {few:.2f} at the smallest and {many:.2f} at the largest N; {rule}"
-    return Finding(
-        (
-            statistic("slope of relative GL on log N", positive("Fig. 13"), both, rises),
-            rank_statistic("Spearman's ρ of relative GL and linearity", _RANK, both, ranked),
-        ),
-        note=note,
-    )
+        yield f"GL is {few:.2f} at the smallest and {many:.2f} at the largest N; {rule}"
 
 
-def parts(plan: Plan) -> list[Part]:
-    """Every size at every seed of the sweep: measured and sampled, the ends first; then what the images are like."""
-    found = []
+def parts(plan: Plan) -> Iterator[Part]:
+    """Every size at every seed, measured and sampled, the smallest and the largest first; then the images."""
     for n in sorted(plan.sizes, key=lambda n: (n not in (plan.sizes[0], plan.sizes[-1]), n)):
         for seed in range(plan.sweep_seeds):
             model = plan.model(n, seed)
-            found.append(Part(f"measures of {n}, seed {seed}", plan.measured(model, "gap", "linearity")))
-            found.append(Part(f"samples of {n}, seed {seed}", plan.sampled(model)))
-    return [*found, Part("images", dataset_stats_task(plan))]
+            yield Part(f"measures of {n}, seed {seed}", plan.measured(model, "gap", "linearity"))
+            yield Part(f"samples of {n}, seed {seed}", plan.sampled(model))
+    yield Part("images", dataset_stats_task(plan))
 
 
-def figures(findings: Findings) -> list[Drawing]:
+def figures(findings: Findings) -> Iterator[Drawing]:
     """Figs. 6, 12, 13, 16 and 19 of the paper."""
     plan, evidence = findings.plan, findings.evidence
     memory = closed_forms("multidelta", called=", most images", reference="gaussian", n=max(plan.sizes))
@@ -78,76 +72,69 @@ def figures(findings: Findings) -> list[Drawing]:
         (Line(images_label, by="n", denoiser="network", reference=reference), *memory)
         for reference in ("gaussian", "gaussian_full")
     )
-    return [
-        Curves(
-            title="Distance to the Gaussian denoiser of the training images, by number of images",
-            caption="RMSE between a network and the Gaussian denoiser of its own training images, on held-out images. "
-            "The claim is that networks trained on more images are closer to the Gaussian at intermediate noise. The "
-            "control retrieves training images exactly.",
-            **about(6, 19, "C11", "C13"),
-            lines=to_own,
+    yield Curves(
+        **about("Distance to the Gaussian denoiser of the training images, by number of images", 6, 19, "C11", "C13"),
+        caption="RMSE between a network and the Gaussian denoiser of its own training images, on held-out images. The "
+        "claim is that networks trained on more images are closer to the Gaussian at intermediate noise. Control: the "
+        "multi-delta denoiser of the most images, which retrieves training images.",
+        lines=to_own,
+    )
+    yield Curves(
+        **about("Distance to the Gaussian denoiser at low noise, by number of images", 16, "C13"),
+        caption="At the lowest noise the network returns its input, and the Gaussian of fewer images than pixels "
+        "cannot. The claim is that the distance left there depends on the number of images alone. Control: the "
+        "multi-delta denoiser, which retrieves training images.",
+        of=axes.RMSE.by(axes.LOW_SIGMA).at(0.0, 1.0),
+        lines=to_own,
+    )
+    yield Curves(
+        **about("Distance to the Gaussian denoiser of all images, by number of images", 6, "C11"),
+        caption="RMSE between the same networks and one Gaussian denoiser, that of all images that could be used for "
+        "training. Control: the multi-delta denoiser of the most training images.",
+        lines=to_all,
+    )
+    yield Curves(
+        **about("Novelty of samples, by number of images", 13, "C14"),
+        caption="GL score: distance of a sample to its nearest training image, divided by the sample's norm; also "
+        "relative to that of real, held-out images. The line at 0.6 is the paper's rule, which is not judged: new real "
+        "images may score less. Controls: samples of the closed-form denoisers.",
+        of=axes.GL.by(axes.SIZE),
+        lines=(
+            Line("samples of the network", denoiser="network"),
+            Line("relative to held-out images", quantity="relative_gl", denoiser="network"),
+            Line("control: samples of the Gaussian", denoiser="gaussian"),
+            Line("control: samples of multi-delta", denoiser="multidelta"),
         ),
-        Curves(
-            title="Distance to the Gaussian denoiser at low noise, by number of images",
-            caption="At the lowest noise the network does nothing, and the Gaussian of fewer images than pixels cannot. "
-            "What is left between them depends on the number of images alone. The control retrieves training images.",
-            **about(16, "C13"),
-            of=axes.RMSE.by(axes.LOW_SIGMA).at(0.0, 1.0),
-            lines=to_own,
-        ),
-        Curves(
-            title="Distance to the Gaussian denoiser of all images, by number of images",
-            caption="The same networks held against one Gaussian, that of all images that could have been trained on. "
-            "The dashed control retrieves images from among the most that were trained on.",
-            **about(6, "C11"),
-            lines=to_all,
-        ),
-        Curves(
-            title="Novelty of samples, by number of images",
-            caption="GL score: the distance of a sample to its nearest training image, over the sample's norm; also "
-            "relative to that of real, held-out images. The paper's rule, 0.6, is drawn and not judged: new real "
-            "images may score less.",
-            **about(13, "C14"),
-            of=axes.GL.by(axes.SIZE),
-            lines=(
-                Line("samples of the network", denoiser="network"),
-                Line("relative to held-out images", quantity="relative_gl", denoiser="network"),
-                Line("control: samples of the Gaussian", denoiser="gaussian"),
-                Line("control: samples of multi-delta", denoiser="multidelta"),
-            ),
-        ),
-        Curves(
-            title="Copies among samples, by number of images",
-            caption="Share of samples whose nearest training image is less than a third as far as the second "
-            f"nearest.{format_images_needed(images_needed(evidence))}{format_duplicates(evidence)}",
-            **about(12, "C14"),
-            of=axes.COPIES.by(axes.SIZE),
-            lines=(Line("network", denoiser="network"), *closed_forms()),
-        ),
-        sample_grid(
-            findings,
-            [
-                (label, f"samples of {n}, seed {plan.shown}", name)
-                for n in plan.sizes
-                for label, name in (
-                    (f"network, {images_label(n)}", "network"),
-                    ("nearest training image", "nearest"),
-                    (f"Gaussian, {images_label(n)}", "gaussian"),
-                )
-            ],
-            title="Samples, their nearest training images, and samples of the Gaussian",
-            caption="All from the same initial noise. Up to some number of images, samples are copies of training "
-            "images; with more, they are new and resemble those of the Gaussian.",
-            **about(6, 12, "C14"),
-        ),
-    ]
+    )
+    yield Curves(
+        **about("Copies among samples, by number of images", 12, "C14"),
+        caption="Share of samples whose nearest training image is less than a third as far as the second "
+        f"nearest.{format_images_needed(images_needed(evidence))}{format_duplicates(evidence)}",
+        of=axes.COPIES.by(axes.SIZE),
+        lines=(Line("network", denoiser="network"), *closed_forms()),
+    )
+    yield sample_grid(
+        findings,
+        [
+            (label, f"samples of {n}, seed {plan.shown}", name)
+            for n in plan.sizes
+            for label, name in (
+                (f"network, {images_label(n)}", "network"),
+                ("nearest training image", "nearest"),
+                (f"Gaussian, {images_label(n)}", "gaussian"),
+            )
+        ],
+        **about("Samples, their nearest training images, and samples of the Gaussian", 6, 12, "C14"),
+        caption="All samples are from the same initial noise. With few training images, networks return copies of "
+        "them; with more, samples are new and resemble those of the Gaussian.",
+    )
 
 
 STUDY = Study(
     name="size",
     title="How many images?",
-    question="Networks of one width are trained on more and more images. With few, they reproduce them; with many, they "
-    "make new ones. On the way, their denoisers come closer to the Gaussian's.",
+    question="Networks of one width are trained on more and more images. With few images, they reproduce them; with "
+    "many, they make new ones. Between the two, their denoisers come closer to the Gaussian denoiser.",
     figures=(6, 12, 13, 16, 19),
     parts=parts,
     drawings=figures,

@@ -1,7 +1,7 @@
 """The theorem behind distillation, for the studies that check it: claim C21."""
 
 from .. import axes
-from ..claims.claim import Finding, Threshold, bound, claim
+from ..claims.claim import Found, Threshold, bound, claim
 from ..claims.evidence import Evidence
 from ..figures import Curves, Line, about
 
@@ -10,18 +10,17 @@ _RESIDUAL = Threshold("our choice: rounding in float64, with a margin", below=1e
 
 
 @claim("C21", "The best linear denoiser is the Wiener filter, and gradient descent finds it.")
-def c21(evidence: Evidence) -> Finding:
-    """The theorem's residuals, in any study: algebra, so neither images nor seeds count."""
-    return Finding((bound("largest relative residual", _RESIDUAL, evidence.where(**_RELATIVE.tags)),))
+def c21(evidence: Evidence) -> Found:
+    """The largest of the theorem's residuals, in any study; this is algebra, so it needs neither images nor seeds."""
+    yield bound("largest relative residual", _RESIDUAL, evidence.where(**_RELATIVE.tags))
 
 
 THEOREM = Curves(
-    title="The theorem, on these images",
-    caption="Relative distance to the Wiener filter, √(E‖D − D_G‖²/E‖D_G‖²) over noisy images, of the affine map that "
-    "minimises the denoising loss, from its normal equations, and of where gradient descent from zero ends; for the "
-    "moments of these images, shrunk to at most 64 dimensions. Levels that double precision or 20,000 steps do not "
-    "suffice for are left out.",
-    **about("C21"),
+    **about("The theorem, on these images", "C21"),
+    caption="Relative distance to the Wiener filter, √(E‖D − D_G‖²/E‖D_G‖²) over noisy images, for the moments of "
+    "these images, shrunk to at most 64 dimensions. Two affine maps are compared with it: the one that minimises the "
+    "denoising loss, by its normal equations, and the one at which gradient descent from zero ends. Noise levels that "
+    "need more than double precision or 20,000 steps are left out.",
     of=_RELATIVE.against(_RESIDUAL, "limit of C21"),
     lines=(Line(str, by="kind"),),
 )
