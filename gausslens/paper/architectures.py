@@ -95,8 +95,8 @@ def sizes_told(plan: Plan, names: Iterable[str]) -> str:
     if not reduced:
         return f"All have {plan.width} channels."
     return (
-        f"{', '.join(reduced)} are reduced to {_REDUCED['width']} channels and {len(_REDUCED['multipliers'])} resolutions "
-        f"for images of this size, and trained for {plan.kimg * _REDUCED_SHARE:.3g} thousand images."
+        f"{', '.join(reduced)} are reduced to {_REDUCED['width']} channels and {len(_REDUCED['multipliers'])} "
+        f"resolutions for images of this size, and trained for {plan.kimg * _REDUCED_SHARE:.3g} thousand images."
     )
 
 

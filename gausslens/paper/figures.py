@@ -22,6 +22,9 @@ from .plan import OTHER_HALF
 images_label, sigma_label = "N = {:,}".format, "σ = {:.3g}".format
 """What legends call the models of a number of images, and a noise level."""
 
+COPIED = "whose nearest training image is less than a third as far as the second nearest"
+"""What captions say of samples that are copies."""
+
 CONTROLS = {"multidelta": "control: multi-delta", "gaussian": "control: Gaussian"}
 
 # Records with the same values of these tags are of training runs of one model.

@@ -1,4 +1,4 @@
-"""The page of a study: what was found, the claims with their verdicts, then one section for each study."""
+"""The page of a study: a summary, the claims with their verdicts, and one section for each study."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from ..report import ClaimRow, Page, Section, Table
 from .claims import Verdict
 from .claims.claim import Control
 from .claims.evidence import Evidence
-from .claims.verdict import FAILS, HOLDS
+from .claims.verdict import FAILS, HOLDS, UNCERTAIN
 from .figures import trainings
 from .plan import Plan
 from .registry import find_study
@@ -24,7 +24,7 @@ def make_page(
     studied = {claim for study, _ in studies for claim in study.claims}
     table = Table(
         title="The claims of the paper",
-        caption="What each claim says, the number it is judged by with its 95 % interval over images (and over training "
+        caption="Each claim with the number that it is judged by, the 95 % interval over images (and over training "
         "seeds where there are several), and the verdict. Holm's procedure guards against passing by chance.",
         command=plan.command,
         rows=tuple(claim_row(verdict) for verdict in verdicts if verdict.claim in studied),
@@ -43,17 +43,17 @@ def make_page(
 
 def claim_row(verdict: Verdict) -> ClaimRow:
     """A verdict as a row of the page's table."""
-    statistic = verdict.statistic
+    shown = verdict.statistic
     reason = verdict.reason if verdict.is_measured else "not measured"
     return ClaimRow(
         claim=verdict.claim,
         statement=verdict.text,
-        statistic=statistic.name,
-        value=statistic.value,
-        low=statistic.low,
-        high=statistic.high,
-        threshold=str(statistic.threshold),
-        source=statistic.threshold.source,
+        statistic=shown.name,
+        value=shown.value,
+        low=shown.low,
+        high=shown.high,
+        threshold=str(shown.threshold),
+        source=shown.threshold.source,
         verdict=verdict.verdict,
         note="; ".join(note for note in (reason, verdict.caveat, verdict.note) if note),
         controls=tuple(map(_with_interval, verdict.controls)),
@@ -66,28 +66,28 @@ def _with_interval(control: Control) -> str:
 
 
 def _summary(plan: Plan, found: Sequence[Findings], verdicts: Sequence[Verdict]) -> str:
-    held = [verdict.claim for verdict in verdicts if verdict.verdict == HOLDS]
-    refuted = [verdict.claim for verdict in verdicts if verdict.verdict == FAILS]
-    unknown = [verdict.claim for verdict in verdicts if not verdict.is_measured]
-    sides = "×".join(str(side) for side in plan.shape[1:])
-    sizes = ", ".join(f"{n:,}" for n in plan.sizes)
-    measured = [record for each in found for record in each.evidence.where(denoiser="network").records]
-    often = f"with {trainings(Evidence(measured))} each" if measured else "and none of them is measured yet"
+    measured = [verdict for verdict in verdicts if verdict.is_measured]
+    hold, fail, undecided = (
+        _counted([verdict for verdict in measured if verdict.verdict == word]) for word in (HOLDS, FAILS, UNCERTAIN)
+    )
+    unknown = _counted([verdict for verdict in verdicts if not verdict.is_measured])
+    records = [record for each in found for record in each.evidence.where(denoiser="network").records]
+    often = f"with {trainings(Evidence(records))} each" if records else "and none of them has been measured yet"
     parts = [
-        f"{plan.name}: {plan.available:,} images of {sides} pixels to train on, and others held out. Networks "
-        f"({plan.training['network']}, {plan.width} channels) are trained on {sizes} of them, for {plan.kimg:,g} thousand "
-        f"images, {often}.",
-        f"Of the paper's 21 claims, here hold {len(held)}{_among(held)}, do not hold {len(refuted)}{_among(refuted)}, "
-        f"{len(unknown)} were not measured{_among(unknown)}, and for the others there is not enough evidence.",
+        f"{plan.name}: {plan.available:,} images of {'×'.join(map(str, plan.shape[1:]))} pixels to train on, and "
+        f"others held out. Networks ({plan.training['network']}, {plan.width} channels) are trained on "
+        f"{', '.join(f'{n:,}' for n in plan.sizes)} of them, for {plan.kimg:,g} thousand images, {often}.",
+        f"Of the paper's 21 claims, {hold} hold, {fail} fail, {undecided} are undecided, and {unknown} were not measured.",
     ]
-    unfinished = [findings.study for findings in found if not findings.finished]
-    if unfinished:
+    if unfinished := [findings.study for findings in found if not findings.finished]:
         parts.append(f"Not finished yet: {', '.join(unfinished)}.")
     return "\n\n".join(parts)
 
 
-def _among(claims: Sequence[str]) -> str:
-    return f" ({', '.join(claims)})" if claims else ""
+def _counted(verdicts: Sequence[Verdict]) -> str:
+    """How many verdicts, with the names of their claims."""
+    names = ", ".join(verdict.claim for verdict in verdicts)
+    return f"{len(verdicts)} ({names})" if names else "0"
 
 
 def _machines(provenance: Mapping[str, Any]) -> str:

@@ -80,22 +80,12 @@ def samples_of_few(
 
 
 def close_ups(
-    plan: Plan,
-    model: Task,
-    key: str,
-    *,
-    inputs: Sequence[str] = ("images", "noise"),
-    denoisers: Sequence[str] = ("network",),
-    sigmas: Sequence[float] = _LEVELS,
-    pictures: int = _PICTURES,
-    kimg: float | None = None,
+    plan: Plan, model: Task, key: str, *, inputs: Sequence[str] = ("images", "noise"), **options: Any
 ) -> Iterator[Part]:
-    """The parts that denoise held-out images, and pure noise, at a few levels."""
+    """The parts that denoise held-out images, and pure noise, at a few levels; options as in `denoised_outputs_task`."""
+    how: dict[str, Any] = {"denoisers": ("network",), "sigmas": _LEVELS, "pictures": _PICTURES, **options}
     for kind in inputs:
-        task = denoised_outputs_task(
-            plan, model, denoisers=denoisers, sigmas=sigmas, inputs=kind, pictures=pictures, kimg=kimg
-        )
-        yield Part(f"{kind} denoised by {key}", task)
+        yield Part(f"{kind} denoised by {key}", denoised_outputs_task(plan, model, inputs=kind, **how))
 
 
 def close_up_grid(

@@ -1,7 +1,7 @@
 """What a study is: the tasks that it needs, the claims that it judges, and the figures of its results.
 
-Each study is a file that defines one `Study`. Studies share tasks: the records of a task become records of every study that
-names it, tagged with the study's name.
+Each study is a file that defines one `Study`. The docstring of the file opens the study's section of the page. Studies share
+tasks: the records of a task become records of every study that names it, tagged with the study's name.
 """
 
 from collections.abc import Callable, Iterable
@@ -84,13 +84,23 @@ class Study:
     """One study of the paper."""
 
     name: str  # its name on the command line
-    title: str  # its heading
-    question: str  # what it asks, and how to read the answer; an empty line separates paragraphs
+    opening: str  # the docstring of its file: its title, then what it asks and how to read the answer
     figures: tuple[int, ...]  # the paper's figures that it redraws
     parts: Callable[[Plan], Iterable[Part]]  # the tasks that it needs, the most informative first
     drawings: Callable[[Findings], Iterable[Drawing]]  # its figures, from the tasks that are finished
     judges: tuple[Claim, ...] = ()  # the claims that its file defines
     informs: tuple[str, ...] = ()  # names of claims of other studies that use its records
+
+    @property
+    def title(self) -> str:
+        """Its heading."""
+        return self.opening.partition("\n")[0]
+
+    @property
+    def question(self) -> str:
+        """What it asks, and how to read the answer; an empty line separates paragraphs."""
+        _, *paragraphs = self.opening.split("\n\n")
+        return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
     @property
     def claims(self) -> tuple[str, ...]:

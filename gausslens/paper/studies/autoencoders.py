@@ -1,4 +1,10 @@
-"""Autoencoders of one noise level each, compared with a network of all levels: claim C17; figures 24, 27, 29."""
+"""Is it the training over all levels?
+
+A network of all noise levels is trained least at the highest levels, and shares its weights between levels. Autoencoders of
+one level each, of four kinds and without preconditioning, have neither limitation. The exact optimum of the linear one is
+the Gaussian denoiser, by the theorem that the last figure checks. The others could learn to retrieve, so whether they stay
+near the Gaussian is an open question.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -151,15 +157,5 @@ def figures(findings: Findings) -> Iterator[Drawing]:
 
 
 STUDY = Study(
-    name="autoencoders",
-    title="Is it the training over all levels?",
-    question="A network of all noise levels is trained least at the highest levels, and shares its weights between "
-    "levels. Autoencoders of one level each, of four kinds and without preconditioning, have neither limitation. The "
-    "exact optimum of the linear one is the Gaussian denoiser, by the theorem that the last figure checks. The others "
-    "could learn to retrieve, so whether they stay near the Gaussian is an open question.",
-    figures=(24, 27, 29),
-    parts=parts,
-    drawings=figures,
-    judges=(c17,),
-    informs=("C21",),
+    "autoencoders", __doc__, figures=(24, 27, 29), parts=parts, drawings=figures, judges=(c17,), informs=("C21",)
 )

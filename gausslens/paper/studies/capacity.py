@@ -1,4 +1,12 @@
-"""Width of networks trained on few images: claims C12, C13; figures 7, 16, 17, 18, 20."""
+"""How wide?
+
+Networks with fewer and fewer channels are trained on the same few images. The paper says that a narrow network, which
+cannot store its images, stays closer to the Gaussian denoiser at intermediate noise, as a wide one does on many images. At
+high noise it is farther from the Gaussian, until it is trained for long enough.
+
+At the lowest noise the distance depends on the images alone: a Gaussian of fewer images than pixels does not know the
+directions in which its images do not vary.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +16,7 @@ from ..claims.claim import HIGH_NOISE, LOW_NOISE, Found, Threshold, claim, stati
 from ..claims.comparisons import ends, first_minus_last, negative, positive, smallest, trend
 from ..claims.evidence import Evidence, Number, mean_at
 from ..claims.window import InWindow, gaps_of
-from ..figures import Curves, Drawing, Line, about, closed_forms, images_label, trainings_behind
+from ..figures import COPIED, Curves, Drawing, Line, about, closed_forms, images_label, trainings_behind
 from ..pictures import HIGH, close_up_grid, close_ups, close_ups_of_few, samples_of_few
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -135,9 +143,8 @@ def figures(findings: Findings) -> Iterator[Drawing]:
     )
     yield Curves(
         **about("Copies among samples, by width", *_SHOWS),
-        caption="Share of samples whose nearest training image is less than a third as far as the second nearest: of "
-        f"{sample_count(plan)} samples after {plan.short:,g} thousand images of training, and of {plan.samples} after "
-        f"{plan.kimg:,g} thousand. Controls: samples of the multi-delta and the Gaussian denoiser of the {few:,} "
+        caption=f"Share of samples {COPIED}: of {sample_count(plan)} after {plan.short:,g} and of {plan.samples} after "
+        f"{plan.kimg:,g} thousand images of training. Controls: samples of the closed-form denoisers of the {few:,} "
         "images.",
         of=axes.COPIES.by(axes.WIDTH).where(role=None),
         lines=(*lengths, *closed_forms()),
@@ -182,16 +189,5 @@ def figures(findings: Findings) -> Iterator[Drawing]:
 
 
 STUDY = Study(
-    name="capacity",
-    title="How wide?",
-    question="Networks with fewer and fewer channels are trained on the same few images. The paper says that a narrow "
-    "network, which cannot store its images, stays closer to the Gaussian denoiser at intermediate noise, as a wide "
-    "one does on many images. At high noise it is farther from the Gaussian, until it is trained for long "
-    "enough.\n\nAt the lowest noise the distance depends on the images alone: a Gaussian of fewer images than pixels "
-    "does not know the directions in which its images do not vary.",
-    figures=(7, 16, 17, 18, 20),
-    parts=parts,
-    drawings=figures,
-    judges=(c12, c13),
-    informs=("C11",),
+    "capacity", __doc__, figures=(7, 16, 17, 18, 20), parts=parts, drawings=figures, judges=(c12, c13), informs=("C11",)
 )

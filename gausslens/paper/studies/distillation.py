@@ -1,8 +1,12 @@
-"""Distillation, the affine map closest to a network: claims C6, C8, C9, C10; figures 4, 5, 14, 22.
+"""Is its closest linear map the Gaussian's?
 
-On noisy images of its own data, the closest affine map of any good denoiser is the Gaussian denoiser. So every number has
-two controls: the multi-delta denoiser, which only retrieves training images, and Gaussian surrogates. Networks that memorise
-and networks that generalise differ on held-out images.
+At each noise level, the affine map closest to a network is found by least squares and compared with the Wiener filter of
+the training images: weights, singular vectors and values, outputs.
+
+Much of the agreement is almost automatic. For any distribution of images, the best affine fit of the exact posterior mean,
+on noisy images of that distribution, is the Wiener filter, even if the denoiser only retrieves training images. So look at
+the controls first, and at held-out images: there, a network that memorises need not be near its Gaussian. The last figure
+checks the theorem behind this on the moments of these images.
 """
 
 from collections.abc import Iterator
@@ -404,16 +408,5 @@ def _pictures(findings: Findings) -> Iterator[Drawing]:
 
 
 STUDY = Study(
-    name="distillation",
-    title="Is its closest linear map the Gaussian's?",
-    question="At each noise level, the affine map closest to a network is found by least squares and compared with the "
-    "Wiener filter of the training images: weights, singular vectors and values, outputs.\n\nMuch of the agreement is "
-    "almost automatic. For any distribution of images, the best affine fit of the exact posterior mean, on noisy "
-    "images of that distribution, is the Wiener filter, even if the denoiser only retrieves training images. So look "
-    "at the controls first, and at held-out images: there, a network that memorises need not be near its Gaussian. The "
-    "last figure checks the theorem behind this on the moments of these images.",
-    figures=(4, 5, 14, 22),
-    parts=parts,
-    drawings=figures,
-    judges=(c6, c8, c9, c10, c21),
+    "distillation", __doc__, figures=(4, 5, 14, 22), parts=parts, drawings=figures, judges=(c6, c8, c9, c10, c21)
 )

@@ -1,4 +1,8 @@
-"""Output minus input at low noise: claim C19; figure 15."""
+"""Does it return its input without noise?
+
+Where there is almost no noise, the best output is the input. A network that returns its input is linear, and near its
+Gaussian and its linear map, for that reason alone. So agreement at the lowest noise is no evidence of anything else.
+"""
 
 from collections.abc import Iterator
 
@@ -73,14 +77,4 @@ def figures(findings: Findings) -> Iterator[Drawing]:
         )
 
 
-STUDY = Study(
-    name="identity",
-    title="Does it return its input without noise?",
-    question="Where there is almost no noise, the best output is the input. A network that returns its input is "
-    "linear, and near its Gaussian and its linear map, for that reason alone. So agreement at the lowest noise is no "
-    "evidence of anything else.",
-    figures=(15,),
-    parts=parts,
-    drawings=figures,
-    judges=(c19,),
-)
+STUDY = Study("identity", __doc__, figures=(15,), parts=parts, drawings=figures, judges=(c19,))

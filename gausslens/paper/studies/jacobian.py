@@ -1,4 +1,9 @@
-"""Jacobians along sampling trajectories, and steps along their singular vectors: claim C20; figures 28, 30."""
+"""Which changes does it keep?
+
+A denoiser is locally linear: its Jacobian says which small changes of a noisy image it keeps. The Gaussian keeps the
+principal components of the images everywhere. Along trajectories of the network, do the changes that it keeps follow these
+components, or the image that emerges? At high noise any good denoiser follows the components, so compare the controls.
+"""
 
 import math
 from collections.abc import Iterator
@@ -111,15 +116,4 @@ def figures(findings: Findings) -> Iterator[Drawing]:
         )
 
 
-STUDY = Study(
-    name="jacobian",
-    title="Which changes does it keep?",
-    question="A denoiser is locally linear: its Jacobian says which small changes of a noisy image it keeps. The "
-    "Gaussian keeps the principal components of the images everywhere. Along trajectories of the network, do the "
-    "changes that it keeps follow these components, or the image that emerges? At high noise any good denoiser follows "
-    "the components, so compare the controls.",
-    figures=(28, 30),
-    parts=parts,
-    drawings=figures,
-    judges=(c20,),
-)
+STUDY = Study("jacobian", __doc__, figures=(28, 30), parts=parts, drawings=figures, judges=(c20,))

@@ -1,6 +1,10 @@
-"""Linearity of denoisers: claims C1, C2, C3, C4; figures 1, 10, 11, 13.
+"""How linear are denoisers?
 
-By number of training images, by weights of the superposition, on pure noise, and with a poor parametrisation.
+A linear denoiser maps a superposition of two noisy images to the superposition of their denoised images. This study
+measures how far networks are from linear at every noise level, for networks trained on more and more images.
+
+An affine map is not linear: its raw score is below 1, and at high noise the score is that of the mean image. The affine
+form moves the origin to the mean image and is 1 for every affine map.
 """
 
 from collections.abc import Iterator
@@ -105,7 +109,7 @@ def _by_size(plan: Plan) -> Iterator[Curves]:
     for title, shown, affine, shows, what, claimed in (
         (
             *("Linearity over noise levels, by number of images", axes.LINEARITY, False, of_cosine),
-            "Cosine between D(αx₁ + βx₂) and αD(x₁) + βD(x₂) with α = β = 1/√2; 1 for a linear map",
+            "Cosine between D(αx₁ + βx₂) and αD(x₁) + βD(x₂) with α = β = 1/√2 (1 for a linear map)",
             "The claim is that lines rise with N. Controls: the closed-form denoisers of the most images; the Gaussian "
             "is affine and scores below 1, because α + β is not 1.",
         ),
@@ -118,13 +122,13 @@ def _by_size(plan: Plan) -> Iterator[Curves]:
         ),
         (
             *("Error of linearity, by number of images", axes.LINEARITY_ERROR, False, of_error),
-            "‖D(αx₁ + βx₂) − (αD(x₁) + βD(x₂))‖ over ‖D(αx₁ + βx₂)‖; 0 for a linear map",
+            "‖D(αx₁ + βx₂) − (αD(x₁) + βD(x₂))‖ over ‖D(αx₁ + βx₂)‖ (0 for a linear map)",
             "At high noise the error is large for all denoisers, because they return nearly one image. Controls: the "
             "closed-form denoisers of the most images.",
         ),
         (
             *("Error of affine linearity, by number of images", axes.LINEARITY_ERROR, True, of_error),
-            "The same error with the mean image as the origin; 0 for every affine map",
+            "The same error with the mean image as the origin (0 for every affine map)",
             "Control: the Gaussian of the most images. Multi-delta is not drawn: it may return one image for a mixture "
             "and for the mean, and then the error has no bound.",
         ),
@@ -132,7 +136,7 @@ def _by_size(plan: Plan) -> Iterator[Curves]:
         bounded = ("gaussian",) if affine and shown is axes.LINEARITY_ERROR else CONTROLS
         yield Curves(
             **about(title, *shows),
-            caption=f"{what}; mean {pairs}. {claimed}",
+            caption=f"{what}, mean {pairs}. {claimed}",
             of=shown.where(**_EQUAL_WEIGHTS, affine=affine),
             lines=(
                 Line(images_label, by="n", dashed=lambda n: n <= plan.few, denoiser="network"),
@@ -241,12 +245,8 @@ def _of_baseline(findings: Findings) -> Iterator[Drawing]:
 
 
 STUDY = Study(
-    name="linearity",
-    title="How linear are denoisers?",
-    question="A linear denoiser maps a superposition of two noisy images to the superposition of their denoised "
-    "images. This study measures how far networks are from linear at every noise level, for networks trained on more "
-    "and more images.\n\nAn affine map is not linear: its raw score is below 1, and at high noise the score is that of "
-    "the mean image. The affine form moves the origin to the mean image and is 1 for every affine map.",
+    "linearity",
+    __doc__,
     figures=(1, 10, 11, 13),
     parts=parts,
     drawings=figures,

@@ -1,4 +1,12 @@
-"""Architectures (NCSN++, DDPM++ and ADM, the networks of EDM-VE, EDM-VP and EDM-ADM): claim C18; figure 23."""
+"""Does the architecture matter?
+
+Networks of different architectures are trained on the same images and sampled from the same noise. If they learn a property
+of the images, their samples resemble each other, and share their layout with the samples of the images' Gaussian.
+
+Two denoisers that retrieve the same training images also agree. So agreement is measured between models on disjoint halves
+of the images, and that of the multi-delta denoisers of the halves is subtracted. The paper also says that every
+architecture becomes more linear with more images.
+"""
 
 from collections.abc import Iterator
 from itertools import combinations, product
@@ -88,7 +96,7 @@ def figures(findings: Findings) -> Iterator[Drawing]:
     pairs = {str(place): pair for place, pair in enumerate(combinations(names, 2), 1)}
     by_pair = axes.among(
         "pair, by its number in the caption",
-        {place: {"network": first, "reference": second} for place, (first, second) in pairs.items()},
+        {place: dict(zip(("network", "reference"), pair, strict=True)) for place, pair in pairs.items()},
     )
     by_name = axes.among("architecture", {label(name): {"network": name} for name in names})
     numbered = ", ".join(f"{place} {label(first)} and {label(second)}" for place, (first, second) in pairs.items())
@@ -161,17 +169,4 @@ def figures(findings: Findings) -> Iterator[Drawing]:
     )
 
 
-STUDY = Study(
-    name="networks",
-    title="Does the architecture matter?",
-    question="Networks of different architectures are trained on the same images and sampled from the same noise. If "
-    "they learn a property of the images, their samples resemble each other, and share their layout with the samples "
-    "of the images' Gaussian.\n\nTwo denoisers that retrieve the same training images also agree. So agreement is "
-    "measured between models on disjoint halves of the images, and that of the multi-delta denoisers of the halves is "
-    "subtracted. The paper also says that every architecture becomes more linear with more images.",
-    figures=(23,),
-    parts=parts,
-    drawings=figures,
-    judges=(c18,),
-    informs=("C2",),
-)
+STUDY = Study("networks", __doc__, figures=(23,), parts=parts, drawings=figures, judges=(c18,), informs=("C2",))

@@ -1,4 +1,12 @@
-"""Distance of a network to Gaussian, linear and multi-delta denoisers: claims C5, C7; figures 2, 3, 25, 27."""
+"""How close is the network to known denoisers?
+
+The network trained on the most images is compared with three reference denoisers. The Gaussian denoiser knows only the mean
+and the covariance of its training images. The linear denoiser is the affine map closest to the network at each noise level.
+The multi-delta denoiser retrieves training images.
+
+Agreement at the ends says little: at high noise all of them return nearly the mean image, and at low noise a network
+returns nearly its input. The informative levels lie between, where the Gaussian and the multi-delta denoiser differ.
+"""
 
 import math
 from collections.abc import Iterator
@@ -204,16 +212,5 @@ def figures(findings: Findings) -> Iterator[Drawing]:
 
 
 STUDY = Study(
-    name="references",
-    title="How close is the network to known denoisers?",
-    question="The network trained on the most images is compared with three reference denoisers. The Gaussian denoiser "
-    "knows only the mean and the covariance of its training images. The linear denoiser is the affine map closest to "
-    "the network at each noise level. The multi-delta denoiser retrieves training images.\n\nAgreement at the ends "
-    "says little: at high noise all of them return nearly the mean image, and at low noise a network returns nearly "
-    "its input. The informative levels lie between, where the Gaussian and the multi-delta denoiser differ.",
-    figures=(2, 3, 25, 27),
-    parts=parts,
-    drawings=figures,
-    judges=(c5, c7),
-    informs=("C6",),
+    "references", __doc__, figures=(2, 3, 25, 27), parts=parts, drawings=figures, judges=(c5, c7), informs=("C6",)
 )

@@ -1,4 +1,8 @@
-"""Number of training images, from copying to novelty: claim C14; figures 6, 12, 13, 16, 19."""
+"""How many images?
+
+Networks of one width are trained on more and more images. With few images, they reproduce them; with many, they make new
+ones. Between the two, their denoisers come closer to the Gaussian denoiser.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,7 +13,7 @@ from ..claims.comparisons import largest, positive, smallest
 from ..claims.evidence import Evidence, MissingError, Number, slope
 from ..claims.inference import Real
 from ..critical_points import format_images_needed, images_needed
-from ..figures import Curves, Drawing, Line, about, closed_forms, images_label
+from ..figures import COPIED, Curves, Drawing, Line, about, closed_forms, images_label
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -108,8 +112,7 @@ def figures(findings: Findings) -> Iterator[Drawing]:
     )
     yield Curves(
         **about("Copies among samples, by number of images", 12, "C14"),
-        caption="Share of samples whose nearest training image is less than a third as far as the second "
-        f"nearest.{format_images_needed(images_needed(evidence))}{format_duplicates(evidence)}",
+        caption=f"Share of samples {COPIED}.{format_images_needed(images_needed(evidence))}{format_duplicates(evidence)}",
         of=axes.COPIES.by(axes.SIZE),
         lines=(Line("network", denoiser="network"), *closed_forms()),
     )
@@ -131,13 +134,5 @@ def figures(findings: Findings) -> Iterator[Drawing]:
 
 
 STUDY = Study(
-    name="size",
-    title="How many images?",
-    question="Networks of one width are trained on more and more images. With few images, they reproduce them; with "
-    "many, they make new ones. Between the two, their denoisers come closer to the Gaussian denoiser.",
-    figures=(6, 12, 13, 16, 19),
-    parts=parts,
-    drawings=figures,
-    judges=(c14,),
-    informs=("C11", "C13"),
+    "size", __doc__, figures=(6, 12, 13, 16, 19), parts=parts, drawings=figures, judges=(c14,), informs=("C11", "C13")
 )

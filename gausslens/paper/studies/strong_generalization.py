@@ -1,4 +1,13 @@
-"""Strong generalisation, whether models that share no training image agree: claims C15, C16; figures 9, 26."""
+"""Do models agree?
+
+Two models are trained on images that they do not share, and sampled from the same noise. If both have learned the
+distribution of the images, their samples are similar. If both retrieve their own training images, samples are only as
+similar as any two such sets of images are. The multi-delta denoisers of the two sets measure this similarity, and it is
+subtracted.
+
+The paper says that models of many images agree, and that models of few images do not, unless training is stopped early or
+the network is narrow. It also says that the Gaussian of few images is nearly that of many.
+"""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -8,7 +17,7 @@ from .. import axes
 from ..claims.claim import Found, Threshold, claim, control, controls, statistic
 from ..claims.comparisons import each
 from ..claims.evidence import Evidence
-from ..figures import Curves, Drawing, Line, about, closed_forms, trainings_behind
+from ..figures import COPIED, Curves, Drawing, Line, about, closed_forms, trainings_behind
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -123,39 +132,28 @@ def figures(findings: Findings) -> Iterator[Drawing]:
     """Figs. 9 and 26 of the paper."""
     plan = findings.plan
     large, early, narrow, small = (pairs(plan)[role] for role in _ROLES)
-    roles = (
-        f"Large: {large.n:,} images each, {large.width} channels; early: {early.n:,} images, stopped after "
-        f"{early.kimg:,g} thousand; narrow: {narrow.n:,} images, {narrow.width} channels; small: {small.n:,} images, "
-        f"{small.width} channels."
-    )
     of_networks = findings.evidence.where(**axes.AGREEMENT.tags, denoiser="network")
-    all_times = ("early", _IN_TIME, "small")
+    of_pairs, all_times = of_networks.where(reference=None, role=_ROLES), ("early", _IN_TIME, "small")
     references = {
         "stationary": "stationary Gaussian",
         "gaussian_full": "Gaussian of all images",
         "gaussian": "Gaussian",
         "multidelta": "multi-delta",
     }
-    between, with_references, in_time = (
-        _noises_and_trainings(of_networks.where(**tags))
-        for tags in (
-            {"reference": None, "role": _ROLES},
-            {"reference": tuple(references), "noise": "same"},
-            {"reference": None, "role": all_times},
-        )
-    )
-    same, exchanged, memory = (
-        Line("networks", denoiser="network", reference=None, noise="same"),
-        Line("control: networks, noise exchanged", denoiser="network", reference=None, noise="shuffled"),
-        closed_forms("multidelta", noise="same"),
-    )
+    with_references = of_networks.where(reference=tuple(references), noise="same")
+    same = Line("networks", denoiser="network", reference=None, noise="same")
+    exchanged = Line("control: networks, noise exchanged", denoiser="network", reference=None, noise="shuffled")
+    memory = closed_forms("multidelta", noise="same")
     yield Curves(
         **about("Agreement of models that share no training image", *_SHOWS),
-        caption=f"Correlation of the pixels of two models' samples from the same noise, over {between}. {roles} "
-        "Controls: the models with noise exchanged; a model's samples and their noise, which an untrained model passes "
-        "on; the closed-form denoisers of the two sets, of which the stationary Gaussians know only mean colour and "
-        "power spectrum; the relevant number is the excess over the multi-delta denoisers, because retrieval also "
-        "exceeds exchanged noise.",
+        caption="Correlation of the pixels of two models' samples from the same noise, over "
+        f"{_noises_and_trainings(of_pairs)}, for four pairs of models: large ({large.n:,} images each, {large.width} "
+        f"channels), early ({early.n:,} images, stopped after {early.kimg:,g} thousand), narrow ({narrow.n:,} images, "
+        f"{narrow.width} channels) and small ({small.n:,} images, {small.width} channels). Look at the excess over the "
+        "multi-delta denoisers of the two sets, because retrieving training images also gives more agreement than "
+        "exchanged noise. Other controls are the models with noise exchanged, a model's samples and their noise, which "
+        "an untrained model passes on, and the Gaussians of the two sets; stationary Gaussians know only mean colour "
+        "and power spectrum.",
         of=axes.AGREEMENT.by(_PAIR),
         lines=(
             same,
@@ -168,10 +166,10 @@ def figures(findings: Findings) -> Iterator[Drawing]:
     )
     yield Curves(
         **about("Agreement beyond retrieval", *_SHOWS),
-        caption="Agreement of the models minus that of the multi-delta denoisers of the same images, paired by noise; "
-        f"two models that retrieve their training images have 0. {roles} The claim is that the first three pairs agree "
-        "and the last does not; untrained networks also agree, because they pass on their noise, so check the figure "
-        "before and the samples below.",
+        caption="Agreement of the same pairs minus that of the multi-delta denoisers of their images, paired by noise; "
+        "two models that retrieve training images have 0. The claim is that the first three pairs agree and the last "
+        "does not. Untrained networks also agree, because they pass on their noise, so check the figure before and the "
+        "samples below.",
         of=axes.quantity("agreement_correlation", "excess correlation")
         .by(_PAIR)
         .against(_AGREE, "more than retrieval lies above")
@@ -181,24 +179,25 @@ def figures(findings: Findings) -> Iterator[Drawing]:
     yield Curves(
         **about("What samples of the pairs are like", *_SHOWS),
         caption="Correlation of the pixels of the first model's samples with those of closed-form denoisers from the "
-        f"same noise, over {with_references}: those of its own training images, and the Gaussian of all images that "
-        f"could be used for training. {roles} If models of few images agree although the Gaussians of their images do "
-        "not, they are close to something that both share; the highest line shows what.",
+        f"same noise, over {_noises_and_trainings(with_references)}. The denoisers are those of its own training "
+        "images, and the Gaussian of all images that could be used for training. If models of few images agree "
+        "although the Gaussians of their images do not, they are close to something that both share; the highest line "
+        "shows what.",
         of=axes.AGREEMENT.by(_PAIR).where(denoiser="network", noise="same"),
         lines=[Line(words, reference=name) for name, words in references.items()],
     )
     yield Curves(
         **about("Copies among samples of the pairs", *_SHOWS),
-        caption=f"Share of {plan.samples} samples whose nearest training image is less than a third as far as the "
-        f"second nearest, over both models of a pair. {roles} Controls: samples of the multi-delta and the Gaussian "
-        "denoiser of the same images.",
+        caption=f"Share of {plan.samples} samples {COPIED}, over both models of each of the four pairs. Controls: "
+        "samples of the closed-form denoisers of the same images.",
         of=axes.COPIES.by(_PAIR),
         lines=(Line("networks", denoiser="network"), *closed_forms()),
     )
     if _between(plan):
         yield Curves(
             **about(f"Agreement as training goes on, N = {small.n:,}", *_SHOWS),
-            caption=f"Correlation of the pixels of samples from the same noise, over {in_time}, of two models of "
+            caption="Correlation of the pixels of samples from the same noise, over "
+            f"{_noises_and_trainings(of_networks.where(reference=None, role=all_times))}, of two models of "
             f"{small.width} channels on disjoint sets of {small.n:,} images. When models begin to memorise, their "
             "agreement falls toward that of multi-delta. Controls: the same models with noise exchanged, and the "
             "multi-delta denoisers and the Gaussians of the two sets, which do not change in time.",
@@ -265,17 +264,4 @@ def _noises_and_trainings(agreement: Evidence) -> str:
     return f"{noises} initial noises and {trainings_behind(agreement)}"
 
 
-STUDY = Study(
-    name="strong",
-    title="Do models agree?",
-    question="Two models are trained on images that they do not share, and sampled from the same noise. If both have "
-    "learned the distribution of the images, their samples are similar. If both retrieve their own training images, "
-    "samples are only as similar as any two such sets of images are. The multi-delta denoisers of the two sets measure "
-    "this similarity, and it is subtracted.\n\nThe paper says that models of many images agree, and that models of few "
-    "images do not, unless training is stopped early or the network is narrow. It also says that the Gaussian of few "
-    "images is nearly that of many.",
-    figures=(9, 26),
-    parts=parts,
-    drawings=figures,
-    judges=(c15, c16),
-)
+STUDY = Study("strong", __doc__, figures=(9, 26), parts=parts, drawings=figures, judges=(c15, c16))

@@ -1,4 +1,12 @@
-"""Length of training, from the start to memorising: claim C11; figures 8, 17, 18, 21."""
+"""How long?
+
+A network that is large enough to memorise is measured while it trains, once on few images and once on all. The paper says
+that on few images it first comes closer to the Gaussian denoiser, and makes images like the Gaussian's. Later it departs
+from the Gaussian, and copies.
+
+Read the two curves against time together. A distance that falls and rises again is no sign of copying by itself: compare it
+with the network trained on many images, and with the share of copies.
+"""
 
 import math
 from collections.abc import Iterator
@@ -10,7 +18,7 @@ from ..claims.comparisons import first_minus_last, negative, positive
 from ..claims.evidence import Evidence, MissingError, Number, least
 from ..claims.window import InWindow
 from ..critical_points import closest, format_closest, format_onset, memorizing_from
-from ..figures import Curves, Drawing, Line, about, closed_forms, images_label, trainings_behind
+from ..figures import COPIED, Curves, Drawing, Line, about, closed_forms, images_label, trainings_behind
 from ..pictures import close_ups, close_ups_of_few, samples_of_few
 from ..plan import Plan
 from ..study import Findings, Part, Study
@@ -116,9 +124,8 @@ def figures(findings: Findings) -> Iterator[Drawing]:
     )
     yield Curves(
         **about("Copies among samples as training goes on", *_SHOWS),
-        caption=f"Share of samples ({counted}) whose nearest training image is less than a third as far as the second "
-        f"nearest.{format_onset(memorizing_from(evidence, few))} Controls, which do not change in time: samples of the "
-        f"Gaussian and of the multi-delta denoiser of the {few:,} images.",
+        caption=f"Share of samples ({counted}) {COPIED}.{format_onset(memorizing_from(evidence, few))} Controls, which "
+        f"do not change in time: samples of the closed-form denoisers of the {few:,} images.",
         of=axes.COPIES.by(axes.TIME),
         lines=of_samples,
     )
@@ -159,16 +166,4 @@ def _samples_key(n: int, seed: int, kimg: float) -> str:
     return f"samples of {n}, seed {seed}, {kimg:g}"
 
 
-STUDY = Study(
-    name="time",
-    title="How long?",
-    question="A network that is large enough to memorise is measured while it trains, once on few images and once on "
-    "all. The paper says that on few images it first comes closer to the Gaussian denoiser, and makes images like the "
-    "Gaussian's. Later it departs from the Gaussian, and copies.\n\nRead the two curves against time together. A "
-    "distance that falls and rises again is no sign of copying by itself: compare it with the network trained on many "
-    "images, and with the share of copies.",
-    figures=(8, 17, 18, 21),
-    parts=parts,
-    drawings=figures,
-    judges=(c11,),
-)
+STUDY = Study("time", __doc__, figures=(8, 17, 18, 21), parts=parts, drawings=figures, judges=(c11,))
