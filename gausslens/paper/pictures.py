@@ -131,16 +131,14 @@ def close_ups_of_few(
     claims: Sequence[str],
 ) -> Iterator[Drawing]:
     """Outputs of networks on few images and of the closed-form denoisers of these images, at both noise levels."""
-    gaussian, memory = (
-        (name, closed_forms, array) for name, array in (("Gaussian", "gaussian"), ("multi-delta", "multidelta"))
-    )
+    gaussian, memory = ("Gaussian", closed_forms, "gaussian"), ("multi-delta", closed_forms, "multidelta")
     outputs = f"Outputs of networks trained on {findings.plan.few:,} images for noisy held-out images y"
     yield close_up_grid(
         findings,
         [gaussian, memory, *networks],
         HIGH,
         **about(f"Outputs at σ = {HIGH:g}{by}", 17, *claims),
-        caption=f"{outputs}, which are shown scaled down. {high} Controls: the closed-form denoisers of the same images.",
+        caption=f"{outputs}, which are shown scaled down. {high} Controls: the closed-form denoisers of these images.",
     )
     yield close_up_grid(
         findings,
@@ -148,8 +146,7 @@ def close_ups_of_few(
         MIDDLE,
         noise=True,
         **about(f"Outputs at σ = {MIDDLE:g}{by}", 18, "C11"),
-        caption=f"{outputs} and for pure noise ε. The claim is that {claim}. Controls: the closed-form denoisers of "
-        "the same images.",
+        caption=f"{outputs} and for pure noise ε. The claim is that {claim}. Controls: the closed-form denoisers.",
     )
 
 

@@ -45,11 +45,6 @@ class Findings:
         """Whether all parts are finished."""
         return self.done == len(self.parts)
 
-    @property
-    def command(self) -> str:
-        """The command that runs this study alone."""
-        return f"{self.plan.command} --only {self.study}"
-
     @cached_property
     def records(self) -> list[Record]:
         """All records, tagged with study and data."""
@@ -85,9 +80,9 @@ class Study:
 
     name: str  # its name on the command line
     opening: str  # the docstring of its file: its title, then what it asks and how to read the answer
-    figures: tuple[int, ...]  # the paper's figures that it redraws
     parts: Callable[[Plan], Iterable[Part]]  # the tasks that it needs, the most informative first
     drawings: Callable[[Findings], Iterable[Drawing]]  # its figures, from the tasks that are finished
+    figures: tuple[int, ...] = ()  # the paper's figures that it redraws
     judges: tuple[Claim, ...] = ()  # the claims that its file defines
     informs: tuple[str, ...] = ()  # names of claims of other studies that use its records
 
@@ -109,8 +104,9 @@ class Study:
 
     def draw(self, findings: Findings) -> list[Figure]:
         """Its figures, without those that have no data."""
+        command = f"{findings.plan.command} --only {self.name}"
         found = (
             figure.draw(findings.evidence) if isinstance(figure, Curves) else figure
             for figure in self.drawings(findings)
         )
-        return [replace(figure, command=findings.command) for figure in found if figure is not None]
+        return [replace(figure, command=command) for figure in found if figure is not None]

@@ -1,9 +1,8 @@
 """Measures of several claims: slopes, differences between the ends of a tag or between two curves, gaps in pixels; signs."""
 
-from collections.abc import Mapping
 from typing import Any
 
-from .claim import SIGN, Statistic, Threshold, pixel_scale, statistic
+from .claim import SIGN, Threshold, pixel_scale
 from .evidence import Evidence, Measure, MissingError, mean_at, slope_over
 
 
@@ -25,11 +24,6 @@ def positive(figure: str) -> Threshold:
 def negative(figure: str) -> Threshold:
     """Below 0, likewise."""
     return Threshold(f"{SIGN} in {figure}", below=0.0)
-
-
-def each(words: str, threshold: Threshold, groups: Mapping[str, Evidence], measure: Measure) -> tuple[Statistic, ...]:
-    """The same statistic of several groups of records, each with its own end of the name."""
-    return tuple(statistic(words + name, threshold, records, measure) for name, records in groups.items())
 
 
 def trend(tag: str, measure: Measure, every_seed: Evidence) -> Measure:

@@ -1,1 +1,1 @@
-"""The studies of the paper, one file each: its first line names its claims and the figures of the paper that it redraws."""
+"""The studies of the paper, one file each: the question that it asks, its tasks, its claims and its figures."""

@@ -35,11 +35,7 @@ _UNDERTRAINED = 42.0  # the lowest noise level at which the paper finds networks
 _LINEAR = Threshold("the paper, Fig. 24", below=0.04, possible=axes.POSITIVE)
 
 
-@claim(
-    "C17",
-    "Denoising autoencoders trained at a single noise level are close to the Gaussian, and at high noise closer than a "
-    "network of all levels.",
-)
+@claim("C17", "Autoencoders of one noise level are close to the Gaussian, closer than other networks at high noise.")
 def c17(evidence: Evidence) -> Found:
     """max RMSE(linear autoencoder, G); the other autoencoders' minus a network's of all levels, mean over σ ≥ 42.
 
@@ -73,7 +69,7 @@ def parts(plan: Plan) -> Iterator[Part]:
     yield Part("network of all levels, Jacobians", jacobian_task(plan, own))
 
 
-def figures(findings: Findings) -> Iterator[Drawing]:
+def drawings(findings: Findings) -> Iterator[Drawing]:
     """Figs. 24, 27 and 29 of the paper, and the theorem."""
     plan, evidence = findings.plan, findings.evidence
     trained = f"trained on {plan.sizes[-1]:,} images, with {trainings_behind(evidence.where(on='held_out'))}"
@@ -112,10 +108,9 @@ def figures(findings: Findings) -> Iterator[Drawing]:
             ("control: multi-delta", _FOLLOWED, "multidelta"),
         ],
         **about("Trajectories of autoencoders", 24, "C17"),
-        caption="Output D(x_t; σ_t) along Euler's path from one noise, for one training run each of autoencoders, with "
-        "the network of each level, and of the network of all levels. The first columns should be the mean image, and "
-        "the rows should look the same down to some noise level. Controls: the closed-form denoisers of the training "
-        "images.",
+        caption="Output D(x_t; σ_t) along Euler's path from one noise, for autoencoders, with the network of each "
+        "level, and for the network of all levels; one training run each. The first columns should be the mean image, "
+        "and the rows should look the same down to some noise level. Controls: the closed-form denoisers.",
     )
     for words, quantity in (
         ("RMSE", axes.RMSE),
@@ -125,9 +120,8 @@ def figures(findings: Findings) -> Iterator[Drawing]:
             **about(
                 f"Gaps of autoencoders and of a network of all levels, {quantity.tags['quantity'].upper()}", 27, "C17"
             ),
-            caption=f"{words} between pairs of denoisers {trained}, {held_out}. The paper's point is that relative "
-            "errors show what a network of all levels has not learned at high noise, where autoencoders stay near the "
-            "Gaussian.",
+            caption=f"{words} between pairs of denoisers {trained}, {held_out}. In the paper, relative errors show "
+            "what a network of all levels has not learned at high noise, where autoencoders stay near the Gaussian.",
             of=quantity,
             lines=(
                 *one_a_level(", to Gaussian", reference="gaussian"),
@@ -156,6 +150,4 @@ def figures(findings: Findings) -> Iterator[Drawing]:
     yield THEOREM
 
 
-STUDY = Study(
-    "autoencoders", __doc__, figures=(24, 27, 29), parts=parts, drawings=figures, judges=(c17,), informs=("C21",)
-)
+STUDY = Study("autoencoders", __doc__, parts, drawings, figures=(24, 27, 29), judges=(c17,), informs=("C21",))

@@ -86,7 +86,7 @@ def parts(plan: Plan) -> Iterator[Part]:
         yield from close_ups(plan, model, images_label(n), inputs=("images",), denoisers=all_three)
 
 
-def figures(findings: Findings) -> Iterator[Drawing]:
+def drawings(findings: Findings) -> Iterator[Drawing]:
     """Figs. 7, 16, 17, 18 and 20 of the paper."""
     plan, evidence = findings.plan, findings.evidence
     few, many = plan.few, plan.sizes[-1]
@@ -99,6 +99,10 @@ def figures(findings: Findings) -> Iterator[Drawing]:
     memory = closed_forms("multidelta", role=None)
     to_own = axes.RMSE.where(reference="gaussian")
     key = _channels(plan.width)
+
+    def in_window(records: Evidence) -> Number:
+        return mean_at(records.curve(), own.sigmas)
+
     sampled = {_channels(width): f"{width}, seed {plan.shown}" for width in plan.widths}
     yield Curves(
         **about(f"Distance to the Gaussian denoiser, by width, N = {few:,}", 7, 20, "C11", "C12"),
@@ -110,9 +114,8 @@ def figures(findings: Findings) -> Iterator[Drawing]:
     )
     yield Curves(
         **about("Distance to the Gaussian denoiser at low noise, by width", 16, "C13"),
-        caption="At the lowest noise a network returns its input, and the Gaussian of fewer images than pixels cannot. "
-        "The claim is that the distance left is the same for all widths. Control: the multi-delta denoiser, which "
-        "retrieves training images.",
+        caption="At the lowest noise a network returns its input; the Gaussian of fewer images than pixels cannot. The "
+        "claim is that this distance is the same for all widths. Control: multi-delta, which retrieves images.",
         of=to_own.by(axes.LOW_SIGMA).at(0.0, 1.0),
         lines=(by_width, *memory),
     )
@@ -125,10 +128,7 @@ def figures(findings: Findings) -> Iterator[Drawing]:
             Line("to the Gaussian of its images", denoiser="network", reference="gaussian", number=own.mean),
             Line("to the Gaussian of all images", denoiser="network", reference="gaussian_full", number=full.mean),
             *closed_forms(
-                "multidelta",
-                called=", to the Gaussian of its images",
-                reference="gaussian",
-                number=lambda records: mean_at(records.curve(), own.sigmas),
+                "multidelta", called=", to the Gaussian of its images", reference="gaussian", number=in_window
             ),
         ),
     )
@@ -144,8 +144,7 @@ def figures(findings: Findings) -> Iterator[Drawing]:
     yield Curves(
         **about("Copies among samples, by width", *_SHOWS),
         caption=f"Share of samples {COPIED}: of {sample_count(plan)} after {plan.short:,g} and of {plan.samples} after "
-        f"{plan.kimg:,g} thousand images of training. Controls: samples of the closed-form denoisers of the {few:,} "
-        "images.",
+        f"{plan.kimg:,g} thousand images of training. Controls: the closed-form denoisers of the {few:,} images.",
         of=axes.COPIES.by(axes.WIDTH).where(role=None),
         lines=(*lengths, *closed_forms()),
     )
@@ -188,6 +187,4 @@ def figures(findings: Findings) -> Iterator[Drawing]:
     )
 
 
-STUDY = Study(
-    "capacity", __doc__, figures=(7, 16, 17, 18, 20), parts=parts, drawings=figures, judges=(c12, c13), informs=("C11",)
-)
+STUDY = Study("capacity", __doc__, parts, drawings, figures=(7, 16, 17, 18, 20), judges=(c12, c13), informs=("C11",))

@@ -44,8 +44,8 @@ _OF_TRAIN = "gaussian of train"
 _CALLS = 10  # for each dimension: with fewer, the fit's own error hides what is compared
 _INNER_LEVELS = (0.01, 60.0)  # the paper excepts its largest and its smallest level, 80 and 0.002
 _AUTOMATIC = (
-    "almost automatic: the best affine fit of any good denoiser, on noisy images of its own data, is the Gaussian "
-    "denoiser; compare the controls"
+    "almost automatic: on noisy images of its own data, the best affine fit of any good denoiser is the Gaussian; "
+    "compare the controls"
 )
 
 _GAP = Threshold("the paper, Fig. 2", below=0.05, possible=axes.POSITIVE)
@@ -184,7 +184,7 @@ def parts(plan: Plan) -> Iterator[Part]:
         yield from close_ups(plan, plan.model(n, plan.shown), images_label(n), **how)
 
 
-def figures(findings: Findings) -> Iterator[Drawing]:
+def drawings(findings: Findings) -> Iterator[Drawing]:
     """Figs. 4, 5, 14 and 22 of the paper, and the theorem."""
     yield from _maps(findings)
     yield from _regimes(findings.plan)
@@ -228,8 +228,7 @@ def _maps(findings: Findings) -> Iterator[Curves]:
     yield Curves(
         **about("Where Adam ends, and least squares", 22, "C8"),
         caption="Weight error at the last epoch of the figure before, and that of the closed form for the same network "
-        "and images, with its floor. Where Adam has not converged, its distance from the Gaussian says nothing about "
-        "the network.",
+        "and images, with its floor. Where Adam has not converged, the distance says nothing about the network.",
         of=_ERROR,
         lines=(
             Line("Adam, last epoch", method="adam", epoch=epochs),
@@ -265,8 +264,7 @@ def _maps(findings: Findings) -> Iterator[Curves]:
     )
     yield Curves(
         **about("How symmetric the matrix becomes while Adam learns it", 14, "C9"),
-        caption="‖W − Wᵀ‖/‖W‖ in the training of the figure of the weight error by epoch. It starts at W = 0; a matrix "
-        "of independent entries has √2.",
+        caption="‖W − Wᵀ‖/‖W‖ in the run of the figure of weight errors, from W = 0 on. Independent entries give √2.",
         of=_ASYMMETRY.by(axes.EPOCH).where(method="adam"),
         lines=(Line(sigma_label, by="sigma"),),
     )
@@ -300,8 +298,7 @@ def _regimes(plan: Plan) -> Iterator[Curves]:
         ("", "held_out", "The map was distilled on the same held-out images with other noise."),
         (
             *(" on training images", "train"),
-            "On training images L is near G for any good denoiser, also for one that memorises; the figure before "
-            "separates the two.",
+            "On training images L is near G even for a denoiser that memorises; the figure before separates the two.",
         ),
     ):
         yield Curves(
@@ -387,8 +384,7 @@ def _pictures(findings: Findings) -> Iterator[Drawing]:
             **about("Singular vectors of the linear map and of the Gaussian, as images", 14, "C9"),
             caption=f"The first {len(rows) // 2 * width} left singular vectors, at {sigma_label(SHOWN_SIGMA)}, of the "
             "linear map of the network trained on the most images, and below them the principal components of its "
-            "training images. Zero is grey. Vectors with near-equal singular values are determined only up to "
-            "rotation.",
+            "training images. Zero is grey. Vectors of near-equal singular values are defined only up to rotation.",
             rows=tuple(rows),
             columns=tuple(f"place {place + 1}" for place in range(width)),
             images=np.stack([*rows.values()]),
@@ -407,6 +403,4 @@ def _pictures(findings: Findings) -> Iterator[Drawing]:
     )
 
 
-STUDY = Study(
-    "distillation", __doc__, figures=(4, 5, 14, 22), parts=parts, drawings=figures, judges=(c6, c8, c9, c10, c21)
-)
+STUDY = Study("distillation", __doc__, parts, drawings, figures=(4, 5, 14, 22), judges=(c6, c8, c9, c10, c21))

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from .. import axes
 from ..architectures import PUBLISHED, model_of
-from ..claims.claim import LOW_NOISE, Found, Threshold, claim, controls
-from ..claims.comparisons import each, largest, minus
+from ..claims.claim import LOW_NOISE, Found, Threshold, claim, control, statistic
+from ..claims.comparisons import largest, minus
 from ..claims.evidence import Evidence
 from ..figures import Curves, Drawing, Line, about, closed_forms
 from ..plan import Plan
@@ -30,10 +30,11 @@ def c19(evidence: Evidence) -> Found:
     gaps = evidence.where(study="identity", **_NMSE.tags).at(0.0, LOW_NOISE)
     judged, names = gaps.where(n=largest(gaps)), gaps.names("network")
     difference = minus({"denoiser": "network"}, {"denoiser": "gaussian"})
-    by_name = {f", {name}": judged.where(network=name) for name in names} if len(names) > 1 else {"": judged}
-    beside = {f"identity gap, {name}": gaps.where(denoiser=name) for name in ("network", "gaussian")}
-    yield from each("identity gap minus the Wiener filter's, σ ≤ 0.1", _DIFFERENCE, by_name, difference)
-    yield from controls(Evidence.mean, beside)
+    for name in names if len(names) > 1 else [None]:
+        words = "identity gap minus the Wiener filter's, σ ≤ 0.1" + (f", {name}" if name else "")
+        yield statistic(words, _DIFFERENCE, judged.where(network=name) if name else judged, difference)
+    for denoiser in ("network", "gaussian"):
+        yield from control(f"identity gap, {denoiser}", gaps.where(denoiser=denoiser), Evidence.mean)
 
 
 def parts(plan: Plan) -> Iterator[Part]:
@@ -44,7 +45,7 @@ def parts(plan: Plan) -> Iterator[Part]:
             yield Part(f"{name}, seed {seed}", measured)
 
 
-def figures(findings: Findings) -> Iterator[Drawing]:
+def drawings(findings: Findings) -> Iterator[Drawing]:
     """Fig. 15 of the paper."""
     own = findings.plan.training["network"]
     names = sorted(findings.evidence.names("network"), key=lambda name: (name != own, name))
@@ -77,4 +78,4 @@ def figures(findings: Findings) -> Iterator[Drawing]:
         )
 
 
-STUDY = Study("identity", __doc__, figures=(15,), parts=parts, drawings=figures, judges=(c19,))
+STUDY = Study("identity", __doc__, parts, drawings, figures=(15,), judges=(c19,))

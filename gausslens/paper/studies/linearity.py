@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import axes
 from ..claims.claim import HIGH_NOISE, Found, Threshold, claim, control, of_the_papers_images, statistic
-from ..claims.comparisons import each, largest, minus, negative, positive, smallest, trend
+from ..claims.comparisons import largest, minus, negative, positive, smallest, trend
 from ..claims.evidence import Evidence
 from ..figures import CONTROLS, Curves, Drawing, Line, about, closed_forms, images_label
 from ..plan import Plan
@@ -65,9 +65,10 @@ def c3(evidence: Evidence) -> Found:
     """LS(α² = ½) − LS(α), paired, mean over σ, for each other α; on held-out images, at the largest N."""
     paired = evidence.where(study="linearity", quantity="linearity_difference", denoiser="network", on="held_out")
     paired = paired.where(n=largest(paired))
-    by_alpha = {f" at α = {alpha:.3g}": records for alpha, records in paired.by("alpha").items()} if len(paired) else {}
-    words = "linearity at equal weights minus linearity"
-    yield from each(words, negative("Fig. 10"), by_alpha or {"": paired}, Evidence.mean)
+    for alpha, records in (paired.by("alpha") if len(paired) else {None: paired}).items():
+        at_alpha = "" if alpha is None else f" at α = {alpha:.3g}"
+        words = f"linearity at equal weights minus linearity{at_alpha}"
+        yield statistic(words, negative("Fig. 10"), records, Evidence.mean)
 
 
 @claim("C4", "A network with a poorly chosen parametrisation is less linear at high noise.")
@@ -95,7 +96,7 @@ def parts(plan: Plan) -> Iterator[Part]:
     yield Part("baseline's trajectories", trajectory_task(plan, baseline, denoisers=("network",)))
 
 
-def figures(findings: Findings) -> Iterator[Drawing]:
+def drawings(findings: Findings) -> Iterator[Drawing]:
     """Figs. 1, 10, 11 and 13 of the paper."""
     yield from _by_size(findings.plan)
     yield from _by_weight(findings.plan)
@@ -115,20 +116,19 @@ def _by_size(plan: Plan) -> Iterator[Curves]:
         ),
         (
             *("Affine linearity, by number of images", axes.LINEARITY, True, of_cosine),
-            "The same cosine with the mean image as the origin of inputs, and its denoised form as that of outputs; 1 "
-            "for every affine map",
+            "The same cosine, with the mean image and its output as the origins (1 for affine maps)",
             "The claim, which is judged by this form, is that lines rise with N. Controls: the closed-form denoisers "
             "of the most images, of which the Gaussian scores 1.",
         ),
         (
             *("Error of linearity, by number of images", axes.LINEARITY_ERROR, False, of_error),
             "‖D(αx₁ + βx₂) − (αD(x₁) + βD(x₂))‖ over ‖D(αx₁ + βx₂)‖ (0 for a linear map)",
-            "At high noise the error is large for all denoisers, because they return nearly one image. Controls: the "
-            "closed-form denoisers of the most images.",
+            "At high noise all errors are large: outputs are nearly one image. Controls: closed-form denoisers of the "
+            "most images.",
         ),
         (
             *("Error of affine linearity, by number of images", axes.LINEARITY_ERROR, True, of_error),
-            "The same error with the mean image as the origin (0 for every affine map)",
+            "The same error with the mean image as the origin (0 for affine maps)",
             "Control: the Gaussian of the most images. Multi-delta is not drawn: it may return one image for a mixture "
             "and for the mean, and then the error has no bound.",
         ),
@@ -191,8 +191,8 @@ def _by_weight(plan: Plan) -> Iterator[Curves]:
     yield Curves(
         **about("What equal weights cost", 10, "C3"),
         caption="Cosine at equal weights minus cosine at weight α of the same pair, mean over noise levels. Below 0, "
-        "equal weights are harder. Controls: the closed-form denoisers; the Gaussian is affine, so its difference "
-        "comes from α + β ≠ 1 alone.",
+        "equal weights are harder. Controls: the closed-form denoisers; for the Gaussian, which is affine, the "
+        "difference comes from α + β ≠ 1 alone.",
         of=difference.by(axes.along("alpha", "weight α")),
         number=Evidence.mean,
         lines=(
@@ -215,8 +215,8 @@ def _of_baseline(findings: Findings) -> Iterator[Drawing]:
             **about("A poorly parametrised network", 11, "C4"),
             caption=f"Cosine linearity of the EDM parametrisation and of a baseline, both trained on {most:,} images, "
             f"over {plan.count} pairs of noisy held-out images. {baseline} The claim is about σ ≥ 20, where the mean "
-            "image makes up most of the raw score; dashed are affine linearity, which may order the two differently, "
-            "and the Gaussian as a control.",
+            "image makes up most of the raw score; dashed: affine linearity, which may order them differently, and a "
+            "control, the Gaussian.",
             of=axes.LINEARITY.where(alpha=None, n=most),
             lines=(
                 *(
@@ -238,18 +238,9 @@ def _of_baseline(findings: Findings) -> Iterator[Drawing]:
             ],
             noises=(0, 1),
             **about("Trajectories of a poorly parametrised network", 11, "C4"),
-            caption=f"D(x_t; σ_t) of networks trained on {most:,} images, from the same initial noise with Euler's "
-            f"method on ten levels, as in the paper. {baseline} Images are clipped to [−1, 1]; the paper scales each "
-            "to its own range.",
+            caption=f"D(x_t; σ_t) of networks trained on {most:,} images, from the same noise with Euler's method on "
+            f"ten levels, as in the paper. {baseline} Images are clipped to [−1, 1]; the paper rescales each.",
         )
 
 
-STUDY = Study(
-    "linearity",
-    __doc__,
-    figures=(1, 10, 11, 13),
-    parts=parts,
-    drawings=figures,
-    judges=(c1, c2, c3, c4),
-    informs=("C14",),
-)
+STUDY = Study("linearity", __doc__, parts, drawings, figures=(1, 10, 11, 13), judges=(c1, c2, c3, c4), informs=("C14",))

@@ -14,8 +14,7 @@ from itertools import combinations, product
 from ...experiments.task import Task
 from .. import axes
 from ..architectures import PUBLISHED, label, model_of, sizes_told
-from ..claims.claim import Found, Threshold, claim
-from ..claims.comparisons import each
+from ..claims.claim import Found, Threshold, claim, statistic
 from ..claims.evidence import Evidence
 from ..figures import Curves, Drawing, Line, about, closed_forms, trainings_behind
 from ..pictures import sample_grid
@@ -46,13 +45,12 @@ def c18(evidence: Evidence) -> Found:
     found = evidence.where(study="networks", noise="excess")
     across, layout = found.where(**axes.AGREEMENT.tags), found.where(**_LAYOUTS.tags)
     pairs = sorted({(str(record.get("network")), str(record.get("reference"))) for record in across.records})
-    agree = {
-        f", {first} and {second}": across.where(network=first, reference=second)
-        for first, second in pairs or [("one architecture", "another")]
-    }
-    resemble = {f", {name}": layout.where(network=name) for name in layout.names("network") or ["any architecture"]}
-    yield from each("excess agreement", _AGREEMENT, agree, Evidence.one)
-    yield from each("excess agreement with the Gaussian, blurred", _LAYOUT, resemble, Evidence.one)
+    for first, second in pairs or [("one architecture", "another")]:
+        of_pair = across.where(network=first, reference=second)
+        yield statistic(f"excess agreement, {first} and {second}", _AGREEMENT, of_pair, Evidence.one)
+    for name in layout.names("network") or ["any architecture"]:
+        blurred = f"excess agreement with the Gaussian, blurred, {name}"
+        yield statistic(blurred, _LAYOUT, layout.where(network=name), Evidence.one)
 
 
 def parts(plan: Plan) -> Iterator[Part]:
@@ -68,9 +66,8 @@ def parts(plan: Plan) -> Iterator[Part]:
             for what, task in tasks.items():
                 yield Part(f"{what} of {name}{words}, seed {seed}", task)
     for seed, (first, second) in product(range(plan.seeds), combinations(names, 2)):
-        both = [
-            plan.sampled(model_of(plan, name, half, seed, half=which)) for which, name in enumerate((first, second), 1)
-        ]
+        halves = enumerate((first, second), 1)
+        both = [plan.sampled(model_of(plan, name, half, seed, half=which)) for which, name in halves]
         tags = {"network": first, "reference": second, "n": half, "seed": seed}
         yield Part(f"{first} and {second}, seed {seed}", agreement_task(plan, both), tags)
 
@@ -88,7 +85,7 @@ def _measured(plan: Plan, name: str, model: Task) -> dict[str, Task]:
     return {"linearity": linearity, "distances": plan.measured(model, "gap")}
 
 
-def figures(findings: Findings) -> Iterator[Drawing]:
+def drawings(findings: Findings) -> Iterator[Drawing]:
     """Fig. 23 of the paper, and the numbers behind it."""
     plan, own = findings.plan, findings.plan.training["network"]
     most, fewest = plan.sizes[-1], plan.sizes[0]
@@ -124,7 +121,7 @@ def figures(findings: Findings) -> Iterator[Drawing]:
         caption=f"Correlation of the pixels of samples from the same noise, over {plan.samples} initial noises and "
         f"{trainings_behind(findings.evidence.where(**axes.AGREEMENT.tags))}; the two of a pair were trained on "
         f"disjoint halves of the images, {plan.available // 2:,} each. Controls: the same models with noise exchanged, "
-        "and the multi-delta denoisers of the two halves, which retrieve training images; only agreement above both is "
+        "and the multi-delta denoisers of the halves, which retrieve training images; agreement above both is "
         f"meaningful. The pairs: {numbered}.",
         of=axes.AGREEMENT.by(by_pair),
         lines=(*_AGREEMENTS, Line("Gaussians", dashed=True, denoiser="gaussian", noise="same")),
@@ -139,13 +136,8 @@ def figures(findings: Findings) -> Iterator[Drawing]:
         lines=_AGREEMENTS,
     )
     for metric, quantity, what, which in (
-        ("cosine", axes.LINEARITY, "Affine linearity (1 for an affine map)", "the lowest value over σ rises"),
-        (
-            "NMSE",
-            axes.LINEARITY_ERROR,
-            "Error of affine linearity (0 for an affine map)",
-            "the largest value over σ falls",
-        ),
+        ("cosine", axes.LINEARITY, "Affine linearity (1 for an affine map)", "the lowest over σ rises"),
+        ("NMSE", axes.LINEARITY_ERROR, "Error of affine linearity (0 for an affine map)", "the largest over σ falls"),
     ):
         yield Curves(
             **about(f"Linearity by architecture, {metric}", "C2"),
@@ -169,4 +161,4 @@ def figures(findings: Findings) -> Iterator[Drawing]:
     )
 
 
-STUDY = Study("networks", __doc__, figures=(23,), parts=parts, drawings=figures, judges=(c18,), informs=("C2",))
+STUDY = Study("networks", __doc__, parts, drawings, figures=(23,), judges=(c18,), informs=("C2",))

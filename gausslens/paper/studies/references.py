@@ -64,9 +64,7 @@ def c5(evidence: Evidence) -> Found:
     yield from control(f"largest RMSE(L, θ) between{unit}", between, largest_gap, axes.POSITIVE)
 
 
-@claim(
-    "C7", "At intermediate noise, a generalising network is closer to the Gaussian than to the multi-delta denoiser."
-)
+@claim("C7", "At intermediate noise, a generalising network is closer to the Gaussian than to multi-delta.")
 def c7(evidence: Evidence) -> Found:
     """mean log RMSE(G, θ)/RMSE(M, θ) over the window, and mean log RMSE(L, θ)/RMSE(G, θ) there, L the unshrunk fit.
 
@@ -112,7 +110,7 @@ def parts(plan: Plan) -> Iterator[Part]:
         yield Part("explained variance of the Gaussian", gaussian_variance_task(plan))
 
 
-def figures(findings: Findings) -> Iterator[Drawing]:
+def drawings(findings: Findings) -> Iterator[Drawing]:
     """Figs. 2, 3, 25 and 27 of the paper."""
     plan = findings.plan
     held_out = f"{plan.count} noisy held-out images"
@@ -137,8 +135,7 @@ def figures(findings: Findings) -> Iterator[Drawing]:
     yield Curves(
         **about("Distance to the Gaussian on other inputs", 2, "C7"),
         caption="RMSE between the network and the Gaussian denoiser on noisy held-out images, noisy training images "
-        "and noisy draws from the Gaussian. The draws are the control: for them, the Gaussian denoiser is the exact "
-        "answer.",
+        "and noisy draws from the Gaussian. The draws are the control: for them, the Gaussian denoiser is exact.",
         of=axes.RMSE.where(denoiser="network", reference="gaussian"),
         lines=[Line(label, on=name, dashed=dashed) for label, name, dashed in _INPUTS],
     )
@@ -211,6 +208,4 @@ def figures(findings: Findings) -> Iterator[Drawing]:
         )
 
 
-STUDY = Study(
-    "references", __doc__, figures=(2, 3, 25, 27), parts=parts, drawings=figures, judges=(c5, c7), informs=("C6",)
-)
+STUDY = Study("references", __doc__, parts, drawings, figures=(2, 3, 25, 27), judges=(c5, c7), informs=("C6",))

@@ -68,7 +68,7 @@ def parts(plan: Plan) -> Iterator[Part]:
     yield Part("images", dataset_stats_task(plan))
 
 
-def figures(findings: Findings) -> Iterator[Drawing]:
+def drawings(findings: Findings) -> Iterator[Drawing]:
     """Figs. 6, 12, 13, 16 and 19 of the paper."""
     plan, evidence = findings.plan, findings.evidence
     memory = closed_forms("multidelta", called=", most images", reference="gaussian", n=max(plan.sizes))
@@ -112,7 +112,8 @@ def figures(findings: Findings) -> Iterator[Drawing]:
     )
     yield Curves(
         **about("Copies among samples, by number of images", 12, "C14"),
-        caption=f"Share of samples {COPIED}.{format_images_needed(images_needed(evidence))}{format_duplicates(evidence)}",
+        caption="Share of samples "
+        f"{COPIED}.{format_images_needed(images_needed(evidence))}{format_duplicates(evidence)}",
         of=axes.COPIES.by(axes.SIZE),
         lines=(Line("network", denoiser="network"), *closed_forms()),
     )
@@ -133,6 +134,4 @@ def figures(findings: Findings) -> Iterator[Drawing]:
     )
 
 
-STUDY = Study(
-    "size", __doc__, figures=(6, 12, 13, 16, 19), parts=parts, drawings=figures, judges=(c14,), informs=("C11", "C13")
-)
+STUDY = Study("size", __doc__, parts, drawings, figures=(6, 12, 13, 16, 19), judges=(c14,), informs=("C11", "C13"))

@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 from ...experiments.task import Task
 from .. import axes
-from ..claims.claim import Found, Threshold, claim, control, controls, statistic
-from ..claims.comparisons import each
+from ..claims.claim import Found, Threshold, claim, control, statistic
 from ..claims.evidence import Evidence
 from ..figures import COPIED, Curves, Drawing, Line, about, closed_forms, trainings_behind
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.agreement import agreement_task, stationary_task, subset_gaussians_task
+from ..tasks.denoised_outputs import LABELS
 
 _SUBSETS = 8  # random subsets whose Gaussians are compared; they take no training
 _ROLES = ("large", "early", "narrow", "small")
@@ -46,22 +46,18 @@ def c15(evidence: Evidence) -> Found:
     (itself), since untrained models pass it on and so agree; and of closed-form denoisers.
     """
     pairs = evidence.where(study="strong", **axes.AGREEMENT.tags, reference=None)
-    excess = {f", {role}": pairs.where(role=role, denoiser="network", noise="excess") for role in _ROLES}
-    small = {", small": excess.pop(", small")}
-    beside = {
-        f"agreement{words.format(role)}": pairs.where(role=role, denoiser=denoiser, noise=noise)
-        for role in _ROLES
-        for words, denoiser, noise in (
-            (", {}", "network", "same"),
-            (", {}, noise exchanged", "network", "shuffled"),
-            (" of samples and their noise, {}", "network", "itself"),
-            (", {}, multi-delta", "multidelta", "same"),
-            (", {}, stationary Gaussians", "stationary", "same"),
-        )
-    }
-    yield from each("excess agreement", _AGREE, excess, Evidence.one)
-    yield from each("excess agreement", _SMALL, small, Evidence.one)
-    yield from controls(Evidence.one, beside, axes.CORRELATION)
+    for role in _ROLES:
+        of_role, threshold = pairs.where(role=role), _SMALL if role == "small" else _AGREE
+        excess = of_role.where(denoiser="network", noise="excess")
+        yield statistic(f"excess agreement, {role}", threshold, excess, Evidence.one)
+        for name, denoiser, noise in (
+            (f"agreement, {role}", "network", "same"),
+            (f"agreement, {role}, noise exchanged", "network", "shuffled"),
+            (f"agreement of samples and their noise, {role}", "network", "itself"),
+            (f"agreement, {role}, multi-delta", "multidelta", "same"),
+            (f"agreement, {role}, stationary Gaussians", "stationary", "same"),
+        ):
+            yield from control(name, of_role.where(denoiser=denoiser, noise=noise), Evidence.one, axes.CORRELATION)
 
 
 @claim("C16", "The Gaussian of few images gives nearly the same samples as the Gaussian of many.")
@@ -128,18 +124,14 @@ def _subsets(plan: Plan) -> list[int]:
     return sorted(n for n in sizes if 2 <= n <= plan.available // 2)
 
 
-def figures(findings: Findings) -> Iterator[Drawing]:
+def drawings(findings: Findings) -> Iterator[Drawing]:
     """Figs. 9 and 26 of the paper."""
     plan = findings.plan
     large, early, narrow, small = (pairs(plan)[role] for role in _ROLES)
     of_networks = findings.evidence.where(**axes.AGREEMENT.tags, denoiser="network")
     of_pairs, all_times = of_networks.where(reference=None, role=_ROLES), ("early", _IN_TIME, "small")
-    references = {
-        "stationary": "stationary Gaussian",
-        "gaussian_full": "Gaussian of all images",
-        "gaussian": "Gaussian",
-        "multidelta": "multi-delta",
-    }
+    references = {"stationary": "stationary Gaussian", "gaussian_full": "Gaussian of all images"}
+    references |= {name: LABELS[name] for name in ("gaussian", "multidelta")}
     with_references = of_networks.where(reference=tuple(references), noise="same")
     same = Line("networks", denoiser="network", reference=None, noise="same")
     exchanged = Line("control: networks, noise exchanged", denoiser="network", reference=None, noise="shuffled")
@@ -150,10 +142,9 @@ def figures(findings: Findings) -> Iterator[Drawing]:
         f"{_noises_and_trainings(of_pairs)}, for four pairs of models: large ({large.n:,} images each, {large.width} "
         f"channels), early ({early.n:,} images, stopped after {early.kimg:,g} thousand), narrow ({narrow.n:,} images, "
         f"{narrow.width} channels) and small ({small.n:,} images, {small.width} channels). Look at the excess over the "
-        "multi-delta denoisers of the two sets, because retrieving training images also gives more agreement than "
-        "exchanged noise. Other controls are the models with noise exchanged, a model's samples and their noise, which "
-        "an untrained model passes on, and the Gaussians of the two sets; stationary Gaussians know only mean colour "
-        "and power spectrum.",
+        "multi-delta denoisers of the two sets: retrieval also gives more agreement than exchanged noise. Other "
+        "controls are exchanged noise, a model's samples and their noise, which an untrained model passes on, and the "
+        "Gaussians of the sets; stationary Gaussians know only mean colour and power spectrum.",
         of=axes.AGREEMENT.by(_PAIR),
         lines=(
             same,
@@ -168,8 +159,7 @@ def figures(findings: Findings) -> Iterator[Drawing]:
         **about("Agreement beyond retrieval", *_SHOWS),
         caption="Agreement of the same pairs minus that of the multi-delta denoisers of their images, paired by noise; "
         "two models that retrieve training images have 0. The claim is that the first three pairs agree and the last "
-        "does not. Untrained networks also agree, because they pass on their noise, so check the figure before and the "
-        "samples below.",
+        "does not. Untrained networks, which pass on their noise, also agree: see the figure before and the samples.",
         of=axes.quantity("agreement_correlation", "excess correlation")
         .by(_PAIR)
         .against(_AGREE, "more than retrieval lies above")
@@ -181,8 +171,7 @@ def figures(findings: Findings) -> Iterator[Drawing]:
         caption="Correlation of the pixels of the first model's samples with those of closed-form denoisers from the "
         f"same noise, over {_noises_and_trainings(with_references)}. The denoisers are those of its own training "
         "images, and the Gaussian of all images that could be used for training. If models of few images agree "
-        "although the Gaussians of their images do not, they are close to something that both share; the highest line "
-        "shows what.",
+        "although the Gaussians of their images do not, they share something else: the highest line shows what.",
         of=axes.AGREEMENT.by(_PAIR).where(denoiser="network", noise="same"),
         lines=[Line(words, reference=name) for name, words in references.items()],
     )
@@ -223,8 +212,7 @@ def figures(findings: Findings) -> Iterator[Drawing]:
             (f"Gaussian of all {plan.available:,}", "subsets, seed 0", "all"),
         ],
         **about("Samples of the Gaussians of subsets", 9, "C16"),
-        caption="Samples from the same initial noise. With enough images in the subset, they are those of the Gaussian "
-        "of all images.",
+        caption="Samples from the same initial noise. With enough images, they are those of the Gaussian of all.",
         training=False,
     )
 
@@ -264,4 +252,4 @@ def _noises_and_trainings(agreement: Evidence) -> str:
     return f"{noises} initial noises and {trainings_behind(agreement)}"
 
 
-STUDY = Study("strong", __doc__, figures=(9, 26), parts=parts, drawings=figures, judges=(c15, c16))
+STUDY = Study("strong", __doc__, parts, drawings, figures=(9, 26), judges=(c15, c16))

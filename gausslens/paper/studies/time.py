@@ -29,10 +29,7 @@ _SHOWS = (8, 21, "C11")
 _time = "{:,g} thousand".format
 
 
-@claim(
-    "C11",
-    "Networks approach the Gaussian denoiser with more images, with less width, and briefly before they memorise.",
-)
+@claim("C11", "Networks approach the Gaussian with more images, with less width, and briefly before they memorise.")
 def c11(evidence: Evidence) -> Found:
     """Slopes of RMSE(θ, G) on log N and log width; its late rise in time, small minus large N; its minimum in time.
 
@@ -85,7 +82,7 @@ def parts(plan: Plan) -> Iterator[Part]:
     yield from close_ups(plan, pictured, f"{end:g}", denoisers=("network", "gaussian", "multidelta"))
 
 
-def figures(findings: Findings) -> Iterator[Drawing]:
+def drawings(findings: Findings) -> Iterator[Drawing]:
     """Figs. 8, 17, 18 and 21 of the paper."""
     plan, evidence = findings.plan, findings.evidence
     few, many = sorted((plan.few, plan.sizes[-1]))
@@ -99,10 +96,9 @@ def figures(findings: Findings) -> Iterator[Drawing]:
     pictured = _pictured(plan)
     yield Curves(
         **about(f"Distance to the Gaussian denoiser as training goes on, N = {few:,}", *_SHOWS),
-        caption=f"RMSE between a network and the Gaussian denoiser of its {few:,} training images, {on}, after more "
-        "and more training. The claim is that curves first fall toward the Gaussian, and later rise toward "
-        f"multi-delta. Controls: a network trained on {many:,} images to the end, and the multi-delta denoiser of the "
-        "few images, which retrieves them.",
+        caption=f"RMSE between a network and the Gaussian denoiser of its {few:,} training images, {on}, as training "
+        "goes on. The claim is that curves first fall toward the Gaussian, and later rise toward multi-delta. "
+        f"Controls: a network trained on {many:,} images to the end, and the multi-delta denoiser of the few.",
         of=axes.RMSE.where(reference="gaussian"),
         lines=(
             Line(_time, by="kimg", denoiser="network", n=few, kimg=pictured),
@@ -166,4 +162,4 @@ def _samples_key(n: int, seed: int, kimg: float) -> str:
     return f"samples of {n}, seed {seed}, {kimg:g}"
 
 
-STUDY = Study("time", __doc__, figures=(8, 17, 18, 21), parts=parts, drawings=figures, judges=(c11,))
+STUDY = Study("time", __doc__, parts, drawings, figures=(8, 17, 18, 21), judges=(c11,))
