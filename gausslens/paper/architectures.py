@@ -1,9 +1,9 @@
-"""Networks beside a plan's own: the published architectures in sizes that fit its images, and autoencoders of one level.
+"""Networks other than a plan's own: published architectures in sizes that fit its images, and autoencoders of one level.
 
-Autoencoders are not preconditioned: they are given images as they are, of a scale of up to 80, and return clean ones. On
-8×8 digits the recipes below take 2 to 6 seconds of one core each. The linear one must average its gradient's noise away: to
-come within a share e of the data's spread in d dimensions it needs about d/(0.14·e²) images, of which the average of its
-last weights sees a seventh: 4.5 thousand for each dimension at e = 0.04.
+Autoencoders are not preconditioned: their input is the noisy image itself, of a scale of up to 80, and their output the
+clean one. On 8×8 digits each recipe below takes 2 to 6 seconds on one core. The linear autoencoder must average out the
+noise of its gradient. To come within a share e of the data's spread in d dimensions it needs about d/(0.14·e²) images, and
+the average of its last weights covers a seventh of them: 4.5 thousand images for each dimension at e = 0.04.
 """
 
 import math
@@ -15,32 +15,34 @@ from ..nn import default_options
 from .plan import LAYOUT, Plan, rounded
 
 PUBLISHED = ("ncsnpp", "ddpmpp", "adm")
-"""The architectures that are compared, beside the plan's own."""
+"""The architectures that are compared with the plan's own."""
 
 AUTOENCODERS = {"linear": "linear", "skipnet": "Skip-Net", "dit": "DiT", "ncsnpp": "NCSN++"}
-"""What figures call the networks of the paper's App. G.2."""
+"""The networks of the paper's App. G.2, with their names in figures."""
 
 _LABELS = {"ncsnpp": "NCSN++ (VE)", "ddpmpp": "DDPM++ (VP)", "adm": "ADM", "unet": "small U-Net"}
-_RISE = 1 / 10  # share of training over which the step size rises; of architectures also half-life of the average
+_RISE = 1 / 10  # share of training over which the step size rises; for architectures also half-life of the average
 
-# On 8×8 digits, an eighth of the small U-Net's training in smaller batches brings each of the three as far as that: a
-# held-out loss of 0.55 to 0.56 after 12 kimg, beside 0.55 after 96. So few images hold three at σ > 20 with the published
-# noise levels, and NCSN++, which tells levels apart by random frequencies, is then erratic there: they are spread wider.
+# On 8×8 digits, an eighth of the small U-Net's training in smaller batches suffices for each of the three: the held-out
+# loss is 0.55 to 0.56 after 12 kimg, and 0.55 after 96 for the U-Net. With the published noise levels, only three of 12
+# thousand images have σ > 20, and NCSN++, which encodes levels by random frequencies, is then erratic there. So the levels
+# are spread wider.
 _REDUCED: dict[str, Any] = {
     **{"width": 16, "multipliers": (1, 2), "blocks": 1, "attention": ()},
     **{"batch": 32, "learning_rate": 6e-3, "level_spread": 1.6},
 }
 _REDUCED_SHARE = 1 / 8
-# What networks bear without reduced depth. When the step size of ADM, of width 64 on CIFAR-10, reached 1e-3, its loss rose
-# from .25 to .94, and the network did not recover; with 3e-4 two of four trainings were thrown back later, and one diverged.
-# With these, three of four came to an end, with jumps that they made good, and one diverged.
+# The largest steps at which networks of full depth are stable. When the step size of ADM (width 64, CIFAR-10) reached 1e-3,
+# its loss rose from .25 to .94, and the network did not recover. With 3e-4 the loss of two of four runs jumped later, and
+# one run diverged. With these values three of four runs recovered from all jumps and finished, and one diverged.
 _LARGEST_STEPS: dict[str, dict[str, float]] = {
     "ncsnpp": {"learning_rate": 1e-3},
     "ddpmpp": {"learning_rate": 1e-3},
     "adm": {"learning_rate": 1e-4, "batch": 32},
 }
 
-# Autoencoders beside the small U-Net on small images: layout and training; `share` is its length in units of the plan's.
+# Autoencoders where the plan's network is the small U-Net and images are small: layout and training. `share` is the length
+# of training in units of the plan's.
 _SMALL: dict[str, dict[str, Any]] = {
     "skipnet": {"width": 32, "batch": 64, "learning_rate": 5e-3, "share": 1 / 12},
     "dit": {"width": 32, "blocks": 1, "batch": 32, "learning_rate": 3e-3, "share": 1 / 5},
@@ -49,7 +51,7 @@ _SMALL: dict[str, dict[str, Any]] = {
         **{"batch": 32, "learning_rate": 1e-2, "share": 1 / 12},
     },
 }
-# Beside it on larger images; the published ones keep their own layout beside a published network.
+# The same on larger images. Where the plan's network is a published one, autoencoders have their published layouts.
 _LARGER: dict[str, dict[str, Any]] = {"skipnet": {"width": 32}, "dit": {"width": 128, "blocks": 4}, "ncsnpp": {}}
 _LARGER_TRAINING: dict[str, Any] = {"batch": 128, "learning_rate": 1e-3, "share": 1 / 4}
 _CAREFUL = {"dit": {"learning_rate": 3e-4}}  # with 1e-3 twelve blocks diverged at one of ten levels of CIFAR-10
@@ -57,10 +59,10 @@ _LINEAR_SHARE, _LINEAR_KIMG, _LINEAR_KIMG_PER_DIM = 4, 400.0, 5.0
 
 
 def architecture(plan: Plan, name: str) -> dict[str, Any]:
-    """What to change in a plan's model to make it one of another architecture, in a size that fits the images.
+    """What to change in a plan's model for another architecture, in a size that fits the images.
 
-    Beside the small U-Net, small images get a reduced network and training, and larger ones the U-Net's own width, depth and
-    length of training. Beside a published network, the others have its width and their own published layout.
+    If the plan's network is the small U-Net, small images get a reduced network and training, and larger images the U-Net's
+    width, depth and length of training. If it is a published network, the others have its width and their own layout.
     """
     own = plan.training["network"]
     if name == own:
@@ -80,17 +82,17 @@ def architecture(plan: Plan, name: str) -> dict[str, Any]:
 
 
 def model_of(plan: Plan, name: str, n: int, seed: int, *, half: int = 1) -> Task:
-    """The task that trains a model of an architecture; for the plan's own, that of all other studies."""
+    """The task that trains a model of an architecture; the plan's own model is that of all other studies."""
     return plan.model(n, seed, half=half, **architecture(plan, name))
 
 
 def label(name: str) -> str:
-    """What figures call an architecture."""
+    """The name of an architecture in figures."""
     return _LABELS.get(name, name)
 
 
-def sizes_told(plan: Plan, names: Iterable[str]) -> str:
-    """How large the networks of these names are, in words."""
+def format_sizes(plan: Plan, names: Iterable[str]) -> str:
+    """The sizes of these networks, in a sentence."""
     reduced = [label(name) for name in names if architecture(plan, name).get("width") == _REDUCED["width"]]
     if not reduced:
         return f"All have {plan.width} channels."
@@ -101,14 +103,14 @@ def sizes_told(plan: Plan, names: Iterable[str]) -> str:
 
 
 def kinds(plan: Plan) -> tuple[str, ...]:
-    """Names of the autoencoders that fit the images: a transformer needs sides that are multiples of its patch."""
+    """Names of the autoencoders that fit the images: a transformer needs sides that are multiples of its patch size."""
     patch = 2 if max(plan.shape[1:]) <= 32 else 4
     fits = all(side % patch == 0 for side in plan.shape[1:])
     return tuple(name for name in AUTOENCODERS if name != "dit" or fits)
 
 
 def autoencoder(plan: Plan, name: str, n: int, seed: int, sigma: float) -> Task:
-    """The task that trains an autoencoder: for at least one step, with as long an average of its weights as can be."""
+    """The task that trains an autoencoder for at least one step, with an average of its weights over all of training."""
     layout = default_options(name, plan.shape)
     if name == "linear":
         recipe = _linear_recipe(plan, sigma)
@@ -128,10 +130,10 @@ def autoencoder(plan: Plan, name: str, n: int, seed: int, sigma: float) -> Task:
 
 
 def _linear_recipe(plan: Plan, sigma: float) -> dict[str, Any]:
-    """A step of Adam moves the output by σ√d times the step size, so high noise and many dimensions take smaller ones.
+    """A step of Adam moves the output by σ√d times the step size, so high noise and many dimensions need smaller steps.
 
-    It is 1e-2/√(s·u·min(s, u)) with s = max(1, d/64) and u = 1 + σ/4. At high noise the answer is smaller as well, so that
-    the step size falls with all of s; where noise is low, √s suffices, and smaller steps would not arrive.
+    The step size is 1e-2/√(s·u·min(s, u)) with s = max(1, d/64) and u = 1 + σ/4. At high noise the exact weights are smaller
+    as well, so the step size falls with s. At low noise it falls with √s, since smaller steps would not reach the optimum.
     """
     least, needed = max(_LINEAR_SHARE, plan.dim / 32) * plan.kimg, max(_LINEAR_KIMG, _LINEAR_KIMG_PER_DIM * plan.dim)
     more_dims, more_noise = max(1.0, plan.dim / 64), 1 + sigma / 4
@@ -141,7 +143,7 @@ def _linear_recipe(plan: Plan, sigma: float) -> dict[str, Any]:
 
 
 def _is_reduced(plan: Plan) -> bool:
-    """Whether networks beside the plan's are reduced: its own is small, and suffices for its images."""
+    """Whether other networks than the plan's are reduced: its own is small, and its images are."""
     return plan.training["network"] == "unet" and plan.has_small_images
 
 

@@ -14,5 +14,5 @@ def as_pictures(directions: Float[Tensor, "d k"], shape: tuple[int, ...]) -> Ten
 
 
 def signed_like(directions: Float[Tensor, "... d k"], others: Float[Tensor, "d k"]) -> Float[Tensor, "... d k"]:
-    """Columns with the signs by which they agree with those of `others`: singular vectors have none of their own."""
+    """Columns with the signs that agree with those of `others`: the signs of singular vectors are arbitrary."""
     return directions * torch.where((directions * others).sum(-2, keepdim=True) < 0, -1.0, 1.0)

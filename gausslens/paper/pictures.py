@@ -72,9 +72,9 @@ def samples_of_few(
     return sample_grid(
         findings,
         [*rows, ("multi-delta", closed_forms, "multidelta"), of_many],
-        caption=f"Samples of networks trained on {n[0]:,} images and their nearest training images, all from the same "
-        "initial noise. Controls: samples of the Gaussian (first row) and of the multi-delta denoiser of these images, "
-        f"and of a network trained on {n[1]:,} images (last row). The claim is that {claim}.",
+        caption=f"Samples of networks on {n[0]:,} images and their nearest training images, all from the same initial "
+        "noise. Controls: samples of the Gaussian (first row) and of the multi-delta denoiser (last row but one) of "
+        f"these images, and of a network on {n[1]:,} images (last row). The claim is that {claim}.",
         **words,
     )
 

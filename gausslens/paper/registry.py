@@ -1,4 +1,4 @@
-"""All studies by name, in the order they are done, and the claims that they define: one file a study."""
+"""All studies by name, in the order in which they run, and the claims that they define."""
 
 from functools import cache
 from importlib import import_module

@@ -39,7 +39,7 @@ _SPECTRA = (42.4, 9.72, 4.07, 0.47)  # noise levels, or those nearest to them, a
 _LEAST_GAIN = 1e-5  # of the largest; what is below is not drawn
 _ROW = 5  # singular vectors side by side
 _ON = {"held_out": "held-out images", "train": "training images", "surrogate": "Gaussian surrogates"}
-_IMAGES = {on: _ON[on] for on in ("held_out", "train")}  # those that a denoiser that retrieves is measured on
+_IMAGES = {on: _ON[on] for on in ("held_out", "train")}  # the images on which multi-delta is measured
 _OF_TRAIN = "gaussian of train"
 _CALLS = 10  # for each dimension: with fewer, the fit's own error hides what is compared
 _INNER_LEVELS = (0.01, 60.0)  # the paper excepts its largest and its smallest level, 80 and 0.002
@@ -73,13 +73,13 @@ def c8(evidence: Evidence) -> Found:
 
     Errors are against the Gaussian of the training images, of fits without shrinkage with enough calls (`count`).
     """
-    judged, beside = _judged_and_beside(evidence)
+    judged, others = _judged_and_controls(evidence)
 
     def worst(records: Evidence) -> Number:
         return greatest(_excess(records, evidence).values())
 
     yield statistic("largest weight error minus its floor", _WEIGHT_ERROR, judged, worst)
-    yield from controls(worst, beside)
+    yield from controls(worst, others)
 
 
 @claim("C9", "The leading singular vectors of the linear fit are the principal components.", _AUTOMATIC)
@@ -89,8 +89,8 @@ def c9(evidence: Evidence) -> Found:
     Leading subspaces are cut where the Gaussian's gains differ (`separated`), and where they pass ½ (`passed`). At low noise
     the first hundreds of gains are all nearly 1, and the subspace of all gains above ½ is what a denoiser keeps.
     """
-    judged, beside = _judged_and_beside(evidence)
-    del beside["the same for the multi-delta denoiser, training images"]
+    judged, others = _judged_and_controls(evidence)
+    del others["the same for the multi-delta denoiser, training images"]
 
     def worst(records: Evidence) -> Number:
         shares = [share for level in records.at(LOW_NOISE).by("sigma").values() for share in _aligned(level)]
@@ -99,10 +99,10 @@ def c9(evidence: Evidence) -> Found:
         return least(shares)
 
     yield statistic("lowest overlap, as a share of the ceiling", _ALIGNED, judged, worst)
-    yield from controls(worst, beside)
+    yield from controls(worst, others)
 
 
-def _judged_and_beside(evidence: Evidence) -> tuple[Evidence, dict[str, Evidence]]:
+def _judged_and_controls(evidence: Evidence) -> tuple[Evidence, dict[str, Evidence]]:
     """The maps that are judged, at the largest N, and their controls."""
     studied = evidence.where(study="distillation")
     studied = studied.where(n=largest(studied))
@@ -139,8 +139,8 @@ def c10(evidence: Evidence) -> Found:
     yield statistic("FVU, memorising minus generalising", positive("Fig. 5"), held_out, unexplained)
     yield statistic("weight error on training images, memorising", _TRAIN, train, orthogonality)
     # W_G of few images has a low rank, from which every denoiser is far at low noise.
-    beside = "weight error against the Gaussian of held-out images, memorising minus generalising"
-    yield from control(beside, held_out, weight("gaussian of held_out"))
+    name = "weight error against the Gaussian of held-out images, memorising minus generalising"
+    yield from control(name, held_out, weight("gaussian of held_out"))
 
 
 def _excess(records: Evidence, evidence: Evidence, reference: str = _OF_TRAIN) -> dict[float, Number]:
@@ -218,10 +218,10 @@ def _maps(findings: Findings) -> Iterator[Curves]:
     )
     yield Curves(
         **about("Weight error while Adam learns the map", 4, 22, "C8"),
-        caption="The paper's way to distil, for one network trained on the most images: distance from W to the "
-        f"Gaussian of the same images, for {epochs} epochs over {largest(by_adam, 'count')} held-out images. Training "
-        "starts at W = 0, in batches of 256 with fresh noise in each. At each noise level, the step size allows the "
-        "largest weight of the Gaussian to be reached three times over.",
+        caption=f"Distance from W to the Gaussian of the same images, while Adam learns W as in the paper: {epochs} "
+        f"epochs over {largest(by_adam, 'count')} held-out images, for one network trained on the most images. "
+        "Training starts at W = 0, in batches of 256 with fresh noise in each. At each noise level, the step size "
+        "allows the largest weight of the Gaussian to be reached three times over.",
         of=_ERROR.by(axes.EPOCH).where(method="adam"),
         lines=(Line(sigma_label, by="sigma"),),
     )
@@ -285,7 +285,7 @@ def _regimes(plan: Plan) -> Iterator[Curves]:
     ]
     memory = f"control: multi-delta, {images_label(fewest)}"
     lines = "for the network trained on the most images (solid) and on the fewest (dashed)"
-    beside = "Control, where it was distilled: the multi-delta denoiser of the fewest images."
+    control_of_both = "Control, where it was distilled: the multi-delta denoiser of the fewest images."
 
     def of_both_sizes(images: dict[str, str]) -> list[Line]:
         return [
@@ -303,8 +303,8 @@ def _regimes(plan: Plan) -> Iterator[Curves]:
     ):
         yield Curves(
             **about(f"Linear, Gaussian and network{also}: most and fewest images", 5, "C6", "C10"),
-            caption="RMSE between G, the Gaussian of the training images, L, the unshrunk linear map, and θ, the "
-            f"network, {lines}. {caption} {beside}",
+            caption="RMSE between G (Gaussian of the training images), L (unshrunk linear map) and θ (network), "
+            f"{lines}. {caption} {control_of_both}",
             of=axes.RMSE.where(method=None, on=on),
             lines=(*pairs, Line(memory.replace("control:", "control: L–G of"), n=fewest, of="multidelta", **linear)),
         )
@@ -318,7 +318,7 @@ def _regimes(plan: Plan) -> Iterator[Curves]:
     yield Curves(
         **about("What no affine map explains", 5, "C10"),
         caption="Fraction of the variance of outputs that the closest affine map leaves unexplained on new noise, "
-        f"{lines}. {beside}",
+        f"{lines}. {control_of_both}",
         of=axes.quantity("fvu", "FVU", bounds=axes.POSITIVE, method=None),
         lines=of_both_sizes(_ON),
     )
@@ -326,7 +326,7 @@ def _regimes(plan: Plan) -> Iterator[Curves]:
         **about("Weight error: most and fewest images", 5, "C10"),
         caption=f"Distance of the linear map's matrix from the Wiener filter of the training images, {lines}. A "
         "network that retrieves its training images has a small error on noisy training images, as an exact posterior "
-        f"mean must, and may have a large one on held-out images. {beside}",
+        f"mean must, and may have a large one on held-out images. {control_of_both}",
         of=_ERROR.where(method=None, reference=_OF_TRAIN),
         lines=of_both_sizes(_IMAGES),
     )

@@ -55,17 +55,17 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
         f"denoiser returns its input where there is no noise. Controls: the Gaussian of the {own}'s training images, "
         "and their multi-delta denoiser, which returns training images."
     )
-    low = "at low noise: the levels up to σ = 2 of the figure before."
+    low = "The figure before, at σ ≤ 2."
     claimed = f"The claim is that at σ ≤ {LOW_NOISE:g} the networks are as near 0 as the Gaussian is."
     for title, caption, quantity in (
         ("Distance of outputs from inputs", f"Mean of ‖D(x) − x‖/‖D(x)‖ {whose}", _NMSE),
         (
             "Distance of outputs from inputs at low noise",
-            f"The same {low} {claimed}",
+            f"{low} {claimed}",
             _LINEAR_NMSE.by(axes.LOW_SIGMA).at(0.0, 2.0),
         ),
         ("Direction of outputs and inputs", f"Mean cosine between D(x) and x {whose}", _COSINE),
-        ("Directions at low noise", f"The same {low}", _COSINE.by(axes.LOW_SIGMA).at(0.0, 2.0)),
+        ("Directions at low noise", low, _COSINE.by(axes.LOW_SIGMA).at(0.0, 2.0)),
     ):
         yield Curves(
             **about(title, 15, "C19"),

@@ -19,7 +19,7 @@ from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.jacobians import STEERS, jacobian_task
 
-_MAPS = (0, 2, 4, 6, 10)  # which of the eleven levels that are looked at
+_MAPS = (0, 2, 4, 6, 10)  # which of the eleven levels of the path
 _STEERED = [2, 5, 10]  # σ = 22.8, 1.98 and 0.002, as in the paper's Fig. 30
 _SUBSPACE = 5  # largest dimension of the subspace in figures of one subspace
 _PRINCIPAL = 10.0  # the noise level from which on, by the claim, Jacobians follow the principal components
@@ -29,7 +29,7 @@ _OVERLAP = Threshold(
 )
 
 
-@claim("C20", "The Jacobian follows the principal components at high noise, and the image at low noise.")
+@claim("C20", "Jacobians follow the principal components at high noise, and adapt to the image at low noise.")
 def c20(evidence: Evidence) -> Found:
     """Overlap of the Jacobian's leading singular subspace with the principal one at σ ≥ 10, and its fall below."""
     overlap = evidence.where(study="jacobian", **axes.JACOBIAN_OVERLAP.tags, denoiser="network")

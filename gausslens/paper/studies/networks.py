@@ -13,7 +13,7 @@ from itertools import combinations, product
 
 from ...experiments.task import Task
 from .. import axes
-from ..architectures import PUBLISHED, label, model_of, sizes_told
+from ..architectures import PUBLISHED, format_sizes, label, model_of
 from ..claims.claim import Found, Threshold, claim, statistic
 from ..claims.evidence import Evidence
 from ..figures import Curves, Drawing, Line, about, closed_forms, trainings_behind
@@ -97,7 +97,7 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
     )
     by_name = axes.among("architecture", {label(name): {"network": name} for name in names})
     numbered = ", ".join(f"{place} {label(first)} and {label(second)}" for place, (first, second) in pairs.items())
-    sizes = sizes_told(plan, names)
+    sizes = format_sizes(plan, names)
     memory = closed_forms("multidelta", called=f", N = {most:,}", network=names[0], n=most)
     few_to_all = f"control: {label(names[0])}, N = {fewest:,}, to the Gaussian of all"
     by_architecture = [

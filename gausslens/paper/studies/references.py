@@ -127,8 +127,8 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
     )
     yield Curves(
         **about("Relative distance of the network to its reference denoisers", 27, "C5", "C7"),
-        caption=f"‖a − b‖/‖a‖ for the outputs a and b of two denoisers, “a to b”, {on}. This error gives more weight "
-        "to high noise, where outputs are near the mean image.",
+        caption=f"‖a − b‖/‖a‖ for the outputs of two denoisers, named “a to b”, {on}. This error gives more weight to "
+        "high noise, where outputs are near the mean image.",
         of=axes.quantity("nmse", "NMSE, a ratio of norms", bounds=axes.POSITIVE, on="held_out"),
         lines=_DISTANCES,
     )

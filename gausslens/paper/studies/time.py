@@ -54,7 +54,7 @@ def c11(evidence: Evidence) -> Found:
             raise MissingError(f"no snapshot with a memorised fraction above {MEMORIZED} after others")
         lowest = min(gaps, key=lambda kimg: gaps[kimg].value)
         step = math.log(max(gaps) / min(gaps)) / (len(gaps) - 1)
-        error = step / math.sqrt(12)  # of a uniform law one step wide
+        error = step / math.sqrt(12)  # of a uniform distribution one step wide
         return Number(math.log(memorizing[0] / lowest), error, error, gaps[lowest].count)
 
     on_width, extra_rise = "slope of RMSE(θ, G) on log width", first_minus_last("n", rise, gaps_in_time)
