@@ -93,9 +93,8 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
     on = f"on {plan.count} noisy held-out images, {trainings_behind(evidence)}"
     own, full = (InWindow(evidence, "capacity", reference=name) for name in ("gaussian", "gaussian_full"))
     by_width = Line(_channels, by="width", denoiser="network", role=None, kimg=plan.kimg)
-    lengths = [
-        Line(f"{kimg:,g} thousand images", denoiser="network", role=None, kimg=kimg) for kimg in (plan.short, plan.kimg)
-    ]
+    both, after = (plan.short, plan.kimg), "{:,g} thousand images".format
+    by_length = Line(after, by="kimg", denoiser="network", role=None, kimg=both)
     memory = closed_forms("multidelta", role=None)
     to_own = axes.RMSE.where(reference="gaussian")
     key = _channels(plan.width)
@@ -139,14 +138,14 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
         "denoiser; where it is closer to the Gaussian than the networks are, their distance is not due to memorising.",
         of=axes.MEAN_RMSE.by(axes.WIDTH).where(reference="gaussian").at(HIGH_NOISE),
         number=Evidence.mean,
-        lines=(*lengths, *memory),
+        lines=(by_length, *memory),
     )
     yield Curves(
         **about("Copies among samples, by width", *_SHOWS),
         caption=f"Share of samples {COPIED}: of {sample_count(plan)} after {plan.short:,g} and of {plan.samples} after "
         f"{plan.kimg:,g} thousand images of training. Controls: the closed-form denoisers of the {few:,} images.",
         of=axes.COPIES.by(axes.WIDTH).where(role=None),
-        lines=(*lengths, *closed_forms()),
+        lines=(by_length, *closed_forms()),
     )
     yield Curves(
         **about("Linearity, by width"),

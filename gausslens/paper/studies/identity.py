@@ -57,15 +57,12 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
     )
     low = "The figure before, at σ ≤ 2."
     claimed = f"The claim is that at σ ≤ {LOW_NOISE:g} the networks are as near 0 as the Gaussian is."
+    error, cosine = (quantity.by(axes.LOW_SIGMA).at(0.0, 2.0) for quantity in (_LINEAR_NMSE, _COSINE))
     for title, caption, quantity in (
         ("Distance of outputs from inputs", f"Mean of ‖D(x) − x‖/‖D(x)‖ {whose}", _NMSE),
-        (
-            "Distance of outputs from inputs at low noise",
-            f"{low} {claimed}",
-            _LINEAR_NMSE.by(axes.LOW_SIGMA).at(0.0, 2.0),
-        ),
+        ("Distance of outputs from inputs at low noise", f"{low} {claimed}", error),
         ("Direction of outputs and inputs", f"Mean cosine between D(x) and x {whose}", _COSINE),
-        ("Directions at low noise", low, _COSINE.by(axes.LOW_SIGMA).at(0.0, 2.0)),
+        ("Directions at low noise", low, cosine),
     ):
         yield Curves(
             **about(title, 15, "C19"),

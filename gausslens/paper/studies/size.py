@@ -54,8 +54,8 @@ def c14(evidence: Evidence) -> Found:
     yield rank_statistic("Spearman's ρ of relative GL and linearity", _RANK, both, ranked)
     if len(gl):
         few, many = (control("", gl.where(n=n), Evidence.one)[0].value for n in (smallest(gl), largest(gl)))
-        rule = f"the paper's rule of {PAPER_GENERALIZATION} is not judged"
-        yield f"GL is {few:.2f} at the smallest and {many:.2f} at the largest N; {rule}"
+        found = f"GL is {few:.2f} at the smallest and {many:.2f} at the largest N"
+        yield f"{found}; the paper's rule of {PAPER_GENERALIZATION} is not judged"
 
 
 def parts(plan: Plan) -> Iterator[Part]:

@@ -90,7 +90,7 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
     counted = f"{sample_count(plan)} of a snapshot and {plan.samples} of the end"
     own, full = (InWindow(evidence, "time", reference=name) for name in ("gaussian", "gaussian_full"))
     of_samples = (
-        *(Line(images_label(n), denoiser="network", n=n) for n in dict.fromkeys((few, many))),
+        Line(images_label, by="n", denoiser="network", n=(few, many)),
         *closed_forms(n=few, lasting=(plan.times[0], plan.times[-1])),
     )
     pictured = _pictured(plan)
