@@ -114,7 +114,8 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
     yield Curves(
         **about("Distance to the Gaussian denoiser at low noise, by width", 16, "C13"),
         caption="At the lowest noise a network returns its input; the Gaussian of fewer images than pixels cannot. The "
-        "claim is that this distance is the same for all widths. Control: multi-delta, which retrieves images.",
+        "claim is that this distance is the same for all widths. Control: multi-delta, which retrieves training "
+        "images.",
         of=to_own.by(axes.LOW_SIGMA).at(0.0, 1.0),
         lines=(by_width, *memory),
     )

@@ -366,8 +366,8 @@ def _pictures(findings: Findings) -> Iterator[Drawing]:
             series.append(Series(f"Gaussian, {name}", index, visible, dashed=True, markers=False))
         yield CurveFigure(
             **about("Singular values of the linear map and of the Gaussian", 14, "C9"),
-            caption="Singular values of the linear map of one network on held-out images, and the gains λ/(λ+σ²) of "
-            "the Wiener filter (dashed), as long as these are more than 1e-5 of the largest.",
+            caption="Singular values of the same linear map (one training run, held-out images), and the gains "
+            "λ/(λ+σ²) of the Wiener filter (dashed), as long as these are more than 1e-5 of the largest.",
             x=Axis("index", log=True),
             y=Axis("singular value", log=True),
             series=tuple(series),

@@ -98,7 +98,7 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
         **about(f"Distance to the Gaussian denoiser as training goes on, N = {few:,}", *_SHOWS),
         caption=f"RMSE between a network and the Gaussian denoiser of its {few:,} training images, {on}, as training "
         "goes on. The claim is that curves first fall toward the Gaussian, and later rise toward multi-delta. "
-        f"Controls: a network trained on {many:,} images to the end, and the multi-delta denoiser of the few.",
+        f"Controls: a network trained on {many:,} images to the end, and the multi-delta denoiser of the few images.",
         of=axes.RMSE.where(reference="gaussian"),
         lines=(
             Line(_time, by="kimg", denoiser="network", n=few, kimg=pictured),
