@@ -91,9 +91,10 @@ class ImageOptions:
     """How images are read."""
 
     size: int | None = None
-    """Resize and centre-crop the images to this height and width. Default: they stay as they are."""
+    """Resize and centre-crop the images to this height and width. Default: the images stay as they are."""
     value_range: tuple[float, float] | None = None
-    """The values that become black and white. Images of 16 bits and of floats need it. Default: 0 255 for 8 bits."""
+    """The pixel values that become black and white. Images of 16 bits or of floats need it. Default: 0 255 for images of 8
+    bits."""
     skip_broken: bool = False
     """Skip files that cannot be decoded instead of stopping."""
 
@@ -105,17 +106,17 @@ class ImageOptions:
 
 @dataclass(frozen=True)
 class NetworkOptions(ImageOptions):
-    """Which network is trained, on which images, and where it is kept."""
+    """Which network is trained, on which images, and where it is saved."""
 
     data: str
     """The images: an embedded set ("digits", "fashion"), a folder, a file, or "hf:NAME"."""
     _: KW_ONLY
     held_out: int | None = None
-    """How many images are held out from every training set. Default: a fifth."""
+    """Number of images to hold out from every training set. Default: a fifth of all images."""
     network: NetworkName = "unet"
-    """The architecture."""
+    """The architecture of the network."""
     width: int | None = None
-    """Channels at full resolution. Default: chosen for the network and the image size."""
+    """Number of channels at full resolution. Default: chosen for the network and the image size."""
     batch: int | None = None
     """Images per training step, over all devices. Default: chosen for the network and the image size."""
     learning_rate: float | None = None
@@ -123,28 +124,28 @@ class NetworkOptions(ImageOptions):
     kimg: float | None = None
     """How long to train a network, in thousands of images. Default: chosen for the network and the image size."""
     out: str = "runs"
-    """The folder that holds the folder of results, and the networks."""
+    """The folder in which the folders of results are made."""
     cpu: bool = False
     """Use the CPU even if there is a GPU."""
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What to take of the run of a network that was trained."""
+    """Which trained network to use, and how to sample from it."""
 
     run: str
-    """The folder of a training run."""
+    """The folder of a run of `gausslens train`."""
     _: KW_ONLY
     kimg: float | None = None
-    """The snapshot of the network, in thousands of images. Default: the last."""
+    """The snapshot to use, by its length of training in thousands of images. Default: the last."""
     weights: Literal["ema", "raw"] = "ema"
-    """The moving average of the weights, or the weights themselves."""
+    """Use the moving average of the weights (ema) or the weights themselves (raw)."""
     data: str | None = None
-    """Where the images are now, if they have moved. Default: where they were for training."""
+    """Where the training images are now, if they have moved. Default: where they were during training."""
     steps: int = 18
-    """Noise levels of the sampler."""
+    """Number of noise levels of the sampler."""
     seed: int = 0
-    """Seed of the noise, and of the choice of images."""
+    """Seed of the noise and of the choice of images."""
     cpu: bool = False
     """Use the CPU even if there is a GPU."""
 
@@ -191,16 +192,17 @@ class TrainConfig(NetworkOptions):
     """
 
     split: str = "all"
-    """The images to train on: "all" but the held-out ones, "1400" of them, or "s1:700" or "s2:700", two disjoint sets."""
+    """The images to train on: "all" that are not held out, a number of them such as "1400", or one of two disjoint sets such
+    as "s1:700" and "s2:700"."""
     split_seed: int = 0
     """Seed of the random split into training and held-out images."""
     groups: str | None = None
     """Which images belong together, such as those of one patient: "FILE.csv:COLUMN", or a regular expression on file names.
-    The images of a group are all held out, or none of them. Default: each image is its own group."""
+    A group is held out as a whole or not at all. Default: each image is its own group."""
     multipliers: tuple[int, ...] | None = None
     """Channels at each resolution, as multiples of the width. Default: the architecture's own."""
     blocks: int | None = None
-    """Residual blocks per resolution. Default: the architecture's own."""
+    """Number of residual blocks per resolution. Default: the architecture's own."""
     attention: tuple[int, ...] | None = None
     """Resolutions with self-attention. Default: the architecture's own."""
     dropout: float = 0.0
@@ -210,9 +212,9 @@ class TrainConfig(NetworkOptions):
     flip: bool = False
     """Train on mirror images as well, which doubles the data."""
     labels: bool = False
-    """Give the network each image's label."""
+    """Train a network that is conditioned on the labels of the images."""
     preconditioning: Preconditioning | None = None
-    """How the network becomes a denoiser. Default: "none" with --sigma, and "edm" without."""
+    """How a denoiser is made of the network, after Karras et al. (2022). Default: "edm"; with --sigma, "none"."""
     sigma: float | None = None
     """Train for this noise level only. Default: all noise levels."""
     level_mean: float | None = None
@@ -223,22 +225,22 @@ class TrainConfig(NetworkOptions):
     ramp_kimg: float | None = None
     """Thousands of images over which the learning rate rises from 0. Default: chosen for the network."""
     ema_kimg: float | None = None
-    """Half-life of the weights' moving average, in thousands of images; early in training 5 % of the images so far.
-    Default: chosen for the network."""
+    """Half-life of the moving average of the weights, in thousands of images. Early in training it is 5 % of the images seen
+    so far. Default: chosen for the network."""
     snapshots: tuple[float, ...] = ()
-    """When to keep the weights, in thousands of images. Default: at the end, where they are always kept."""
+    """When to save the weights, in thousands of images. They are always saved at the end. Default: only at the end."""
     monitor: bool = False
-    """Watch whether the network begins to memorise, and keep the weights from before. This does not change the training."""
+    """Watch whether the network begins to memorise, and save the weights from before. This does not change the training."""
     stop_when_memorizing: bool = False
-    """Watch the network, and stop as soon as it memorises."""
+    """Watch the network as --monitor does, and stop as soon as it memorises."""
     seed: int = 0
-    """Seed of the initial weights, the order of the images and the noise."""
+    """Seed of the initial weights, of the order of the images and of the noise."""
     precision: Precision = "auto"
-    """Arithmetic of the network. "auto" is bf16 on a GPU that has it, and float32 elsewhere."""
+    """Arithmetic of the network. "auto" is bf16 on a GPU that supports it, and float32 elsewhere."""
     compile: bool | None = None
-    """Compile the network's blocks. Default: on a GPU, for training that is long enough to gain from it."""
+    """Compile the network's blocks. Default: only on a GPU, if training is long enough to gain from it."""
     tracker: str | None = None
-    """Also log to one of accelerate's trackers, such as "tensorboard" or "wandb". Default: none."""
+    """Also log to a tracker that accelerate supports, such as "tensorboard" or "wandb". Default: none."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

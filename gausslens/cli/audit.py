@@ -1,4 +1,18 @@
-"""`gausslens audit`: is this model copying?"""
+"""Find out whether a model memorises its training images.
+
+The verdict is memorizing, partly memorizing, generalizing, or cannot tell. The audit names the samples that are copies,
+reports whether the model's losses reveal its training images, and recommends what to do. Nothing in a model's file is
+executed. The same command continues an audit that was stopped.
+
+Examples:
+  gausslens audit runs/train-digits-1a2b3c4d
+  gausslens audit runs/train-digits-1a2b3c4d --kimg 40
+  gausslens audit network.pkl --train cifar10.zip --held-out cifar10-test.zip
+  gausslens audit my-diffusers-folder --train photos/ --unseen 500 --size 64 --blur
+  gausslens audit mypackage.models:denoiser --train scans.npz --held-out new-scans.npz --samples 0
+  gausslens audit network.pkl --train scans/ --held-out new-scans/ --groups 'patient([0-9]+)'
+  gausslens audit runs/train-digits-1a2b3c4d --fail-on partly-memorizing membership cannot-tell --json > audit.json
+"""
 
 import os
 from typing import TYPE_CHECKING
@@ -10,25 +24,11 @@ from . import GlobalOptions, bad_input, print_options
 if TYPE_CHECKING:
     from ..auditing.verdict import Verdict
 
-DESCRIPTION = """\
-Say whether a model memorises its training images. The verdict is memorizing, partly memorizing, generalizing, or
-cannot tell. The audit names the samples that are copies, says whether the model's losses reveal its training images,
-and says what to do. Nothing in a model's file is executed. The same command continues an audit that was stopped.
-
-examples:
-  gausslens audit runs/train-digits-1a2b3c4d
-  gausslens audit runs/train-digits-1a2b3c4d --kimg 40
-  gausslens audit network.pkl --train cifar10.zip --held-out cifar10-test.zip
-  gausslens audit my-diffusers-folder --train photos/ --unseen 500 --size 64 --blur
-  gausslens audit mypackage.models:denoiser --train scans.npz --held-out new-scans.npz --samples 0
-  gausslens audit network.pkl --train scans/ --held-out new-scans/ --groups 'patient([0-9]+)'
-  gausslens audit runs/train-digits-1a2b3c4d --fail-on partly-memorizing membership cannot-tell --json > audit.json"""
-
-_CROSSED = 3
+_CROSSED = 3  # exit code
 
 
 def run(options: Options, how: GlobalOptions) -> int:
-    """Audit, print the answer and write the page; returns the exit code."""
+    """Audit, print the result and write the page; returns the exit code."""
     from ..auditing.audit import REPORT, audit_in_folder
     from ..auditing.inputs import load_context, resolve
     from ..auditing.page import make_page
@@ -57,7 +57,7 @@ def run(options: Options, how: GlobalOptions) -> int:
 
 
 def _crossed(verdict: "Verdict", limit: str) -> bool:
-    """Whether a verdict is what an audit shall fail on."""
+    """Whether a verdict is one that --fail-on names."""
     if limit == "membership":
         return verdict.leaks is True
     worse = ("memorizing", "partly memorizing") if limit == "partly-memorizing" else (limit.replace("-", " "),)

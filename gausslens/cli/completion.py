@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-SHELLS = ("bash", "zsh", "fish")
+from .parsing import usage_error
 
+_SHELLS = ("bash", "zsh", "fish")
 _BASH = """\
 _gausslens() {{
   local words='{verbs}'
@@ -20,14 +21,14 @@ complete -o default -F _gausslens gausslens
 
 def completion(shell: str, options: Mapping[str, Sequence[str]]) -> str:
     """The script for a shell, from the options of each verb; where none fits, the shell completes names of files."""
+    if shell not in _SHELLS:
+        usage_error("gausslens", f"--print-completion: expected one of {', '.join(_SHELLS)}; got {shell or 'none'}")
     if shell == "fish":
-        verbs = f"complete -c gausslens -n __fish_use_subcommand -f -a '{' '.join(options)}'\n"
-        given = (
+        return f"complete -c gausslens -n __fish_use_subcommand -f -a '{' '.join(options)}'\n" + "".join(
             f"complete -c gausslens -n '__fish_seen_subcommand_from {verb}' -l {option.removeprefix('--')}\n"
             for verb, names in options.items()
             for option in names
         )
-        return verbs + "".join(given)
     cases = "\n".join(f"      {verb}) words='{' '.join(names)}' ;;" for verb, names in options.items())
     script = _BASH.format(verbs=" ".join(options), cases=cases)
     return script if shell == "bash" else f"autoload -U +X bashcompinit && bashcompinit\n{script}"

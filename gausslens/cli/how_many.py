@@ -1,4 +1,15 @@
-"""`gausslens how-many`: how many images a network needs before it stops memorising, and how long it may train."""
+"""Find out how many images a network needs so that it does not memorise them.
+
+Networks are trained on more and more of your images, and copies are counted among their samples. The answer also says how
+long a network may train. The same command continues after any stop. More --seeds or a longer --budget make the answer more
+precise.
+
+Examples:
+  gausslens how-many digits
+  gausslens how-many digits --width 32 --kimg 200 --budget 20
+  gausslens how-many scans/ --size 64 --network ncsnpp --width 64 --kimg 1000 --no-images
+  gausslens how-many photos.zip --sizes 100,1000,10000 --dry-run
+"""
 
 from typing import TYPE_CHECKING
 
@@ -9,20 +20,9 @@ from .study import bars, task_lines, tell_rest
 if TYPE_CHECKING:
     from ..sample_size.how_many import Question
 
-DESCRIPTION = """\
-Find out how many images a network needs before it stops memorising them, and how long it may train. Small networks are
-trained on more and more of your images, and copies are counted among their samples. The same command continues after
-any stop. More --seeds or a longer --budget make the answer sharper.
-
-examples:
-  gausslens how-many digits
-  gausslens how-many digits --width 32 --kimg 200 --budget 20
-  gausslens how-many scans/ --size 64 --network ncsnpp --width 64 --kimg 1000 --no-images
-  gausslens how-many photos.zip --sizes 100,1000,10000 --dry-run"""
-
 
 def run(options: Options, how: GlobalOptions) -> None:
-    """Find out, and say so."""
+    """Train the networks and print the answer."""
     from ..paper.run import plan_study
     from ..sample_size.how_many import Question, how_many
 
@@ -33,7 +33,7 @@ def run(options: Options, how: GlobalOptions) -> None:
     with bars("how many", how.progress) as show:
         found = how_many(options, plan=plan, progress=show)
     if found.answer is None:
-        print("Too little is finished for an answer.")
+        print("Too few networks are finished for an answer.")
     else:
         print(found.answer.words)
         print(f"The numbers are in {found.run.path / 'answer.json'}, the page is {found.page}")
@@ -41,13 +41,12 @@ def run(options: Options, how: GlobalOptions) -> None:
 
 
 def listing(question: "Question") -> str:
-    """The networks of the first round with what each is expected to take."""
-    tasks = {question.task(n, seed): f"{n:,} images, seed {seed}" for n, seed in question.first_round()}
-    lines, seconds = task_lines(
-        [
-            (question.store.is_done(task), task.cost + sum(need.cost for need in task.needs), words)
-            for task, words in tasks.items()
-        ]
-    )
+    """The networks of the first round, and how long each is expected to take."""
+    rows = []
+    for n, seed in question.first_round():
+        task = question.task(n, seed)
+        cost = task.cost + sum(need.cost for need in task.needs)
+        rows.append((question.store.is_done(task), cost, f"{n:,} images, seed {seed}"))
+    lines, seconds = task_lines(rows)
     more = f"then up to 4 sizes around the transition with {question.config.seeds} seeds each"
     return "\n".join([*lines, f"about {seconds / 60:.1f} minutes of one worker; {more}."])

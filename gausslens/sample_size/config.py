@@ -8,7 +8,7 @@ from ..paper.config import GridOptions, StudyConfig
 
 @dataclass(frozen=True, kw_only=True)
 class HowManyConfig(GridOptions):
-    """Which network, on which images, and how carefully to look.
+    """Which network, on which images, and how many times to train it.
 
     Raises:
         ConfigError: on an invalid value.
@@ -17,9 +17,9 @@ class HowManyConfig(GridOptions):
     sizes: tuple[int, ...] = ()
     """Numbers of training images to try first. Default: 16, 32, 64, … up to all."""
     seeds: int = 4
-    """How many networks to train near the transition, each on other images."""
+    """How many networks to train at each size near the transition, each on different images."""
     samples: int = 256
-    """Generated images of each network. Copies are counted among them."""
+    """Number of images to sample from each network. Copies are counted among them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
