@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _show_warning(message: Warning | str, *unused: Any) -> None:
+def _show_warning(message: Warning | str, *args: Any, **kwargs: Any) -> None:
     """Print a warning in one line like an error, without the line of code that it comes from."""
     print(f"gausslens: {message}", file=sys.stderr)
 

@@ -121,12 +121,8 @@ def make_parser(kind: type[Any], *, program: str = "gausslens", description: str
         allow_abbrev=False,
     )
     parser._negative_number_matcher = re.compile(r"-\.?\d")  # by itself argparse takes -1e-3 for an option
-    groups = {
-        field: group
-        for name, members in GROUPS.items()
-        for group in [parser.add_argument_group(name)]
-        for field in members.split()
-    }
+    groups = {name: parser.add_argument_group(name) for name in GROUPS}
+    group_of = {field: groups[name] for name, members in GROUPS.items() for field in members.split()}
     for of in (kind, GlobalOptions):
         docs, hints = field_docs(of), get_type_hints(of)
         for field in fields(of):
@@ -140,7 +136,7 @@ def make_parser(kind: type[Any], *, program: str = "gausslens", description: str
             if not isinstance(field.default, bool | None) and field.default != ():
                 default = ",".join(field.default) if isinstance(field.default, tuple) else field.default
                 text += f" Default: {default}."
-            groups[field.name].add_argument(f"--{option}", dest=field.name, help=text, **reading)
+            group_of[field.name].add_argument(f"--{option}", dest=field.name, help=text, **reading)
             if isinstance(field.default, bool):
                 parser.add_argument(f"--no-{option}", dest=field.name, help=argparse.SUPPRESS, action="store_false")
     return parser
