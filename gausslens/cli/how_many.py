@@ -11,14 +11,9 @@ Examples:
   gausslens how-many photos.zip --sizes 100,1000,10000 --dry-run
 """
 
-from typing import TYPE_CHECKING
-
 from ..sample_size.config import HowManyConfig as Options
 from . import GlobalOptions
-from .study import bars, task_lines, tell_rest
-
-if TYPE_CHECKING:
-    from ..sample_size.how_many import Question
+from .study import bars, listing, tell_rest
 
 
 def run(options: Options, how: GlobalOptions) -> None:
@@ -28,7 +23,13 @@ def run(options: Options, how: GlobalOptions) -> None:
 
     plan = plan_study(options.study, progress=how.progress)
     if how.dry_run:
-        print(listing(Question(options, plan)))
+        question, rows = Question(options, plan), []
+        for n, seed in question.first_round():
+            task = question.task(n, seed)
+            cost = task.cost + sum(need.cost for need in task.needs)
+            rows.append((question.store.is_done(task), cost, f"{n:,} images, seed {seed}"))
+        more = f"Up to 4 sizes around the transition, with {options.seeds} seeds each, follow."
+        print(listing(rows, "fewer sizes (--sizes)"), more)
         return
     with bars("how many", how.progress) as show:
         found = how_many(options, plan=plan, progress=show)
@@ -38,15 +39,3 @@ def run(options: Options, how: GlobalOptions) -> None:
         print(found.answer.words)
         print(f"The numbers are in {found.run.path / 'answer.json'}, the page is {found.page}")
     tell_rest(found.outcome)
-
-
-def listing(question: "Question") -> str:
-    """The networks of the first round, and how long each is expected to take."""
-    rows = []
-    for n, seed in question.first_round():
-        task = question.task(n, seed)
-        cost = task.cost + sum(need.cost for need in task.needs)
-        rows.append((question.store.is_done(task), cost, f"{n:,} images, seed {seed}"))
-    lines, seconds = task_lines(rows)
-    more = f"then up to 4 sizes around the transition with {question.config.seeds} seeds each"
-    return "\n".join([*lines, f"about {seconds / 60:.1f} minutes of one worker; {more}."])

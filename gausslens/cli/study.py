@@ -15,6 +15,7 @@ Examples:
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GausslensError
@@ -24,19 +25,23 @@ from . import GlobalOptions
 
 if TYPE_CHECKING:
     from ..experiments.graph import Outcome, Progress
-    from ..paper.plan import Plan
 
 _LONG = 24 * 3600  # seconds of work above which a dry run suggests what would take less
 
 
 def run(options: Options, how: GlobalOptions) -> None:
     """Do the studies, print the verdicts, where the page is, and what it lacks."""
+    from ..experiments.task import TaskStore
     from ..paper.claims import as_table
-    from ..paper.run import plan_study, study
+    from ..paper.run import plan_study, study, tasks_of
 
     plan = plan_study(options, progress=how.progress)
     if how.dry_run:
-        print(listing(plan, options))
+        store = TaskStore(Path(options.out) / "cells")
+        rows = [
+            (store.is_done(task), task.cost, f"{task.name:32} {_settings(task.options)}") for task in tasks_of(plan)
+        ]
+        print(listing(rows, "fewer studies (--only)"))
         return
     with bars("study", how.progress) as show:
         done = study(options, plan=plan, progress=show, tell=lambda words: print(words, file=sys.stderr))
@@ -45,20 +50,13 @@ def run(options: Options, how: GlobalOptions) -> None:
     tell_rest(done.outcome)
 
 
-def listing(plan: "Plan", options: Options) -> str:
-    """The tasks of a plan with the time that each is expected to take, and their sum."""
-    from pathlib import Path
-
-    from ..experiments.task import TaskStore
-    from ..paper.run import tasks_of
-
-    store = TaskStore(Path(options.out) / "cells")
-    rows = [(store.is_done(task), task.cost, f"{task.name:32} {_settings(task.options)}") for task in tasks_of(plan)]
-    lines, left = task_lines(rows)
+def listing(rows: Sequence[tuple[bool, float, str]], less: str) -> str:
+    """A line for each task, of which is known whether it is done, its expected seconds and its name; then their sum."""
+    lines = [f"{'done' if done else f'{seconds:6.1f} s':>9}  {name}" for done, seconds, name in rows]
+    left = sum(seconds for done, seconds, _ in rows if not done)
     time = f"{left / 60:.1f} minutes" if left < 7200 else f"{left / 3600:.1f} hours"
-    n_done = sum(done for done, *_ in rows)
-    total = f"{len(lines)} tasks, of which {n_done} are done. The others take one worker about {time}."
-    hint = " A GPU, fewer studies (--only) or shorter training (--kimg) would take less." if left > _LONG else ""
+    total = f"{len(rows)} tasks, {sum(done for done, *_ in rows)} of them done. The rest takes one worker about {time}."
+    hint = f" A GPU, {less} or shorter training (--kimg) would take less." if left > _LONG else ""
     return "\n".join([*lines, total + hint])
 
 
@@ -84,12 +82,6 @@ def _settings(options: dict[str, Any]) -> str:
     fields = options.get("config", options)
     wanted = ("split", "width", "network", "sigma", "kimg", "seed", "measures")
     return " ".join(f"{name}={fields[name]}" for name in wanted if fields.get(name) is not None)
-
-
-def task_lines(rows: Sequence[tuple[bool, float, str]]) -> tuple[list[str], float]:
-    """A line for each task, which is done or expected to take some seconds; and the sum of these seconds."""
-    lines = [f"{'done' if done else f'{seconds:6.1f} s':>9}  {words}" for done, seconds, words in rows]
-    return lines, sum(seconds for done, seconds, _ in rows if not done)
 
 
 def tell_rest(outcome: "Outcome") -> None:

@@ -48,10 +48,8 @@ class Canvas:
     def picture(self, x: float, y: float, width: float, height: float, uri: str, label: str) -> None:
         """A picture from a data URI, without smoothing of its pixels."""
         # Programs that came before SVG 2 know the URI only by its name with a prefix.
-        attributes = {
-            **{"x": x, "y": y, "width": width, "height": height, "preserveAspectRatio": "none"},
-            **{"style": "image-rendering: pixelated", "xlink:href": uri},
-        }
+        attributes: dict[str, float | str] = {"x": x, "y": y, "width": width, "height": height}
+        attributes |= {"preserveAspectRatio": "none", "style": "image-rendering: pixelated", "xlink:href": uri}
         self._elements.append(_element("image", _element("title", _escaped(label), {}), attributes))
 
     def nest(self, drawing: str, y: float) -> None:

@@ -12,7 +12,7 @@ A figure knows nothing of the study that made it. It is checked when it is made,
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -204,13 +204,6 @@ class NoiseSlider(ImageGrid):
     def places(self) -> tuple[int, ...]:
         """How many images there are along each axis."""
         return len(self.sigmas), *super().places
-
-    def at(self, level: int) -> ImageGrid:
-        """The grid of the noise level with this index."""
-        shared = {field.name: getattr(self, field.name) for field in fields(ImageGrid)}
-        title = f"{self.title}, σ = {self.sigmas[level]:.3g}"
-        images = None if self.images is None else self.images[level]
-        return ImageGrid(**shared | {"title": title, "images": images})
 
 
 @dataclass(frozen=True)

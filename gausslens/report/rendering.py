@@ -5,6 +5,7 @@ The template escapes all texts. Plots are the drawings of the SVG files. Images 
 """
 
 import math
+from functools import partial
 from importlib.resources import files
 
 from ..config import Images
@@ -41,14 +42,12 @@ def _filled(page: Page, images: Images, quality: int | None) -> str:
     )
     environment.filters |= {"number": _number, "slug": anchor}
     numbers = {id(figure): number for number, figure in enumerate(page.figures, 1)}
-    claims = [row.claim for row in page.claims.rows] if page.claims else []
-    informed = {name: [numbers[id(figure)] for figure in page.figures if name in figure.claims] for name in claims}
     return environment.get_template("page.html").render(
         page=page,
         notice=notice(page, images),
         compressed=bool(page.pictured) and quality is not None,
         number_of=lambda figure: numbers[id(figure)],
-        informed=informed,
+        zip=partial(zip, strict=True),
         kind=lambda figure: type(figure).__name__,
         csv_uri=lambda figure: _csv_uri(figure, exact=quality is None),
         uri=lambda image: image_uri(image, quality),

@@ -95,6 +95,14 @@ def test_the_one_thing_that_must_be_named_may_be_named_as_an_option(words):
     assert (options.model, options.train) == ("here:model", "a.npz")
 
 
+@pytest.mark.parametrize(
+    "words", [["--only", "size", "time", "digits"], ["--only", "size", "time", "digits", "--seeds", "3"]]
+)
+def test_the_images_may_follow_a_list_of_values(words):
+    options, _ = parse(Study, words, program="gausslens study")
+    assert (options.data, options.only) == ("digits", ("size", "time"))
+
+
 def test_the_old_name_of_an_option_works_and_warns():
     for kind in (Study, HowMany):
         with pytest.warns(FutureWarning, match="--model is now --network."):
