@@ -15,16 +15,12 @@ Examples:
 """
 
 import os
-from typing import TYPE_CHECKING
 
 from ..auditing.config import AuditConfig as Options
 from ..store.typed_command import typed_command, typed_options
 from . import GlobalOptions, bad_input, print_options
 
-if TYPE_CHECKING:
-    from ..auditing.verdict import Verdict
-
-_CROSSED = 3  # exit code
+_FOUND = 3  # exit code for a result that --fail-on names
 
 
 def run(options: Options, how: GlobalOptions) -> int:
@@ -53,12 +49,9 @@ def run(options: Options, how: GlobalOptions) -> int:
     elif not how.quiet:
         print(audit)
         print(f"\nThe records are in {run.path}/records.jsonl, the page is {page}")
-    return _CROSSED if any(_crossed(audit.verdict, one) for one in options.fail_on) else 0
-
-
-def _crossed(verdict: "Verdict", limit: str) -> bool:
-    """Whether a verdict is one that --fail-on names."""
-    if limit == "membership":
-        return verdict.leaks is True
-    worse = ("memorizing", "partly memorizing") if limit == "partly-memorizing" else (limit.replace("-", " "),)
-    return verdict.verdict in worse
+    found = {audit.verdict.verdict.replace(" ", "-")}
+    if "memorizing" in found:  # which is worse than partly memorizing
+        found.add("partly-memorizing")
+    if audit.verdict.leaks:
+        found.add("membership")
+    return _FOUND if found & {*options.fail_on} else 0

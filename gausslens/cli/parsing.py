@@ -18,8 +18,8 @@ from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from ..errors import ConfigError
 from ..store.typed_command import option_name
@@ -178,7 +178,7 @@ def _needed(kind: type[Any]) -> list[str]:
 
 def _reading(hint: Any) -> dict[str, Any]:
     """How argparse reads values of a type."""
-    optional = get_origin(hint) in (Union, UnionType)
+    optional = NoneType in get_args(hint)
     plain = next(part for part in get_args(hint) if part is not NoneType) if optional else hint
     members = get_args(plain)
     if plain is bool and optional:
