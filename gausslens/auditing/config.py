@@ -90,4 +90,4 @@ class AuditConfig(ImageOptions, PageOptions):
                 "--size, --range, --skip-broken and --groups need --train; a run of `gausslens train` knows its own images."
             )
         if self.features is not None and self.samples == 0:
-            raise ConfigError("--features compares samples and cannot be combined with --samples 0.")
+            raise ConfigError("features must be left out with --samples 0, since they compare samples.")

@@ -197,7 +197,7 @@ def test_file_names_tell_which_images_belong_together(tmp_path, capsys, monkeypa
     [
         (("{run}", "--held-out", "digits"), "--held-out and --unseen need --train"),
         (("{run}", "--size", "8"), "--size, --range, --skip-broken and --groups need --train"),
-        (("{run}", "--features", "efficientnet-lite0", "--samples", "0"), "--features compares samples"),
+        (("{run}", "--features", "efficientnet-lite0", "--samples", "0"), "--features must be left out"),
         (("{run}", "--features", "nothing.onnx"), "there is no file nothing.onnx"),
         (("{run}", "--train", "digits", "--held-out", "digits"), "these 1,797 are the training images"),
         (("{run}", "--train", "digits", "--unseen", "1"), "at least 2 held-out images"),
