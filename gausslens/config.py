@@ -1,8 +1,9 @@
-"""What a training run is asked to do: one flat, frozen `TrainConfig`; and what it shares with the configs of other commands.
+"""The options of a training run, `TrainConfig`, and the options that it shares with the configs of other commands.
 
-`resolve` chooses the fields left at None from the network and the image size. The fields that change what is learned are
-the run's identity, together with the images and `VERSION`. The others, `_RUNTIME_OPTIONS`, may change from one call to the
-next without starting another run. Precisions "float32" and "bf16" are two runs; "auto" is one that may move between devices.
+`resolve` chooses the fields that are None from the network and the image size. The fields that change what is learned are
+the identity of the run, together with the images and `VERSION`. The others, `_RUNTIME_OPTIONS`, may change from one call to
+the next without starting another run. Precisions "float32" and "bf16" are two runs; "auto" is one run that may move between
+devices.
 """
 
 import math
@@ -23,7 +24,7 @@ Images: TypeAlias = Literal["shown", "blurred", "none"]
 """How a page shows images."""
 
 VERSION = 1
-"""Counts changes of the training code after which the same config gives other weights."""
+"""The version of the training code. It changes when the same config gives other weights."""
 
 AUGMENT_INPUTS = 9
 
@@ -34,7 +35,7 @@ _RUNTIME_OPTIONS = {
 
 
 class Recipe(NamedTuple):
-    """How a network is trained: fields of a `TrainConfig` that are set once it is resolved."""
+    """How a network is trained: the fields of a `TrainConfig` that `resolve` sets."""
 
     batch: int
     learning_rate: float
@@ -46,11 +47,11 @@ class Recipe(NamedTuple):
 
 
 Rule: TypeAlias = tuple[str, str, Callable[[Any], bool]]
-"""Names of fields, what their values must be, and whether a value is. A field whose default is None may also be that."""
+"""Names of fields, what their values must be, and a test of a value. A field whose default is None may also be None."""
 
 
 def check_fields(config: Any, *rules: Rule) -> None:
-    """See that the fields of a config hold what they must."""
+    """Raise an error if a field of a config breaks a rule."""
     optional = {field.name for field in fields(config) if field.default is None}
     for names, expected, holds in rules:
         for name in names.split():
@@ -71,7 +72,7 @@ def positive(names: str) -> Rule:
 
 
 def among(names: str, choices: Sequence[str]) -> Rule:
-    """Fields that hold some of a few words."""
+    """Fields that hold some of these words."""
     return names, f"among {', '.join(choices)}", lambda values: set(values) <= set(choices)
 
 
@@ -93,8 +94,7 @@ class ImageOptions:
     size: int | None = None
     """Resize and centre-crop the images to this height and width. Default: the images stay as they are."""
     value_range: tuple[float, float] | None = None
-    """The pixel values that become black and white. Images of 16 bits or of floats need it. Default: 0 255 for images of 8
-    bits."""
+    """The pixel values that become black and white. 16-bit and float images need it. Default: 0 255 for 8-bit images."""
     skip_broken: bool = False
     """Skip files that cannot be decoded instead of stopping."""
 
@@ -124,7 +124,7 @@ class NetworkOptions(ImageOptions):
     kimg: float | None = None
     """How long to train a network, in thousands of images. Default: chosen for the network and the image size."""
     out: str = "runs"
-    """The folder in which the folders of results are made."""
+    """The folder in which results are saved, each in a folder of its own."""
     cpu: bool = False
     """Use the CPU even if there is a GPU."""
 
@@ -170,7 +170,7 @@ class PageOptions:
 
 
 def _checks_itself(cls: type[T]) -> type[T]:
-    """Leave the arguments to `__post_init__`, which answers in our words, where tests check types at every call."""
+    """Leave checks of arguments to `__post_init__`, also where tests check the types of every call."""
     cls.__init__.__annotations__.clear()
     return cls
 
@@ -180,9 +180,8 @@ def _checks_itself(cls: type[T]) -> type[T]:
 class TrainConfig(NetworkOptions):
     """Everything that decides a training run.
 
-    Attributes are documented below, one by one. Of `sigma`: with it, one network is trained for one noise level on the
-    plain error ‖D(x; σ) − x0‖², as the denoising autoencoders of App. G.2 of arXiv:2410.24060 are; without it, for all
-    noise levels on Eq. (52).
+    With `sigma`, the network is trained for one noise level on the plain error ‖D(x; σ) − x0‖², as the denoising
+    autoencoders of App. G.2 of arXiv:2410.24060 are. Without it, the network is trained for all noise levels on Eq. (52).
 
     Raises:
         ConfigError: on an invalid value.
@@ -192,7 +191,7 @@ class TrainConfig(NetworkOptions):
     """
 
     split: str = "all"
-    """The images to train on: "all" that are not held out, a number of them such as "1400", or one of two disjoint sets such
+    """The images to train on: "all" (those not held out), a number of them such as "1400", or one of two disjoint sets such
     as "s1:700" and "s2:700"."""
     split_seed: int = 0
     """Seed of the random split into training and held-out images."""
@@ -208,13 +207,13 @@ class TrainConfig(NetworkOptions):
     dropout: float = 0.0
     """Probability of dropping an activation."""
     augment: float = 0.0
-    """Probability of each geometric transformation of a training image. The network is told which were applied."""
+    """Probability of each geometric transformation of a training image. An extra input of the network says which were applied."""
     flip: bool = False
     """Train on mirror images as well, which doubles the data."""
     labels: bool = False
     """Train a network that is conditioned on the labels of the images."""
     preconditioning: Preconditioning | None = None
-    """How a denoiser is made of the network, after Karras et al. (2022). Default: "edm"; with --sigma, "none"."""
+    """How the input and the output of the network are scaled (Karras et al., 2022). Default: "edm"; with --sigma, "none"."""
     sigma: float | None = None
     """Train for this noise level only. Default: all noise levels."""
     level_mean: float | None = None
@@ -256,7 +255,7 @@ class TrainConfig(NetworkOptions):
         require(fits, f"snapshots must be at most kimg, which is {self.kimg}; got {kept!r}.")
 
     def resolve(self, shape: tuple[int, int, int]) -> "TrainConfig":
-        """This config with every choice left open made, for images of `shape` (c, h, w)."""
+        """This config with a value in place of every None that is a choice, for images of `shape` (c, h, w)."""
         side = max(shape[1:])
         recipe = next(row for names, most, row in _RECIPES if self.network in names.split() and side <= most)
         chosen = {name: value for name, value in recipe._asdict().items() if getattr(self, name) is None}
@@ -269,8 +268,8 @@ class TrainConfig(NetworkOptions):
 
         Args:
             content_hash: of the images.
-            labels_hash: of their labels, if the network is told them.
-            groups_hash: of their groups, if splits keep these together.
+            labels_hash: of their labels, if the network is conditioned on them.
+            groups_hash: of their groups, if splits keep groups together.
 
         Returns:
             The digits; equal for two resolved configs exactly when one run can serve both.
@@ -282,10 +281,10 @@ class TrainConfig(NetworkOptions):
 
     @property
     def recipe(self) -> Recipe:
-        """Batch, learning rate, ramp, average, length and noise levels of a resolved config."""
+        """Batch, learning rate, ramp, moving average, length and noise levels of a resolved config."""
         values = {name: getattr(self, name) for name in Recipe._fields}
         for name, value in values.items():
-            require(value is not None, f"{name} is still open; resolve the config for the images' shape first.")
+            require(value is not None, f"{name} is still open; resolve the config for the shape of the images first.")
         return Recipe(**values)
 
     @property
@@ -300,7 +299,7 @@ class TrainConfig(NetworkOptions):
 
 # Networks, the largest image side and the recipe for it; the large networks' recipes follow Karras et al. (2022).
 _RECIPES = (
-    # Noise of the order of the image decides what so few pixels show, and little depends on their details.
+    # So few pixels show little detail. What they show is decided at noise levels of the order of the image.
     ("unet", 8, Recipe(256, 6e-3, ramp_kimg=10, ema_kimg=50, kimg=250, level_mean=-0.3, level_spread=0.6)),
     ("unet", math.inf, Recipe(128, 5e-3, ramp_kimg=10, ema_kimg=50, kimg=180)),
     ("linear skipnet dit", math.inf, Recipe(128, 1e-3, ramp_kimg=10, ema_kimg=50, kimg=500)),
@@ -318,7 +317,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _ten_digits(kimg: float | int) -> float:
-    """A length of training as the names of snapshots hold it."""
+    """A length of training with the digits that the name of a snapshot has."""
     return float(f"{kimg:.10g}")
 
 

@@ -1,4 +1,4 @@
-"""The options of `gausslens audit`: one frozen `AuditConfig`, which imports nothing heavy."""
+"""The options of `gausslens audit`, `AuditConfig`. This file imports nothing heavy."""
 
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal, TypeAlias
@@ -8,7 +8,7 @@ from ..errors import ConfigError
 
 Augment: TypeAlias = Literal["flip"]
 FAIL_ON = ("memorizing", "partly-memorizing", "membership", "cannot-tell")
-"""What an audit can be asked to fail on."""
+"""The results that --fail-on accepts."""
 
 _ALIASES = {"memorising": "memorizing", "partly-memorising": "partly-memorizing", "in-transition": "partly-memorizing"}
 
@@ -63,7 +63,7 @@ class AuditConfig(ImageOptions, PageOptions):
     json: bool = False
     """Print the audit as JSON."""
     out: str = "runs"
-    """The folder in which the audit's folder is made."""
+    """The folder in which the audit is saved, in a folder of its own."""
     cpu: bool = False
     """Use the CPU even if there is a GPU."""
 

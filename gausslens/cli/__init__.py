@@ -24,7 +24,7 @@ class GlobalOptions:
     dry_run: bool = False
     """Check everything, print the resolved options, and stop."""
     quiet: bool = False
-    """Show no progress bars. `audit` then prints nothing, or its JSON with --json."""
+    """Show no progress bars; `audit` also prints no summary."""
     debug: bool = False
     """Show the traceback of an error."""
 

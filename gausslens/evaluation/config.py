@@ -1,4 +1,4 @@
-"""The options of `gausslens measure`: one frozen `MeasureConfig`. This file imports nothing heavy."""
+"""The options of `gausslens measure`, `MeasureConfig`. This file imports nothing heavy."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ MEASURES = (
     *("duplicates", "denoising_loss", "linearity", "gap", "linear_gap", "identity_gap"),
     *("distillation", "alignment", "memorization", "agreement", "jacobian"),
 )
-"""Names of the measures, in the order they are taken."""
+"""Names of the measures in the order in which they are taken."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class MeasureConfig(RunOptions):
     """Number of network calls for the distillation at each noise level. Default: ten per dimension up to 3,072 dimensions
     (12,288 on a large GPU); nothing is distilled above."""
     out: str | None = None
-    """The folder in which the folder of results is made. Default: the folder that holds the run."""
+    """The folder in which the results are saved, in a folder of their own. Default: the folder that holds the run."""
 
     def __post_init__(self) -> None:
         check_fields(

@@ -1,4 +1,4 @@
-"""The options of `gausslens study`: one frozen `StudyConfig`. This file imports nothing heavy."""
+"""The options of `gausslens study`, `StudyConfig`. This file imports nothing heavy."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -11,7 +11,7 @@ STUDIES = (
     *("references", "distillation", "linearity", "size", "time", "capacity", "strong"),
     *("networks", "autoencoders", "identity", "jacobian"),
 )
-"""Names of the studies, in the order they are done: the first has results after a minute."""
+"""Names of the studies in the order in which they are done. The first shows results after a minute."""
 
 DEFAULT_STUDIES = STUDIES[:7]
 """The studies that are done by default."""
@@ -91,11 +91,11 @@ class StudyConfig(GridOptions):
 
     @property
     def words(self) -> str:
-        """The options that decide a number, as they are typed: those that differ from their defaults."""
+        """The options that decide a number and differ from their defaults, as they are typed."""
         return typed_options(self)
 
     @property
     def studies(self) -> tuple[str, ...]:
-        """Names of the studies to do, in their order."""
+        """Names of the studies to do, in order."""
         wanted = self.only or (STUDIES if self.full else DEFAULT_STUDIES)
         return tuple(name for name in STUDIES if name in wanted)

@@ -1,4 +1,4 @@
-"""What `gausslens how-many` is asked to do: one frozen `HowManyConfig`, which imports nothing heavy."""
+"""The options of `gausslens how-many`, `HowManyConfig`. This file imports nothing heavy."""
 
 from dataclasses import asdict, dataclass, fields
 
@@ -27,6 +27,6 @@ class HowManyConfig(GridOptions):
 
     @property
     def study(self) -> StudyConfig:
-        """The study whose plan says how networks on these images are trained; its sizes are not used."""
+        """The study whose plan decides how networks are trained on these images. Its sizes are not used."""
         shared = asdict(self)
         return StudyConfig(**{field.name: shared[field.name] for field in fields(GridOptions)}, few=2)
