@@ -207,7 +207,8 @@ class TrainConfig(NetworkOptions):
     dropout: float = 0.0
     """Probability of dropping an activation."""
     augment: float = 0.0
-    """Probability of each geometric transformation of a training image. An extra input of the network says which were applied."""
+    """Probability of each geometric transformation of a training image. An extra input of the network says which were
+    applied."""
     flip: bool = False
     """Train on mirror images as well, which doubles the data."""
     labels: bool = False

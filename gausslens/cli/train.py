@@ -44,8 +44,8 @@ def run(config: Options, how: GlobalOptions) -> None:
         parts = {name: part["groups"] for name, part in run.manifest["splits"].items()}
         print(f"Groups: {parts[config.split]} trained on, {parts.get('held-out', 0)} held out.", file=sys.stderr)
     print(f"Duplicates: {run.manifest['duplicates']}.", file=sys.stderr)
-    if told := collapse_warning(run.records()):
-        print(f"gausslens: {told}", file=sys.stderr)
+    if warning := collapse_warning(run.records()):
+        print(f"gausslens: {warning}", file=sys.stderr)
     losses = {r["on"]: r["value"] for r in run.records() if r["quantity"] == "denoising_loss"}
     print(", ".join(f"denoising loss {value:.4f} ({on.replace('_', '-')})" for on, value in losses.items()))
     following = f"gausslens {'sample' if config.sigma is None else 'measure'} {run.path}"

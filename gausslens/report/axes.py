@@ -14,7 +14,7 @@ _FEW_TICKS = 3
 
 @dataclass(frozen=True)
 class Scale:
-    """The place of each value: `low` at `start`, `high` at `end`, and linear between them in the value or in its logarithm."""
+    """The place of each value: `low` at `start`, `high` at `end`, and linear between them, or linear in the logarithm."""
 
     low: float  # the least value
     high: float  # the greatest

@@ -133,12 +133,10 @@ class CurveFigure(Figure):
 
     def _places(self, parts: Iterable[Any]) -> NDArray[np.float64]:
         """The places of all finite values along the y axis; on a logarithmic one, −∞ for values that are not positive."""
-        values = np.concatenate([np.empty(0), *map(np.ravel, parts)])
+        values: NDArray[np.float64] = np.concatenate([np.empty(0), *map(np.ravel, parts)])
         values = values[np.isfinite(values)]
-        if self.y.log:
-            with np.errstate(divide="ignore"):
-                values = np.log(values.clip(0.0))
-        return values
+        with np.errstate(divide="ignore"):
+            return np.log(values.clip(0.0)) if self.y.log else values
 
     @property
     def reading(self) -> str:
