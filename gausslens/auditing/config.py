@@ -69,10 +69,7 @@ class AuditConfig(ImageOptions, PageOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        entries = (self.fail_on,) if isinstance(self.fail_on, str) else self.fail_on
-        asked = [part for entry in entries for part in entry.replace("_", "-").split(",") if part]
-        limits = tuple(dict.fromkeys(_ALIASES.get(part, part) for part in asked))
-        object.__setattr__(self, "fail_on", limits)
+        object.__setattr__(self, "fail_on", tuple(_ALIASES.get(name, name) for name in self.fail_on))
         check_fields(
             self,
             among("fail_on", FAIL_ON),

@@ -91,10 +91,10 @@ def run(options: Options, how: GlobalOptions) -> None:
     if not missing:
         return
     folder.mkdir(parents=True, exist_ok=True)
-    shape = tuple(run.manifest["shape"])
+    denoiser, shape = make_denoiser(), tuple(run.manifest["shape"])
     with limit_threads(device, min(options.count, options.batch) * math.prod(shape)):
         images = generate(
-            make_denoiser(),
+            denoiser,
             shape,
             options.count,
             solver=options.solver,
