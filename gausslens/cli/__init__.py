@@ -1,6 +1,6 @@
-"""The verbs of the command line, one per file, and what they share.
+"""The commands of the command line, one per file, and what they share.
 
-The file of a verb has a docstring, which is the head of its help; a frozen dataclass `Options`, whose fields without a
+The file of a command has a docstring, which is the head of its help; a frozen dataclass `Options`, whose fields without a
 default are given by position; and a function `run(options, how)`. Nothing heavy is imported before that function runs.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GlobalOptions:
-    """The options that every verb takes."""
+    """The options that every command takes."""
 
     dry_run: bool = False
     """Check everything, print the resolved options, and stop."""

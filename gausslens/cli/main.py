@@ -1,6 +1,6 @@
 """Shows whether a diffusion model has learned to generalise or only memorises.
 
-Verbs:
+Commands:
   train         train a denoiser on a set of images
   sample        sample images from a trained denoiser or from its closed-form references
   measure       measure a trained denoiser at every noise level, with controls
@@ -11,10 +11,10 @@ Verbs:
   report        judge the paper's claims again and rewrite the pages of finished studies
 
 Options:
-  -h, --help    show this help; after a verb, show the options of that verb
+  -h, --help    show this help; after a command, show its options
   --version     show the version
   --print-completion {bash,zsh,fish}
-                print a script that completes verbs and options in a shell
+                print a script that completes commands and options in a shell
 
 Examples:
   gausslens train digits --split 1400
@@ -27,10 +27,10 @@ Examples:
   gausslens report runs
 
 Exit codes:
-  0 done, 1 failed, 2 bad usage or input, 3 a verdict named by audit --fail-on, 130 after Ctrl-C, 143 after SIGTERM
+  0 done, 1 failed, 2 bad usage or input, 3 a result named by audit --fail-on, 130 after Ctrl-C, 143 after SIGTERM
 """
 
-# The docstring above is what `gausslens --help` prints. Nothing here imports torch before a verb needs it, so that help
+# The docstring above is what `gausslens --help` prints. Nothing here imports torch before a command needs it, so that help
 # takes no time. An error is one readable message; `--debug` shows its traceback.
 
 import io
@@ -51,7 +51,7 @@ from ..errors import ConfigError, DataError, GausslensError
 from .completion import completion
 from .parsing import as_typed, make_parser, parse, usage_error
 
-_VERBS = ("train", "sample", "measure", "convert", "study", "audit", "how-many", "report")
+_COMMANDS = ("train", "sample", "measure", "convert", "study", "audit", "how-many", "report")
 _STOPPED = "stopped; the same command continues with what is not finished."
 
 
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with _ending_on_sigterm(), warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            code = _dispatch([word for word in words if word != "--debug"])  # which may also stand before the verb
+            code = _dispatch([word for word in words if word != "--debug"])  # which may also stand before the command
             sys.stdout.flush()
     except (KeyboardInterrupt, _Terminated) as stopped:
         print(f"\ngausslens: {str(stopped) or _STOPPED}", file=sys.stderr)
@@ -96,23 +96,23 @@ def _show_warning(message: Warning | str, *args: Any, **kwargs: Any) -> None:
 def _dispatch(words: list[str]) -> int:
     match words:
         case ["-h" | "--help", *_]:
-            print(f"usage: gausslens VERB [options] [--dry-run] [--quiet] [--debug]\n\n{__doc__}", end="")
+            print(f"usage: gausslens COMMAND [options] [--dry-run] [--quiet] [--debug]\n\n{__doc__}", end="")
         case ["--version", *_]:
             print(f"gausslens {gausslens.__version__}")
         case ["--print-completion", *shell]:
-            options = {verb: make_parser(_module(verb).Options).options for verb in _VERBS}
+            options = {command: make_parser(_module(command).Options).options for command in _COMMANDS}
             print(completion("".join(shell[:1]), options), end="")
-        case [verb, *rest] if verb in _VERBS:
-            return _run(verb, rest)
+        case [command, *rest] if command in _COMMANDS:
+            return _run(command, rest)
         case _:
             got = words[0] if words else "none"
-            usage_error("gausslens", f"expected a verb, one of {', '.join(_VERBS)}; got {got}")
+            usage_error("gausslens", f"expected a command, one of {', '.join(_COMMANDS)}; got {got}")
     return 0
 
 
-def _run(verb: str, words: list[str]) -> int:
-    module = _module(verb)
-    options, how = parse(module.Options, words, program=f"gausslens {verb}", description=module.__doc__)
+def _run(command: str, words: list[str]) -> int:
+    module = _module(command)
+    options, how = parse(module.Options, words, program=f"gausslens {command}", description=module.__doc__)
     try:
         return module.run(options, how) or 0
     except GausslensError as error:  # in the words of the command line
@@ -120,8 +120,8 @@ def _run(verb: str, words: list[str]) -> int:
         raise
 
 
-def _module(verb: str) -> Any:
-    return import_module(f".{verb.replace('-', '_')}", __package__)
+def _module(command: str) -> Any:
+    return import_module(f".{command.replace('-', '_')}", __package__)
 
 
 @contextmanager

@@ -91,7 +91,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(kind: type[T], words: Sequence[str], *, program: str, description: str = "") -> tuple[T, GlobalOptions]:
-    """Read the options of a verb."""
+    """Read the options of a command."""
     parser = make_parser(kind, program=program, description=description)
     needed = _needed(kind)
     given = vars(parser.parse_intermixed_args(parser.needed_first(parser.spelled(words), needed)))
@@ -109,7 +109,7 @@ def parse(kind: type[T], words: Sequence[str], *, program: str, description: str
 
 
 def make_parser(kind: type[Any], *, program: str = "gausslens", description: str = "") -> _Parser:
-    """The parser of a verb's options. All paragraphs of the description but the last, the examples, are wrapped."""
+    """The parser of a command's options. All paragraphs of the description but the last, the examples, are wrapped."""
     *paragraphs, examples = description.rstrip().split("\n\n")
     width = shutil.get_terminal_size().columns - 2
     parser = _Parser(
