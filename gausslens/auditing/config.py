@@ -80,11 +80,11 @@ class AuditConfig(ImageOptions, PageOptions):
         )
         if self.held_out is not None and self.unseen is not None:
             raise ConfigError("held-out images are named by --held-out or by --unseen, not by both.")
-        if self.train is None and (self.held_out is not None or self.unseen is not None):
-            raise ConfigError("--held-out and --unseen need --train; a run of `gausslens train` knows its own images.")
-        if self.train is None and (self.size or self.value_range or self.skip_broken or self.groups):
+        of_train = (self.held_out, self.unseen, self.size, self.value_range, self.skip_broken or None, self.groups)
+        if self.train is None and any(option is not None for option in of_train):
             raise ConfigError(
-                "--size, --range, --skip-broken and --groups need --train; a run of `gausslens train` knows its own images."
+                "--held-out, --unseen, --size, --range, --skip-broken and --groups need --train; a run of `gausslens train` "
+                "records its own images."
             )
         if self.features is not None and self.samples == 0:
             raise ConfigError("features must be left out with --samples 0, since they compare samples.")

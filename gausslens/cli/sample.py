@@ -144,8 +144,7 @@ def _prepare(
     from ..nn.acceleration import FastDenoiser, pays_to_compile
     from ..store.run import load_trained
 
-    ema = options.weights == "ema"
-    network = load_trained(run, kimg=options.kimg, ema=ema, device=device)
+    network = load_trained(run, kimg=options.kimg, ema=options.weights == "ema", device=device)
     classes, labels = int(getattr(network.network, "classes", 0)), None
     if options.labels and not classes:
         raise ConfigError(f"labels are for networks trained with labels; {run.path} was not. Leave them out.")
@@ -158,12 +157,10 @@ def _prepare(
     if options.denoiser == "network":
         compile = pays_to_compile(device, 2 * options.steps * options.count)
         return lambda: FastDenoiser(network, device, run.config.precision, compile=compile), labels
-    images, kimg = load_run_images(run, data=options.data, progress=progress), options.kimg or 0.0
+    images = load_run_images(run, data=options.data, progress=progress)
     made: dict[str, Callable[[], nn.Module]] = {
         "gaussian": lambda: gaussian_denoiser(images, device=device).to(device, torch.float32),
         "multidelta": lambda: multidelta_denoiser(images).to(device, torch.float32),
-        "linear": lambda: linear_denoiser(
-            run, network, images, steps=options.steps, kimg=kimg, ema=ema, progress=progress
-        ),
+        "linear": lambda: linear_denoiser(run, network, images, options, progress=progress),
     }
     return made[options.denoiser], labels

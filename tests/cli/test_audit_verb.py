@@ -195,8 +195,11 @@ def test_file_names_tell_which_images_belong_together(tmp_path, capsys, monkeypa
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("{run}", "--held-out", "digits"), "--held-out and --unseen need --train"),
-        (("{run}", "--size", "8"), "--size, --range, --skip-broken and --groups need --train"),
+        (
+            ("{run}", "--held-out", "digits"),
+            "--held-out, --unseen, --size, --range, --skip-broken and --groups need --train",
+        ),
+        (("{run}", "--size", "8"), "--skip-broken and --groups need --train"),
         (("{run}", "--features", "efficientnet-lite0", "--samples", "0"), "--features must be left out"),
         (("{run}", "--features", "nothing.onnx"), "there is no file nothing.onnx"),
         (("{run}", "--train", "digits", "--held-out", "digits"), "these 1,797 are the training images"),
