@@ -1,9 +1,9 @@
-"""Studies on the move: finished tasks from one output folder to another, without what would be too large.
+"""Copies finished tasks from one output folder to another, without what would be too large.
 
-    copy_finished(Path("results/cifar10"), Path("runs"))              # go on from what is published: it is not done again
+    copy_finished(Path("results/cifar10"), Path("runs"))              # what is published is not done again
     copy_finished(Path("runs"), Path("parcel"), images=MOST_IMAGES)   # for another machine, with a few images of each task
 
-Records travel with six digits, weights never. A copy is partial (see `Result.is_partial`).
+Records are copied with six digits, weights not at all. A copy is partial (see `Result.is_partial`).
 """
 
 import json
@@ -16,7 +16,7 @@ from gausslens.experiments.task import ARRAYS, DONE, Result, TaskStore
 from gausslens.paper.config import STUDIES
 from gausslens.store.run import Run
 
-MOST_IMAGES = 12  # images of an array that travel, or noise levels: no figure shows more
+MOST_IMAGES = 12  # images of an array, or noise levels, that are copied: no figure shows more
 _DIGITS = 6
 
 
@@ -41,7 +41,7 @@ def copy_finished(source: Path, target: Path, *, names: Collection[str] | None =
 
 
 def copy_arrays(source: Result, target: Path, names: Collection[str], *, images: int) -> Path:
-    """Put some of a task's arrays beside its copy; a file that holds just these is left as it is."""
+    """Copy some of a task's arrays to its copy. A file that holds exactly these is not written again."""
     arrays = {name: source.arrays[name] for name in sorted(names)}
     few = {name: array[:images] if array.dtype.itemsize == 1 else array for name, array in arrays.items()}
     path, there = target / "arrays.safetensors", Result(target).arrays
@@ -51,12 +51,12 @@ def copy_arrays(source: Result, target: Path, names: Collection[str], *, images:
 
 
 def is_copy(target: Result, source: Result) -> bool:
-    """Whether a task's folder has the records of another one: a model that was trained again has others, on a GPU."""
+    """Whether a task has the same records as another one. On a GPU, a model that is trained again gives other records."""
     return (target.folder / "records.jsonl").read_text() == _records(source)
 
 
 def round_number(value: object) -> object:
-    """A number as it travels, with six digits; anything else as it is."""
+    """A number as it is copied, with six digits; anything else unchanged."""
     return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
 
 
@@ -71,13 +71,13 @@ def _copy_task(source: Result, target: Path, images: int) -> list[Path]:
 
 
 def _records(task: Result) -> str:
-    """The records of a task, as they travel."""
+    """The records of a task, as they are copied."""
     lines = ({name: round_number(value) for name, value in record.items()} for record in task.records)
     return "".join(f"{json.dumps(line)}\n" for line in lines)
 
 
 def _copy_study(source: Run, target: Run) -> list[Path]:
-    """Its plan, with all studies that it was asked for anywhere and without the path of the images, and its machines."""
+    """Copy the plan, with all studies asked for in either folder and without the path of the images, and the sessions."""
     old, new = target.provenance["sessions"], source.provenance["sessions"]
     sessions = {session["started"]: session for session in (*old, *new)}
     if len(sessions) == len(old):

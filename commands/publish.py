@@ -1,14 +1,14 @@
-"""Publish a study: its tasks as an archive in results/, its tables, its key figures, and its column of the table of claims.
+"""Publish a study: its tasks as an archive in results/, its tables, its key figures and its column in the table of claims.
 
     python commands/publish.py runs/study-cifar10-00b65abe [--verdicts-only]
     python commands/publish.py results/cifar10                 # write the documents again, from what is published
 
 New tasks are added to those in results/, so the tasks of earlier sessions may be on another machine. `gausslens report
-results/cifar10` makes a page of what is published, and judges it again.
+results/cifar10` makes a page from what is published, and judges it again.
 
 The command writes three things into docs/: the page docs/tables/NAME.md (see tables.py), the figures in docs/figures/ that
 other pages show, and the table of all claims between the two marks of docs/reproduce.md. It changes no other text there.
-`--verdicts-only` publishes the verdicts and their numbers alone: it is for a study that anybody can repeat within the hour.
+`--verdicts-only` publishes only the verdicts and their numbers, for a study that anybody can repeat within an hour.
 """
 
 import argparse
@@ -45,7 +45,7 @@ BEGIN, END = "<!-- table of claims: begin -->", "<!-- table of claims: end -->"
 
 
 def main() -> None:
-    """Read the command line and obey it."""
+    """Read the command line and publish."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="the folder of a study, or of a published one")
     parser.add_argument("--verdicts-only", action="store_true", help="publish neither records nor figures")
@@ -54,7 +54,7 @@ def main() -> None:
     folder = RESULTS / Plan.from_json(run.settings).name
     if not args.verdicts_only and not is_archive(run.path):
         add_to_archive(run, folder)
-        run = Run.open(folder)  # whatever is written follows from what is published
+        run = Run.open(folder)  # everything that is written follows from what is published
     plan, records = Plan.from_json(run.settings), collect([run])
     found = [] if args.verdicts_only else findings_of(run)
     drawn = [(part.study, figure) for part in found for figure in find_study(part.study).draw(part)]
@@ -89,7 +89,7 @@ def add_to_archive(run: Run, folder: Path) -> None:
 
 
 def prune_arrays(found: list[Findings], store: TaskStore) -> None:
-    """Keep the arrays that figures are drawn of, with black in place of images that none shows, and no others."""
+    """Keep only the arrays that figures are drawn from. Images that no figure shows become black."""
     images, arrays = set(), {}
     for findings in found:
         for figure in find_study(findings.study).draw(findings):
@@ -108,13 +108,13 @@ def prune_arrays(found: list[Findings], store: TaskStore) -> None:
 
 
 def save_verdicts(verdicts: list[Verdict], path: Path) -> None:
-    """One line a claim."""
+    """Write one line per claim."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(_as_json(verdict), ensure_ascii=False) + "\n" for verdict in verdicts))
 
 
 def draw_key_figures(name: str, drawn: list[Drawn]) -> None:
-    """Draw the figures of a study that pages of docs/ show."""
+    """Draw the figures of a study that pages in docs/ show."""
     (DOCS / "figures").mkdir(parents=True, exist_ok=True)
     for study, figure in drawn:
         file = KEY_FIGURES.get(name, {}).get(f"{study}-{anchor(figure.title)}")
@@ -131,7 +131,7 @@ def write_claims() -> None:
 
 
 def table_of_claims() -> Iterator[str]:
-    """All claims on all published data: the verdict, and how many statistics lie where the paper says."""
+    """All claims on all published data: the verdict, and how many statistics are on the side that the paper claims."""
     paths = sorted(RESULTS.glob("*/verdicts.jsonl"))
     judged = {path.parent.name: [json.loads(line) for line in path.read_text().splitlines()] for path in paths}
     yield f"| claim | {' | '.join(f'[{name}](tables/{name}.md)' for name in judged)} |"
@@ -143,7 +143,7 @@ def table_of_claims() -> Iterator[str]:
 
 
 def _as_json(verdict: Verdict) -> Record:
-    """A verdict with its numbers; `as_claimed` says on which side of its threshold a number lies."""
+    """A verdict with its numbers; `as_claimed` is whether a number is on the claimed side of its threshold."""
     numbers = ("name", "value", "low", "high")
     return {
         **{name: getattr(verdict, name) for name in ("claim", "text", "verdict")},
@@ -164,7 +164,7 @@ def _as_claimed(part: Statistic) -> bool | None:
 
 
 def _sides(verdict: Record) -> list[bool]:
-    """On which side of their thresholds the statistics that were measured lie."""
+    """For each statistic that was measured, whether it is on the claimed side of its threshold."""
     return [part["as_claimed"] for part in verdict["statistics"] if part["as_claimed"] is not None]
 
 
@@ -178,7 +178,7 @@ def _at_a_glance(verdict: Record) -> str:
 
 
 def _tally(verdicts: list[Record]) -> str:
-    """How many claims hold, fail, are undecided and were not measured."""
+    """How many claims hold, fail, are undecided, and were not measured."""
     measured = [verdict["verdict"] for verdict in verdicts if _sides(verdict)]
     counts = {word: measured.count(known) for word, known in _WORDS.items()}
     counts["not measured"] = len(verdicts) - len(measured)

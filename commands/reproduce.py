@@ -1,15 +1,14 @@
-"""Train and measure everything behind docs/reproduce.md on a GPU, in as many sessions as it takes, and bring it home.
+"""Train and measure everything behind docs/reproduce.md on a GPU, in as many sessions as it takes, and pack the results.
 
-    python commands/reproduce.py cifar10 --data cifar10.npz --minutes 60     # where the GPU is; again to go on
-    python commands/reproduce.py cifar10 --pack brought.tar                  # there: what is new, without weights
-    tar -xf brought.tar -C runs                                              # here
-    python commands/publish.py runs/study-cifar10-00b65abe                   # here: results/ and docs/
+    python commands/reproduce.py cifar10 --data cifar10.npz --minutes 60     # on the GPU; run it again to continue
+    python commands/reproduce.py cifar10 --pack results.tar                  # on the GPU: what is new, without weights
+    tar -xf results.tar -C runs                                              # at home
+    python commands/publish.py runs/study-cifar10-00b65abe                   # at home: results/ and docs/
 
-The grids are those of `gausslens study`, done seed by seed: whatever is finished can be published. What is in results/ is
-not done again. Weights do not travel, so a network that further work needs is trained again. Several commands may work in
-one folder beside each other, each on its own part (`--only`, `--splits`, `--widths`); where they need the same network, one
-waits for the other. `cifar10.npz` holds the 50,000 training and the 10,000 test images of CIFAR-10, `celeba64.npz` 8,192
-faces of 64×64 (`images`, uint8 NHWC).
+The grids are those of `gausslens study`, done seed by seed, so that everything that is finished can be published. What is in
+results/ is not done again. Weights are not packed, so a network that further work needs is trained again. Several commands
+may work in one folder at the same time, each on its own part (`--only`, `--splits`, `--widths`). If they need the same
+network, one waits for the other. README.md describes the image files.
 """
 
 import argparse
@@ -40,7 +39,7 @@ _EVERY: dict[str, Any] = {
     "held_out": 10_000,
     "samples": 256,
 }
-# The paper's own case of memorising: 782 images, 128 channels. The file is cifar10.npz by another name.
+# The case that memorises in the paper: 782 images, 128 channels. The file is cifar10.npz under another name.
 _LONG = _EVERY | {
     "width": 128,
     "sizes": (782, 50_000),
@@ -56,8 +55,8 @@ GRIDS: dict[str, dict[str, Any]] = {
         "kimg": 512.0, "full": True, "shown": 1,
     },
     "cifar10-long": _LONG | {"only": ("time", "capacity", "strong")},
-    # All of CIFAR-10 for four times as long, to see which numbers still move when training ends; again the same file. With
-    # `--splits 50000`, the network of all images alone.
+    # All of CIFAR-10 for four times as long, to see which numbers still change when training ends; again the same file. With
+    # `--splits 50000`, only the network of all images.
     "cifar10-all": _LONG | {"width": 64, "widths": (4, 64), "only": ("references", "time")},
     "celeba64": _EVERY | {
         "width": 32, "sizes": (56, 224, 896, 3584, 7168), "few": 224, "subset": 896, "widths": (4, 16, 32, 64),
@@ -68,25 +67,27 @@ RESULTS = Path(__file__).resolve().parents[1] / "results"
 
 
 def main() -> None:
-    """Read the command line and obey it."""
+    """Read the command line, then work or pack."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("grid", choices=GRIDS)
     parser.add_argument("--data", help="the .npz file; by default GRID.npz")
     parser.add_argument("--out", type=Path, default=Path("runs"))
     parser.add_argument("--only", default="", help="studies, comma-separated, in the order to do them; by default all")
-    parser.add_argument("--splits", default="", help="only what needs no models but those of these training sets")
-    parser.add_argument("--networks", default="", help="only what needs no models but those of these networks")
-    parser.add_argument("--widths", default="", help="only what needs no models but those of these numbers of channels")
+    parser.add_argument("--splits", default="", help="only work that needs no other training sets than these")
+    parser.add_argument("--networks", default="", help="only work that needs no other networks than these")
+    parser.add_argument("--widths", default="", help="only work that needs no other numbers of channels than these")
     parser.add_argument("--seeds", default="", help="which seeds, in the order to do them; by default the grid's")
-    parser.add_argument("--minutes", type=float, help="when to stop beginning new work")
-    parser.add_argument("--workers", type=int, default=3, help="models at a time: one does not fill a large GPU")
+    parser.add_argument("--minutes", type=float, help="minutes after which no new work is started")
+    parser.add_argument(
+        "--workers", type=int, default=3, help="models to train at a time; one does not fill a large GPU"
+    )
     parser.add_argument("--commit", help="the version of the code, where there is no git tree")
-    parser.add_argument("--pack", type=Path, help="write a tar of what is finished and not published, and stop")
+    parser.add_argument("--pack", type=Path, help="write a tar of what is finished and not yet published, and stop")
     parser.add_argument(
         "--images",
         type=int,
         default=MOST_IMAGES,
-        help="with --pack, how many images of each array; all samples of a model whose pair is trained elsewhere",
+        help="with --pack, how many images of each array; all samples if the other model of a pair is elsewhere",
     )
     parser.add_argument("--print", action="store_true", help="print the options of `gausslens study`, and stop")
     args = parser.parse_args()
@@ -109,7 +110,7 @@ def main() -> None:
 
 
 def work(config: StudyConfig, args: argparse.Namespace) -> None:
-    """Do the tasks of one seed after the other until the time is over."""
+    """Do the tasks of one seed after those of another, until the time is over."""
     start = time.monotonic()
     copy_finished(RESULTS / args.grid, args.out)
     if args.commit:
@@ -147,7 +148,7 @@ def work(config: StudyConfig, args: argparse.Namespace) -> None:
 
 
 def tasks_of_seed(plan: Plan, seed: int) -> list[Task]:
-    """What a plan of one seed more adds to one of the seeds below it; of the first seed, all. Pictures are of one seed."""
+    """The tasks that this seed adds to those of the seeds below it. Pictures are made for one seed only."""
     fewer, more = (replace(plan, seeds=n, sweep_seeds=n, shown=min(plan.shown, n - 1)) for n in (seed, seed + 1))
     known = {task.identity for task in tasks_of(fewer)} if seed else set()
     planned = {task.identity for task in tasks_of(replace(plan, seeds=max(plan.seeds, seed + 1)))}
@@ -155,13 +156,13 @@ def tasks_of_seed(plan: Plan, seed: int) -> list[Task]:
 
 
 def of_models(task: Task, field: str) -> set[str]:
-    """A field of the configs of all models that a task is or needs, as it is typed; linear ones have no width."""
+    """The values of a config field, as typed, of all models that a task trains or needs."""
     own = {str(task.options["config"].get(field))} if "config" in task.options else set()
     return own.union(*(of_models(needed, field) for needed in task.needs))
 
 
 def pack(folder: Path, published: Path, target: Path, names: Collection[str], images: int = MOST_IMAGES) -> None:
-    """Write a tar of what is finished of these tasks and studies and not published yet: no weights, and few images."""
+    """Write a tar of those tasks and studies that are finished and not published yet: no weights, and few images."""
     with tempfile.TemporaryDirectory() as name:
         parcel = Path(name)
         copy_finished(published, parcel)

@@ -1,8 +1,9 @@
-"""What a training run is asked to do: one flat, frozen `TrainConfig`; and what it shares with the configs of other commands.
+"""The options of a training run, `TrainConfig`, and the options that it shares with the configs of other commands.
 
-`resolve` chooses the fields left at None from the network and the image size. The fields that change what is learned are
-the run's identity, together with the images and `VERSION`. The others, `_RUNTIME_OPTIONS`, may change from one call to the
-next without starting another run. Precisions "float32" and "bf16" are two runs; "auto" is one that may move between devices.
+`resolve` chooses the fields that are None from the network and the image size. The fields that change what is learned are
+the identity of the run, together with the images and `VERSION`. The others, `_RUNTIME_OPTIONS`, may change from one call to
+the next without starting another run. Precisions "float32" and "bf16" are two runs; "auto" is one run that may move between
+devices.
 """
 
 import math
@@ -23,7 +24,7 @@ Images: TypeAlias = Literal["shown", "blurred", "none"]
 """How a page shows images."""
 
 VERSION = 1
-"""Counts changes of the training code after which the same config gives other weights."""
+"""The version of the training code. It changes when the same config gives other weights."""
 
 AUGMENT_INPUTS = 9
 
@@ -34,7 +35,7 @@ _RUNTIME_OPTIONS = {
 
 
 class Recipe(NamedTuple):
-    """How a network is trained: fields of a `TrainConfig` that are set once it is resolved."""
+    """How a network is trained: the fields of a `TrainConfig` that `resolve` sets."""
 
     batch: int
     learning_rate: float
@@ -46,11 +47,11 @@ class Recipe(NamedTuple):
 
 
 Rule: TypeAlias = tuple[str, str, Callable[[Any], bool]]
-"""Names of fields, what their values must be, and whether a value is. A field whose default is None may also be that."""
+"""Names of fields, what their values must be, and a test of a value. A field whose default is None may also be None."""
 
 
 def check_fields(config: Any, *rules: Rule) -> None:
-    """See that the fields of a config hold what they must."""
+    """Raise an error if a field of a config breaks a rule."""
     optional = {field.name for field in fields(config) if field.default is None}
     for names, expected, holds in rules:
         for name in names.split():
@@ -71,7 +72,7 @@ def positive(names: str) -> Rule:
 
 
 def among(names: str, choices: Sequence[str]) -> Rule:
-    """Fields that hold some of a few words."""
+    """Fields that hold some of these words."""
     return names, f"among {', '.join(choices)}", lambda values: set(values) <= set(choices)
 
 
@@ -91,9 +92,9 @@ class ImageOptions:
     """How images are read."""
 
     size: int | None = None
-    """Resize and centre-crop the images to this height and width. Default: they stay as they are."""
+    """Resize and centre-crop the images to this height and width. Default: the images stay as they are."""
     value_range: tuple[float, float] | None = None
-    """The values that become black and white. Images of 16 bits and of floats need it. Default: 0 255 for 8 bits."""
+    """The pixel values that become black and white. 16-bit and float images need it. Default: 0 255 for 8-bit images."""
     skip_broken: bool = False
     """Skip files that cannot be decoded instead of stopping."""
 
@@ -105,17 +106,17 @@ class ImageOptions:
 
 @dataclass(frozen=True)
 class NetworkOptions(ImageOptions):
-    """Which network is trained, on which images, and where it is kept."""
+    """Which network is trained, on which images, and where it is saved."""
 
     data: str
     """The images: an embedded set ("digits", "fashion"), a folder, a file, or "hf:NAME"."""
     _: KW_ONLY
     held_out: int | None = None
-    """How many images are held out from every training set. Default: a fifth."""
+    """Number of images to hold out from every training set. Default: a fifth of all images."""
     network: NetworkName = "unet"
-    """The architecture."""
+    """The architecture of the network."""
     width: int | None = None
-    """Channels at full resolution. Default: chosen for the network and the image size."""
+    """Number of channels at full resolution. Default: chosen for the network and the image size."""
     batch: int | None = None
     """Images per training step, over all devices. Default: chosen for the network and the image size."""
     learning_rate: float | None = None
@@ -123,28 +124,28 @@ class NetworkOptions(ImageOptions):
     kimg: float | None = None
     """How long to train a network, in thousands of images. Default: chosen for the network and the image size."""
     out: str = "runs"
-    """The folder that holds the folder of results, and the networks."""
+    """The folder in which results are saved, each in a folder of its own."""
     cpu: bool = False
     """Use the CPU even if there is a GPU."""
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What to take of the run of a network that was trained."""
+    """Which trained network to use, and how to sample from it."""
 
     run: str
-    """The folder of a training run."""
+    """The folder of a run of `gausslens train`."""
     _: KW_ONLY
     kimg: float | None = None
-    """The snapshot of the network, in thousands of images. Default: the last."""
+    """The snapshot to use, by its length of training in thousands of images. Default: the last."""
     weights: Literal["ema", "raw"] = "ema"
-    """The moving average of the weights, or the weights themselves."""
+    """Use the moving average of the weights (ema) or the weights themselves (raw)."""
     data: str | None = None
-    """Where the images are now, if they have moved. Default: where they were for training."""
+    """Where the training images are now, if they have moved. Default: where they were during training."""
     steps: int = 18
-    """Noise levels of the sampler."""
+    """Number of noise levels of the sampler."""
     seed: int = 0
-    """Seed of the noise, and of the choice of images."""
+    """Seed of the noise and of the choice of images."""
     cpu: bool = False
     """Use the CPU even if there is a GPU."""
 
@@ -169,7 +170,7 @@ class PageOptions:
 
 
 def _checks_itself(cls: type[T]) -> type[T]:
-    """Leave the arguments to `__post_init__`, which answers in our words, where tests check types at every call."""
+    """Leave checks of arguments to `__post_init__`, also where tests check the types of every call."""
     cls.__init__.__annotations__.clear()
     return cls
 
@@ -179,9 +180,8 @@ def _checks_itself(cls: type[T]) -> type[T]:
 class TrainConfig(NetworkOptions):
     """Everything that decides a training run.
 
-    Attributes are documented below, one by one. Of `sigma`: with it, one network is trained for one noise level on the
-    plain error ‖D(x; σ) − x0‖², as the denoising autoencoders of App. G.2 of arXiv:2410.24060 are; without it, for all
-    noise levels on Eq. (52).
+    With `sigma`, the network is trained for one noise level on the plain error ‖D(x; σ) − x0‖², as the denoising
+    autoencoders of App. G.2 of arXiv:2410.24060 are. Without it, the network is trained for all noise levels on Eq. (52).
 
     Raises:
         ConfigError: on an invalid value.
@@ -191,28 +191,30 @@ class TrainConfig(NetworkOptions):
     """
 
     split: str = "all"
-    """The images to train on: "all" but the held-out ones, "1400" of them, or "s1:700" or "s2:700", two disjoint sets."""
+    """The images to train on: "all" (those not held out), a number of them such as "1400", or one of two disjoint sets such
+    as "s1:700" and "s2:700"."""
     split_seed: int = 0
     """Seed of the random split into training and held-out images."""
     groups: str | None = None
     """Which images belong together, such as those of one patient: "FILE.csv:COLUMN", or a regular expression on file names.
-    The images of a group are all held out, or none of them. Default: each image is its own group."""
+    A group is held out as a whole or not at all. Default: each image is its own group."""
     multipliers: tuple[int, ...] | None = None
     """Channels at each resolution, as multiples of the width. Default: the architecture's own."""
     blocks: int | None = None
-    """Residual blocks per resolution. Default: the architecture's own."""
+    """Number of residual blocks per resolution. Default: the architecture's own."""
     attention: tuple[int, ...] | None = None
     """Resolutions with self-attention. Default: the architecture's own."""
     dropout: float = 0.0
     """Probability of dropping an activation."""
     augment: float = 0.0
-    """Probability of each geometric transformation of a training image. The network is told which were applied."""
+    """Probability of each geometric transformation of a training image. An extra input of the network says which were
+    applied."""
     flip: bool = False
     """Train on mirror images as well, which doubles the data."""
     labels: bool = False
-    """Give the network each image's label."""
+    """Train a network that is conditioned on the labels of the images."""
     preconditioning: Preconditioning | None = None
-    """How the network becomes a denoiser. Default: "none" with --sigma, and "edm" without."""
+    """How the input and the output of the network are scaled (Karras et al., 2022). Default: "edm"; with --sigma, "none"."""
     sigma: float | None = None
     """Train for this noise level only. Default: all noise levels."""
     level_mean: float | None = None
@@ -223,22 +225,22 @@ class TrainConfig(NetworkOptions):
     ramp_kimg: float | None = None
     """Thousands of images over which the learning rate rises from 0. Default: chosen for the network."""
     ema_kimg: float | None = None
-    """Half-life of the weights' moving average, in thousands of images; early in training 5 % of the images so far.
-    Default: chosen for the network."""
+    """Half-life of the moving average of the weights, in thousands of images. Early in training it is 5 % of the images seen
+    so far. Default: chosen for the network."""
     snapshots: tuple[float, ...] = ()
-    """When to keep the weights, in thousands of images. Default: at the end, where they are always kept."""
+    """When to save the weights, in thousands of images. They are always saved at the end. Default: only at the end."""
     monitor: bool = False
-    """Watch whether the network begins to memorise, and keep the weights from before. This does not change the training."""
+    """Watch whether the network begins to memorise, and save the weights from before. This does not change the training."""
     stop_when_memorizing: bool = False
-    """Watch the network, and stop as soon as it memorises."""
+    """Watch the network as --monitor does, and stop as soon as it memorises."""
     seed: int = 0
-    """Seed of the initial weights, the order of the images and the noise."""
+    """Seed of the initial weights, of the order of the images and of the noise."""
     precision: Precision = "auto"
-    """Arithmetic of the network. "auto" is bf16 on a GPU that has it, and float32 elsewhere."""
+    """Arithmetic of the network. "auto" is bf16 on a GPU that supports it, and float32 elsewhere."""
     compile: bool | None = None
-    """Compile the network's blocks. Default: on a GPU, for training that is long enough to gain from it."""
+    """Compile the network's blocks. Default: only on a GPU, if training is long enough to gain from it."""
     tracker: str | None = None
-    """Also log to one of accelerate's trackers, such as "tensorboard" or "wandb". Default: none."""
+    """Also log to a tracker that accelerate supports, such as "tensorboard" or "wandb". Default: none."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -254,7 +256,7 @@ class TrainConfig(NetworkOptions):
         require(fits, f"snapshots must be at most kimg, which is {self.kimg}; got {kept!r}.")
 
     def resolve(self, shape: tuple[int, int, int]) -> "TrainConfig":
-        """This config with every choice left open made, for images of `shape` (c, h, w)."""
+        """This config with a value in place of every None that is a choice, for images of `shape` (c, h, w)."""
         side = max(shape[1:])
         recipe = next(row for names, most, row in _RECIPES if self.network in names.split() and side <= most)
         chosen = {name: value for name, value in recipe._asdict().items() if getattr(self, name) is None}
@@ -267,8 +269,8 @@ class TrainConfig(NetworkOptions):
 
         Args:
             content_hash: of the images.
-            labels_hash: of their labels, if the network is told them.
-            groups_hash: of their groups, if splits keep these together.
+            labels_hash: of their labels, if the network is conditioned on them.
+            groups_hash: of their groups, if splits keep groups together.
 
         Returns:
             The digits; equal for two resolved configs exactly when one run can serve both.
@@ -280,10 +282,10 @@ class TrainConfig(NetworkOptions):
 
     @property
     def recipe(self) -> Recipe:
-        """Batch, learning rate, ramp, average, length and noise levels of a resolved config."""
+        """Batch, learning rate, ramp, moving average, length and noise levels of a resolved config."""
         values = {name: getattr(self, name) for name in Recipe._fields}
         for name, value in values.items():
-            require(value is not None, f"{name} is still open; resolve the config for the images' shape first.")
+            require(value is not None, f"{name} is still open; resolve the config for the shape of the images first.")
         return Recipe(**values)
 
     @property
@@ -298,7 +300,7 @@ class TrainConfig(NetworkOptions):
 
 # Networks, the largest image side and the recipe for it; the large networks' recipes follow Karras et al. (2022).
 _RECIPES = (
-    # Noise of the order of the image decides what so few pixels show, and little depends on their details.
+    # So few pixels show little detail. What they show is decided at noise levels of the order of the image.
     ("unet", 8, Recipe(256, 6e-3, ramp_kimg=10, ema_kimg=50, kimg=250, level_mean=-0.3, level_spread=0.6)),
     ("unet", math.inf, Recipe(128, 5e-3, ramp_kimg=10, ema_kimg=50, kimg=180)),
     ("linear skipnet dit", math.inf, Recipe(128, 1e-3, ramp_kimg=10, ema_kimg=50, kimg=500)),
@@ -316,7 +318,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _ten_digits(kimg: float | int) -> float:
-    """A length of training as the names of snapshots hold it."""
+    """A length of training with the digits that the name of a snapshot has."""
     return float(f"{kimg:.10g}")
 
 

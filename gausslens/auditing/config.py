@@ -1,4 +1,4 @@
-"""The options of `gausslens audit`: one frozen `AuditConfig`, which imports nothing heavy."""
+"""The options of `gausslens audit`, `AuditConfig`. This file imports nothing heavy."""
 
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal, TypeAlias
@@ -8,7 +8,7 @@ from ..errors import ConfigError
 
 Augment: TypeAlias = Literal["flip"]
 FAIL_ON = ("memorizing", "partly-memorizing", "membership", "cannot-tell")
-"""What an audit can be asked to fail on."""
+"""The results that --fail-on accepts."""
 
 _ALIASES = {"memorising": "memorizing", "partly-memorising": "partly-memorizing", "in-transition": "partly-memorizing"}
 
@@ -22,21 +22,21 @@ class AuditConfig(ImageOptions, PageOptions):
     """
 
     model: str
-    """The model: a run of `gausslens train` or one of its snapshots, an EDM network (.pkl), a folder of diffusers, or
+    """The model: a run of `gausslens train` or one of its snapshots, an EDM network (.pkl), a diffusers folder, or
     package.module:object."""
     train: str | None = None
     """The images it was trained on: a folder, a file, an embedded set, or "hf:NAME". Default: those that a run of
     `gausslens train` names."""
     held_out: str | None = None
-    """Images of the same source that the model has not seen. Without them most numbers have nothing to be compared with.
-    Default: none, or those of a run of `gausslens train`."""
+    """Images of the same source that the model was not trained on. Without them most results cannot be judged. Default:
+    none, or those of a run of `gausslens train`."""
     _: KW_ONLY
     unseen: int | None = None
-    """How many of the last images of --train the model has not seen. They are held out. Default: none."""
+    """Number of images at the end of --train that the model was not trained on. They are held out. Default: none."""
     kimg: float | None = None
-    """The snapshot of a run of `gausslens train`, in thousands of images. Default: the last."""
+    """The snapshot of a run of `gausslens train`, by its length of training in thousands of images. Default: the last."""
     augment: Augment | None = None
-    """"flip" for a model that was trained on mirror images as well. Default: none."""
+    """"flip" for a model that was also trained on mirror images. Default: none."""
     sigmas: tuple[float, ...] = ()
     """The noise levels. Default: ten from 80 down to 0.002, within the model's own range."""
     groups: str | None = None
@@ -44,34 +44,32 @@ class AuditConfig(ImageOptions, PageOptions):
     A group is one unit, and copies of any of its images are copies of one original. Default: each image is its own group,
     or the groups of a run of `gausslens train`."""
     count: int = 1000
-    """Training images, and as many held-out ones, behind every number that needs no samples."""
+    """Number of training images, and of held-out images, for every measure that needs no samples."""
     noises: int | None = None
-    """Noise draws for each image and noise level. Default: 16 for up to 200 images, fewer for more."""
+    """Number of draws of noise for each image and noise level. Default: 16 for up to 200 images, fewer for more."""
     samples: int | None = None
-    """Generated images, 0 for none. Default: 10,000 with a GPU; without one, 2,000 small images or 256 larger ones."""
+    """Number of images to sample; 0 for none. Default: 10,000 with a GPU; without one, 2,000 small images or 256 larger
+    ones."""
     steps: int = 18
-    """Noise levels of the sampler."""
+    """Number of noise levels of the sampler."""
     features: str | None = None
-    """Compare samples in a feature space as well: "efficientnet-lite0", a TorchScript or ONNX file, or
-    package.module:object. Default: pixels alone."""
+    """Also compare samples in a feature space: "efficientnet-lite0", a TorchScript or ONNX file, or package.module:object.
+    Default: only pixels are compared."""
     seed: int = 0
     """Seed of the choice of images, of the noise and of the samples."""
     fail_on: tuple[str, ...] = ()
-    """End with exit code 3 if one of these is found: memorizing; partly-memorizing, or worse; membership, if the model leaks
-    membership; cannot-tell. Default: none."""
+    """End with exit code 3 on these results: memorizing; partly-memorizing, which includes memorizing; membership, if the
+    losses reveal training images; cannot-tell. Default: none."""
     json: bool = False
     """Print the audit as JSON."""
     out: str = "runs"
-    """The folder that holds the audit's folder."""
+    """The folder in which the audit is saved, in a folder of its own."""
     cpu: bool = False
     """Use the CPU even if there is a GPU."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        entries = (self.fail_on,) if isinstance(self.fail_on, str) else self.fail_on
-        asked = [part for entry in entries for part in entry.replace("_", "-").split(",") if part]
-        limits = tuple(dict.fromkeys(_ALIASES.get(part, part) for part in asked))
-        object.__setattr__(self, "fail_on", limits)
+        object.__setattr__(self, "fail_on", tuple(_ALIASES.get(name, name) for name in self.fail_on))
         check_fields(
             self,
             among("fail_on", FAIL_ON),
@@ -81,12 +79,12 @@ class AuditConfig(ImageOptions, PageOptions):
             levels("sigmas"),
         )
         if self.held_out is not None and self.unseen is not None:
-            raise ConfigError("held-out images are given by --held-out or by --unseen, not by both.")
+            raise ConfigError("held-out images are named by --held-out or by --unseen, not by both.")
         of_train = (self.held_out, self.unseen, self.size, self.value_range, self.skip_broken or None, self.groups)
         if self.train is None and any(option is not None for option in of_train):
             raise ConfigError(
-                "--held-out, --unseen, --size, --range, --skip-broken and --groups go with --train; a gausslens run records "
-                "its own images."
+                "--held-out, --unseen, --size, --range, --skip-broken and --groups need --train; a run of `gausslens train` "
+                "records its own images."
             )
         if self.features is not None and self.samples == 0:
-            raise ConfigError("features must be left out with --samples 0: they are of samples.")
+            raise ConfigError("features must be left out with --samples 0, since they compare samples.")

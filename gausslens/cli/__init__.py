@@ -1,7 +1,7 @@
-"""The verbs of the command line, one a file: what can be asked of it, and the function that does it.
+"""The commands of the command line, one per file, and what they share.
 
-Each file has a frozen dataclass of options, whose fields without a default are given by position, and a function
-`run(options, how)`. Nothing heavy is imported before that function runs.
+The file of a command has a docstring, which is the head of its help; a frozen dataclass `Options`, whose fields without a
+default are given by position; and a function `run(options, how)`. Nothing heavy is imported before that function runs.
 """
 
 import json
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GlobalOptions:
-    """How to go about it."""
+    """The options that every command takes."""
 
     dry_run: bool = False
     """Check everything, print the resolved options, and stop."""
     quiet: bool = False
-    """Show no progress bar. An audit prints only its JSON, if asked for."""
+    """Show no progress bars; `audit` also prints no summary."""
     debug: bool = False
     """Show the traceback of an error."""
 
@@ -36,7 +36,7 @@ class GlobalOptions:
 
 @contextmanager
 def bad_input() -> Iterator[None]:
-    """Inside, files that cannot be read are those that the user named: bad input, and no failure."""
+    """Report files that cannot be read as bad input (exit code 2): the user named them."""
     try:
         yield
     except CheckpointError as error:
@@ -53,8 +53,8 @@ def open_training_run(path: str, kimg: float | None) -> tuple["Run", float]:
     return run, run.snapshots[-1] if kimg is None else kimg
 
 
-def print_options(options: Any, note: str = "", **also: Any) -> None:
-    """Show what a dry run would do: the options as JSON, and a note for people."""
-    print(json.dumps({**asdict(options), **also}, indent=2))
+def print_options(options: Any, note: str = "", **more: Any) -> None:
+    """Print the result of a dry run: the options as JSON, and a note on stderr."""
+    print(json.dumps({**asdict(options), **more}, indent=2))
     if note:
         print(note, file=sys.stderr)

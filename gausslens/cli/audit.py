@@ -1,34 +1,30 @@
-"""`gausslens audit`: is this model copying?"""
+"""Find out whether a model memorises its training images.
 
-import os
-from typing import TYPE_CHECKING
+The verdict is memorizing, partly memorizing, generalizing, or cannot tell. The audit names the samples that are copies,
+reports whether the model's losses reveal its training images, and recommends what to do. Nothing in a model's file is
+executed. The same command continues an audit that was stopped.
 
-from ..auditing.config import AuditConfig as Options
-from ..store.typed_command import typed_command, typed_options
-from . import GlobalOptions, bad_input, print_options
-
-if TYPE_CHECKING:
-    from ..auditing.verdict import Verdict
-
-DESCRIPTION = """\
-Say whether a model memorises its training images. The verdict is memorizing, partly memorizing, generalizing, or
-cannot tell. The audit names the samples that are copies, says whether the model's losses reveal its training images,
-and says what to do. Nothing in a model's file is executed. The same command continues an audit that was stopped.
-
-examples:
+Examples:
   gausslens audit runs/train-digits-1a2b3c4d
   gausslens audit runs/train-digits-1a2b3c4d --kimg 40
   gausslens audit network.pkl --train cifar10.zip --held-out cifar10-test.zip
   gausslens audit my-diffusers-folder --train photos/ --unseen 500 --size 64 --blur
   gausslens audit mypackage.models:denoiser --train scans.npz --held-out new-scans.npz --samples 0
   gausslens audit network.pkl --train scans/ --held-out new-scans/ --groups 'patient([0-9]+)'
-  gausslens audit runs/train-digits-1a2b3c4d --fail-on partly-memorizing membership cannot-tell --json > audit.json"""
+  gausslens audit runs/train-digits-1a2b3c4d --fail-on partly-memorizing membership cannot-tell --json > audit.json
+"""
 
-_CROSSED = 3
+import os
+
+from ..auditing.config import AuditConfig as Options
+from ..store.typed_command import typed_command, typed_options
+from . import GlobalOptions, bad_input, print_options
+
+_FOUND = 3  # exit code for a result that --fail-on names
 
 
 def run(options: Options, how: GlobalOptions) -> int:
-    """Audit, print the answer and write the page; returns the exit code."""
+    """Audit, print the result and write the page; returns the exit code."""
     from ..auditing.audit import REPORT, audit_in_folder
     from ..auditing.inputs import load_context, resolve
     from ..auditing.page import make_page
@@ -53,12 +49,9 @@ def run(options: Options, how: GlobalOptions) -> int:
     elif not how.quiet:
         print(audit)
         print(f"\nThe records are in {run.path}/records.jsonl, the page is {page}")
-    return _CROSSED if any(_crossed(audit.verdict, one) for one in options.fail_on) else 0
-
-
-def _crossed(verdict: "Verdict", limit: str) -> bool:
-    """Whether a verdict is what an audit shall fail on."""
-    if limit == "membership":
-        return verdict.leaks is True
-    worse = ("memorizing", "partly memorizing") if limit == "partly-memorizing" else (limit.replace("-", " "),)
-    return verdict.verdict in worse
+    found = {audit.verdict.verdict.replace(" ", "-")}
+    if "memorizing" in found:  # which is worse than partly memorizing
+        found.add("partly-memorizing")
+    if audit.verdict.leaks:
+        found.add("membership")
+    return _FOUND if found & {*options.fail_on} else 0

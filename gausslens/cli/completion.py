@@ -1,12 +1,13 @@
-"""`gausslens --print-completion SHELL`: a script that lets a shell complete verbs and options."""
+"""`gausslens --print-completion SHELL`: a script that lets a shell complete commands and options."""
 
 from collections.abc import Mapping, Sequence
 
-SHELLS = ("bash", "zsh", "fish")
+from .parsing import usage_error
 
+_SHELLS = ("bash", "zsh", "fish")
 _BASH = """\
 _gausslens() {{
-  local words='{verbs}'
+  local words='{commands}'
   if ((COMP_CWORD > 1)); then
     case ${{COMP_WORDS[1]}} in
 {cases}
@@ -19,15 +20,15 @@ complete -o default -F _gausslens gausslens
 
 
 def completion(shell: str, options: Mapping[str, Sequence[str]]) -> str:
-    """The script for a shell, from the options of each verb; where none fits, the shell completes names of files."""
+    """The script for a shell, from the options of each command; where none fits, the shell completes names of files."""
+    if shell not in _SHELLS:
+        usage_error("gausslens", f"--print-completion: expected one of {', '.join(_SHELLS)}; got {shell or 'none'}")
     if shell == "fish":
-        verbs = f"complete -c gausslens -n __fish_use_subcommand -f -a '{' '.join(options)}'\n"
-        given = (
-            f"complete -c gausslens -n '__fish_seen_subcommand_from {verb}' -l {option.removeprefix('--')}\n"
-            for verb, names in options.items()
+        return f"complete -c gausslens -n __fish_use_subcommand -f -a '{' '.join(options)}'\n" + "".join(
+            f"complete -c gausslens -n '__fish_seen_subcommand_from {command}' -l {option.removeprefix('--')}\n"
+            for command, names in options.items()
             for option in names
         )
-        return verbs + "".join(given)
-    cases = "\n".join(f"      {verb}) words='{' '.join(names)}' ;;" for verb, names in options.items())
-    script = _BASH.format(verbs=" ".join(options), cases=cases)
+    cases = "\n".join(f"      {command}) words='{' '.join(names)}' ;;" for command, names in options.items())
+    script = _BASH.format(commands=" ".join(options), cases=cases)
     return script if shell == "bash" else f"autoload -U +X bashcompinit && bashcompinit\n{script}"

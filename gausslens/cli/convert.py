@@ -1,4 +1,12 @@
-"""`gausslens convert`: an EDM network pickle as a safetensors file, which is safe to pass on."""
+"""Convert the pickle of an EDM network into a safetensors file.
+
+`gausslens audit` and `gausslens.load_denoiser` read the file. Nothing in the pickle is executed: weights, class names and
+constructor arguments are read as data, and anything else is refused.
+
+Examples:
+  gausslens convert edm-cifar10-32x32-uncond-vp.pkl cifar10-vp.safetensors
+  gausslens convert network-snapshot-050176.pkl network.safetensors --dry-run
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,21 +14,13 @@ from pathlib import Path
 from ..errors import ConfigError
 from . import GlobalOptions, bad_input, print_options
 
-DESCRIPTION = """\
-Convert an EDM network pickle into a safetensors file, which is read like a snapshot of a run. Nothing in the pickle is
-run: weights, class names and constructor arguments are read as data, and anything else is refused.
-
-examples:
-  gausslens convert edm-cifar10-32x32-uncond-vp.pkl cifar10-vp.safetensors
-  gausslens convert network-snapshot-050176.pkl network.safetensors --dry-run"""
-
 
 @dataclass(frozen=True)
 class Options:
-    """What to convert, and into what."""
+    """The options of `gausslens convert`."""
 
     source: str
-    """The pickle (.pkl), with a network under the name `ema`."""
+    """The pickle (.pkl). It must hold a network under the name `ema`."""
     out: str
     """The file to write (.safetensors)."""
 
@@ -31,13 +31,13 @@ class Options:
 
 
 def run(options: Options, how: GlobalOptions) -> None:
-    """Convert, unless the file is there already."""
+    """Convert, unless the file exists already."""
     from ..store.weights import save_denoiser
     from ..zoo.edm import read_edm
 
     out = Path(options.out)
     if out.exists():
-        raise ConfigError(f"there is a file {out} already. Remove it, or choose another name for out.")
+        raise ConfigError(f"{out} exists already. Remove it, or choose another name for out.")
     with bad_input():
         description, denoiser = read_edm(options.source)
     if how.dry_run:

@@ -1,9 +1,37 @@
-"""The command line, `gausslens`: one verb for each thing people ask of the package (see `verbs`).
+"""Shows whether a diffusion model has learned to generalise or only memorises.
 
-Nothing here imports torch before a verb needs it, so `--help` answers at once. Exit codes: 0 done, 1 failed, 2 bad
-usage or input, 3 a verdict that `--fail-on` asked about, 130 and 143 after Ctrl-C and SIGTERM. An error is one readable
-message; `--debug` shows where it came from.
+Commands:
+  train         train a denoiser on a set of images
+  sample        sample images from a trained denoiser or from its closed-form references
+  measure       measure a trained denoiser at every noise level, with controls
+  convert       convert the pickle of an EDM network to safetensors, without executing it
+  study         repeat the paper's studies on a set of images and report every figure on one page
+  audit         find out whether a model, trained here or elsewhere, memorises its training images
+  how-many      find out how many images a network needs so that it does not memorise them
+  report        judge the paper's claims again and rewrite the pages of finished studies
+
+Options:
+  -h, --help    show this help; after a command, show its options
+  --version     show the version
+  --print-completion {bash,zsh,fish}
+                print a script that completes commands and options in a shell
+
+Examples:
+  gausslens train digits --split 1400
+  gausslens sample runs/train-digits-1a2b3c4d --count 1000
+  gausslens measure runs/train-digits-1a2b3c4d
+  gausslens measure --help
+  gausslens study digits
+  gausslens audit runs/train-digits-1a2b3c4d
+  gausslens how-many digits
+  gausslens report runs
+
+Exit codes:
+  0 done, 1 failed, 2 bad usage or input, 3 a result named by audit --fail-on, 130 after Ctrl-C, 143 after SIGTERM
 """
+
+# The docstring above is what `gausslens --help` prints. Nothing here imports torch before a command needs it, so that help
+# takes no time. An error is one readable message; `--debug` shows its traceback.
 
 import io
 import os
@@ -20,62 +48,11 @@ from typing import Any, NoReturn
 import gausslens
 
 from ..errors import ConfigError, DataError, GausslensError
-from .completion import SHELLS, completion
+from .completion import completion
 from .parsing import as_typed, make_parser, parse, usage_error
 
-_VERBS = {
-    "train": "train a denoiser on a set of images",
-    "sample": "sample images from a trained denoiser, or from one in closed form",
-    "measure": "take every measure of a trained denoiser, beside its controls",
-    "convert": "convert an EDM network's pickle to safetensors, without executing anything in it",
-    "study": "do the paper's studies on a set of images, from training to one page with every figure",
-    "audit": "say whether a model memorises its training images, for anybody's model",
-    "how-many": "find how many images a network needs before it stops memorising, and how long it may train",
-    "report": "judge the paper's claims and write the page again, from studies that were done",
-}
-
-_HELP = """\
-usage: gausslens VERB [options] [--dry-run] [--quiet] [--debug]
-
-Shows whether a diffusion model has learned to generalise or only memorises.
-
-verbs:
-{verbs}
-
-options:
-  -h, --help    show this help; after a verb, that verb's
-  --version     show the version
-  --print-completion {{bash,zsh,fish}}
-                show a script that completes verbs and options in a shell
-
-examples:
-  gausslens train digits --split 1400
-  gausslens sample runs/train-digits-1a2b3c4d --count 1000
-  gausslens measure runs/train-digits-1a2b3c4d
-  gausslens measure --help
-  gausslens study digits
-  gausslens audit runs/train-digits-1a2b3c4d
-  gausslens how-many digits
-  gausslens report runs
-"""
-
-
+_COMMANDS = ("train", "sample", "measure", "convert", "study", "audit", "how-many", "report")
 _STOPPED = "stopped; the same command continues with what is not finished."
-
-
-@contextmanager
-def _plain_warnings() -> Iterator[None]:
-    """Inside, warnings are one line like errors, without the line of code that they come from."""
-
-    def show(message: Warning | str, *unused: Any) -> None:
-        print(f"gausslens: {message}", file=sys.stderr)
-
-    before = warnings.showwarning
-    warnings.showwarning = show  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        warnings.showwarning = before
 
 
 class _Terminated(BaseException):
@@ -90,47 +67,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a σ shows a question mark
             stream.reconfigure(errors="replace")
     try:
-        with _ending_on_sigterm(), _plain_warnings():
-            code = _dispatch([word for word in words if word != "--debug"])  # which may also stand before the verb
+        with _ending_on_sigterm(), warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            code = _dispatch([word for word in words if word != "--debug"])  # which may also stand before the command
             sys.stdout.flush()
     except (KeyboardInterrupt, _Terminated) as stopped:
         print(f"\ngausslens: {str(stopped) or _STOPPED}", file=sys.stderr)
         return 128 + (signal.SIGTERM if isinstance(stopped, _Terminated) else signal.SIGINT)
-    except GausslensError as error:
-        if debug:
-            raise
-        print(f"gausslens: {error}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigError | DataError) else 1
     except BrokenPipeError:  # whoever was reading, such as `head`, has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would complain at its end
         return 1
     except Exception as error:
         if debug:
             raise
-        print(f"gausslens: {type(error).__name__}: {error}. Run with --debug for the traceback.", file=sys.stderr)
-        return 1
+        if isinstance(error, GausslensError):
+            print(f"gausslens: {error}", file=sys.stderr)
+        else:
+            print(f"gausslens: {type(error).__name__}: {error}. Run with --debug for the traceback.", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError | DataError) else 1
     return code
+
+
+def _show_warning(message: Warning | str, *args: Any, **kwargs: Any) -> None:
+    """Print a warning in one line like an error, without the line of code that it comes from."""
+    print(f"gausslens: {message}", file=sys.stderr)
 
 
 def _dispatch(words: list[str]) -> int:
     match words:
         case ["-h" | "--help", *_]:
-            print(_HELP.format(verbs="\n".join(f"  {name:14}{summary}" for name, summary in _VERBS.items())), end="")
+            print(f"usage: gausslens COMMAND [options] [--dry-run] [--quiet] [--debug]\n\n{__doc__}", end="")
         case ["--version", *_]:
             print(f"gausslens {gausslens.__version__}")
         case ["--print-completion", *shell]:
-            print(_completion(*shell[:1]), end="")
-        case [verb, *rest] if verb in _VERBS:
-            return _run(verb, rest)
+            options = {command: make_parser(_module(command).Options).options for command in _COMMANDS}
+            print(completion("".join(shell[:1]), options), end="")
+        case [command, *rest] if command in _COMMANDS:
+            return _run(command, rest)
         case _:
             got = words[0] if words else "none"
-            usage_error("gausslens", f"expected a verb, one of {', '.join(_VERBS)}; got {got}")
+            usage_error("gausslens", f"expected a command, one of {', '.join(_COMMANDS)}; got {got}")
     return 0
 
 
-def _run(verb: str, words: list[str]) -> int:
-    module = _module(verb)
-    options, how = parse(module.Options, words, program=f"gausslens {verb}", description=module.DESCRIPTION)
+def _run(command: str, words: list[str]) -> int:
+    module = _module(command)
+    options, how = parse(module.Options, words, program=f"gausslens {command}", description=module.__doc__)
     try:
         return module.run(options, how) or 0
     except GausslensError as error:  # in the words of the command line
@@ -138,16 +120,8 @@ def _run(verb: str, words: list[str]) -> int:
         raise
 
 
-def _completion(shell: str = "none") -> str:
-    """A script that completes verbs and options in a shell."""
-    if shell not in SHELLS:
-        usage_error("gausslens", f"--print-completion: expected one of {', '.join(SHELLS)}; got {shell}")
-    parsers = {verb: make_parser(_module(verb).Options, program="gausslens", description="") for verb in _VERBS}
-    return completion(shell, {verb: parser.options for verb, parser in parsers.items()})
-
-
-def _module(verb: str) -> Any:
-    return import_module(f".{verb.replace('-', '_')}", __package__)
+def _module(command: str) -> Any:
+    return import_module(f".{command.replace('-', '_')}", __package__)
 
 
 @contextmanager

@@ -1,4 +1,14 @@
-"""`gausslens measure`: every measure of the package on a trained network, with its controls."""
+"""Measure a trained network at every noise level, with controls.
+
+The network is a run of `gausslens train`. It is measured on training and on held-out images. The controls are the Gaussian
+and the multi-delta denoiser of its training images. The records go to a folder of their own, one number per line. Measures
+that are finished are not taken again.
+
+Examples:
+  gausslens measure runs/train-digits-1a2b3c4d
+  gausslens measure runs/train-digits-1a2b3c4d --only linearity,gap
+  gausslens measure runs/train-digits-1a2b3c4d --kimg 50 --sigmas 10,1,0.1 --samples 1000
+"""
 
 import sys
 from collections.abc import Callable
@@ -10,42 +20,21 @@ from . import GlobalOptions, open_training_run, print_options
 if TYPE_CHECKING:
     from ..store.records import Record
 
-DESCRIPTION = """\
-Measure a run of `gausslens train` at every noise level, on training and on held-out images, beside the Gaussian and
-the multi-delta denoiser of its training images. Records go to a folder of their own, one number a line. Measures that
-are there already are not taken again.
-
-examples:
-  gausslens measure runs/train-digits-1a2b3c4d
-  gausslens measure runs/train-digits-1a2b3c4d --only linearity,gap
-  gausslens measure runs/train-digits-1a2b3c4d --kimg 50 --sigmas 10,1,0.1 --samples 1000"""
-
-__all__ = ["DESCRIPTION", "Options", "run"]
-
-# Title, which records, whether the least or the greatest over noise levels is shown, and what counts as a column.
-_ROWS: list[tuple[str, dict[str, Any], Callable[..., Any], str]] = [
-    ("affine linearity, least", {"quantity": "linearity_cosine", "affine": True, "on": "held_out"}, min, "denoiser"),
-    (
-        "gap of the network, rmse, greatest",
-        {"quantity": "rmse", "on": "held_out", "denoiser": "network"},
-        max,
-        "reference",
-    ),
-    ("left unexplained by a linear map, greatest", {"quantity": "fvu", "on": "held_out"}, max, "denoiser"),
-    ("GL score over that of held-out images", {"quantity": "relative_gl"}, max, "denoiser"),
-    ("memorised fraction", {"quantity": "memorized_fraction"}, max, "denoiser"),
-    (
-        "correlation of samples with the network's",
-        {"quantity": "agreement_correlation", "noise": "same"},
-        max,
-        "reference",
-    ),
-    ("denoising loss", {"quantity": "denoising_loss"}, max, "on"),
+# Title; quantity and other tags of the records; whether the least or the greatest over noise levels is shown; and the tag
+# that tells lines apart.
+_TABLE: list[tuple[str, str, dict[str, Any], Callable[..., Any], str]] = [
+    ("least affine linearity", "linearity_cosine", {"affine": True, "on": "held_out"}, min, "denoiser"),
+    ("greatest gap of the network, RMSE", "rmse", {"on": "held_out", "denoiser": "network"}, max, "reference"),
+    ("greatest share left unexplained by a linear map", "fvu", {"on": "held_out"}, max, "denoiser"),
+    ("GL score, relative to held-out images", "relative_gl", {}, max, "denoiser"),
+    ("memorised fraction", "memorized_fraction", {}, max, "denoiser"),
+    ("correlation of samples with those of the network", "agreement_correlation", {"noise": "same"}, max, "reference"),
+    ("denoising loss", "denoising_loss", {}, max, "on"),
 ]
 
 
 def run(options: Options, how: GlobalOptions) -> None:
-    """Measure, and show the most telling numbers."""
+    """Measure, and print the most important numbers."""
     from ..evaluation.measure import measure, rehearse
 
     trained, _ = open_training_run(options.run, options.kimg)
@@ -55,30 +44,25 @@ def run(options: Options, how: GlobalOptions) -> None:
         return
     run = measure(options, progress=how.progress)
     records = run.records()
-    print(summary(records) or "None of the numbers that are shown here was taken; those that were are in the records.")
+    print(summary(records) or "None of the measures that are summarised here was taken. The records hold the others.")
     duplicates = [record for record in records if record["quantity"] == "duplicates"]
     if duplicates:
-        counts = ", ".join(f"{record['value']} {record['kind']}" for record in duplicates)
-        print(f"held-out images that repeat a training image: {counts}, of {duplicates[0]['count']}")
-    few = [
-        f"{part['count']} ({name})"
-        for name, part in trained.manifest["splits"].items()
-        if part["count"] < options.count
-    ]
+        found = ", ".join(f"{record['value']} {record['kind']}" for record in duplicates)
+        print(f"held-out images that repeat a training image: {found}, of {duplicates[0]['count']}")
+    counts = {name: part["count"] for name, part in trained.manifest["splits"].items()}
+    few = ", ".join(f"{count} ({name})" for name, count in counts.items() if count < options.count)
     if few:
-        print(
-            f"There are fewer images than --count {options.count}: {', '.join(few)}. Each meets several noises; `count` in "
-            "the records is the number of images.",
-            file=sys.stderr,
-        )
+        note = "Each image is used with several draws of noise; `count` in the records is the number of images."
+        print(f"There are fewer images than --count {options.count}: {few}. {note}", file=sys.stderr)
     print(f"{len(records)} records of {trained.path} are in {run.path / 'records.jsonl'}")
 
 
 def summary(records: "list[Record]") -> str:
-    """The most telling numbers of a set of records, held-out where there is a choice, with their 95 % intervals."""
+    """The most important numbers of a set of records with their 95 % intervals, where possible on held-out images."""
     lines = []
-    for title, wanted, pick, column in _ROWS:
-        found = [record for record in records if wanted.items() <= record.items() and record["value"] is not None]
+    for title, quantity, tags, pick, column in _TABLE:
+        wanted = {"quantity": quantity, **tags}.items()
+        found = [record for record in records if wanted <= record.items() and record["value"] is not None]
         names = dict.fromkeys(record[column] for record in found)
         if names:
             lines.append(title)

@@ -1,7 +1,7 @@
-"""From the words of a command to a dataclass of options, by argparse; bad usage is one line and exit code 2.
+"""Reads the words of a command into a dataclass of options, with argparse. Bad usage is one line and exit code 2.
 
 Each field of the dataclass is an option, and the docstring below it is its help. Fields without a default are given by
-position or by name, the others as `--name VALUE`. A tuple takes its values one by one or joined by commas: `--sizes 9 48` or
+position or by name, the others as `--name VALUE`. The values of a tuple are separated by spaces or commas: `--sizes 9 48` or
 `--sizes 9,48`. Dashes in a name may be underscores, and `--no-flip` takes `--flip` back.
 """
 
@@ -18,8 +18,8 @@ from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from ..errors import ConfigError
 from ..store.typed_command import option_name
@@ -36,7 +36,7 @@ GROUPS = {
     "execution": "on workers budget precision compile cpu dry_run quiet debug",
     "output": "format fail_on json page svg no_images blur tracker out",
 }
-"""Where help shows the options of each field."""
+"""The groups in which help shows the options, by the names of fields."""
 
 _RENAMED = {"--model": "--network"}
 _KINDS = {int: ("N", "a whole number"), float: ("NUMBER", "a number"), str: ("TEXT", "a text")}
@@ -44,7 +44,7 @@ _BOOLEANS = {"True": True, "False": False}
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, and what may have been meant."""
+    """Reports bad usage in one line, with a suggestion for a misspelled option."""
 
     def error(self, message: str) -> NoReturn:
         if unknown := re.match(r"unrecognized arguments: .*?--([\w-]+)", message):
@@ -59,7 +59,7 @@ class _Parser(argparse.ArgumentParser):
         return [name for name, action in found if name.startswith("--") and action.help != argparse.SUPPRESS]
 
     def spelled(self, words: Sequence[str]) -> list[str]:
-        """The words with options under the names that help shows."""
+        """The words, with options under the names that help shows."""
         found = []
         for word in words:
             name, equals, value = word.partition("=")
@@ -73,12 +73,12 @@ class _Parser(argparse.ArgumentParser):
         return found
 
     def needed_first(self, words: list[str], needed: Sequence[str]) -> list[str]:
-        """The words with the one that is needed in front, if it follows a list of values: `--only size time digits`."""
+        """The words with the positional one first, where a list of values would swallow it: `--only size time digits`."""
         known = self._option_string_actions
         starts = [place for place, word in enumerate(words) if word in known]
         if len(needed) != 1 or not starts or starts[0] > 0 or f"--{option_name(needed[0])}" in words:
             return words
-        place = 0  # of the word that is needed
+        place = 0  # of the positional word
         for start, end in zip(starts, [*starts[1:], len(words)], strict=True):
             arity, values = known[words[start]].nargs, words[start + 1 : end]
             taken = {None: 1, 0: 0, 2: 2, "?": values[:1] in (["True"], ["False"]), "*": len(values)}[arity]
@@ -90,8 +90,8 @@ class _Parser(argparse.ArgumentParser):
         return [words[place], *words[:place], *words[place + 1 :]]
 
 
-def parse(kind: type[T], words: Sequence[str], *, program: str, description: str) -> tuple[T, GlobalOptions]:
-    """Read the options of a verb."""
+def parse(kind: type[T], words: Sequence[str], *, program: str, description: str = "") -> tuple[T, GlobalOptions]:
+    """Read the options of a command."""
     parser = make_parser(kind, program=program, description=description)
     needed = _needed(kind)
     given = vars(parser.parse_intermixed_args(parser.needed_first(parser.spelled(words), needed)))
@@ -108,20 +108,21 @@ def parse(kind: type[T], words: Sequence[str], *, program: str, description: str
         usage_error(program, as_typed(str(error), kind))
 
 
-def make_parser(kind: type[Any], *, program: str, description: str) -> _Parser:
-    """The parser of a verb's options."""
-    intro, _, examples = description.partition("\n\n")
-    intro = textwrap.fill(intro, shutil.get_terminal_size().columns - 2)
+def make_parser(kind: type[Any], *, program: str = "gausslens", description: str = "") -> _Parser:
+    """The parser of a command's options. All paragraphs of the description but the last, the examples, are wrapped."""
+    *paragraphs, examples = description.rstrip().split("\n\n")
+    width = shutil.get_terminal_size().columns - 2
     parser = _Parser(
         prog=program,
         usage=" ".join([program, *map(str.upper, _needed(kind)), "[options]"]),
-        description=f"{intro}\n\n{examples}",
+        description="\n\n".join([*(textwrap.fill(text, width) for text in paragraphs), examples]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
     )
     parser._negative_number_matcher = re.compile(r"-\.?\d")  # by itself argparse takes -1e-3 for an option
     groups = {name: parser.add_argument_group(name) for name in GROUPS}
+    group_of = {field: groups[name] for name, members in GROUPS.items() for field in members.split()}
     for of in (kind, GlobalOptions):
         docs, hints = field_docs(of), get_type_hints(of)
         for field in fields(of):
@@ -133,23 +134,23 @@ def make_parser(kind: type[Any], *, program: str, description: str) -> _Parser:
                 parser.add_argument(f"--{option}", dest=field.name, help=argparse.SUPPRESS, **reading)
                 continue
             if not isinstance(field.default, bool | None) and field.default != ():
-                text += f" Default: {_shown(field.default)}."
-            group = groups[next(name for name, members in GROUPS.items() if field.name in members.split())]
-            group.add_argument(f"--{option}", dest=field.name, help=text, **reading)
+                default = ",".join(field.default) if isinstance(field.default, tuple) else field.default
+                text += f" Default: {default}."
+            group_of[field.name].add_argument(f"--{option}", dest=field.name, help=text, **reading)
             if isinstance(field.default, bool):
-                group.add_argument(f"--no-{option}", dest=field.name, help=argparse.SUPPRESS, action="store_false")
+                parser.add_argument(f"--no-{option}", dest=field.name, help=argparse.SUPPRESS, action="store_false")
     return parser
 
 
 def usage_error(program: str, message: str) -> NoReturn:
-    """End with one line on what is wrong with the words, and exit code 2."""
+    """Print what is wrong with the words in one line, and end with exit code 2."""
     stop = "" if message.endswith((".", "?")) else "."
     print(f"{program}: {message}{stop} See {program} --help.", file=sys.stderr)
     raise SystemExit(2)
 
 
 def as_typed(message: str, kind: type[Any]) -> str:
-    """A message with the names of fields as the options that a user types."""
+    """A message with the names of fields replaced by the options that a user types."""
     for field in fields(kind):
         option = field.name.upper() if field.name in _needed(kind) else f"--{option_name(field.name)}"
         message = re.sub(rf" \({field.name}=(?:[^()]|\([^()]*\))*\)", "", message)
@@ -175,13 +176,9 @@ def _needed(kind: type[Any]) -> list[str]:
     return [field.name for field in fields(kind) if field.default is MISSING]
 
 
-def _shown(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
 def _reading(hint: Any) -> dict[str, Any]:
     """How argparse reads values of a type."""
-    optional = get_origin(hint) in (Union, UnionType)
+    optional = NoneType in get_args(hint)
     plain = next(part for part in get_args(hint) if part is not NoneType) if optional else hint
     members = get_args(plain)
     if plain is bool and optional:

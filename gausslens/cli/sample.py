@@ -1,32 +1,31 @@
-"""`gausslens sample`: images from a trained network, or from a denoiser in closed form on the same images."""
+"""Sample images from a trained network, or from a denoiser that follows from its training images.
+
+The network is a run of `gausslens train`. Image i depends only on the seed and on i. Files that exist already are not made
+again.
+
+Examples:
+  gausslens sample runs/train-digits-1a2b3c4d
+  gausslens sample runs/train-digits-1a2b3c4d --count 10000 --solver heun --steps 18
+  gausslens sample runs/train-digits-1a2b3c4d --denoiser gaussian --format png
+  gausslens sample runs/train-digits-1a2b3c4d --kimg 50 --weights raw --out pictures
+"""
 
 import hashlib
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from ..config import RunOptions, check_fields, whole
 from ..errors import ConfigError
 from . import GlobalOptions, open_training_run, print_options
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, device, nn
 
-    from ..denoisers.preconditioned import Preconditioned
-    from ..evaluation.references import RunImages
     from ..store.run import Run
-
-DESCRIPTION = """\
-Sample images from a run of `gausslens train`, or from the denoisers that follow from its training images. Image i
-depends only on the seed and on i. Files that are there already are not made again.
-
-examples:
-  gausslens sample runs/train-digits-1a2b3c4d
-  gausslens sample runs/train-digits-1a2b3c4d --count 10000 --solver heun --steps 18
-  gausslens sample runs/train-digits-1a2b3c4d --denoiser gaussian --format png
-  gausslens sample runs/train-digits-1a2b3c4d --kimg 50 --weights raw --out pictures"""
 
 _FORMATS = ("png", "npz", "zip")
 _LONGEST = 60  # characters of labels in a file's name
@@ -34,22 +33,24 @@ _LONGEST = 60  # characters of labels in a file's name
 
 @dataclass(frozen=True)
 class Options(RunOptions):
-    """What to sample, and where to put it."""
+    """The options of `gausslens sample`."""
 
     count: int = 256
     """How many images to sample."""
     denoiser: Literal["network", "gaussian", "multidelta", "linear"] = "network"
-    """The network; the Gaussian or the multi-delta denoiser of its training images; or its linear distillation."""
+    """What to sample from: the network, the Gaussian or the multi-delta denoiser of its training images, or the linear
+    distillation of the network."""
     solver: Literal["heun", "euler", "dpmpp_2m"] = "heun"
-    """The solver of the ODE."""
+    """The solver of the sampling ODE."""
     labels: tuple[int, ...] = ()
-    """The classes to sample in turn, for a network with labels. Default: all classes."""
+    """The classes to sample, in turn, for a network with labels. Default: all classes."""
     format: tuple[str, ...] = _FORMATS
-    """What to write: png (a grid of the first 256), npz (`images`, uint8, n × h × w × c) and zip (a PNG for each image)."""
+    """The files to write: png (a grid of the first 256 images), npz (the array `images`, uint8, n × h × w × c) and zip (one
+    PNG per image)."""
     out: str | None = None
-    """The folder to write into. Default: `samples` in the run."""
+    """The folder to write into. Default: the folder `samples` of the run."""
     batch: int = 256
-    """Images to sample at a time."""
+    """How many images to sample at a time."""
 
     def __post_init__(self) -> None:
         known = f"some of {', '.join(_FORMATS)}"
@@ -61,7 +62,11 @@ class Options(RunOptions):
 
 
 def run(options: Options, how: GlobalOptions) -> None:
-    """Sample, and write the files that are not there yet."""
+    """Sample, and write the files that do not exist yet."""
+    import torch
+
+    from ..generation import best_device, generate
+    from ..nn.acceleration import limit_threads
     from ..store.image_io import save_grid, save_npz, save_zip
 
     run, kimg = open_training_run(options.run, options.kimg)
@@ -75,20 +80,32 @@ def run(options: Options, how: GlobalOptions) -> None:
     missing = {name: path for name, path in paths.items() if not path.exists()}
     if missing:
         _check_folder(folder)
-        inputs = _load(run, options, progress=how.progress)
+        device = best_device(cpu=options.cpu)
+        make_denoiser, labels = _prepare(run, options, device, progress=how.progress)
     if how.dry_run:
         print_options(options, files=[str(path) for path in paths.values()])
         return
     for path in paths.values():
         if path not in missing.values():
-            print(f"{path} is there already.")
+            print(f"{path} exists already.")
     if not missing:
         return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"could not make the folder {folder}: {error.strerror}. Choose another with --out.") from None
-    images, labels = _sample(run, options, *inputs, progress=how.progress), inputs[1]
+    folder.mkdir(parents=True, exist_ok=True)
+    denoiser, shape = make_denoiser(), tuple(run.manifest["shape"])
+    with limit_threads(device, min(options.count, options.batch) * math.prod(shape)):
+        images = generate(
+            denoiser,
+            shape,
+            options.count,
+            solver=options.solver,
+            steps=options.steps,
+            seed=options.seed,
+            labels=labels,
+            batch=options.batch,
+            device=device,
+            dtype=torch.float32,
+            progress=how.progress,
+        )
     for name, path in missing.items():
         if name == "png":
             save_grid(path, images)
@@ -101,7 +118,7 @@ def run(options: Options, how: GlobalOptions) -> None:
 
 
 def _stem(options: Options) -> str:
-    """What the files are called: all that decides their content."""
+    """The name of the files without ending: everything that decides their content."""
     trained = f"-{options.kimg:g}kimg-{options.weights}" if options.denoiser in ("network", "linear") else ""
     labels = "-labels" + "-".join(map(str, options.labels)) if options.labels else ""
     if len(labels) > _LONGEST:
@@ -110,22 +127,24 @@ def _stem(options: Options) -> str:
 
 
 def _check_folder(folder: Path) -> None:
-    """See that files can be written into a folder, which need not be there yet."""
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        why = "cannot be written" if there.is_dir() else "is a file"
-        raise ConfigError(f"could not make the folder {folder}: {there} {why}. Choose another with --out.")
+    """Check that files can be written into a folder, which need not exist yet."""
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        why = "cannot be written to" if nearest.is_dir() else "is a file"
+        raise ConfigError(f"could not make the folder {folder}: {nearest} {why}. Choose another with --out.")
 
 
-def _load(run: "Run", options: Options, *, progress: bool) -> "tuple[Preconditioned, Tensor | None, RunImages | None]":
-    """The network, the labels to sample if it has any, and the training images if the denoiser needs them."""
+def _prepare(
+    run: "Run", options: Options, device: "device", *, progress: bool
+) -> "tuple[Callable[[], nn.Module], Tensor | None]":
+    """A function that makes the denoiser, and the labels to sample if the network has any."""
     import torch
 
-    from ..evaluation.references import load_run_images
-    from ..generation import best_device
+    from ..evaluation.references import gaussian_denoiser, linear_denoiser, load_run_images, multidelta_denoiser
+    from ..nn.acceleration import FastDenoiser, pays_to_compile
     from ..store.run import load_trained
 
-    network = load_trained(run, kimg=options.kimg, ema=options.weights == "ema", device=best_device(cpu=options.cpu))
+    network = load_trained(run, kimg=options.kimg, ema=options.weights == "ema", device=device)
     classes, labels = int(getattr(network.network, "classes", 0)), None
     if options.labels and not classes:
         raise ConfigError(f"labels are for networks trained with labels; {run.path} was not. Leave them out.")
@@ -135,48 +154,13 @@ def _load(run: "Run", options: Options, *, progress: bool) -> "tuple[Preconditio
     if classes:
         turns = torch.tensor(options.labels or run.manifest.get("classes") or tuple(range(classes)))
         labels = turns[torch.arange(options.count) % len(turns)]
-    images = None if options.denoiser == "network" else load_run_images(run, data=options.data, progress=progress)
-    return network, labels, images
-
-
-def _sample(
-    run: "Run",
-    options: Options,
-    network: "Preconditioned",
-    labels: "Tensor | None",
-    images: "RunImages | None",
-    *,
-    progress: bool,
-) -> "Tensor":
-    """The images, uint8."""
-    import torch
-
-    from ..evaluation.references import gaussian_denoiser, linear_denoiser, multidelta_denoiser
-    from ..generation import best_device, generate
-    from ..nn.acceleration import FastDenoiser, limit_threads, pays_to_compile
-
-    device, shape = best_device(cpu=options.cpu), tuple(run.manifest["shape"])
-    denoiser: Any
-    if images is None:
+    if options.denoiser == "network":
         compile = pays_to_compile(device, 2 * options.steps * options.count)
-        denoiser = FastDenoiser(network, device, run.config.precision, compile=compile)
-    elif options.denoiser == "linear":
-        denoiser = linear_denoiser(run, network, images, options, progress=progress)
-    elif options.denoiser == "gaussian":
-        denoiser = gaussian_denoiser(images, device=device).to(device, torch.float32)
-    else:
-        denoiser = multidelta_denoiser(images).to(device, torch.float32)
-    with limit_threads(device, min(options.count, options.batch) * math.prod(shape)):
-        return generate(
-            denoiser,
-            shape,
-            options.count,
-            solver=options.solver,
-            steps=options.steps,
-            seed=options.seed,
-            labels=labels,
-            batch=options.batch,
-            device=device,
-            dtype=torch.float32,
-            progress=progress,
-        )
+        return lambda: FastDenoiser(network, device, run.config.precision, compile=compile), labels
+    images = load_run_images(run, data=options.data, progress=progress)
+    made: dict[str, Callable[[], nn.Module]] = {
+        "gaussian": lambda: gaussian_denoiser(images, device=device).to(device, torch.float32),
+        "multidelta": lambda: multidelta_denoiser(images).to(device, torch.float32),
+        "linear": lambda: linear_denoiser(run, network, images, options, progress=progress),
+    }
+    return made[options.denoiser], labels

@@ -1,4 +1,4 @@
-"""The options of `gausslens measure`: one frozen `MeasureConfig`. This file imports nothing heavy."""
+"""The options of `gausslens measure`, `MeasureConfig`. This file imports nothing heavy."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ MEASURES = (
     *("duplicates", "denoising_loss", "linearity", "gap", "linear_gap", "identity_gap"),
     *("distillation", "alignment", "memorization", "agreement", "jacobian"),
 )
-"""Names of the measures, in the order they are taken."""
+"""Names of the measures in the order in which they are taken."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,19 +20,19 @@ class MeasureConfig(RunOptions):
     """
 
     only: tuple[str, ...] = ()
-    """The measures to take, out of duplicates, denoising_loss, linearity, gap, linear_gap, identity_gap, distillation,
+    """The measures to take, among duplicates, denoising_loss, linearity, gap, linear_gap, identity_gap, distillation,
     alignment, memorization, agreement, jacobian. Default: all."""
     sigmas: tuple[float, ...] = ()
     """The noise levels. Default: ten from 80 down to 0.002."""
     count: int = 100
-    """Images, or pairs of images, behind every number."""
+    """Number of images, or of pairs of images, to measure on."""
     samples: int = 256
-    """Generated images for memorization and agreement."""
+    """Number of images to sample for memorization and agreement."""
     calls: int | None = None
-    """Network calls for each distilled noise level. Default: ten a dimension up to 3,072 dimensions (12,288 on a large GPU),
-    and none above."""
+    """Number of network calls for the distillation at each noise level. Default: ten per dimension up to 3,072 dimensions
+    (12,288 on a large GPU); nothing is distilled above."""
     out: str | None = None
-    """The folder that holds the folder of results. Default: the one that holds the run."""
+    """The folder in which the results are saved, in a folder of their own. Default: the folder that holds the run."""
 
     def __post_init__(self) -> None:
         check_fields(

@@ -1,4 +1,4 @@
-"""The options of `gausslens study`: one frozen `StudyConfig`. This file imports nothing heavy."""
+"""The options of `gausslens study`, `StudyConfig`. This file imports nothing heavy."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -11,7 +11,7 @@ STUDIES = (
     *("references", "distillation", "linearity", "size", "time", "capacity", "strong"),
     *("networks", "autoencoders", "identity", "jacobian"),
 )
-"""Names of the studies, in the order they are done: the first has results after a minute."""
+"""Names of the studies in the order in which they are done. The first shows results after a minute."""
 
 DEFAULT_STUDIES = STUDIES[:7]
 """The studies that are done by default."""
@@ -21,14 +21,14 @@ Where: TypeAlias = Literal["pool", "here", "ray"]
 
 @dataclass(frozen=True, kw_only=True)
 class GridOptions(NetworkOptions, PageOptions):
-    """Options that studies and `gausslens how-many` share."""
+    """The options of all commands that train many networks."""
 
     on: Where = "pool"
-    """Where to run: in a pool of processes, in this process ("here"), or on a Ray cluster ("ray")."""
+    """Where to compute: in a pool of processes, in this process ("here"), or on a Ray cluster ("ray")."""
     workers: int | None = None
-    """Number of tasks to run at a time. Default: one for each core, and one with a GPU."""
+    """Number of tasks to do at a time. Default: one per core; with a GPU, one."""
     budget: float | None = None
-    """Time limit in minutes. The result uses what is finished by then and lists what was left out. Default: no limit."""
+    """Minutes to spend. The result uses what is finished by then and says what was left out. Default: no limit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,10 +45,10 @@ class StudyConfig(GridOptions):
     """
 
     only: tuple[str, ...] = ()
-    """The studies to do, out of references, distillation, linearity, size, time, capacity, strong, networks, autoencoders,
+    """The studies to do, among references, distillation, linearity, size, time, capacity, strong, networks, autoencoders,
     identity, jacobian. Default: the first seven."""
     full: bool = False
-    """Do all studies: every figure and claim of the paper."""
+    """Do all studies, for every figure and claim of the paper."""
     sizes: tuple[int, ...] = ()
     """Numbers of training images to compare. Default: chosen for the number of images."""
     few: int | None = None
@@ -56,22 +56,22 @@ class StudyConfig(GridOptions):
     subset: int | None = None
     """Number of images whose Gaussian denoiser is compared with that of all images. Default: --few, but at least 64."""
     widths: tuple[int, ...] = ()
-    """Channels to compare at --few images. Default: chosen for --width."""
+    """Numbers of channels to compare, with --few training images. Default: chosen for --width."""
     narrow: int | None = None
-    """Channels of a narrow network, trained on the fewest images. Default: chosen for --width."""
+    """Number of channels of a narrow network that is trained on the fewest images. Default: chosen for --width."""
     early: float | None = None
     """Length of training with early stopping, in thousands of images. Default: chosen for --kimg."""
     seeds: int = 3
-    """How many times to train each network. No claim holds with fewer than three. Small images get one more for sizes and
-    pairs."""
+    """How many times to train each network. With fewer than three, no claim can hold. With small images, the studies of
+    sizes and of pairs train once more."""
     shown: int = 0
-    """Index of the training seed in image figures."""
+    """Index of the training seed whose images are shown."""
     repetition: int = 0
     """Index of the repetition. Each repetition has its own training seeds and its own split of the images."""
     count: int | None = None
-    """Images, or pairs of images, behind every number. Default: half of those held out, at most 200."""
+    """Number of images, or of pairs of images, to measure on. Default: half of the held-out images, at most 200."""
     samples: int = 512
-    """Generated images of each network."""
+    """Number of images to sample from each network."""
     svg: bool = False
     """Also write every figure as an SVG file."""
 
@@ -91,11 +91,11 @@ class StudyConfig(GridOptions):
 
     @property
     def words(self) -> str:
-        """The options that decide a number, as they are typed: those that differ from their defaults."""
+        """The options that decide a number and differ from their defaults, as they are typed."""
         return typed_options(self)
 
     @property
     def studies(self) -> tuple[str, ...]:
-        """Names of the studies to do, in their order."""
+        """Names of the studies to do, in order."""
         wanted = self.only or (STUDIES if self.full else DEFAULT_STUDIES)
         return tuple(name for name in STUDIES if name in wanted)

@@ -1,4 +1,4 @@
-"""Reports: figures as plain numbers and pictures, drawn on one self-contained page and, for papers, as SVG files."""
+"""Reports: figures as plain numbers and pictures, drawn on one self-contained page and as SVG files for papers."""
 
 from ..config import Images
 from .figures import (

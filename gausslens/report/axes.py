@@ -1,4 +1,4 @@
-"""Axes: from values to places on a drawing, and the values worth a tick."""
+"""Axes: from values to places on a drawing, and the values that get a tick."""
 
 import math
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _FEW_TICKS = 3
 
 @dataclass(frozen=True)
 class Scale:
-    """The place of each value: low at `start`, high at `end`, and in between linearly in the value or in its logarithm."""
+    """The place of each value: `low` at `start`, `high` at `end`, and linear between them, or linear in the logarithm."""
 
     low: float  # the least value
     high: float  # the greatest
@@ -28,7 +28,7 @@ class Scale:
         return float(self.start + (value - low) / (high - low) * (self.end - self.start))
 
     def ticks(self) -> list[float]:
-        """Round values from low to high: 1, 2 or 5 times powers of ten, few enough to be labelled."""
+        """Round values from low to high: 1, 2 or 5 times powers of ten, few enough to label them all."""
         return _log_ticks(self.low, self.high) if self.log else _linear_ticks(self.low, self.high)
 
 

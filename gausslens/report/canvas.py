@@ -1,6 +1,6 @@
-"""A drawing in SVG: lines, texts and pictures at places, put together as the text of a file that stands alone."""
+"""A drawing in SVG: lines, texts and pictures, as the text of a file that needs no other."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from xml.sax.saxutils import escape, quoteattr
 
 FONT = 12.0
@@ -13,7 +13,7 @@ _MORE_IF_WIDE = 0.2  # for capitals and signs
 
 
 def text_width(text: str, size: float = FONT) -> float:
-    """About how wide a text is; there is no font to ask."""
+    """The approximate width of a text, since the font is not known."""
     wide = sum(letter.isupper() or letter in "+=−–%" for letter in text)
     return size * (_LETTER * len(text) + _MORE_IF_WIDE * wide)
 
@@ -26,8 +26,8 @@ class Canvas:
         self._elements: list[str] = []
 
     def add(self, element: str, content: str | None = None, /, **attributes: float | str) -> None:
-        """An element; underscores in the names of its attributes stand for hyphens."""
-        self._elements.append(_element(element, content, attributes))
+        """An element with a text; underscores in the names of its attributes stand for hyphens."""
+        self._elements.append(_element(element, None if content is None else _escaped(content), attributes))
 
     def line(self, x1: float, y1: float, x2: float, y2: float, **attributes: float | str) -> None:
         """A straight line."""
@@ -46,16 +46,14 @@ class Canvas:
         self.add("text", text, x=x, y=y, font_size=size, **({"fill": INK} | attributes))
 
     def picture(self, x: float, y: float, width: float, height: float, uri: str, label: str) -> None:
-        """A picture from a data address, its pixels kept apart."""
-        box = "".join(
-            f' {name}="{_written(value)}"' for name, value in (("x", x), ("y", y), ("width", width), ("height", height))
-        )
-        # Programs that came before SVG 2 know only the address with a prefix.
-        how = f'preserveAspectRatio="none" style="image-rendering: pixelated" xlink:href={quoteattr(uri)}'
-        self._elements.append(f"<image{box} {how}>{_element('title', label, {})}</image>")
+        """A picture from a data URI, without smoothing of its pixels."""
+        # Programs that came before SVG 2 know the URI only by its name with a prefix.
+        attributes: dict[str, float | str] = {"x": x, "y": y, "width": width, "height": height}
+        attributes |= {"preserveAspectRatio": "none", "style": "image-rendering: pixelated", "xlink:href": uri}
+        self._elements.append(_element("image", _element("title", _escaped(label), {}), attributes))
 
     def nest(self, drawing: str, y: float) -> None:
-        """Another drawing, the text of an SVG file, at this height."""
+        """Another drawing, given as the text of an SVG file, at this height."""
         self._elements.append(drawing.replace("<svg ", f'<svg y="{_written(y)}" ', 1).rstrip())
 
     def mark(self, x: float, y: float, shape: str, colour: str, **attributes: str) -> None:
@@ -75,21 +73,26 @@ class Canvas:
             self.add("circle", cx=x, cy=y, r=3.4, fill=colour, **attributes)
 
     def document(self, title: str = "", description: str = "") -> str:
-        """The whole file. On a page, which tells title and description beside it, it has neither."""
+        """The whole file. On a page it has no title and no description, since the page shows them next to it."""
         width, height = _written(self.width), _written(self.height)
         head = (
             '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
             f'width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
             'font-family="Helvetica, Arial, sans-serif" role="img">'
         )
-        told = [_element(name, text, {}) for name, text in (("title", title), ("desc", description)) if text]
+        words = {"title": title, "desc": description}
+        texts = [_element(name, _escaped(text), {}) for name, text in words.items() if text]
         paper = _element("rect", None, {"width": width, "height": height, "fill": "#FFFFFF"})
-        return "\n".join((head, *told, paper, *self._elements, "</svg>\n"))
+        return "\n".join((head, *texts, paper, *self._elements, "</svg>\n"))
 
 
-def _element(name: str, content: str | None, attributes: dict[str, float | str]) -> str:
+def _element(name: str, inside: str | None, attributes: Mapping[str, float | str]) -> str:
     written = "".join(f" {key.replace('_', '-')}={quoteattr(_written(value))}" for key, value in attributes.items())
-    return f"<{name}{written}/>" if content is None else f"<{name}{written}>{escape(_printable(content))}</{name}>"
+    return f"<{name}{written}/>" if inside is None else f"<{name}{written}>{inside}</{name}>"
+
+
+def _escaped(text: str) -> str:
+    return escape(_printable(text))
 
 
 def _joined(points: Iterable[tuple[float, float]]) -> str:

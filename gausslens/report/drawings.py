@@ -1,7 +1,7 @@
-"""Figures drawn in SVG, for the page and for papers alike.
+"""Figures drawn in SVG, for the page and for papers.
 
-On the page a click on a name in a legend hides its line: elements know their line by `data-series` and `data-legend`. A
-point holds what it says in words, `data-value`.
+On the page, a click on a name in a legend hides its line. `data-series` and `data-legend` say to which line an element
+belongs. `data-value` holds the text that appears when the mouse is over a point.
 """
 
 from collections.abc import Iterator
@@ -22,11 +22,11 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 68.0, 16.0, 14.0, 52.0
 _LEGEND_LINE = 18.0
 _TILE, _GAP, _HEADING_LINE = 56.0, 4.0, 14.0
 _PANEL, _ACROSS = 180.0, 5
-_APART = 0.08  # between series, where the x axis has names; its places are 1 apart
+_APART = 0.08  # between series where the x axis has names, which are 1 apart
 
 
 def draw_svg(figure: Figure) -> str | None:
-    """A figure as the text of an SVG file; None for a table, and where images are withheld."""
+    """A figure as the text of an SVG file; None for a table and for images that are withheld."""
     canvas = draw(figure)
     return None if canvas is None else canvas.document(figure.title, figure.reading)
 
@@ -47,19 +47,19 @@ def _(figure: CurveFigure) -> Canvas:
         canvas.line(x.start, y(threshold.value), x.end, y(threshold.value), stroke=GREY, stroke_dasharray="2 3")
     for index, columns in enumerate(lines):
         colour, _ = look(index)
-        for at, low, high in bands(columns):
+        for band in stretches(columns[[0, 2, 3]]):
             if figure.x.names:
-                for place, bottom, top in zip(at, low, high, strict=True):
+                for place, bottom, top in band.T:
                     ends = (x(place), y(bottom), x(place), y(top))
                     canvas.line(*ends, stroke=colour, stroke_width=1.5, data_series=str(index))
                 continue
-            there, back = zip(at, low, strict=True), zip(at[::-1], high[::-1], strict=True)
-            corners = [(x(value), y(end)) for part in (there, back) for value, end in part]
+            lower, upper = band[[0, 1]].T, band[[0, 2]].T
+            corners = [(x(place), y(end)) for place, end in (*lower, *upper[::-1])]
             canvas.polygon(corners, fill=colour, fill_opacity=0.18, data_series=str(index))
     for index, (series, columns) in enumerate(zip(figure.series, lines, strict=True)):
         colour, mark = look(index)
-        for stretch in bands(columns[[0, 1, 1, 1]]) if not figure.x.names else ():
-            points = [(x(value), y(height)) for value, height in stretch[:2].T]
+        for stretch in stretches(columns[:2]) if not figure.x.names else ():
+            points = [(x(place), y(value)) for place, value in stretch.T]
             dashes = "6 4" if series.dashed else "none"
             canvas.polyline(points, stroke=colour, stroke_width=1.8, stroke_dasharray=dashes, data_series=str(index))
         for point, words in zip(columns[:2].T, _words(series, figure), strict=True):
@@ -137,7 +137,8 @@ def _(figure: NoiseSlider) -> Canvas | None:
 def drawable(series: Series, figure: CurveFigure) -> NDArray[np.float64]:
     """x, y, low and high as (4, n), with NaN for what cannot be drawn, such as zero on a logarithmic axis.
 
-    Intervals end at the figure's `band_limits`. Where the x axis has names, series are moved apart, lest one hide another.
+    Intervals end at the figure's `band_limits`. Where the x axis has names, series are moved apart, so that none hides
+    another.
     """
     columns = series.columns.copy()
     columns[2:] = columns[2:].clip(*figure.band_limits)
@@ -149,17 +150,16 @@ def drawable(series: Series, figure: CurveFigure) -> NDArray[np.float64]:
     return columns
 
 
-def bands(columns: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
-    """The stretches in which x, low and high are all there."""
-    band = columns[[0, 2, 3]]
-    there: NDArray[np.bool_] = np.isfinite(band.sum(0))
-    for stretch in np.split(np.arange(len(there)), np.flatnonzero(np.diff(there)) + 1):
-        if len(stretch) and there[stretch[0]]:
-            yield band[:, stretch]
+def stretches(rows: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
+    """The parts of (rows, n) between gaps, in which every row has a value."""
+    known: NDArray[np.bool_] = np.isfinite(rows.sum(0))
+    for stretch in np.split(np.arange(len(known)), np.flatnonzero(np.diff(known)) + 1):
+        if known[stretch].any():
+            yield rows[:, stretch]
 
 
 def _words(series: Series, figure: CurveFigure) -> Iterator[str]:
-    """What each point of a series says."""
+    """The text of each point of a series."""
     for place, value, low, high in series.columns.T:
         where = figure.x.names[round(place) - 1] if figure.x.names else f"{figure.x.label} {place:.4g}"
         interval = f" [{low:.4g}, {high:.4g}]" if np.isfinite([low, high]).all() else ""
@@ -167,7 +167,7 @@ def _words(series: Series, figure: CurveFigure) -> Iterator[str]:
 
 
 def _wrapped(label: str, width: float) -> list[str]:
-    """A heading in lines of at most this width, as far as its words allow."""
+    """A heading in lines of at most this width, unless a word is longer."""
     lines = [""]
     for word in label.split():
         joined = f"{lines[-1]} {word}".strip()
@@ -179,7 +179,7 @@ def _wrapped(label: str, width: float) -> list[str]:
 
 
 def curve_scales(figure: CurveFigure, lines: list[NDArray[np.float64]]) -> tuple[Scale, Scale]:
-    """The scales of both axes, on which everything drawn has a place."""
+    """The scales of both axes, on which everything that is drawn has a place."""
     across = np.concatenate([columns[0] for columns in lines] or [np.empty(0)])
     if figure.x.names:
         across = np.array([0.5, len(figure.x.names) + 0.5])
@@ -205,7 +205,7 @@ def _frame(canvas: Canvas, figure: CurveFigure, x: Scale, y: Scale) -> None:
 
 
 def _legend(canvas: Canvas, figure: CurveFigure) -> float:
-    """Names under the plot, as many to a line as fit; returns where the drawing ends."""
+    """Write the names under the plot, as many per line as fit. Returns where the drawing ends."""
     left, top = _LEFT, _HEIGHT + 8
     names = [series.name for series in figure.series] + [threshold.text for threshold in figure.thresholds]
     for index, name in enumerate(names):

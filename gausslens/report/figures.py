@@ -1,4 +1,4 @@
-"""The figures of a report: what is shown, as plain numbers and pictures, and nothing of how it is drawn.
+"""The figures of a report as data: numbers and pictures, without how they are drawn.
 
     Figure         title, caption, the paper's figures that it redraws, the claims that it informs, the command that made it
     ├── CurveFigure   lines with bands over one axis
@@ -7,12 +7,12 @@
     ├── NoiseSlider   such a grid for every noise level, one of them shown at a time
     └── Table         claims with their verdicts
 
-A figure holds no knowledge of the study that made it. It is checked when made, so that whatever draws it need not.
+A figure knows nothing of the study that made it. It is checked when it is made, and not again when it is drawn.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,8 +23,8 @@ from ..errors import DataError
 Real: TypeAlias = float | int
 Numbers: TypeAlias = Sequence[Real | None] | NDArray[Any]
 VERDICTS = ("holds", "does not hold", "not enough evidence")
-# Of the height of a drawing with its intervals, and of intervals beyond all points where that is too much; in units of what
-# the points span.
+# In units of the range of the points: the greatest range of a drawing with its intervals, and how far intervals are drawn
+# beyond the points where that range would be greater.
 _WIDEST, _ROOM = 3.0, 0.5
 
 
@@ -33,14 +33,14 @@ class Figure:
     """What every figure has."""
 
     title: str  # a few words
-    caption: str  # what is seen, in sentences
+    caption: str  # what it shows, in sentences
     redraws: tuple[int, ...] = ()  # the numbers of the paper's figures that it redraws
     claims: tuple[str, ...] = ()  # the claims that it informs, such as "C11"
     command: str = ""  # the command that made it; empty for none
 
     @property
     def reading(self) -> str:
-        """The caption, with what is to be known about how it is drawn."""
+        """The caption, with a note on the drawing where it needs one."""
         return self.caption
 
 
@@ -48,13 +48,13 @@ class Figure:
 class Axis:
     """What an axis measures."""
 
-    label: str  # its name
+    label: str  # what it measures
     unit: str = ""  # its unit; empty for none
     log: bool = False  # whether it is logarithmic; values that are not positive are then not drawn
-    # For an x axis of things rather than numbers: what stands at 1, 2, …. Points are then not joined, and series stand
-    # beside each other.
+    # For an x axis of things rather than numbers: the names at 1, 2, …. Points are then not joined, and series stand next to
+    # each other.
     names: tuple[str, ...] = ()
-    bounds: tuple[float, float] = (-math.inf, math.inf)  # the values there can be; intervals are drawn no further
+    bounds: tuple[float, float] = (-math.inf, math.inf)  # of possible values; intervals are drawn no further
 
     @property
     def text(self) -> str:
@@ -66,13 +66,13 @@ class Axis:
 class Series:
     """One line of a `CurveFigure`."""
 
-    name: str  # what the legend says
-    x: Numbers  # where
-    y: Numbers  # how much; None or NaN leaves a gap
+    name: str  # its name in the legend
+    x: Numbers  # places of the points
+    y: Numbers  # their values; None or NaN leaves a gap
     low: Numbers | None = None  # the lower end of the interval at each x; None where there is none
     high: Numbers | None = None  # the upper end
-    dashed: bool = False  # whether the line is broken, as for models that memorise, or controls
-    markers: bool = True  # whether the points are marked
+    dashed: bool = False  # whether the line is dashed, as for models that memorise and for controls
+    markers: bool = True  # whether the points have marks
 
     def __post_init__(self) -> None:
         lengths = {len(part) for part in (self.x, self.y, self.low, self.high) if part is not None}
@@ -84,7 +84,7 @@ class Series:
 
     @property
     def columns(self) -> NDArray[np.float64]:
-        """x, y, low and high as (4, n), with NaN for what is not there."""
+        """x, y, low and high as (4, n), with NaN for what is missing."""
         missing = np.full(len(self.x), np.nan)
         parts = (self.x, self.y, self.low, self.high)
         return np.stack([missing if part is None else np.asarray(part, np.float64) for part in parts])
@@ -92,14 +92,14 @@ class Series:
 
 @dataclass(frozen=True)
 class Threshold:
-    """A level on the y axis that a claim speaks of."""
+    """A level on the y axis that a claim is about."""
 
     value: Real  # the level
     label: str  # what it is
 
     @property
     def text(self) -> str:
-        """The label with the value, for legends: lines of several thresholds look alike."""
+        """The label with the value, for legends: all thresholds have the same line."""
         return f"{self.label}: {self.value:g}"
 
 
@@ -114,15 +114,14 @@ class CurveFigure(Figure):
 
     @property
     def band_limits(self) -> tuple[float, float]:
-        """From where to where intervals are drawn: over possible values, and not so far that points cannot be told apart.
+        """The range in which intervals are drawn: possible values, and not so far that the points cannot be told apart.
 
-        An interval over two trainings may be a hundred times as wide as the points lie apart.
+        The interval over two training runs can be a hundred times as wide as the range of the points.
         """
         least, most = self.y.bounds
-        points = np.concatenate([*(one.columns[1] for one in self.series), [line.value for line in self.thresholds]])
-        points = self._places(points)
+        points = self._places([*(one.columns[1] for one in self.series), [line.value for line in self.thresholds]])
         points = points[np.isfinite(points)]
-        ends = self._places(np.concatenate([*(one.columns[2:].ravel().clip(least, most) for one in self.series), []]))
+        ends = self._places([one.columns[2:].clip(least, most) for one in self.series])
         if not len(points) or not len(ends) or points.min() == points.max():
             return least, most
         low, high, span = points.min(), points.max(), np.ptp(points)
@@ -132,22 +131,20 @@ class CurveFigure(Figure):
             least, most = max(least, float(below)), min(most, float(above))
         return least, most
 
-    def _places(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Where values lie along the y axis; on a logarithmic one, what is not positive lies infinitely deep."""
-        known = values[np.isfinite(values)]
-        if not self.y.log:
-            return known
+    def _places(self, parts: Iterable[Any]) -> NDArray[np.float64]:
+        """The places of all finite values along the y axis; on a logarithmic one, −∞ for values that are not positive."""
+        values: NDArray[np.float64] = np.concatenate([np.empty(0), *map(np.ravel, parts)])
+        values = values[np.isfinite(values)]
         with np.errstate(divide="ignore"):
-            places: NDArray[np.float64] = np.log(known.clip(0.0))
-        return places
+            return np.log(values.clip(0.0)) if self.y.log else values
 
     @property
     def reading(self) -> str:
-        """The caption, and whether intervals go on where the drawing ends."""
+        """The caption, with a note if intervals continue beyond the drawing."""
         (low, high), (least, most) = self.band_limits, self.y.bounds
         ends = [series.columns[2:] for series in self.series]
         beyond = any(((part < low) & (low > least) | (part > high) & (high < most)).any() for part in ends)
-        return f"{self.caption} Bands that end at the edge go on beyond it." if beyond else self.caption
+        return f"{self.caption} Bands that end at the edge continue beyond it." if beyond else self.caption
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -197,7 +194,7 @@ class ImageGrid(Figure):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NoiseSlider(ImageGrid):
-    """Such a grid at each noise level, one shown at a time; images are (sigmas, rows, columns, c, h, w)."""
+    """An image grid for each noise level, one shown at a time; images are (sigmas, rows, columns, c, h, w)."""
 
     sigmas: Sequence[Real]  # the noise levels
 
@@ -205,13 +202,6 @@ class NoiseSlider(ImageGrid):
     def places(self) -> tuple[int, ...]:
         """How many images there are along each axis."""
         return len(self.sigmas), *super().places
-
-    def at(self, level: int) -> ImageGrid:
-        """The grid at the noise level of that index."""
-        shared = {field.name: getattr(self, field.name) for field in fields(ImageGrid)}
-        title = f"{self.title}, σ = {self.sigmas[level]:.3g}"
-        images = None if self.images is None else self.images[level]
-        return ImageGrid(**shared | {"title": title, "images": images})
 
 
 @dataclass(frozen=True)
@@ -221,14 +211,14 @@ class ClaimRow:
     claim: str  # its short name, such as "C11"
     statement: str  # what it says
     statistic: str  # what was computed
-    value: Real | None  # the statistic; None where it could not be
+    value: Real | None  # the statistic; None where it could not be computed
     low: Real | None  # the lower end of its interval
     high: Real | None  # the upper end
-    threshold: str  # what it is held against, such as "> 0"
+    threshold: str  # what it is compared with, such as "> 0"
     source: str  # where the threshold comes from
     verdict: str  # one of `VERDICTS`
-    note: str = ""  # what must be said beside the verdict
-    controls: tuple[str, ...] = ()  # numbers beside it, each with its name
+    note: str = ""  # a remark on the verdict
+    controls: tuple[str, ...] = ()  # numbers for comparison, each with its name
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:

@@ -1,8 +1,8 @@
-"""A page: a summary with the claims, then one section for each study, finished or not; and what of it may be told.
+"""A page: a summary with the claims, then one section for each study, finished or not; and how private data is removed.
 
-`redact` makes the page that may be shown from the page as it was made. It is the only way to a rendered report, and it
-goes through every text and every picture that a page holds: absolute paths become names, since a path tells who works
-where; and pictures stay, are blurred beyond recovery, or go.
+Every report goes through `redact` before it is rendered. `redact` visits every text and every picture of a page. It replaces
+absolute paths with names, since a path reveals who works where. It keeps pictures, blurs them beyond recovery, or removes
+them.
 """
 
 import re
@@ -19,9 +19,9 @@ class Section:
     """One study on the page."""
 
     title: str  # its heading
-    text: str = ""  # what it asks and finds; paragraphs are parted by empty lines
-    figures: tuple[Figure, ...] = ()  # what it shows
-    finished: bool = True  # whether the study is; if not, the section says so and shows what there is
+    text: str = ""  # what it asks and finds; paragraphs are separated by empty lines
+    figures: tuple[Figure, ...] = ()  # its figures
+    finished: bool = True  # whether the study is finished; if not, the section says so and shows what is done
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class Page:
     """A report."""
 
     title: str  # its heading
-    summary: str  # what was found, first of all; paragraphs are parted by empty lines
-    claims: Table | None = None  # the claims with their verdicts; None while there are none
+    summary: str  # the main findings; paragraphs are separated by empty lines
+    claims: Table | None = None  # the claims with their verdicts; None if there are none
     sections: tuple[Section, ...] = ()  # the studies
-    made_by: str = ""  # the program and version, and other provenance, for the foot of the page
+    made_by: str = ""  # program, version and other provenance, for the foot of the page
 
     @property
     def figures(self) -> list[Figure]:
@@ -45,13 +45,7 @@ class Page:
         return [figure for figure in self.figures if isinstance(figure, ImageGrid) and figure.images is not None]
 
 
-def redact(page: Page, images: Images = "shown") -> Page:
-    """The page with names for absolute paths and, as asked, images blurred or withheld."""
-    told: Page = _told(page, images)
-    return told
-
-
-# A slash after "<" begins a path only if another follows: "</b>" is none.
+# A slash after "<" begins a path only if another slash follows: "</b>" is not a path.
 _START = r"""(?<![^\s"'`(\[{=,;:<>|])"""
 _PATHS = re.compile(
     rf"""{_START}(?:
@@ -66,8 +60,8 @@ _PATHS = re.compile(
 def without_paths(text: str) -> str:
     r"""The text with every absolute path replaced by its last part.
 
-    Also paths from a home or a parent folder, of Windows, and of file: addresses. A path with spaces is recognised in
-    quotes or with backslashes before them.
+    This includes paths from a home or a parent folder, paths of Windows, and file: addresses. A path with spaces is
+    recognised in quotes, or with backslashes before the spaces.
 
     Examples:
         >>> without_paths("trained on /home/ada/scans, 1/N of it; see https://arxiv.org/abs/2410.24060")
@@ -82,13 +76,14 @@ def without_paths(text: str) -> str:
     return _PATHS.sub(name, text)
 
 
-def _told(part: Any, images: Images) -> Any:
+def redact(part: Any, images: Images = "shown") -> Any:
+    """A page, or a part of one, with names in place of absolute paths, and with images shown, blurred or removed."""
     if isinstance(part, str):
         return without_paths(part)
     if isinstance(part, tuple | list):
-        return type(part)(_told(item, images) for item in part)
+        return type(part)(redact(item, images) for item in part)
     if is_dataclass(part) and not isinstance(part, type):
-        changes = {field.name: _told(getattr(part, field.name), images) for field in fields(part)}
+        changes = {field.name: redact(getattr(part, field.name), images) for field in fields(part)}
         if isinstance(part, ImageGrid) and part.images is not None and images != "shown":
             changes["images"] = blur(part.images) if images == "blurred" else None
         return replace(part, **changes)

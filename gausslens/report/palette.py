@@ -1,20 +1,20 @@
-"""Colours and marks that tell lines apart for every reader, on the page and in SVG files; and colour maps.
+"""Colours and marks that every reader can distinguish, and colour maps.
 
-The colours are those of Okabe and Ito, which differ for every kind of colour blindness; the palest, yellow, is left out
-since it cannot be read on white. A second cue, the mark, goes with each; dashes are free to carry a meaning.
+The colours are those of Okabe and Ito, which differ for every kind of colour blindness. Yellow is left out, since it cannot
+be read on white. Each line also has a mark. Dashes are left to carry a meaning.
 """
 
 from .figures import Real
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
-MARKS = ("circle", "square", "diamond", "cross", "triangle-up")  # their number is prime to that of the colours
+MARKS = ("circle", "square", "diamond", "cross", "triangle-up")  # coprime to the number of colours
 
 SEQUENTIAL = ("#00204D", "#414D6B", "#7C7B78", "#BCAF6F", "#FFEA46")  # cividis
 DIVERGING = ("#0072B2", "#F7F7F7", "#D55E00")
 
 
 def look(index: int) -> tuple[str, str]:
-    """Colour and mark of the line of that index; the first 35 all differ."""
+    """Colour and mark of the line with this index; the first 35 all differ."""
     return COLOURS[index % len(COLOURS)], MARKS[index % len(MARKS)]
 
 

@@ -1,4 +1,4 @@
-"""Pictures as bytes: PNG, data addresses, blurring beyond recovery, matrices as colours."""
+"""Pictures as data URIs, blurred beyond recovery, and as the colours of a matrix."""
 
 import base64
 import io
@@ -14,25 +14,26 @@ _LEAST_BLOCK = 4  # pixels a side
 
 
 def image_uri(image: NDArray[Any], quality: int | None = None) -> str:
-    """A uint8 image (c, h, w) with c = 1 or 3 as an address: as PNG without loss, or as a JPEG of a quality."""
+    """A uint8 image (c, h, w) with c = 1 or 3 as a data URI: lossless as PNG, or as JPEG of the given quality."""
     from PIL import Image
 
     buffer, kind = io.BytesIO(), "png" if quality is None else "jpeg"
     pixels = image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0))
-    Image.fromarray(pixels).save(buffer, kind, **({"optimize": True} if quality is None else {"quality": quality}))
+    options: dict[str, Any] = {"optimize": True} if quality is None else {"quality": quality}
+    Image.fromarray(pixels).save(buffer, kind, **options)
     return data_uri(buffer.getvalue(), f"image/{kind}")
 
 
 def data_uri(content: bytes, kind: str) -> str:
-    """Bytes as an address that holds them."""
+    """A URI that holds these bytes."""
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def blur(images: NDArray[Any]) -> NDArray[np.uint8]:
-    """Means over at most 4 x 4 blocks in place of pixels.
+    """Images whose pixels are replaced by the means of at most 4 x 4 blocks.
 
-    Every block has at least 4 x 4 pixels where the image has as many, and its pixels all hold its mean, so that no more
-    than 16 numbers a channel are left of an image, whatever its size.
+    Every block has at least 4 x 4 pixels if the image has as many. So at most 16 numbers per channel are left of an image,
+    whatever its size.
     """
     for axis in (-2, -1):
         size = images.shape[axis]
@@ -48,7 +49,7 @@ def blur(images: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def colorize(values: NDArray[Any], low: Real, high: Real, colours: tuple[str, ...]) -> NDArray[np.uint8]:
-    """A matrix as an image."""
+    """A matrix as an image (3, h, w), with colours from `low` to `high`; white for NaN."""
     anchors = np.array([[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in colours], np.float64)
     place = np.clip((values - low) / (high - low), 0.0, 1.0) * (len(colours) - 1)
     channels = [np.interp(place, np.arange(len(colours)), channel) for channel in anchors.T]

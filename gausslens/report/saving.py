@@ -1,4 +1,4 @@
-"""Reports on disk: the page, its figures for papers beside it, and figures in one SVG file for a README or a talk."""
+"""Reports on disk: the page, its figures as SVG files, and several figures in one SVG file for a README or a talk."""
 
 import os
 from pathlib import Path
@@ -16,15 +16,13 @@ _TITLE, _MARGIN, _GAP = 15.0, 10.0, 18.0
 
 def render_svgs(page: Page, *, images: Images = "shown") -> dict[str, str]:
     """Every figure as an SVG file of its own."""
-    drawn = {
-        f"{number:02d}-{anchor(figure.title)}.svg": draw_svg(figure)
-        for number, figure in enumerate(redact(page, images).figures, 1)
-    }
+    numbered = enumerate(redact(page, images).figures, 1)
+    drawn = {f"{number:02d}-{anchor(figure.title)}.svg": draw_svg(figure) for number, figure in numbered}
     return {name: text for name, text in drawn.items() if text is not None}
 
 
 def save_report(path: str | os.PathLike[str], page: Page, *, images: Images = "shown", svg: bool = False) -> list[Path]:
-    """Write the page and, if asked, its figures as SVG into a folder of the same name beside it."""
+    """Write the page, and with `svg` also its figures, into a folder of the same name next to it."""
     target = Path(path)
     files = {target: render(page, images=images)}
     if svg:
@@ -35,17 +33,17 @@ def save_report(path: str | os.PathLike[str], page: Page, *, images: Images = "s
 
 
 def save_svg(path: str | os.PathLike[str], *figures: Figure) -> Path:
-    """Write figures into one SVG file, each under its title.
+    """Write figures into one SVG file, each below its title.
 
     Args:
-        path: the file; replaced if it is there. Its folder is made.
+        path: the file, which is replaced if it exists. Its folder is made.
         *figures: curves, heat-maps or image grids, from top to bottom.
 
     Returns:
         The path.
 
     Raises:
-        DataError: if there is no figure, or one that has no drawing: a table, or images that are withheld.
+        DataError: if there is no figure, or a figure without a drawing: a table, or images that are withheld.
         CheckpointError: if the file cannot be written.
     """
     canvas = Canvas()

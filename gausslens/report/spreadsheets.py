@@ -1,9 +1,10 @@
-"""The numbers behind a figure, as comma-separated values: the very ones that are drawn."""
+"""The numbers of a figure as comma-separated values. They are the numbers that are drawn."""
 
 import csv
 import io
+import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, fields
 from functools import singledispatch
 from typing import Any
@@ -12,14 +13,14 @@ import numpy as np
 
 from .figures import ClaimRow, CurveFigure, Figure, HeatMap, ImageGrid, NoiseSlider, Table
 
-MOST_PIXELS = 200_000
+_MOST_PIXELS = 200_000
 
 
 def as_csv(figure: Figure) -> str | None:
     """The numbers of a figure.
 
     Curves: series, x, y, low, high. Heat-maps: one line for each row of each panel. Image grids: one line for each
-    picture, its pixels in the order channel, row, column, parted by spaces. Tables: one line a claim.
+    picture, with its pixels in the order channel, row, column, separated by spaces. Tables: one line per claim.
     """
     lines = list(_lines(figure))
     if not lines:
@@ -27,13 +28,6 @@ def as_csv(figure: Figure) -> str | None:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(lines)
     return text.getvalue()
-
-
-def round_values(figure: HeatMap) -> list[list[list[float]]]:
-    """The values of a heat-map as drawn and as written: to a thousandth of the colour range, or the next finer decimal."""
-    decimals = 3 - math.floor(math.log10(figure.high - figure.low))
-    values: list[list[list[float]]] = figure.values.astype(np.float64).round(decimals).tolist()
-    return values
 
 
 @singledispatch
@@ -53,30 +47,23 @@ def _(figure: CurveFigure) -> Iterator[Iterable[Any]]:
 @_lines.register
 def _(figure: HeatMap) -> Iterator[Iterable[Any]]:
     yield ("panel", figure.y_label, *(f"{figure.x_label} {column + 1}" for column in range(figure.values.shape[2])))
-    for panel, matrix in zip(figure.panels, round_values(figure), strict=True):
+    decimals = 3 - math.floor(math.log10(figure.high - figure.low))  # a thousandth of the colour range or finer
+    values = figure.values.astype(np.float64).round(decimals).tolist()
+    for panel, matrix in zip(figure.panels, values, strict=True):
         for index, row in enumerate(matrix):
             yield (panel, index + 1, *row)
 
 
 @_lines.register
 def _(figure: ImageGrid) -> Iterator[Iterable[Any]]:
-    if figure.images is None or figure.images.size > MOST_PIXELS:
+    if figure.images is None or figure.images.size > _MOST_PIXELS:
         return
-    yield ("row", "column", "channels", "height", "width", "pixels")
-    for label, row in zip(figure.rows, figure.images, strict=True):
-        for column, image in zip(figure.columns, row, strict=True):
-            yield (label, column, *image.shape, " ".join(map(str, image.ravel())))
-
-
-@_lines.register
-def _(figure: NoiseSlider) -> Iterator[Iterable[Any]]:
-    if figure.images is None or figure.images.size > MOST_PIXELS:
-        return
-    for index, sigma in enumerate(figure.sigmas):
-        head, *lines = _lines(figure.at(index))
-        if index == 0:
-            yield ("sigma", *head)
-        yield from ((sigma, *line) for line in lines)
+    axes: dict[str, Sequence[Any]] = {"sigma": figure.sigmas} if isinstance(figure, NoiseSlider) else {}
+    axes |= {"row": figure.rows, "column": figure.columns}
+    yield (*axes, "channels", "height", "width", "pixels")
+    images = figure.images.reshape(-1, *figure.images.shape[-3:])
+    for place, image in zip(itertools.product(*axes.values()), images, strict=True):
+        yield (*place, *image.shape, " ".join(map(str, image.ravel())))
 
 
 @_lines.register

@@ -1,4 +1,4 @@
-"""What `gausslens how-many` is asked to do: one frozen `HowManyConfig`, which imports nothing heavy."""
+"""The options of `gausslens how-many`, `HowManyConfig`. This file imports nothing heavy."""
 
 from dataclasses import asdict, dataclass, fields
 
@@ -8,7 +8,7 @@ from ..paper.config import GridOptions, StudyConfig
 
 @dataclass(frozen=True, kw_only=True)
 class HowManyConfig(GridOptions):
-    """Which network, on which images, and how carefully to look.
+    """Which network, on which images, and how many times to train it.
 
     Raises:
         ConfigError: on an invalid value.
@@ -17,9 +17,9 @@ class HowManyConfig(GridOptions):
     sizes: tuple[int, ...] = ()
     """Numbers of training images to try first. Default: 16, 32, 64, … up to all."""
     seeds: int = 4
-    """How many networks to train near the transition, each on other images."""
+    """How many networks to train at each size near the transition, each on different images."""
     samples: int = 256
-    """Generated images of each network. Copies are counted among them."""
+    """Number of images to sample from each network. Copies are counted among them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -27,6 +27,6 @@ class HowManyConfig(GridOptions):
 
     @property
     def study(self) -> StudyConfig:
-        """The study whose plan says how networks on these images are trained; its sizes are not used."""
+        """The study whose plan decides how networks are trained on these images. Its sizes are not used."""
         shared = asdict(self)
         return StudyConfig(**{field.name: shared[field.name] for field in fields(GridOptions)}, few=2)

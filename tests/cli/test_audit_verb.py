@@ -197,9 +197,9 @@ def test_file_names_tell_which_images_belong_together(tmp_path, capsys, monkeypa
     [
         (
             ("{run}", "--held-out", "digits"),
-            "--held-out, --unseen, --size, --range, --skip-broken and --groups go with --train",
+            "--held-out, --unseen, --size, --range, --skip-broken and --groups need --train",
         ),
-        (("{run}", "--size", "8"), "--skip-broken and --groups go with --train"),
+        (("{run}", "--size", "8"), "--skip-broken and --groups need --train"),
         (("{run}", "--features", "efficientnet-lite0", "--samples", "0"), "--features must be left out"),
         (("{run}", "--features", "nothing.onnx"), "there is no file nothing.onnx"),
         (("{run}", "--train", "digits", "--held-out", "digits"), "these 1,797 are the training images"),
@@ -208,7 +208,7 @@ def test_file_names_tell_which_images_belong_together(tmp_path, capsys, monkeypa
         (("{run}", "--train", "fashion"), "the model takes images of shape (1, 8, 8)"),
         (("nowhere",), "nowhere"),
         (("{run}", "--train", "digits", "--unseen", "1797"), "leave too few"),
-        (("{run}", "--groups", "p([0-9]+)"), "--groups go with --train"),
+        (("{run}", "--groups", "p([0-9]+)"), "--groups need --train"),
         (
             ("{run}", "--fail-on", "memorized"),
             "--fail-on must be among memorizing, partly-memorizing, membership, cannot-tell",

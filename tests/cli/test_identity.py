@@ -31,7 +31,7 @@ class SomeAudit(AuditContext):
 
 
 def options(verb, *words):
-    return parse(verb.Options, words, program="gausslens", description="")[0]
+    return parse(verb.Options, words, program="gausslens")[0]
 
 
 @pytest.mark.parametrize(

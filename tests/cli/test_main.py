@@ -52,7 +52,7 @@ def test_help_imports_neither_torch_nor_numpy(words):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "gausslens: expected a verb, one of train, "),
+        ([], "gausslens: expected a command, one of train, "),
         (["trian"], "got trian. See gausslens --help."),
         (["study"], "gausslens study: missing DATA. The images: "),
         (["study", "digits", "--only", "sise"], "gausslens study: --only must be among references"),
@@ -129,7 +129,7 @@ def test_a_comma_in_the_name_of_a_folder_is_part_of_it(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_knows_every_verb_and_its_options(shell, capsys):
+def test_completion_knows_every_command_and_its_options(shell, capsys):
     assert cli.main(["--print-completion", shell]) == 0
     script = capsys.readouterr().out
     for words in ("how-many", "stop-when-memorizing", "fail-on", "dry-run"):

@@ -93,7 +93,7 @@ def test_a_table_and_where_the_records_are(measured, trained, capsys, monkeypatc
     code, out, err = command(capsys, "measure", trained, *FAST)
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0] == "affine linearity, least"
+    assert lines[0] == "least affine linearity"
     assert "[" in lines[1]
     assert lines[-2] == "held-out images that repeat a training image: 0 exact, 0 near, of 359"
     assert lines[-1] == f"{len(measured.records())} records of {trained} are in {measured.path}/records.jsonl"
@@ -129,7 +129,7 @@ def test_fewer_images_than_asked_for_are_told(trained, tmp_path, capsys):
     words = ("measure", trained, "--only", "gap", "--out", tmp_path, *FAST, "--sigmas", "1", "--count")
     assert command(capsys, *words, 200)[2] == ""
     _, _, err = command(capsys, *words, 300)
-    assert err.startswith("There are fewer images than --count 300: 200 (200). Each meets several noises;")
+    assert err.startswith("There are fewer images than --count 300: 200 (200). Each image is used with several draws")
     (run,) = [run for run in map(Run.open, tmp_path.iterdir()) if run.settings["count"] == 300]
     assert {record["count"] for record in chosen(run, "rmse", on="train")} == {200}
     assert {record["count"] for record in chosen(run, "rmse", on="held_out")} == {300}

@@ -53,11 +53,11 @@ def test_every_option_is_explained_with_its_default_and_has_a_group(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_help_speaks_plainly(kind, capsys):
     with pytest.raises(SystemExit):
-        parse(kind, ["--help"], program="gausslens", description="")
+        parse(kind, ["--help"], program="gausslens")
     shown = " ".join(capsys.readouterr().out.split())
     for words in ("None", "unset", "Default: .", "()", "by default", "what options", "│"):
         assert words not in shown
-    assert "\nexecution:\n" in make_parser(kind, program="gausslens", description="").format_help()
+    assert "\nexecution:\n" in make_parser(kind).format_help()
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_help_speaks_plainly(kind, capsys):
     ],
 )
 def test_values_are_read(words, field, value):
-    options, _ = parse(Train, ["digits", *words], program="gausslens train", description="")
+    options, _ = parse(Train, ["digits", *words], program="gausslens train")
     assert getattr(options, field) is value or getattr(options, field) == value
 
 
@@ -91,24 +91,32 @@ def test_values_are_read(words, field, value):
     ],
 )
 def test_the_one_thing_that_must_be_named_may_be_named_as_an_option(words):
-    options, _ = parse(Audit, words, program="gausslens audit", description="")
+    options, _ = parse(Audit, words, program="gausslens audit")
     assert (options.model, options.train) == ("here:model", "a.npz")
+
+
+@pytest.mark.parametrize(
+    "words", [["--only", "size", "time", "digits"], ["--only", "size", "time", "digits", "--seeds", "3"]]
+)
+def test_the_images_may_follow_a_list_of_values(words):
+    options, _ = parse(Study, words, program="gausslens study")
+    assert (options.data, options.only) == ("digits", ("size", "time"))
 
 
 def test_the_old_name_of_an_option_works_and_warns():
     for kind in (Study, HowMany):
         with pytest.warns(FutureWarning, match="--model is now --network."):
-            options, _ = parse(kind, ["digits", "--model", "dit"], program="gausslens study", description="")
+            options, _ = parse(kind, ["digits", "--model", "dit"], program="gausslens study")
         assert options.network == "dit"
 
 
 def test_options_may_stand_between_the_folders_of_a_report():
-    options, _ = parse(Report, ["a", "--svg", "b,c"], program="gausslens report", description="")
+    options, _ = parse(Report, ["a", "--svg", "b,c"], program="gausslens report")
     assert options == Report(runs=(Path("a"), Path("b,c")), svg=True)
 
 
 def test_an_option_without_its_value_is_said_as_typed(capsys):
     with pytest.raises(SystemExit) as end:
-        parse(Audit, ["--model"], program="gausslens audit", description="")
+        parse(Audit, ["--model"], program="gausslens audit")
     assert end.value.code == 2
     assert "what." not in capsys.readouterr().err

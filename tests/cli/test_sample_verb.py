@@ -129,11 +129,11 @@ def test_what_is_there_is_not_made_again(run, capsys, monkeypatch, tmp_path):
     (npz,) = (tmp_path / "pictures").iterdir()
     before = npz.stat().st_mtime_ns
     code, out, _ = command(capsys, *words)
-    assert (code, out.splitlines()[0]) == (0, f"{npz} is there already.")
+    assert (code, out.splitlines()[0]) == (0, f"{npz} exists already.")
     assert npz.stat().st_mtime_ns == before
     monkeypatch.setattr("gausslens.generation.generate", None)
     code, out, _ = command(capsys, *words)
-    assert (code, out.count("is there already")) == (0, 3)
+    assert (code, out.count("exists already")) == (0, 3)
 
 
 def test_a_dry_run_prints_the_options_and_writes_nothing(run, capsys):

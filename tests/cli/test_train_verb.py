@@ -192,7 +192,7 @@ def test_groups_are_trained_on_or_held_out(video, tmp_path, capsys):
     code, _, err = command(capsys, *words)
     (folder,) = (tmp_path / "runs").glob("train-*")
     assert announced == f"The run would be in {folder}\n"
-    assert (code, err.splitlines()[0]) == (0, "Groups: 9 to train on, 3 held out.")
+    assert (code, err.splitlines()[0]) == (0, "Groups: 9 trained on, 3 held out.")
     assert json.loads(resolved)["held_out"] == 15
     run = Run.open(folder)
     images, frames = load_run_images(run), np.load(source)["images"]

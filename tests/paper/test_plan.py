@@ -140,7 +140,7 @@ def test_figures_name_the_command_that_makes_them():
     config = StudyConfig("digits", full=True, sizes=(20, 1000), kimg=5.0, seeds=1, value_range=(0.0, 1.0), budget=3.0)
     assert (config.words, StudyConfig("digits", only=("size",), cpu=True).words) == typed
     assert plan(kimg=5.0).command == "gausslens study digits --kimg 5.0"
-    options, _ = parse(Options, ["digits", *config.words.split()], program="gausslens study", description="")
+    options, _ = parse(Options, ["digits", *config.words.split()], program="gausslens study")
     assert options.words == config.words
 
 

@@ -25,7 +25,7 @@ from gausslens.report import (
     rendering,
     save_report,
 )
-from gausslens.report.drawings import bands, draw_svg, drawable
+from gausslens.report.drawings import draw_svg, drawable, stretches
 from gausslens.report.spreadsheets import as_csv
 
 
@@ -114,7 +114,7 @@ def test_what_is_missing_is_empty_and_not_drawn():
     assert as_csv(figure).splitlines()[1:3] == ["one,0.0,1.0,,", "one,1.0,,,"]
     columns = drawable(figure.series[0], figure)
     np.testing.assert_array_equal(columns[:2], [[np.nan, 1, 2, 3], [1, np.nan, np.nan, 4]])
-    assert [band.tolist() for band in bands(columns)] == [[[3.0], [3.0], [5.0]]]
+    assert [band.tolist() for band in stretches(columns[[0, 2, 3]])] == [[[3.0], [3.0], [5.0]]]
     assert re.findall('data-value="(.*?)"', draw_svg(figure)) == ["one, σ 3: 4 [3, 5]"]
 
 
@@ -126,10 +126,10 @@ def test_intervals_far_wider_than_what_is_drawn_end_at_the_edge(log):
         CurveFigure(title="t", caption="c", x=Axis("σ"), y=Axis("gap", log=log), series=series)
         for series in ((narrow,), (narrow, wide))
     )
-    assert (one.reading, both.reading) == ("c", "c Bands that end at the edge go on beyond it.")
+    assert (one.reading, both.reading) == ("c", "c Bands that end at the edge continue beyond it.")
     for figure in (one, both):
         np.testing.assert_allclose(drawable(narrow, figure)[2:], [[0.05, 0.35], [0.2, 0.5]])
-    (_, low, high), *_ = bands(drawable(wide, both))
+    (_, low, high), *_ = stretches(drawable(wide, both)[[0, 2, 3]])
     assert (low[0], high[0]) == pytest.approx(
         (0.05, 0.8) if log else (-0.05, 0.55)
     )  # half as far again as the points lie apart

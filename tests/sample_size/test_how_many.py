@@ -102,7 +102,7 @@ def test_seeds_are_trained_on_other_images(config):
 
 def test_a_budget_leaves_out_and_says_so(config, capsys):
     run(Options(**{**vars(config), "budget": 1e-6}), GlobalOptions(quiet=True))
-    assert "Too little is finished" in capsys.readouterr().out
+    assert "Too few networks are finished" in capsys.readouterr().out
 
 
 def test_a_dry_run_lists_the_networks(config, capsys):

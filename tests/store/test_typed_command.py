@@ -26,7 +26,7 @@ def test_a_typed_command_gives_back_what_it_was_typed_from():
 
     config = AuditOptions("m.pkl", train="a b.npz", unseen=50, size=8, value_range=(0.0, 1.0), count=20, augment="flip")
     words = shlex.split(typed_command("audit", config.model, typed_options(config)))[2:]
-    parsed, _ = parse(AuditOptions, words, program="gausslens audit", description="")
+    parsed, _ = parse(AuditOptions, words, program="gausslens audit")
     assert parsed == config
 
 
