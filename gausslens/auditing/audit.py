@@ -112,7 +112,7 @@ def audit(
     progress: bool = False,
     **options: Any,
 ) -> Audit:
-    """Audit a model in memory: does it memorise its training images?
+    """Whether a model memorises its training images, from Python and in memory.
 
     Args:
         model: a denoiser D(x, sigma[, labels]), or any source that `load_denoiser` takes.

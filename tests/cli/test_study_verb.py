@@ -91,7 +91,7 @@ def test_a_budget_does_the_first_and_says_what_it_left_out(tmp_path, capsys):
 def test_a_page_of_nothing_says_that_nothing_is_measured(tmp_path, capsys):
     run = open_study(plan_study(StudyConfig("digits", cpu=True)), tmp_path)
     assert cli.main(["report", str(run.path)]) == 0
-    assert "none of them is measured yet" in (run.path / "report.html").read_text()
+    assert "none of them has been measured yet" in (run.path / "report.html").read_text()
 
 
 def test_report_judges_again_from_records(folder, capsys):
