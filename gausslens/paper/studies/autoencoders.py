@@ -35,7 +35,10 @@ _UNDERTRAINED = 42.0  # the lowest noise level at which the paper finds networks
 _LINEAR = Threshold("the paper, Fig. 24", below=0.04, possible=axes.POSITIVE)
 
 
-@claim("C17", "Autoencoders trained for one noise level are close to the Gaussian; at high noise, closer than other networks.")
+@claim(
+    "C17",
+    "Autoencoders trained for one noise level are close to the Gaussian; at high noise, closer than other networks.",
+)
 def c17(evidence: Evidence) -> Found:
     """max RMSE(linear autoencoder, G); the other autoencoders' minus a network's of all levels, mean over σ ≥ 42.
 

@@ -29,7 +29,10 @@ _OVERLAP = Threshold(
 )
 
 
-@claim("C20", "The Jacobian's leading directions are the principal components at high noise, and depend on the image at low noise.")
+@claim(
+    "C20",
+    "The Jacobian's leading directions are the principal components at high noise, and depend on the image at low noise.",
+)
 def c20(evidence: Evidence) -> Found:
     """Overlap of the Jacobian's leading singular subspace with the principal one at σ ≥ 10, and its fall below."""
     overlap = evidence.where(study="jacobian", **axes.JACOBIAN_OVERLAP.tags, denoiser="network")

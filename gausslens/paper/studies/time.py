@@ -29,7 +29,9 @@ _SHOWS = (8, 21, "C11")
 _time = "{:,g} thousand".format
 
 
-@claim("C11", "Networks are closer to the Gaussian with more images, with less width, and for a time before they memorise.")
+@claim(
+    "C11", "Networks are closer to the Gaussian with more images, with less width, and for a time before they memorise."
+)
 def c11(evidence: Evidence) -> Found:
     """Slopes of RMSE(θ, G) on log N and log width; its late rise in time, small minus large N; its minimum in time.
 
