@@ -94,7 +94,8 @@ class ImageOptions:
     size: int | None = None
     """Resize and centre-crop the images to this height and width. Default: the images stay as they are."""
     value_range: tuple[float, float] | None = None
-    """The pixel values that become black and white. 16-bit and float images need it. Default: 0 255 for 8-bit images."""
+    """The pixel values that are mapped to black (LOW) and to white (HIGH). 16-bit and float images need it. Default: 0 255
+    for 8-bit images."""
     skip_broken: bool = False
     """Skip files that cannot be decoded instead of stopping."""
 
@@ -120,11 +121,12 @@ class NetworkOptions(ImageOptions):
     batch: int | None = None
     """Images per training step, over all devices. Default: chosen for the network and the image size."""
     learning_rate: float | None = None
-    """Adam's step size after the ramp. Default: chosen for the network and the image size."""
+    """Adam's step size after its initial rise. Default: chosen for the network and the image size."""
     kimg: float | None = None
-    """How long to train a network, in thousands of images. Default: chosen for the network and the image size."""
+    """How long to train a network, in thousands of images seen, counting repeats. Default: chosen for the network and the
+    image size."""
     out: str = "runs"
-    """The folder in which results are saved, each in a folder of its own."""
+    """The parent folder. Each result gets its own folder in it."""
     cpu: bool = False
     """Use the CPU even if there is a GPU."""
 
@@ -137,7 +139,7 @@ class RunOptions:
     """The folder of a run of `gausslens train`."""
     _: KW_ONLY
     kimg: float | None = None
-    """The snapshot to use, by its length of training in thousands of images. Default: the last."""
+    """Which snapshot to use: its length of training in thousands of images. Default: the last."""
     weights: Literal["ema", "raw"] = "ema"
     """Use the moving average of the weights (ema) or the weights themselves (raw)."""
     data: str | None = None
@@ -145,7 +147,7 @@ class RunOptions:
     steps: int = 18
     """Number of noise levels of the sampler."""
     seed: int = 0
-    """Seed of the noise and of the choice of images."""
+    """Seed of the noise and, in `gausslens measure`, of the choice of images."""
     cpu: bool = False
     """Use the CPU even if there is a GPU."""
 
@@ -230,7 +232,8 @@ class TrainConfig(NetworkOptions):
     snapshots: tuple[float, ...] = ()
     """When to save the weights, in thousands of images. They are always saved at the end. Default: only at the end."""
     monitor: bool = False
-    """Watch whether the network begins to memorise, and save the weights from before. This does not change the training."""
+    """Watch whether the network begins to memorise, and save the weights from before memorising begins. This does not change
+    the training."""
     stop_when_memorizing: bool = False
     """Watch the network as --monitor does, and stop as soon as it memorises."""
     seed: int = 0

@@ -32,17 +32,18 @@ class AuditConfig(ImageOptions, PageOptions):
     none, or those of a run of `gausslens train`."""
     _: KW_ONLY
     unseen: int | None = None
-    """Number of images at the end of --train that the model was not trained on. They are held out. Default: none."""
+    """Treat the last N images of --train as held out: the model was not trained on them. Default: none."""
     kimg: float | None = None
-    """The snapshot of a run of `gausslens train`, by its length of training in thousands of images. Default: the last."""
+    """Which snapshot of a run of `gausslens train` to use: its length of training in thousands of images. Default: the
+    last."""
     augment: Augment | None = None
     """"flip" for a model that was also trained on mirror images. Default: none."""
     sigmas: tuple[float, ...] = ()
     """The noise levels. Default: ten from 80 down to 0.002, within the model's own range."""
     groups: str | None = None
     """Which images belong together, such as those of one patient: FILE.csv:COLUMN, or a regular expression on file names.
-    A group is one unit, and copies of any of its images are copies of one original. Default: each image is its own group,
-    or the groups of a run of `gausslens train`."""
+    A group counts as one image: copies of any of its images count as copies of the same original. Default: each image is
+    its own group, or the groups of a run of `gausslens train`."""
     count: int = 1000
     """Number of training images, and of held-out images, for every measure that needs no samples."""
     noises: int | None = None
@@ -63,7 +64,7 @@ class AuditConfig(ImageOptions, PageOptions):
     json: bool = False
     """Print the audit as JSON."""
     out: str = "runs"
-    """The folder in which the audit is saved, in a folder of its own."""
+    """The parent folder. The audit gets its own folder in it."""
     cpu: bool = False
     """Use the CPU even if there is a GPU."""
 

@@ -1,7 +1,7 @@
 """Convert the pickle of an EDM network into a safetensors file.
 
-`gausslens audit` and `gausslens.load_denoiser` read the file. Nothing in the pickle is executed: weights, class names and
-constructor arguments are read as data, and anything else is refused.
+`gausslens audit` and `gausslens.load_denoiser` read the resulting safetensors file. Nothing in the pickle is executed:
+weights, class names and constructor arguments are read as data, and anything else is refused.
 
 Examples:
   gausslens convert edm-cifar10-32x32-uncond-vp.pkl cifar10-vp.safetensors

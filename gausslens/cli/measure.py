@@ -1,8 +1,8 @@
 """Measure a trained network at every noise level, with controls.
 
 The network is a run of `gausslens train`. It is measured on training and on held-out images. The controls are the Gaussian
-and the multi-delta denoiser of its training images. The records go to a folder of their own, one number per line. Measures
-that are finished are not taken again.
+and the multi-delta denoiser of its training images. The results get their own folder; the records in it hold one number per
+line. Measures that are finished are not taken again.
 
 Examples:
   gausslens measure runs/train-digits-1a2b3c4d

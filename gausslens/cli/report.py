@@ -1,7 +1,7 @@
 """Judge the paper's claims from the records of finished studies, and write their pages again.
 
-Nothing is trained or measured. A folder that holds the folders of several studies stands for all of them: they are judged
-together. Repetitions of a study (`study --repetition`) are judged as one study.
+Nothing is trained or measured. If a folder contains the folders of several studies, all of them are judged together.
+Repetitions of a study (`study --repetition`) count as one study.
 
 Examples:
   gausslens report runs

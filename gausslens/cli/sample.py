@@ -1,4 +1,4 @@
-"""Sample images from a trained network, or from a denoiser that follows from its training images.
+"""Sample images from a trained network, its closest linear map, or a closed-form denoiser of its training images.
 
 The network is a run of `gausslens train`. Image i depends only on the seed and on i. Files that exist already are not made
 again.

@@ -1,8 +1,8 @@
 """Study a set of images as the paper does.
 
-Networks are trained on more and more images, on disjoint halves, narrow and wide, short and long. They are measured with
-controls, the paper's claims are judged, and one page shows the figures. The same command continues a study that was
-stopped. Finished work is not done again.
+Networks of different widths are trained for different lengths of time, on more and more of the images and on disjoint
+halves of them. They are measured with controls, the paper's claims are judged, and one page shows the figures. The same
+command continues a study that was stopped. Finished work is not done again.
 
 Examples:
   gausslens study digits

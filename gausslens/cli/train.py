@@ -1,6 +1,6 @@
 """Train a denoiser on a set of images.
 
-The same command continues a run that was stopped, and finds a run that is finished. A larger --kimg extends a run.
+The same command continues a run that was stopped, and reuses a finished run. A larger --kimg extends a run.
 
 Examples:
   gausslens train digits

@@ -20,8 +20,11 @@ class MeasureConfig(RunOptions):
     """
 
     only: tuple[str, ...] = ()
-    """The measures to take, among duplicates, denoising_loss, linearity, gap, linear_gap, identity_gap, distillation,
-    alignment, memorization, agreement, jacobian. Default: all."""
+    """The measures to take, among duplicates (of training images among the held-out ones), denoising_loss, linearity, gap
+    (distance between the network and the closed-form denoisers), linear_gap (distance of the network's closest linear map to
+    the network and to the Gaussian), identity_gap (distance of outputs from inputs), distillation (error of the closest
+    linear map), alignment (of that map with the principal components), memorization (copies among samples), agreement (of
+    samples from the same noise) and jacobian (singular values of the Jacobian). Default: all."""
     sigmas: tuple[float, ...] = ()
     """The noise levels. Default: ten from 80 down to 0.002."""
     count: int = 100
@@ -30,9 +33,9 @@ class MeasureConfig(RunOptions):
     """Number of images to sample for memorization and agreement."""
     calls: int | None = None
     """Number of network calls for the distillation at each noise level. Default: ten per dimension up to 3,072 dimensions
-    (12,288 on a large GPU); nothing is distilled above."""
+    (12,288 on a large GPU). With more dimensions than that, nothing is distilled unless this is given."""
     out: str | None = None
-    """The folder in which the results are saved, in a folder of their own. Default: the folder that holds the run."""
+    """The parent folder. The results get their own folder in it. Default: the folder that holds the run."""
 
     def __post_init__(self) -> None:
         check_fields(

@@ -45,14 +45,17 @@ class StudyConfig(GridOptions):
     """
 
     only: tuple[str, ...] = ()
-    """The studies to do, among references, distillation, linearity, size, time, capacity, strong, networks, autoencoders,
-    identity, jacobian. Default: the first seven."""
+    """The studies to do, among references (how close is the network to known denoisers?), distillation (is its closest
+    linear map the Gaussian's?), linearity (how linear are denoisers?), size (how many images?), time (how long a training?),
+    capacity (how wide a network?), strong (do models on disjoint images agree?), networks (does the architecture matter?),
+    autoencoders (is it the training over all noise levels?), identity (is the input returned without noise?) and jacobian
+    (which changes of an image are kept?). Default: the first seven."""
     full: bool = False
     """Do all studies, for every figure and claim of the paper."""
     sizes: tuple[int, ...] = ()
     """Numbers of training images to compare. Default: chosen for the number of images."""
     few: int | None = None
-    """Number of training images in the studies of width and time: a small one. Default: chosen for the image size."""
+    """A small number of training images, for the studies of width and of time. Default: chosen for the number of images."""
     subset: int | None = None
     """Number of images whose Gaussian denoiser is compared with that of all images. Default: --few, but at least 64."""
     widths: tuple[int, ...] = ()
@@ -62,8 +65,9 @@ class StudyConfig(GridOptions):
     early: float | None = None
     """Length of training with early stopping, in thousands of images. Default: chosen for --kimg."""
     seeds: int = 3
-    """How many times to train each network. With fewer than three, no claim can hold. With small images, the studies of
-    sizes and of pairs train once more."""
+    """How many times to train each network. With fewer than three, no claim can hold. With three or more, the studies
+    linearity, size, time, capacity and strong train once more if images have at most 16 pixels a side and the network is the
+    default."""
     shown: int = 0
     """Index of the training seed whose images are shown."""
     repetition: int = 0

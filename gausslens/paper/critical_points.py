@@ -141,8 +141,8 @@ def format_images_needed(bound: Bound | None) -> str:
         for end, otherwise in ((bound.low, "fewer than tried"), (bound.high, "more than tried"))
     )
     return (
-        f" Fewer than {share} are copies from N* = {bound.value:,.0f} images on, between {low} and {high} with 95 % "
-        "probability."
+        f" The share of copies falls below {share} at N* = {bound.value:,.0f} training images (95 % interval: {low} to "
+        f"{high})."
     )
 
 
@@ -151,7 +151,8 @@ def format_closest(turning: Turning | None, few: int) -> str:
     if turning is None:
         return ""
     each = ", ".join(f"{kimg:,g}" for kimg in turning.at)
-    mean = "" if turning.low is None else f" ({format_time(turning.value, turning.low, turning.high)} on average)"
+    said, count = format_time(turning.value, turning.low, turning.high), len(turning.at)
+    mean = "" if turning.low is None else f" in the {count} trainings (geometric mean and 95 % interval: {said})"
     return f" For N = {few:,} it is smallest after {each} thousand images{mean}."
 
 
@@ -160,11 +161,11 @@ def format_onset(onset: Onset | None) -> str:
     if onset is None:
         return ""
     if onset.starts is None:
-        return f" For N = {onset.n:,} it has not passed {MEMORIZED:g}."
+        return f" For N = {onset.n:,} the share has not passed {MEMORIZED:g}."
     missing = onset.seeds - onset.memorizing
     never = f", and not at all in {missing} of {onset.seeds} trainings" if missing else ""
     when = format_time(onset.starts, onset.low, onset.high)
-    return f" For N = {onset.n:,} it passes {MEMORIZED:g} after {when} thousand images{never}."
+    return f" For N = {onset.n:,} the share passes {MEMORIZED:g} after {when} thousand images{never}."
 
 
 def format_time(value: float, low: float | None, high: float | None) -> str:

@@ -25,7 +25,8 @@ def make_page(
     table = Table(
         title="The claims of the paper",
         caption="Each claim with the number that it is judged by, the 95 % interval over images (and over training "
-        "seeds where there are several), and the verdict. Holm's procedure guards against passing by chance.",
+        "seeds where there are several), and the verdict. Holm's procedure guards against some of many claims passing "
+        "by chance.",
         command=plan.command,
         rows=tuple(claim_row(verdict) for verdict in verdicts if verdict.claim in studied),
     )
@@ -76,11 +77,13 @@ def _summary(plan: Plan, found: Sequence[Findings], verdicts: Sequence[Verdict])
     parts = [
         f"{plan.name}: {plan.available:,} images of {'×'.join(map(str, plan.shape[1:]))} pixels to train on, and "
         f"others held out. Networks ({plan.training['network']}, {plan.width} channels) are trained on "
-        f"{', '.join(f'{n:,}' for n in plan.sizes)} of them, for {plan.kimg:,g} thousand images, {often}.",
+        f"{', '.join(f'{n:,}' for n in plan.sizes)} of them until they have seen {plan.kimg:,g} thousand images, "
+        f"counting repeats, {often}.",
         f"Of the paper's 21 claims, {hold} hold, {fail} fail, {undecided} are undecided, and {unknown} were not measured.",
     ]
     if unfinished := [findings.study for findings in found if not findings.finished]:
-        parts.append(f"Not finished yet: {', '.join(unfinished)}.")
+        titles = (f"{find_study(name).title} (--only {name})" for name in unfinished)
+        parts.append(f"Not finished yet: {'; '.join(titles)}.")
     return "\n\n".join(parts)
 
 

@@ -159,8 +159,8 @@ def correlation_maps(
         return None
     shown = range(len(values)) if levels is None else levels
     return HeatMap(
-        caption=f"|UᵀU_data| of the first {values.shape[1]} left singular vectors {caption} A diagonal means the same "
-        "directions; a bright block on it means the same subspace.",
+        caption=f"|UᵀU_data|, the absolute inner products of the first {values.shape[1]} left singular vectors (the "
+        f"columns of U) {caption} A diagonal means the same directions; a bright block on it means the same subspace.",
         panels=tuple(sigma_label(float(sigmas[level])) for level in shown),
         values=values[list(shown)],
         x_label="principal component",
@@ -175,7 +175,7 @@ def jacobian_pictures(
 ) -> Iterator[Drawing]:
     """The Jacobians at points of one trajectory: their correlation maps, and their first singular vectors as images."""
     yield correlation_maps(
-        *(findings, key, "and as many principal components, at five points of one trajectory."),
+        *(findings, key, "and of as many principal components (columns of U_data), at five points of one trajectory."),
         levels=levels,
         **about(f"Singular vectors of the Jacobian{whose} against principal components", *what),
     )
@@ -190,8 +190,8 @@ def jacobian_pictures(
         **about(f"A trajectory{whose}, and the first singular vectors of the Jacobian along it", *what),
         caption="Output D(x_t) and first left singular vectors of the Jacobian at lower and lower noise; the first "
         "column has the mean and the first principal components of the training images. At high noise the vectors "
-        "should resemble the components, and at low noise the image. Zero is grey, signs are those of the components, "
-        "and vectors with near-equal singular values are determined only up to rotation.",
+        "should resemble the components, and at low noise the image. Zero is grey, each vector's sign is chosen to "
+        "match its component's, and vectors with near-equal singular values are determined only up to rotation.",
         rows=tuple(rows),
         columns=("images", *map(sigma_label, sigmas.tolist())),
         images=np.stack([*rows.values()]),

@@ -144,7 +144,7 @@ class CurveFigure(Figure):
         (low, high), (least, most) = self.band_limits, self.y.bounds
         ends = [series.columns[2:] for series in self.series]
         beyond = any(((part < low) & (low > least) | (part > high) & (high < most)).any() for part in ends)
-        return f"{self.caption} Bands that end at the edge continue beyond it." if beyond else self.caption
+        return f"{self.caption} A band that reaches the edge of the plot is cut off there." if beyond else self.caption
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

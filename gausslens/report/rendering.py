@@ -68,7 +68,7 @@ def notice(page: Page, images: Images) -> str:
     if images == "blurred":
         return f"This page embeds {count:,} images, all blurred beyond recovery. It embeds no training image unchanged."
     if any(figure.training for figure in page.pictured):
-        return f"This page embeds training images, or copies that models made of them, among its {count:,} images."
+        return f"Some of the {count:,} images on this page are training images, or copies of them made by models."
     return f"This page embeds {count:,} images; none of them is a training image."
 
 

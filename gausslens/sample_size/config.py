@@ -17,7 +17,7 @@ class HowManyConfig(GridOptions):
     sizes: tuple[int, ...] = ()
     """Numbers of training images to try first. Default: 16, 32, 64, … up to all."""
     seeds: int = 4
-    """How many networks to train at each size near the transition, each on different images."""
+    """How many networks to train at each size near the one at which copying stops, each on different images."""
     samples: int = 256
     """Number of images to sample from each network. Copies are counted among them."""
 

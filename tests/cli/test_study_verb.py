@@ -200,8 +200,8 @@ def test_images_are_withheld_on_request(folder, tmp_path, how):
     plain, page = tmp_path / "plain.html", tmp_path / "page.html"
     assert cli.main(["report", str(the_run(folder).path), "--page", str(plain)]) == 0
     assert cli.main(["report", str(the_run(folder).path), "--page", str(page), how]) == 0
-    assert "embeds training images" in plain.read_text()
-    assert "embeds training images" not in page.read_text()
+    assert "on this page are training images" in plain.read_text()
+    assert "on this page are training images" not in page.read_text()
 
 
 def test_svg_files_stand_beside_the_page(folder, tmp_path):

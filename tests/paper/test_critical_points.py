@@ -38,7 +38,7 @@ def test_more_trainings_and_sizes_say_better_how_many_images_are_needed():
     often = images_needed(Evidence([copies(n, seed, share) for n, share in shares.items() for seed in range(4)]))
     assert 64 < often.low < often.value < often.high < 256
     assert often.high - often.low < (once.high or math.inf) - (once.low or 0)
-    assert f"from N* = {often.value:,.0f} images on" in format_images_needed(often)
+    assert f"at N* = {often.value:,.0f} training images" in format_images_needed(often)
 
 
 def test_one_size_says_nothing_of_how_many_are_needed():
@@ -65,7 +65,8 @@ def test_the_closest_time_is_a_geometric_mean_with_an_interval_over_trainings():
     # The interval is symmetric in log kimg, with Student's quantile for one degree of freedom.
     reach = 12.706 * (math.log(2) / math.sqrt(2)) / math.sqrt(2)
     assert (math.log(two.high / two.value), math.log(two.value / two.low)) == pytest.approx((reach, reach), rel=1e-3)
-    assert "4, 8 thousand images (5.66 [" in format_closest(two, 50)
+    said = format_closest(two, 50)
+    assert "4, 8 thousand images in the 2 trainings (geometric mean and 95 % interval: 5.66 [" in said
     # Beyond the first and the last snapshot nobody has looked.
     narrow = closest(Evidence(gaps(0, falling) + gaps(1, later)), 50)
     assert (narrow.value, narrow.low, narrow.high) == (two.value, 2.0, 8.0)

@@ -40,9 +40,11 @@ def test_repeated_images_are_counted(records):
 def test_they_are_said(records):
     found, _ = records
     said = format_duplicates(Evidence(found))
-    assert said.startswith(" Of the 90 images")
+    assert "of the 90 images" in said
     assert "3 repeat another one" in said
-    assert "of 30 held-out images, 2 repeat one of them" in said
+    assert "of the 30 held-out images, 2 repeat a training image" in said
     none = format_duplicates(Evidence([{**record, "value": 0} for record in found]))
-    assert "none repeat another one; of 30 held-out images, none repeat" in none
+    assert none.startswith(" No exact or near duplicates")
+    assert "the 90 images" in none
+    assert "the 30 held-out images" in none
     assert format_duplicates(Evidence([])) == ""

@@ -80,9 +80,9 @@ def test_controls_that_do_not_change_are_drawn_across(findings, figures):
 @pytest.mark.parametrize(
     ("fractions", "words"),
     [
-        ([{0.1: 0.0, 0.4: 0.3}], "For N = 16 it passes 0.05 after 0.259 thousand images."),
+        ([{0.1: 0.0, 0.4: 0.3}], "For N = 16 the share passes 0.05 after 0.259 thousand images."),
         ([{0.1: 0.0, 0.4: 0.3}, {0.1: 0.0, 0.4: 0.05}], "thousand images, and not at all in 1 of 2 trainings."),
-        ([{0.1: 0.0, 0.4: 0.04}], "For N = 16 it has not passed 0.05."),
+        ([{0.1: 0.0, 0.4: 0.04}], "For N = 16 the share has not passed 0.05."),
     ],
 )
 def test_the_caption_says_when_copying_begins(findings, fractions, words):

@@ -52,7 +52,7 @@ def test_the_summary_and_its_claims_come_first_then_contents_then_studies(read):
     places = [
         read.text.index(words)
         for words in (
-            "embeds training images",
+            "are training images",
             "Summary",
             "does not hold",
             "Contents",
@@ -126,7 +126,7 @@ def test_intervals_far_wider_than_what_is_drawn_end_at_the_edge(log):
         CurveFigure(title="t", caption="c", x=Axis("σ"), y=Axis("gap", log=log), series=series)
         for series in ((narrow,), (narrow, wide))
     )
-    assert (one.reading, both.reading) == ("c", "c Bands that end at the edge continue beyond it.")
+    assert (one.reading, both.reading) == ("c", "c A band that reaches the edge of the plot is cut off there.")
     for figure in (one, both):
         np.testing.assert_allclose(drawable(narrow, figure)[2:], [[0.05, 0.35], [0.2, 0.5]])
     (_, low, high), *_ = stretches(drawable(wide, both)[[0, 2, 3]])

@@ -121,10 +121,10 @@ def test_images_that_blur_alike_cannot_be_told_apart():
 @pytest.mark.parametrize(
     ("figures", "told"),
     [
-        ((grid(), curves()), "This page embeds training images"),
+        ((grid(), curves()), "images on this page are training images"),
         ((ImageGrid(**(vars(grid()) | {"training": False})),), "15 images; none of them is a training image"),
         ((curves(),), "This page embeds no images."),
-        ((slider(),), "among its 70 images"),
+        ((slider(),), "Some of the 70 images"),
     ],
 )
 def test_the_top_says_whether_training_images_are_embedded(figures, told):

@@ -1,9 +1,9 @@
 """Is it the training over all levels?
 
-A network of all noise levels is trained least at the highest levels, and shares its weights between levels. Autoencoders of
-one level each, of four kinds and without preconditioning, have neither limitation. The exact optimum of the linear one is
-the Gaussian denoiser, by the theorem that the last figure checks. The others could learn to retrieve, so whether they stay
-near the Gaussian is an open question.
+A network of all noise levels is trained least at the highest levels, and shares its weights between levels. An autoencoder
+that is trained for a single noise level has neither limitation. Here, autoencoders of four kinds are trained for each noise
+level, without preconditioning. The exact optimum of the linear kind is the Gaussian denoiser, by the theorem that the last
+figure checks. The other kinds could learn to retrieve, so whether they stay near the Gaussian is an open question.
 """
 
 from collections.abc import Iterator
@@ -92,8 +92,8 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
         **about("Distance of autoencoders to the Gaussian denoiser", 24, "C17"),
         caption=f"RMSE to the Gaussian denoiser of the training images, {held_out}; each point of an autoencoder is a "
         f"network of its own for this noise level, without preconditioning, {trained}. The claim is that the linear "
-        "autoencoder stays below the limit, and that at σ ≥ 42 the others are closer than the network of all levels. "
-        "Control: the multi-delta denoiser.",
+        "autoencoder stays below the limit of C17 that is drawn, and that at σ ≥ 42 the others are closer to the "
+        "Gaussian than the network of all levels is. Control: the multi-delta denoiser.",
         lines=(
             *one_a_level("", reference="gaussian"),
             Line(f"{own} (EDM)", denoiser="network", reference="gaussian", **edm),
@@ -111,9 +111,10 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
             ("control: multi-delta", _FOLLOWED, "multidelta"),
         ],
         **about("Trajectories of autoencoders", 24, "C17"),
-        caption="Output D(x_t; σ_t) along Euler's path from one noise, for autoencoders, with the network of each "
-        "level, and for the network of all levels; one training run each. The first columns should be the mean image, "
-        "and the rows should look the same down to some noise level. Controls: the closed-form denoisers.",
+        caption="Output D(x_t; σ_t) along the path of Euler's method from one initial noise, for autoencoders, which "
+        "use another network at each level, and for the network of all levels; one training run each. The first "
+        "columns should be the mean image, and the rows should look the same down to some noise level. Controls: the "
+        "closed-form denoisers.",
     )
     for words, quantity in (
         ("RMSE", axes.RMSE),
@@ -123,8 +124,9 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
             **about(
                 f"Gaps of autoencoders and of a network of all levels, {quantity.tags['quantity'].upper()}", 27, "C17"
             ),
-            caption=f"{words} between pairs of denoisers {trained}, {held_out}. In the paper, relative errors show "
-            "what a network of all levels has not learned at high noise, where autoencoders stay near the Gaussian.",
+            caption=f"{words} between pairs of denoisers {trained}, {held_out}. In the paper, the relative error "
+            "(NMSE) shows that at high noise a network of all levels is far from the Gaussian for lack of training, "
+            "while autoencoders stay near it.",
             of=quantity,
             lines=(
                 *one_a_level(", to Gaussian", reference="gaussian"),
@@ -137,9 +139,10 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
         )
     yield Curves(
         **about("Overlap of autoencoders' Jacobians with principal components", 29),
-        caption=f"‖UᵀU_data‖²/{k} of the {k} leading left singular vectors of ∇D(x_t; σ_t), along a few sampling "
-        "trajectories of one training run each, and as many principal components of the training images. Unrelated "
-        f"subspaces would have {k}/{plan.dim}. Control: the Gaussian, whose Jacobian is the same everywhere.",
+        caption=f"‖UᵀU_data‖²/{k}, where the columns of U are the {k} leading left singular vectors of the Jacobian "
+        "∇D(x_t; σ_t) along a few sampling trajectories of one training run each, and the columns of U_data are as "
+        f"many principal components of the training images. Unrelated subspaces would have {k}/{plan.dim}. Control: "
+        "the Gaussian, whose Jacobian is the same everywhere.",
         of=axes.JACOBIAN_OVERLAP.where(k=k),
         lines=(
             *one_a_level(""),

@@ -150,8 +150,8 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
     )
     yield Curves(
         **about("Linearity, by width"),
-        caption=f"Cosine of D(αx₁ + βx₂) and αD(x₁) + βD(x₂), both around the mean image's output, {on}; 1 for an "
-        f"affine map. Controls: the closed-form denoisers of the {few:,} images.",
+        caption="Cosine of D(αx₁ + βx₂) and αD(x₁) + βD(x₂), with the mean image and its output as the origins (1 for "
+        f"an affine map), {on}. Controls: the closed-form denoisers of the {few:,} images.",
         of=axes.LINEARITY.where(affine=True),
         lines=(by_width, *closed_forms(width=plan.width, role=None, kimg=plan.kimg)),
     )
@@ -182,7 +182,7 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
         key,
         ", by width",
         high="The rows show how wide a network must be to return what the Gaussian returns.",
-        claim="narrow networks return what the Gaussian returns, and wide ones training images, as multi-delta does",
+        claim="narrow networks return what the Gaussian returns, and wide ones return training images, as multi-delta does",
         claims=("C12",),
     )
 

@@ -204,11 +204,12 @@ def _maps(findings: Findings) -> Iterator[Curves]:
     k = max((k for k in ks if k <= _SUBSPACE), default=0)
     yield Curves(
         **about("How far the matrix of the linear map is from the Gaussian's", 4, "C8"),
-        caption="Distance from the Wiener filter W_G of the training images to the affine map closest to a network "
-        "trained on the most images, fitted by least squares without shrinkage from ten calls for each dimension. The "
-        "floor is the error of such a fit of the Wiener filter itself, and C8 judges the error above it. Control: the "
-        "multi-delta denoiser, which only retrieves training images and must be near W_G on them; where the network's "
-        "error is far above the floor and the control's is not, the network is not a good denoiser.",
+        caption="Distance between the matrix W of the affine map closest to a network trained on the most images and "
+        "the Wiener filter W_G of its training images. The map is fitted by least squares without shrinkage to ten "
+        "network evaluations per dimension; the floor is the error of such a fit of the Wiener filter itself, and C8 "
+        "judges the error above it. Control: the multi-delta denoiser, which only retrieves training images and must "
+        "be near W_G on them; where the network's error is far above the floor and the control's is not, the network "
+        "is not a good denoiser.",
         of=_ERROR.where(**large).against(_WEIGHT_ERROR, "the paper's bound"),
         lines=(
             *_by_images("network", reference=_OF_TRAIN),
@@ -220,15 +221,16 @@ def _maps(findings: Findings) -> Iterator[Curves]:
         **about("Weight error while Adam learns the map", 4, 22, "C8"),
         caption=f"Distance from W to the Gaussian of the same images, while Adam learns W as in the paper: {epochs} "
         f"epochs over {largest(by_adam, 'count')} held-out images, for one network trained on the most images. "
-        "Training starts at W = 0, in batches of 256 with fresh noise in each. At each noise level, the step size "
-        "allows the largest weight of the Gaussian to be reached three times over.",
+        "Training starts at W = 0, in batches of 256 with fresh noise in each. At each noise level, Adam's step size "
+        "is such that all its steps together can move a weight by three times the Gaussian's largest weight.",
         of=_ERROR.by(axes.EPOCH).where(method="adam"),
         lines=(Line(sigma_label, by="sigma"),),
     )
     yield Curves(
         **about("Where Adam ends, and least squares", 22, "C8"),
-        caption="Weight error at the last epoch of the figure before, and that of the closed form for the same network "
-        "and images, with its floor. Where Adam has not converged, the distance says nothing about the network.",
+        caption="Weight error after the last epoch of the previous figure, and that of the least-squares fit to the "
+        "same network on the same images, with the floor of that fit. Where Adam has not converged, the distance says "
+        "nothing about the network.",
         of=_ERROR,
         lines=(
             Line("Adam, last epoch", method="adam", epoch=epochs),
@@ -241,8 +243,9 @@ def _maps(findings: Findings) -> Iterator[Curves]:
     yield Curves(
         **about(f"Overlap of the {k} leading singular vectors with the principal components", 4, "C9"),
         caption="‖U_WᵀU‖²/k of the two subspaces, which is 1 if they are the same, whatever the order of near-equal "
-        "eigenvalues within them. The ceiling is what two halves of the training images agree on, and chance what "
-        "unrelated subspaces have. At the lowest noise all gains of the Gaussian are nearly 1, and no subspace leads.",
+        "eigenvalues within them. The ceiling is the overlap between the principal components of two halves of the "
+        "training images, and chance is the overlap of unrelated subspaces. At the lowest noise all gains of the "
+        "Gaussian are nearly 1, and no subspace leads.",
         of=axes.quantity("overlap", "overlap", bounds=axes.SHARE).where(**large, k=k),
         lines=(
             *_by_images("network"),
@@ -253,8 +256,9 @@ def _maps(findings: Findings) -> Iterator[Curves]:
     )
     yield Curves(
         **about("How symmetric the matrix is", 14, "C9"),
-        caption="‖W − Wᵀ‖/‖W‖, which is 0 for a symmetric matrix such as the Wiener filter. A least-squares fit of "
-        "finitely many calls is not quite symmetric: the Gaussian surrogates show by how much.",
+        caption="‖W − Wᵀ‖/‖W‖, which is 0 for a symmetric matrix such as the Wiener filter. A least-squares fit to "
+        "finitely many network evaluations is not quite symmetric. The line on Gaussian surrogates, which are random "
+        "draws from the Gaussian with the training images' mean and covariance, indicates by how much.",
         of=_ASYMMETRY,
         lines=(
             *_by_images("most images", **large),
@@ -264,7 +268,8 @@ def _maps(findings: Findings) -> Iterator[Curves]:
     )
     yield Curves(
         **about("How symmetric the matrix becomes while Adam learns it", 14, "C9"),
-        caption="‖W − Wᵀ‖/‖W‖ in the run of the figure of weight errors, from W = 0 on. Independent entries give √2.",
+        caption="‖W − Wᵀ‖/‖W‖ in the same run as the figure “Weight error while Adam learns the map”, which starts at "
+        "W = 0. A matrix of independent random entries would have √2.",
         of=_ASYMMETRY.by(axes.EPOCH).where(method="adam"),
         lines=(Line(sigma_label, by="sigma"),),
     )
@@ -285,7 +290,7 @@ def _regimes(plan: Plan) -> Iterator[Curves]:
     ]
     memory = f"control: multi-delta, {images_label(fewest)}"
     lines = "for the network trained on the most images (solid) and on the fewest (dashed)"
-    control_of_both = "Control, where it was distilled: the multi-delta denoiser of the fewest images."
+    control_of_both = "Control, drawn if a linear map was fitted to it: the multi-delta denoiser of the fewest images."
 
     def of_both_sizes(images: dict[str, str]) -> list[Line]:
         return [
@@ -295,10 +300,11 @@ def _regimes(plan: Plan) -> Iterator[Curves]:
         ]
 
     for also, on, caption in (
-        ("", "held_out", "The map was distilled on the same held-out images with other noise."),
+        ("", "held_out", "L was fitted on the held-out images that it is measured on here, with different noise."),
         (
             *(" on training images", "train"),
-            "On training images L is near G even for a denoiser that memorises; the figure before separates the two.",
+            "On training images L is near G even for a denoiser that memorises; the previous figure, on held-out "
+            "images, distinguishes memorising from generalising.",
         ),
     ):
         yield Curves(
@@ -311,7 +317,7 @@ def _regimes(plan: Plan) -> Iterator[Curves]:
     yield Curves(
         **about("Linear map against Gaussian, by images", 5, "C6"),
         caption="RMSE between the unshrunk linear map of the network and the Gaussian of the most images, on three "
-        "kinds of inputs. Control, where it was distilled: the linear map of the multi-delta denoiser.",
+        "kinds of inputs. Control, drawn if it was fitted: the linear map of the multi-delta denoiser.",
         of=axes.RMSE.where(method=None, n=most, **linear, shrunk=False),
         lines=(*_by_images("of the network", tag="of"), *_retrieval("control: multi-delta", tag="of")),
     )
@@ -352,8 +358,8 @@ def _pictures(findings: Findings) -> Iterator[Drawing]:
     yield correlation_maps(
         findings,
         key,
-        "of the unshrunk linear map of the network trained on the most images, distilled on held-out images, and the "
-        "principal components of the training images.",
+        "of the unshrunk linear map of the network trained on the most images, distilled on held-out images, and of as "
+        "many principal components of the training images (the columns of U_data).",
         **about("Singular vectors of the linear map against principal components", 4, "C9"),
     )
     values, gains, sigmas = (findings.array(key, name) for name in ("singular_values", "gains", "sigmas"))
@@ -367,7 +373,7 @@ def _pictures(findings: Findings) -> Iterator[Drawing]:
         yield CurveFigure(
             **about("Singular values of the linear map and of the Gaussian", 14, "C9"),
             caption="Singular values of the same linear map (one training run, held-out images), and the gains "
-            "λ/(λ+σ²) of the Wiener filter (dashed), as long as these are more than 1e-5 of the largest.",
+            "λ/(λ+σ²) of the Wiener filter (dashed; those below 1e-5 of the largest are not drawn).",
             x=Axis("index", log=True),
             y=Axis("singular value", log=True),
             series=tuple(series),

@@ -1,13 +1,13 @@
 """Does it return its input without noise?
 
-Where there is almost no noise, the best output is the input. A network that returns its input is linear, and near its
-Gaussian and its linear map, for that reason alone. So agreement at the lowest noise is no evidence of anything else.
+Where there is almost no noise, the best output is the input. For that reason alone, a good network is linear there, and
+near its Gaussian and its linear map. So agreement at the lowest noise is no evidence of anything else.
 """
 
 from collections.abc import Iterator
 
 from .. import axes
-from ..architectures import PUBLISHED, model_of
+from ..architectures import PUBLISHED, label, model_of
 from ..claims.claim import LOW_NOISE, Found, Threshold, claim, control, statistic
 from ..claims.comparisons import largest, minus
 from ..claims.evidence import Evidence
@@ -52,8 +52,8 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
     count = largest(findings.evidence.where(**_NMSE.tags), "count")
     whose = (
         f"of {count} noisy held-out images, for networks of several architectures trained on the most images. A good "
-        f"denoiser returns its input where there is no noise. Controls: the Gaussian of the {own}'s training images, "
-        "and their multi-delta denoiser, which returns training images."
+        "denoiser returns its input where there is no noise. Controls: the Gaussian of their training images, and the "
+        "multi-delta denoiser of these images, which returns one of them."
     )
     low = "The figure before, at σ ≤ 2."
     claimed = f"The claim is that at σ ≤ {LOW_NOISE:g} the networks are as near 0 as the Gaussian is."
@@ -69,7 +69,7 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
             caption=caption,
             of=quantity,
             lines=(
-                *(Line(name, network=name, denoiser="network") for name in names),
+                *(Line(label(name), network=name, denoiser="network") for name in names),
                 *closed_forms("gaussian", "multidelta", network=own),
             ),
         )

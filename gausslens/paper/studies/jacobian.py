@@ -67,10 +67,10 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
     key = f"seed {findings.plan.shown}"
     yield Curves(
         **about("Overlap of the Jacobian's leading singular vectors with principal components", 28, "C20"),
-        caption=f"‖UᵀU_data‖²/k of the k leading left singular vectors of ∇D(x_t; σ_t) along {count} sampling "
-        "trajectories of the network trained on the most images, and as many principal components of its training "
-        "images. Only subspaces that are separated by a gap in the eigenvalues of the images are compared. Unrelated "
-        f"subspaces would have k/{findings.plan.dim}.",
+        caption="‖UᵀU_data‖²/k, where the columns of U are the k leading left singular vectors of the Jacobian ∇D(x_t; "
+        f"σ_t) along {count} sampling trajectories of the network trained on the most images, and the columns of "
+        "U_data are as many principal components of its training images. Only subspaces that are separated by a gap in "
+        f"the eigenvalues of the images are compared. Unrelated subspaces would have k/{findings.plan.dim}.",
         of=axes.JACOBIAN_OVERLAP.against(_OVERLAP, "four fifths"),
         lines=(Line(lambda k: f"k = {k}", by="k", denoiser="network"),),
     )
@@ -79,7 +79,8 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
         caption="The same overlap, and as controls those of the Gaussian and, for small images, of the multi-delta "
         "denoiser of the training images, at the same x_t. Where both controls follow the components and the network "
         "does not, it is not a good denoiser; where multi-delta follows them, doing so is no sign of generalising. The "
-        "Gaussian's Jacobian is the same at all x: at the lowest noise, its overlap falls because of single precision.",
+        "Gaussian's Jacobian is the same at all x, so its overlap should not fall; where it falls at the lowest noise, "
+        "this is due to single precision.",
         of=axes.JACOBIAN_OVERLAP.where(k=k),
         lines=(Line("network", denoiser="network"), *closed_forms("gaussian", "multidelta")),
     )
@@ -102,8 +103,8 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
         yield ImageGrid(
             **about("Samples after a step along the first singular vector", 30, "C20"),
             caption="Samples that start at x_t, or at x_t moved by 3σ_t either way along the first left singular "
-            "vector u₁ of the Jacobian or along a random direction. In the paper, the images change at high noise, "
-            "their details at intermediate noise, and nothing at the lowest.",
+            "vector u₁ of the Jacobian or along a random direction. In the paper, such a step changes the whole image "
+            "at high noise, only its details at intermediate noise, and nothing at the lowest.",
             rows=tuple(
                 f"{sigma_label(sigma)}, noise {noise + 1}"
                 for sigma in sigmas[_STEERED]

@@ -3,8 +3,9 @@
 A linear denoiser maps a superposition of two noisy images to the superposition of their denoised images. This study
 measures how far networks are from linear at every noise level, for networks trained on more and more images.
 
-An affine map is not linear: its raw score is below 1, and at high noise the score is that of the mean image. The affine
-form moves the origin to the mean image and is 1 for every affine map.
+Linearity is scored in two forms. The raw form is 1 for every linear map. An affine map scores below 1 in it, and at high
+noise the score reflects the mean image, which all outputs are close to. The affine form moves the origin to the mean image
+and is 1 for every affine map.
 """
 
 from collections.abc import Iterator
@@ -123,14 +124,15 @@ def _by_size(plan: Plan) -> Iterator[Curves]:
         (
             *("Error of linearity, by number of images", axes.LINEARITY_ERROR, False, of_error),
             "‖D(αx₁ + βx₂) − (αD(x₁) + βD(x₂))‖ over ‖D(αx₁ + βx₂)‖ (0 for a linear map)",
-            "At high noise all errors are large: outputs are nearly one image. Controls: closed-form denoisers of the "
-            "most images.",
+            "At high noise the errors of all denoisers are large, because all outputs are nearly the mean image and α "
+            "+ β is not 1. Controls: closed-form denoisers of the most images.",
         ),
         (
             *("Error of affine linearity, by number of images", axes.LINEARITY_ERROR, True, of_error),
             "The same error with the mean image as the origin (0 for affine maps)",
-            "Control: the Gaussian of the most images. Multi-delta is not drawn: it may return one image for a mixture "
-            "and for the mean, and then the error has no bound.",
+            "Control: the Gaussian of the most images. Multi-delta is not drawn: it may return the same training image "
+            "for a mixture as for the mean image, and since the error is divided by the difference of these two "
+            "outputs, it then has no bound.",
         ),
     ):
         bounded = ("gaussian",) if affine and shown is axes.LINEARITY_ERROR else CONTROLS
@@ -152,10 +154,10 @@ def _by_size(plan: Plan) -> Iterator[Curves]:
     ):
         yield Curves(
             **about(f"{title} over noise levels, by number of images", *shows),
-            caption="The worst noise level of each line above, with the interval there; in the affine form, affine "
-            f"maps score {best}. The claim is that networks become more linear with N. Controls: the closed-form "
-            "denoisers of the same images, and the network on draws of the Gaussian; multi-delta only retrieves, so a "
-            "trend that it shares is no sign of novelty.",
+            caption="The score at each denoiser's worst noise level, with its interval at that level; affine maps "
+            f"score {best} in the affine form. The claim is that networks become more linear with N. Controls: the "
+            "closed-form denoisers of the same images, and the network on draws of the Gaussian; multi-delta only "
+            "retrieves, so a trend that it shares is no sign of novelty.",
             of=shown.by(axes.SIZE).where(**_EQUAL_WEIGHTS),
             number=worst,
             lines=(
@@ -180,7 +182,7 @@ def _by_weight(plan: Plan) -> Iterator[Curves]:
                 **about(f"{word} by weight of the superposition, on {words}", 10, "C3"),
                 caption=f"{word} of the network trained on {most:,} images with weights α and β = √(1 − α²), over "
                 f"{plan.count} pairs of {inputs}. The claim is that equal weights are the hardest test at every noise "
-                "level. Controls, on images only: the closed-form denoisers at equal weights.",
+                "level. Controls, only in the figures on held-out images: the closed-form denoisers at equal weights.",
                 of=shown.where(on=on, affine=False),
                 lines=(
                     Line(lambda alpha: f"α² = {alpha**2:.2f}", by="alpha", denoiser="network"),
@@ -214,9 +216,9 @@ def _of_baseline(findings: Findings) -> Iterator[Drawing]:
         yield Curves(
             **about("A poorly parametrised network", 11, "C4"),
             caption=f"Cosine linearity of the EDM parametrisation and of a baseline, both trained on {most:,} images, "
-            f"over {plan.count} pairs of noisy held-out images. {baseline} The claim is about σ ≥ 20, where the mean "
-            "image makes up most of the raw score; dashed: affine linearity, which may order them differently, and a "
-            "control, the Gaussian.",
+            f"over {plan.count} pairs of noisy held-out images; dashed are the affine form, which may rank the two "
+            f"differently, and the Gaussian as a control. {baseline} The claim is about σ ≥ 20, where the mean image "
+            "makes up most of the raw score.",
             of=axes.LINEARITY.where(alpha=None, n=most),
             lines=(
                 *(

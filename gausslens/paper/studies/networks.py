@@ -26,7 +26,7 @@ _COUNT = 100  # images for each number, at most: these networks are slow for the
 _AGREEMENT = Threshold("our choice: the agreement of two models that retrieve training images", above=0.0)
 _LAYOUT = Threshold("our choice: the agreement of samples that are training images", above=0.0)
 _LAYOUTS = axes.quantity(
-    "agreement_lowpass_correlation", "correlation of fields", bounds=axes.CORRELATION, reference="gaussian"
+    "agreement_lowpass_correlation", "correlation of block means", bounds=axes.CORRELATION, reference="gaussian"
 )
 _AGREEMENTS = (
     Line("networks", denoiser="network", noise="same"),
@@ -129,29 +129,30 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
     yield Curves(
         **about("Agreement of layouts with the Gaussian's samples", "C18"),
         caption=f"The same correlation between samples of a network trained on {most:,} images and of the Gaussian of "
-        "these images, after averaging both over fields of pixels (half as many as pixels a side, at most 8), over "
-        f"{plan.samples} initial noises. The claim is that the excess over multi-delta, paired by noise, lies above 0. "
-        "Controls: the multi-delta denoiser in place of the network, and noise exchanged.",
+        "these images, after both are averaged over blocks of pixels (on each side half as many blocks as pixels, but "
+        f"at most 8), over {plan.samples} initial noises. The claim is that the excess over multi-delta, paired by "
+        "noise, lies above 0. Controls: the multi-delta denoiser in place of the network, and noise exchanged.",
         of=_LAYOUTS.by(by_name).against(_LAYOUT, "the excess lies above"),
         lines=_AGREEMENTS,
     )
     for metric, quantity, what, which in (
-        ("cosine", axes.LINEARITY, "Affine linearity (1 for an affine map)", "the lowest over σ rises"),
-        ("NMSE", axes.LINEARITY_ERROR, "Error of affine linearity (0 for an affine map)", "the largest over σ falls"),
+        ("cosine", axes.LINEARITY, "Affine linearity (1 for an affine map)", "minimum over σ rises"),
+        ("NMSE", axes.LINEARITY_ERROR, "Error of affine linearity (0 for an affine map)", "maximum over σ falls"),
     ):
         yield Curves(
             **about(f"Linearity by architecture, {metric}", "C2"),
             caption=f"{what} over pairs of noisy held-out images, of each architecture trained on {fewest:,} (dashed) "
-            f"and on {most:,} images. {sizes} The claim is that {which} with the number of images for every "
-            f"architecture; control: the multi-delta denoiser of {most:,} images.",
+            f"and on {most:,} images. {sizes} The claim is that for every architecture the {which} with the number of "
+            f"images; control: the multi-delta denoiser of {most:,} images.",
             of=quantity.where(affine=True),
             lines=(*by_architecture, *memory),
         )
     yield Curves(
         **about("Distance of each architecture to the Gaussian denoiser", "C2"),
-        caption=f"RMSE between a network trained on {most:,} (solid) or {fewest:,} images and the Gaussian denoiser of "
-        f"these images, on held-out images. {sizes} Controls: the multi-delta denoiser of {most:,} images, and for "
-        f"{fewest:,} the Gaussian of all images that could be used for training.",
+        caption=f"RMSE between a network trained on {most:,} (solid) or {fewest:,} images (dashed) and the Gaussian "
+        f"denoiser of its own training images, on held-out images. {sizes} Controls: the multi-delta denoiser of "
+        f"{most:,} images and, for one network trained on {fewest:,}, the distance to the Gaussian of all images that "
+        "could be used for training.",
         of=axes.RMSE.where(reference="gaussian"),
         lines=(
             *by_architecture,

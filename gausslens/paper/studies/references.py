@@ -119,9 +119,9 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
     yield Curves(
         **about("Distance of the network to its reference denoisers", 2, 27, "C5", "C6", "C7"),
         caption=f"RMSE between two denoisers, {on}. The claim is that the network is closer to the Gaussian than to "
-        "multi-delta at noise levels where these two differ, which the dashed control shows. The linear denoiser is "
-        "the least-squares fit on training images, without shrinkage (not drawn for very many pixels); it is near the "
-        "Gaussian for almost any well-trained network.",
+        "multi-delta at the noise levels where these two are far apart, which the line “control: multi-delta to "
+        "Gaussian” shows. The linear denoiser is the least-squares fit on training images, without shrinkage, which is "
+        "near the Gaussian for almost any well-trained network (it is not drawn for images of very many pixels).",
         of=axes.RMSE.against(_GAP, "limit of C5, for high and low noise", findings.evidence),
         lines=_DISTANCES,
     )
@@ -142,17 +142,17 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
     yield Curves(
         **about("A little more training at one noise level", 27, "C5", "C6"),
         caption=f"RMSE between one network and the Gaussian denoiser at one noise level, on {held_out}, while training "
-        "continues at that level alone. A fast fall means that the network was undertrained there: training draws few "
-        "levels that are so high. The control is an intermediate level, which training draws often.",
+        "continues at that level alone. A fast fall means that the network was undertrained there, because training "
+        "rarely draws such high noise levels. The control is an intermediate level, which training draws often.",
         of=axes.RMSE._replace(tags={"quantity": "refined_rmse"}).by(axes.along("further", "images trained further")),
         lines=(Line(sigma_label, by="sigma", dashed=lambda sigma: sigma < HIGH_NOISE),),
     )
     yield Curves(
         **about("How much of the network its references explain", "C7"),
         caption="Share of the variance of the network's outputs that the Gaussian and the multi-delta denoiser of its "
-        f"training images explain, on {held_out} and on training images (dashed). On training images multi-delta knows "
-        "the answer, so it explains more of a network that denoises better. Control: the share of the Gaussian "
-        "denoiser's variance that multi-delta explains.",
+        f"training images explain, on {held_out} and on training images (dashed). On noisy training images multi-delta "
+        "returns the clean image itself, so it explains more of a network that denoises better, even if that network "
+        "does not memorise. Control: the share of the Gaussian denoiser's variance that multi-delta explains.",
         of=axes.quantity("explained_variance", "explained variance"),
         lines=(
             *(
@@ -183,8 +183,8 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
     yield Curves(
         **about("Agreement along trajectories", 3, 25, "C7"),
         caption="Correlation of the network's D(x_t; σ_t) with that of each reference from the same noise, over "
-        f"{plan.count} initial noises. At the lowest σ the images are samples. Dashed, as a control: from different "
-        "noise, which shows how similar any two images are.",
+        f"{plan.count} initial noises. At the lowest σ the images are samples. Dashed, as a control: the correlation "
+        "of outputs from different noises, which shows how similar any two images are.",
         of=axes.AGREEMENT._replace(tags={"quantity": "trajectory_correlation"}),
         lines=[
             Line(f"{words}{LABELS[name]}", dashed=noise == "shuffled", reference=name, noise=noise)

@@ -1,7 +1,7 @@
 """How many images?
 
 Networks of one width are trained on more and more images. With few images, they reproduce them; with many, they make new
-ones. Between the two, their denoisers come closer to the Gaussian denoiser.
+ones. On the way from few to many images, the networks come closer to the Gaussian denoiser.
 """
 
 from collections.abc import Iterator
@@ -99,9 +99,9 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
     )
     yield Curves(
         **about("Novelty of samples, by number of images", 13, "C14"),
-        caption="GL score: distance of a sample to its nearest training image, divided by the sample's norm; also "
-        "relative to that of real, held-out images. The line at 0.6 is the paper's rule, which is not judged: new real "
-        "images may score less. Controls: samples of the closed-form denoisers.",
+        caption="GL score: distance of a sample to its nearest training image, divided by the sample's norm; a second "
+        "line divides it by the GL score of real, held-out images. The line at 0.6 is the paper's rule; no verdict "
+        "uses it, because new real images may also score less. Controls: samples of the closed-form denoisers.",
         of=axes.GL.by(axes.SIZE),
         lines=(
             Line("samples of the network", denoiser="network"),

@@ -1,9 +1,9 @@
 """Do models agree?
 
 Two models are trained on images that they do not share, and sampled from the same noise. If both have learned the
-distribution of the images, their samples are similar. If both retrieve their own training images, samples are only as
-similar as any two such sets of images are. The multi-delta denoisers of the two sets measure this similarity, and it is
-subtracted.
+distribution of the images, their samples are similar. If both retrieve their own training images, their samples are only
+as similar as images retrieved from two such sets happen to be. The multi-delta denoisers of the two sets, which do nothing
+but retrieve, measure this similarity, and it is subtracted.
 
 The paper says that models of many images agree, and that models of few images do not, unless training is stopped early or
 the network is narrow. It also says that the Gaussian of few images is nearly that of many.
@@ -141,10 +141,11 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
         caption="Correlation of the pixels of two models' samples from the same noise, over "
         f"{_noises_and_trainings(of_pairs)}, for four pairs of models: large ({large.n:,} images each, {large.width} "
         f"channels), early ({early.n:,} images, stopped after {early.kimg:,g} thousand), narrow ({narrow.n:,} images, "
-        f"{narrow.width} channels) and small ({small.n:,} images, {small.width} channels). Look at the excess over the "
-        "multi-delta denoisers of the two sets: retrieval also gives more agreement than exchanged noise. Other "
-        "controls are exchanged noise, a model's samples and their noise, which an untrained model passes on, and the "
-        "Gaussians of the sets; stationary Gaussians know only mean colour and power spectrum.",
+        f"{narrow.width} channels) and small ({small.n:,} images, {small.width} channels). Judge the excess over the "
+        "multi-delta denoisers of the two sets, because retrieval alone gives more agreement than samples from "
+        "different noise. The other controls are the same samples with the noise exchanged (paired with the wrong "
+        "noise), a model's samples against their own initial noise (which an untrained model passes on), the Gaussians "
+        "of the sets, and stationary Gaussians, which know only mean colour and power spectrum.",
         of=axes.AGREEMENT.by(_PAIR),
         lines=(
             same,
@@ -171,7 +172,8 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
         caption="Correlation of the pixels of the first model's samples with those of closed-form denoisers from the "
         f"same noise, over {_noises_and_trainings(with_references)}. The denoisers are those of its own training "
         "images, and the Gaussian of all images that could be used for training. If models of few images agree "
-        "although the Gaussians of their images do not, they share something else: the highest line shows what.",
+        "although the Gaussians of their images do not, they share something else; the denoiser with the highest line "
+        "suggests what.",
         of=axes.AGREEMENT.by(_PAIR).where(denoiser="network", noise="same"),
         lines=[Line(words, reference=name) for name, words in references.items()],
     )

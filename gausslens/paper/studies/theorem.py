@@ -17,10 +17,11 @@ def c21(evidence: Evidence) -> Found:
 
 THEOREM = Curves(
     **about("The theorem, on these images", "C21"),
-    caption="Relative distance to the Wiener filter, √(E‖D − D_G‖²/E‖D_G‖²) over noisy images, for the moments of "
-    "these images, shrunk to at most 64 dimensions. Two affine maps are compared with it: the one that minimises the "
-    "denoising loss, by its normal equations, and the one at which gradient descent from zero ends. Noise levels that "
-    "need more than double precision or 20,000 steps are left out.",
+    caption="Relative distance to the Wiener filter, √(E‖D − D_G‖²/E‖D_G‖²) over noisy images, computed from the mean "
+    "and the covariance of these images after averaging them down to at most 64 dimensions. Two affine maps are "
+    "compared with it: the one that minimises the denoising loss, found by solving its normal equations, and the one "
+    "at which gradient descent from zero ends. Noise levels that need more than double precision or 20,000 steps are "
+    "left out.",
     of=_RELATIVE.against(_RESIDUAL, "limit of C21"),
     lines=(Line(str, by="kind"),),
 )

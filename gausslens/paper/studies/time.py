@@ -4,8 +4,9 @@ A network that is large enough to memorise is measured while it trains, once on 
 that on few images it first comes closer to the Gaussian denoiser, and makes images like the Gaussian's. Later it departs
 from the Gaussian, and copies.
 
-Read the two curves against time together. A distance that falls and rises again is no sign of copying by itself: compare it
-with the network trained on many images, and with the share of copies.
+Read two figures together: the distance to the Gaussian and the share of copies, both against the length of training. A
+distance that falls and rises again is no sign of copying by itself: compare it with that of the network trained on many
+images, and with the share of copies.
 """
 
 import math
@@ -89,7 +90,7 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
     plan, evidence = findings.plan, findings.evidence
     few, many = sorted((plan.few, plan.sizes[-1]))
     on = f"on {plan.count} noisy held-out images, {trainings_behind(evidence)}"
-    counted = f"{sample_count(plan)} of a snapshot and {plan.samples} of the end"
+    counted = f"{sample_count(plan)} from each snapshot and {plan.samples} from the end of training"
     own, full = (InWindow(evidence, "time", reference=name) for name in ("gaussian", "gaussian_full"))
     of_samples = (
         Line(images_label, by="n", denoiser="network", n=(few, many)),
@@ -131,7 +132,7 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
         **about("Novelty of samples as training goes on", 8, "C11"),
         caption=f"GL score of samples ({counted}): distance to the nearest training image, divided by the sample's "
         "norm. Samples of an undertrained network also score high, so look at the samples as well. The line at "
-        f"{PAPER_GENERALIZATION} is the paper's rule, which is not judged.",
+        f"{PAPER_GENERALIZATION} is the paper's rule, which no verdict uses.",
         of=axes.GL.by(axes.TIME),
         lines=of_samples,
     )
@@ -150,7 +151,7 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
         f"{plan.kimg:g}",
         " as training goes on",
         high="The rows show how long a network must train to return what the Gaussian returns.",
-        claim="outputs are like the Gaussian's first, and later training images, like those of multi-delta",
+        claim="outputs first resemble the Gaussian's, and later are training images, as those of multi-delta are",
         claims=(),
     )
 

@@ -63,8 +63,13 @@ def format_duplicates(evidence: Evidence) -> str:
     if not found:
         return ""
     train, held_out = found["train"], found["held_out"]
+    if not train["value"] and not held_out["value"]:
+        return (
+            f" No exact or near duplicates were found among the {train['count']:,} images available for training, nor "
+            f"between them and the {held_out['count']:,} held-out images."
+        )
     own, shared = (f"{record['value']:,}" if record["value"] else "none" for record in (train, held_out))
     return (
-        f" Of the {train['count']:,} images available for training, {own} repeat another one; of {held_out['count']:,} "
-        f"held-out images, {shared} repeat one of them, exactly or nearly."
+        f" Exact or near duplicates: of the {train['count']:,} images available for training, {own} repeat another "
+        f"one; of the {held_out['count']:,} held-out images, {shared} repeat a training image."
     )
