@@ -174,22 +174,19 @@ def test_what_lies_beyond_the_sizes_is_not_made_up():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shifts", [(0.0, 0.0), (0.2, 0.2)])  # either alone: validation/transition_coverage.py
-def test_the_interval_covers_as_often_as_it_says(shifts):
+def test_the_interval_covers_as_often_as_it_says():  # with other shifts: validation/transition_coverage.py
     generator = torch.Generator().manual_seed(2)
     sizes = (16, 48, 64, 90, 128, 512)
     trials = 40
     hits = sum(
-        covered(fit_transition(simulated(generator, seed_shift=shifts[0], model_shift=shifts[1], sizes=sizes)).needed)
+        covered(fit_transition(simulated(generator, seed_shift=0.2, model_shift=0.2, sizes=sizes)).needed)
         for _ in range(trials)
     )
     assert hits >= 34, f"{hits} of {trials}"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("law", "width", "top"), [(logistic, 0.253, 0.935), (logistic, 0.16, 0.83), (normal, 0.25, 0.9)]
-)
+@pytest.mark.parametrize(("law", "width", "top"), [(logistic, 0.16, 0.83), (normal, 0.25, 0.9)])
 def test_the_interval_covers_whatever_the_curve_is_like(law, width, top):
     generator = torch.Generator().manual_seed(3)
     trials = 40
