@@ -1,4 +1,4 @@
-"""A sample of validation/coverage.py, of one law: 95 % intervals of the measures contain the truth about 95 % of the time."""
+"""A sample of validation/coverage.py, of one law: 95 % intervals of the measures hold the truth about 95 % of the time."""
 
 import importlib.util
 from pathlib import Path
