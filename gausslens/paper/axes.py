@@ -10,12 +10,12 @@ from ..report import Axis
 from ..report import Threshold as Level
 from .claims.claim import PAPER_GENERALIZATION, Threshold, pixel_scale
 from .claims.evidence import Evidence, MissingError
-from .claims.inference import Real
+from .claims.inference import ANY, Range, Real
 
 Tags: TypeAlias = dict[str, Any]
 """Tags that records must have, by their names."""
 
-FREE, POSITIVE, SHARE, CORRELATION = (-math.inf, math.inf), (0.0, math.inf), (0.0, 1.0), (-1.0, 1.0)
+POSITIVE, SHARE, CORRELATION = (0.0, math.inf), (0.0, 1.0), (-1.0, 1.0)
 """Ranges of possible values."""
 
 
@@ -90,9 +90,7 @@ class Quantity(NamedTuple):
         return self._replace(levels=(*self.levels, Level(threshold.level * scale, label)))
 
 
-def quantity(
-    name: str, label: str, unit: str = "", *, log: bool = False, bounds: tuple[float, float] = FREE, **tags: Any
-) -> Quantity:
+def quantity(name: str, label: str, unit: str = "", *, log: bool = False, bounds: Range = ANY, **tags: Any) -> Quantity:
     """What curves show: the records of a quantity with these tags."""
     return Quantity({"quantity": name, **tags}, Axis(label, unit, log, bounds=bounds))
 

@@ -36,16 +36,8 @@ def counts_at_end(evidence: Evidence, kimg: float) -> tuple[Count, ...]:
 class Answer:
     """What the records of networks on two numbers of images or more say.
 
-    Attributes:
-        plan: how the networks were trained.
-        evidence: the records, of which `copies` are those of the share of copies.
-        command: the command that asks the same question.
-        counts: the copies of every network at its end.
-        sizes: the numbers of images, ascending.
-        transition: from copying to novelty.
-        onsets: when memorising starts, by number of images.
-        relative_loss: of the networks of most images, in units of the Gaussian's: on training or on held-out images,
-            where it is less.
+    `relative_loss` is that of the networks of most images, in units of the Gaussian's, on training or on held-out images,
+    where it is less. `command` asks the same question again.
     """
 
     def __init__(self, plan: Plan, evidence: Evidence, command: str) -> None:

@@ -21,7 +21,7 @@ from gausslens.paper.plan import Plan
 from gausslens.paper.registry import find_study
 from gausslens.paper.study import Findings, Part
 from gausslens.paper.tasks.denoised_outputs import COUNTERPARTS, denoised_outputs_task, follow, trajectory_task
-from gausslens.paper.tasks.explained_variance import explained_variance_task, gaussian_variance_task
+from gausslens.paper.tasks.one_model import explained_variance_task, gaussian_variance_task
 from gausslens.report import ImageGrid, NoiseSlider
 
 SIGMAS = karras_sigmas(10)

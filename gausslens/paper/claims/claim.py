@@ -9,7 +9,7 @@ the smallest, times their number. Gaps are in units of [-1, 1] pixels for the da
 mean square of the data's pixels elsewhere.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -29,9 +29,6 @@ PAPER_GENERALIZATION = 0.6
 
 SIGN = "our choice: the sign that the paper claims"
 """The source of most thresholds at 0."""
-
-CORRELATION: Range = (-1.0, 1.0)
-POSITIVE: Range = (0.0, float("inf"))
 
 
 @dataclass(frozen=True)
@@ -180,11 +177,6 @@ def control(name: str, evidence: Evidence, measure: Measure, possible: Range = A
     except MissingError:
         return ()
     return (Control(name, combined.value, *(combined.interval(possible) or (None, None))),)
-
-
-def controls(measure: Measure, named: Mapping[str, Evidence], possible: Range = ANY) -> tuple[Control, ...]:
-    """Controls: the same measure of several kinds of records, by name."""
-    return tuple(found for name, evidence in named.items() for found in control(name, evidence, measure, possible))
 
 
 def over_seeds(evidence: Evidence, measure: Measure) -> tuple[Combined, int | None]:

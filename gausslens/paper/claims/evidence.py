@@ -36,6 +36,9 @@ class Number:
         """The variance over images."""
         return self.rising**2 + self.falling**2
 
+    def __lt__(self, other: "Number") -> bool:  # the least of several has its own error, which is rather too wide
+        return self.value < other.value
+
     def __add__(self, other: "Number") -> "Number":
         return total((self, other))
 
@@ -76,16 +79,6 @@ def mean(numbers: Iterable[Number]) -> Number:
     return total(terms) / len(terms)
 
 
-def least(numbers: Iterable[Number]) -> Number:
-    """The smallest, with its own error, which is too wide rather than too narrow if several are tied."""
-    return min(numbers, key=lambda number: number.value)
-
-
-def greatest(numbers: Iterable[Number]) -> Number:
-    """The largest."""
-    return max(numbers, key=lambda number: number.value)
-
-
 def slope(points: Mapping[Real, Number], sizes: Iterable[Real] = ()) -> Number:
     """The least-squares slope on the natural logarithm of a size.
 
@@ -101,12 +94,6 @@ def slope(points: Mapping[Real, Number], sizes: Iterable[Real] = ()) -> Number:
     centre = sum(logs) / len(logs)
     scale = sum((x - centre) ** 2 for x in logs)
     return total(number * ((x - centre) / scale) for x, number in zip(logs, points.values(), strict=True))
-
-
-def slope_over(records: "Evidence", tag: str, measure: "Measure", every_seed: "Evidence") -> Number:
-    """The slope of a measure on the logarithm of a tag, over all values that any seed has."""
-    values = every_seed.by(tag)
-    return slope({value: measure(group) for value, group in records.by(tag).items()}, values)
 
 
 class Evidence:
@@ -176,11 +163,11 @@ class Evidence:
 
     def least(self) -> Number:
         """The smallest over noise levels."""
-        return least(self.curve().values())
+        return min(self.curve().values())
 
     def greatest(self) -> Number:
         """The largest over noise levels."""
-        return greatest(self.curve().values())
+        return max(self.curve().values())
 
     def names(self, tag: str) -> list[str]:
         """The values of a tag that holds names, sorted."""

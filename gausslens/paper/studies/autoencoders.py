@@ -23,8 +23,8 @@ from ..tasks.dataset_stats import dataset_stats_task
 from ..tasks.denoised_outputs import LABELS, trajectory_grid, trajectory_task
 from ..tasks.jacobians import follow_levels, jacobian_task, measure_levels, per_level_task
 from ..tasks.theorem import theorem_task
+from .distillation import THEOREM
 from .jacobian import shown_subspace
-from .theorem import THEOREM
 
 _LEVELS = 10
 _FOLLOWED = "network of all levels, followed"

@@ -13,14 +13,13 @@ from typing import Any
 
 from .. import axes
 from ..claims.claim import HIGH_NOISE, LOW_NOISE, Found, Threshold, claim, statistic
-from ..claims.comparisons import ends, first_minus_last, negative, positive, smallest, trend
+from ..claims.comparisons import InWindow, ends, first_minus_last, gaps_of, negative, positive, smallest, trend
 from ..claims.evidence import Evidence, Number, mean_at
-from ..claims.window import InWindow, gaps_of
 from ..figures import COPIED, Curves, Drawing, Line, about, closed_forms, images_label, trainings_behind
 from ..pictures import HIGH, close_up_grid, close_ups, close_ups_of_few, samples_of_few
 from ..plan import Plan
 from ..study import Findings, Part, Study
-from ..tasks.checkpoint_evaluation import checkpoint_task, sample_count
+from ..tasks.one_model import checkpoint_task, sample_count
 
 _channels = "{} channels".format
 _REFERENCE: dict[str, Any] = {"role": "reference"}

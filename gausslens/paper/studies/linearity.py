@@ -19,7 +19,7 @@ from ..figures import CONTROLS, Curves, Drawing, Line, about, closed_forms, imag
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.denoised_outputs import trajectory_grid, trajectory_task
-from ..tasks.linearity_weights import vary_weights
+from ..tasks.one_model import vary_weights
 
 # The baseline has its own noise levels of training, not those of the plan.
 _BASELINE: dict[str, Any] = {"preconditioning": "ve", "level_mean": None, "level_spread": None}

@@ -17,17 +17,15 @@ from ...report import NoiseSlider
 from .. import axes
 from ..architectures import PUBLISHED
 from ..claims.claim import HIGH_NOISE, LOW_NOISE, Found, Statistic, Threshold, claim, control, statistic, unit_words
-from ..claims.comparisons import in_pixels, largest
-from ..claims.evidence import Evidence, Number, greatest, mean_at
-from ..claims.window import window
+from ..claims.comparisons import in_pixels, largest, window
+from ..claims.evidence import Evidence, Number, mean_at
 from ..figures import Curves, Drawing, Line, about, sigma_label
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.dataset_stats import dataset_stats_task
 from ..tasks.denoised_outputs import COUNTERPARTS, LABELS, denoised_outputs_task, trajectory_grid, trajectory_task
-from ..tasks.explained_variance import explained_variance_task, gaussian_variance_task
-from ..tasks.finetune_probe import finetune_task
+from ..tasks.one_model import EXPLAINED, explained_variance_task, finetune_task, gaussian_variance_task
 
 _SLIDER_PIXELS = 1_100_000  # of all pictures of the slider, so that the page stays small
 _DISTANCES = (
@@ -57,7 +55,7 @@ def c5(evidence: Evidence) -> Found:
     gaps, unit = gaps.where(n=largest(gaps)), unit_words(evidence)
 
     def worst(records: Evidence) -> Number:
-        return greatest([*records.at(HIGH_NOISE).curve().values(), *records.at(0.0, LOW_NOISE).curve().values()])
+        return max([*records.at(HIGH_NOISE).curve().values(), *records.at(0.0, LOW_NOISE).curve().values()])
 
     yield statistic(f"largest RMSE(L, θ) at σ ≥ 20 and σ ≤ 0.1{unit}", _GAP, gaps, in_pixels(worst, evidence))
     between, largest_gap = gaps.at(LOW_NOISE, HIGH_NOISE), in_pixels(Evidence.greatest, evidence)
@@ -153,7 +151,7 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
         f"training images explain, on {held_out} and on training images (dashed). On noisy training images multi-delta "
         "returns the clean image itself, so it explains more of a network that denoises better, even if that network "
         "does not memorise. Control: the share of the Gaussian denoiser's variance that multi-delta explains.",
-        of=axes.quantity("explained_variance", "explained variance"),
+        of=axes.quantity(EXPLAINED, "explained variance"),
         lines=(
             *(
                 Line(f"{LABELS[name]}, {words}", dashed=dashed, denoiser="network", reference=name, on=on)

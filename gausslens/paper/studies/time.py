@@ -15,15 +15,14 @@ from collections.abc import Iterator
 from ...measures.memorization import MEMORIZED
 from .. import axes
 from ..claims.claim import PAPER_GENERALIZATION, Found, Threshold, claim, control, statistic
-from ..claims.comparisons import first_minus_last, negative, positive
-from ..claims.evidence import Evidence, MissingError, Number, least
-from ..claims.window import InWindow
+from ..claims.comparisons import InWindow, first_minus_last, negative, positive
+from ..claims.evidence import Evidence, MissingError, Number
 from ..critical_points import closest, format_closest, format_onset, memorizing_from
 from ..figures import COPIED, Curves, Drawing, Line, about, closed_forms, images_label, trainings_behind
 from ..pictures import close_ups, close_ups_of_few, samples_of_few
 from ..plan import Plan
 from ..study import Findings, Part, Study
-from ..tasks.checkpoint_evaluation import checkpoint_task, sample_count
+from ..tasks.one_model import checkpoint_task, sample_count
 
 _RISE = Threshold("our choice: without memorising, the distance also rises at large N", above=0.0)
 _SHOWS = (8, 21, "C11")
@@ -46,7 +45,7 @@ def c11(evidence: Evidence) -> Found:
 
     def rise(records: Evidence) -> Number:
         gaps = [*time.over(records, "kimg").values()]
-        return gaps[-1] - least(gaps)
+        return gaps[-1] - min(gaps)
 
     def lead(records: Evidence) -> Number:
         small = records.where(n=min(gaps_in_time.by("n")))

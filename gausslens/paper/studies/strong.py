@@ -20,7 +20,7 @@ from ..figures import COPIED, Curves, Drawing, Line, about, closed_forms, traini
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
-from ..tasks.agreement import agreement_task, stationary_task, subset_gaussians_task
+from ..tasks.agreement import agreement_task, compare_gaussians, compare_with_stationary
 from ..tasks.denoised_outputs import LABELS
 
 _SUBSETS = 8  # random subsets whose Gaussians are compared; they take no training
@@ -98,13 +98,16 @@ def parts(plan: Plan) -> Iterator[Part]:
             for half, task in enumerate(both, 1):
                 yield Part(f"{role}, seed {seed}, half {half}", task, {"role": role})
             yield Part(f"{role}, seed {seed}", agreement_task(plan, both), tags)
-            yield Part(f"{role}, seed {seed}, stationary", stationary_task(plan, both), tags)
+            splits = [plan.split(pair.n, half) for half in (1, 2)]
+            stationary = plan.on_model(compare_with_stationary, *both, splits=splits, **plan.loading)
+            yield Part(f"{role}, seed {seed}, stationary", stationary, tags)
         small = pairs(plan)["small"]
         for kimg in _between(plan):
             compared = agreement_task(plan, _sampled(plan, small._replace(kimg=kimg), seed))
             yield Part(f"small after {kimg:g}, seed {seed}", compared, {"role": _IN_TIME, "n": small.n, "seed": seed})
+    sizes = {"sizes": tuple(_subsets(plan)), "judged": plan.subset, "samples": plan.samples}
     for seed in range(_SUBSETS):
-        yield Part(f"subsets, seed {seed}", subset_gaussians_task(plan, plan.seed(seed), _subsets(plan)))
+        yield Part(f"subsets, seed {seed}", plan.on_images(compare_gaussians, seed=plan.seed(seed), **sizes))
 
 
 def _sampled(plan: Plan, pair: Pair, seed: int) -> list[Task]:
