@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from gausslens.paper.claims.claim import POSITIVE, Statistic, control
+from gausslens.paper.axes import POSITIVE
+from gausslens.paper.claims.claim import Statistic, control
 from gausslens.paper.claims.evidence import Evidence, Number, mean, slope
 from gausslens.paper.claims.inference import combine
 from gausslens.paper.claims.verdict import Verdict

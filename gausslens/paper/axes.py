@@ -34,22 +34,17 @@ class Along(NamedTuple):
         return Evidence({**record, self.tag: place} for place, records in places for record in records)
 
 
-def along(tag: str, label: str, unit: str = "", *, log: bool = False) -> Along:
-    """An x axis of the numbers of a tag."""
-    return Along(Axis(label, unit, log), tag)
-
-
 def among(label: str, things: Mapping[str, Tags]) -> Along:
     """An x axis of things: their names, and the tags of their records."""
     return Along(Axis(label, names=tuple(things)), things=[*things.values()])
 
 
-SIGMA = along("sigma", "noise level σ", "pixel range [−1, 1]", log=True)
-LOW_SIGMA = along("sigma", "noise level σ", "pixel range [−1, 1]")
-TIME = along("kimg", "length of training", "thousand images", log=True)
-SIZE = along("n", "training images N", log=True)
-WIDTH = along("width", "width", "channels", log=True)
-EPOCH = along("epoch", "epoch")
+SIGMA = Along(Axis("noise level σ", "pixel range [−1, 1]", log=True), "sigma")
+LOW_SIGMA = Along(Axis("noise level σ", "pixel range [−1, 1]"), "sigma")
+TIME = Along(Axis("length of training", "thousand images", log=True), "kimg")
+SIZE = Along(Axis("training images N", log=True), "n")
+WIDTH = Along(Axis("width", "channels", log=True), "width")
+EPOCH = Along(Axis("epoch"), "epoch")
 
 
 class Quantity(NamedTuple):

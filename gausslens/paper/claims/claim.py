@@ -100,32 +100,30 @@ class Finding:
     note: str | None = None  # what else the numbers say
 
 
+Found: TypeAlias = Iterator[Statistic | Control | str]
+"""What the function of a claim yields: its statistics, its controls, and what else to note."""
+
+
 @dataclass(frozen=True)
 class Claim:
     """One claim of the paper, as the file of its study defines it."""
 
     name: str  # "C1" … "C21"
     text: str  # the claim in a sentence
-    find: Callable[[Evidence], Finding]  # what records say of it
+    caveat: str | None
+    function: Callable[[Evidence], Found]
 
-
-Found: TypeAlias = Iterator[Statistic | Control | str]
-"""What the function of a claim yields: its statistics, its controls, and what else to note."""
+    def find(self, evidence: Evidence) -> Finding:
+        """What records say of it."""
+        found = list(self.function(evidence))
+        statistics = tuple(one for one in found if isinstance(one, Statistic))
+        controls = tuple(one for one in found if isinstance(one, Control))
+        return Finding(statistics, controls, self.caveat, next((one for one in found if isinstance(one, str)), None))
 
 
 def claim(name: str, text: str, caveat: str | None = None) -> Callable[[Callable[[Evidence], Found]], Claim]:
     """Make a claim of the function below, which yields what records say of it; its docstring says which it reads."""
-
-    def make(function: Callable[[Evidence], Found]) -> Claim:
-        def find(evidence: Evidence) -> Finding:
-            found = list(function(evidence))
-            statistics = tuple(one for one in found if isinstance(one, Statistic))
-            beside = tuple(one for one in found if isinstance(one, Control))
-            return Finding(statistics, beside, caveat, next((one for one in found if isinstance(one, str)), None))
-
-        return Claim(name, text, find)
-
-    return make
+    return lambda function: Claim(name, text, caveat, function)
 
 
 def statistic(name: str, threshold: Threshold, evidence: Evidence, measure: Measure) -> Statistic:

@@ -56,7 +56,7 @@ def minus(first: dict[str, Any], second: dict[str, Any]) -> Measure:
 
     def difference(records: Evidence) -> Any:
         curve = records.where(**first)
-        return curve.mean() - mean_at(records.where(**second).curve(), [*curve.curve()])
+        return curve.mean() - mean_at(records.where(**second).over("sigma"), [*curve.over("sigma")])
 
     return difference
 
@@ -97,12 +97,12 @@ class InWindow:
         return window({sigma: Number(fmean(r["value"] for r in group.records)) for sigma, group in levels})
 
     def mean(self, records: Evidence) -> Number:
-        """The mean over the window, of one model's records."""
-        return mean_at(self._of(records).curve(), self.sigmas)
+        """The mean over the window, of the distances between two denoisers."""
+        return mean_at(records.over("sigma"), self.sigmas)
 
     def over(self, records: Evidence, tag: str) -> dict[Real, Number]:
         """The mean over the window at each value of a tag, of one seed's records."""
-        return {value: mean_at(group.curve(), self.sigmas) for value, group in self._of(records).by(tag).items()}
+        return {value: mean_at(group.over("sigma"), self.sigmas) for value, group in self._of(records).by(tag).items()}
 
     def slope(self, records: Evidence, tag: str) -> Number:
         """The slope of the mean on the logarithm of a tag, of one seed's records, over all values in the study."""

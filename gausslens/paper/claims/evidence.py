@@ -149,25 +149,21 @@ class Evidence:
         """The number of the latest record."""
         return _number(self.latest())
 
-    def curve(self) -> dict[Real, Number]:
-        """The number at each noise level."""
-        return self.over("sigma")
-
     def over(self, tag: str) -> dict[Any, Number]:
         """The number at each value of a tag."""
         return {value: group.one() for value, group in self.by(tag).items()}
 
     def mean(self) -> Number:
         """The mean over noise levels."""
-        return mean(self.curve().values())
+        return mean(self.over("sigma").values())
 
     def least(self) -> Number:
         """The smallest over noise levels."""
-        return min(self.curve().values())
+        return min(self.over("sigma").values())
 
     def greatest(self) -> Number:
         """The largest over noise levels."""
-        return max(self.curve().values())
+        return max(self.over("sigma").values())
 
     def names(self, tag: str) -> list[str]:
         """The values of a tag that holds names, sorted."""

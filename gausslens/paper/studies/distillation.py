@@ -167,8 +167,8 @@ def c21(evidence: Evidence) -> Found:
 def _excess(records: Evidence, evidence: Evidence, reference: str = _OF_TRAIN) -> dict[float, Number]:
     """Weight error minus its floor at each noise level."""
     dim = evidence.where(quantity="dim").one().value
-    curve = records.where(**_ERROR.tags, reference=reference).at(*_INNER_LEVELS).curve()
-    floor = records.where(quantity="weight_error_floor").curve()
+    curve = records.where(**_ERROR.tags, reference=reference).at(*_INNER_LEVELS).over("sigma")
+    floor = records.where(quantity="weight_error_floor").over("sigma")
     for number in curve.values():
         if number.count is None or number.count < _CALLS * dim:
             raise MissingError(f"{_CALLS * dim:.0f} calls are needed for an unshrunk fit, {number.count} were made")

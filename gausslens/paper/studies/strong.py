@@ -10,9 +10,10 @@ the network is narrow. It also says that the Gaussian of few images is nearly th
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...experiments.task import Task
+from ...report import Axis
 from .. import axes
 from ..claims.claim import Found, Threshold, claim, control, statistic
 from ..claims.evidence import Evidence
@@ -105,9 +106,9 @@ def parts(plan: Plan) -> Iterator[Part]:
         for kimg in _between(plan):
             compared = agreement_task(plan, _sampled(plan, small._replace(kimg=kimg), seed))
             yield Part(f"small after {kimg:g}, seed {seed}", compared, {"role": _IN_TIME, "n": small.n, "seed": seed})
-    sizes = {"sizes": tuple(_subsets(plan)), "judged": plan.subset, "samples": plan.samples}
     for seed in range(_SUBSETS):
-        yield Part(f"subsets, seed {seed}", plan.on_images(compare_gaussians, seed=plan.seed(seed), **sizes))
+        options: dict[str, Any] = {"seed": plan.seed(seed), "sizes": tuple(_subsets(plan)), "judged": plan.subset}
+        yield Part(f"subsets, seed {seed}", plan.on_images(compare_gaussians, samples=plan.samples, **options))
 
 
 def _sampled(plan: Plan, pair: Pair, seed: int) -> list[Task]:
@@ -205,7 +206,7 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
         caption="Correlation of samples of the Gaussian of a random subset with those of the Gaussian of all "
         f"{plan.available:,} images, from the same noise, over {plan.samples} initial noises and {_SUBSETS} subsets of "
         f"each size. The claim is judged at {plan.subset:,} images. Control: noise exchanged.",
-        of=axes.AGREEMENT.by(axes.along("n", "images in the subset", log=True))
+        of=axes.AGREEMENT.by(axes.Along(Axis("images in the subset", log=True), "n"))
         .where(denoiser="gaussian", reference="gaussian_full")
         .against(_SAME, "nearly the same"),
         lines=(Line("same noise", noise="same"), Line("control: noise exchanged", noise="shuffled")),

@@ -90,7 +90,6 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
     few, many = sorted((plan.few, plan.sizes[-1]))
     on = f"on {plan.count} noisy held-out images, {trainings_behind(evidence)}"
     counted = f"{sample_count(plan)} from each snapshot and {plan.samples} from the end of training"
-    own, full = (InWindow(evidence, "time", reference=name) for name in ("gaussian", "gaussian_full"))
     of_samples = (
         Line(images_label, by="n", denoiser="network", n=(few, many)),
         *closed_forms(n=few, lasting=(plan.times[0], plan.times[-1])),
@@ -114,10 +113,11 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
         f"most, {on}.{format_closest(closest(evidence, few), few)} The control is the network trained on {many:,} "
         "images: only the part of a late rise that exceeds the control's is a sign of memorising.",
         of=axes.MEAN_RMSE.by(axes.TIME).where(denoiser="network"),
+        number=InWindow(evidence, "time").mean,
         lines=(
-            Line(images_label(few), n=few, reference="gaussian", number=own.mean),
-            Line(f"N = {few:,}, to the Gaussian of all images", n=few, reference="gaussian_full", number=full.mean),
-            Line(f"N = {many:,}, the control", dashed=True, n=many, reference="gaussian", number=own.mean),
+            Line(images_label(few), n=few, reference="gaussian"),
+            Line(f"N = {few:,}, to the Gaussian of all images", n=few, reference="gaussian_full"),
+            Line(f"N = {many:,}, the control", dashed=True, n=many, reference="gaussian"),
         ),
     )
     yield Curves(
