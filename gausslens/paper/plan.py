@@ -23,7 +23,7 @@ from ..evaluation.model_tasks import measure_model, sample_model, train_model
 from ..experiments.costs import seconds_to_call, seconds_to_train
 from ..experiments.task import Task, Work
 from ..nn import default_options
-from ..store.typed_command import typed_command
+from ..store.typed_command import typed_command, typed_options
 from .config import StudyConfig
 
 LAYOUT = ("width", "multipliers", "blocks", "attention")
@@ -214,7 +214,7 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
         shape=images.shape,
         available=available,
         studies=config.studies,
-        options=config.words,
+        options=typed_options(config),
         training=training | {"held_out": held_out, "split_seed": config.repetition},
         sizes=sizes,
         few=few,

@@ -17,6 +17,7 @@ from gausslens.paper.config import DEFAULT_STUDIES, STUDIES, StudyConfig
 from gausslens.paper.plan import Plan, make_plan
 from gausslens.paper.run import identity, plan_study, tasks_of
 from gausslens.paper.tasks.dataset_stats import dataset_stats_task
+from gausslens.store.typed_command import typed_options
 
 
 def plan(**options):
@@ -139,10 +140,10 @@ def test_what_any_network_takes_can_be_estimated(network):
 def test_figures_name_the_command_that_makes_them():
     typed = ("--range 0.0 1.0 --kimg 5.0 --full --sizes 20,1000 --seeds 1", "")
     config = StudyConfig("digits", full=True, sizes=(20, 1000), kimg=5.0, seeds=1, value_range=(0.0, 1.0), budget=3.0)
-    assert (config.words, StudyConfig("digits", only=("size",), cpu=True).words) == typed
+    assert (typed_options(config), typed_options(StudyConfig("digits", only=("size",), cpu=True))) == typed
     assert plan(kimg=5.0).command == "gausslens study digits --kimg 5.0"
-    options, _ = parse(Options, ["digits", *config.words.split()], program="gausslens study")
-    assert options.words == config.words
+    options, _ = parse(Options, ["digits", *typed_options(config).split()], program="gausslens study")
+    assert typed_options(options) == typed_options(config)
 
 
 def test_a_repetition_shares_no_seed_and_no_split_with_the_first():
