@@ -7,8 +7,8 @@ FONT = 12.0
 INK = "#222222"
 FAINT = "#DDDDDD"
 GREY = "#555555"
-# The colours of Okabe and Ito, which differ for every kind of colour blindness. Yellow is left out, since it cannot be read on
-# white. Each line also has a mark. Dashes are left to carry a meaning.
+# The colours of Okabe and Ito differ for every kind of colour blindness. Yellow is left out: it cannot be read on white.
+# Each line also has a mark. Dashes are left to carry a meaning.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
 MARKS = ("circle", "square", "diamond", "cross", "triangle-up")  # coprime to the number of colours
 

@@ -25,7 +25,7 @@ from ..pictures import close_up_grid, close_ups, correlation_maps
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.dataset_stats import dataset_stats_task
-from ..tasks.distillation import adam_distillation_task, distillation_task, is_large
+from ..tasks.distillation import adam_distillation_task, distillation_task, some_levels
 from ..tasks.theorem import theorem_task
 
 SHOWN_SIGMA = karras_sigmas(10)[4].item()
@@ -192,7 +192,7 @@ def parts(plan: Plan) -> Iterator[Part]:
     """The theorem, then the largest and the smallest size at every seed, then pictures of all sizes."""
     yield Part("theorem", theorem_task(plan))
     yield Part("images", dataset_stats_task(plan))
-    on = ("held_out",) if is_large(plan) else tuple(_ON)
+    on = tuple(_ON) if some_levels(plan) is None else ("held_out",)
     for n, images in ((plan.sizes[-1], on), (plan.sizes[0], on[:2])):
         for seed in range(plan.seeds):
             # The multi-delta denoiser is the same for all seeds.
