@@ -30,6 +30,7 @@ from gausslens.experiments.task import Task, TaskStore
 from gausslens.paper.config import StudyConfig
 from gausslens.paper.plan import Plan
 from gausslens.paper.run import open_study, plan_study, tasks_of
+from gausslens.store.typed_command import typed_options
 
 _EVERY: dict[str, Any] = {
     "network": "ncsnpp",
@@ -94,7 +95,7 @@ def main() -> None:
     grid = GRIDS[args.grid] | ({"only": tuple(args.only.split(","))} if args.only else {})
     config = StudyConfig(args.data or f"{args.grid}.npz", out=str(args.out), **grid)
     if args.print:
-        print(config.words)
+        print(typed_options(config))
     elif args.pack:
         names = {task.name for task in tasks_of(plan_study(config))}
         pack(

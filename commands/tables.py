@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from gausslens.paper.claims.claim import POSITIVE, Statistic, control
-from gausslens.paper.claims.evidence import Evidence, Number, least, mean, slope
+from gausslens.paper.axes import POSITIVE
+from gausslens.paper.claims.claim import Statistic, control
+from gausslens.paper.claims.evidence import Evidence, Number, mean, slope
 from gausslens.paper.claims.inference import combine
 from gausslens.paper.claims.verdict import Verdict
 from gausslens.paper.config import STUDIES
@@ -20,7 +21,7 @@ from gausslens.paper.figures import line
 from gausslens.paper.plan import Plan
 from gausslens.paper.registry import find_study
 from gausslens.paper.study import Findings
-from gausslens.paper.tasks.explained_variance import QUANTITY as EXPLAINED
+from gausslens.paper.tasks.one_model import EXPLAINED
 from gausslens.report import Figure, Series
 from gausslens.report.rendering import anchor
 
@@ -146,10 +147,7 @@ def by_size(plan: Plan, evidence: Evidence) -> Iterator[str]:
     for n in sizes:
         of_size, linearity = samples.where(n=n), pairs.where(n=n)
         columns = [
-            *(
-                (linearity.where(affine=affine), lambda r: least(r.curve().values()), (-math.inf, 1.0))
-                for affine in (True, False)
-            ),
+            *((linearity.where(affine=affine), Evidence.least, (-math.inf, 1.0)) for affine in (True, False)),
             (of_size.where(quantity="gl"), Evidence.one, POSITIVE),
             (of_size.where(quantity="relative_gl"), Evidence.one, POSITIVE),
             (of_size.where(quantity="memorized_fraction"), Evidence.one, (0.0, 1.0)),

@@ -59,7 +59,7 @@ _LINEAR_SHARE, _LINEAR_KIMG, _LINEAR_KIMG_PER_DIM = 4, 400.0, 5.0
 
 
 def architecture(plan: Plan, name: str) -> dict[str, Any]:
-    """What to change in a plan's model for another architecture, in a size that fits the images.
+    """What to change in a plan's model for another architecture, in a size that fits the images; nothing for its own.
 
     If the plan's network is the small U-Net, small images get a reduced network and training, and larger images the U-Net's
     width, depth and length of training. If it is a published network, the others have its width and their own layout.
@@ -79,11 +79,6 @@ def architecture(plan: Plan, name: str) -> dict[str, Any]:
         "ramp_kimg": plan.kimg * _RISE,
         "ema_kimg": plan.kimg * _RISE,
     }
-
-
-def model_of(plan: Plan, name: str, n: int, seed: int, *, half: int = 1) -> Task:
-    """The task that trains a model of an architecture; the plan's own model is that of all other studies."""
-    return plan.model(n, seed, half=half, **architecture(plan, name))
 
 
 def label(name: str) -> str:

@@ -10,12 +10,12 @@ from ..report import Axis
 from ..report import Threshold as Level
 from .claims.claim import PAPER_GENERALIZATION, Threshold, pixel_scale
 from .claims.evidence import Evidence, MissingError
-from .claims.inference import Real
+from .claims.inference import ANY, Range, Real
 
 Tags: TypeAlias = dict[str, Any]
 """Tags that records must have, by their names."""
 
-FREE, POSITIVE, SHARE, CORRELATION = (-math.inf, math.inf), (0.0, math.inf), (0.0, 1.0), (-1.0, 1.0)
+POSITIVE, SHARE, CORRELATION = (0.0, math.inf), (0.0, 1.0), (-1.0, 1.0)
 """Ranges of possible values."""
 
 
@@ -34,22 +34,17 @@ class Along(NamedTuple):
         return Evidence({**record, self.tag: place} for place, records in places for record in records)
 
 
-def along(tag: str, label: str, unit: str = "", *, log: bool = False) -> Along:
-    """An x axis of the numbers of a tag."""
-    return Along(Axis(label, unit, log), tag)
-
-
 def among(label: str, things: Mapping[str, Tags]) -> Along:
     """An x axis of things: their names, and the tags of their records."""
     return Along(Axis(label, names=tuple(things)), things=[*things.values()])
 
 
-SIGMA = along("sigma", "noise level σ", "pixel range [−1, 1]", log=True)
-LOW_SIGMA = along("sigma", "noise level σ", "pixel range [−1, 1]")
-TIME = along("kimg", "length of training", "thousand images", log=True)
-SIZE = along("n", "training images N", log=True)
-WIDTH = along("width", "width", "channels", log=True)
-EPOCH = along("epoch", "epoch")
+SIGMA = Along(Axis("noise level σ", "pixel range [−1, 1]", log=True), "sigma")
+LOW_SIGMA = Along(Axis("noise level σ", "pixel range [−1, 1]"), "sigma")
+TIME = Along(Axis("length of training", "thousand images", log=True), "kimg")
+SIZE = Along(Axis("training images N", log=True), "n")
+WIDTH = Along(Axis("width", "channels", log=True), "width")
+EPOCH = Along(Axis("epoch"), "epoch")
 
 
 class Quantity(NamedTuple):
@@ -90,9 +85,7 @@ class Quantity(NamedTuple):
         return self._replace(levels=(*self.levels, Level(threshold.level * scale, label)))
 
 
-def quantity(
-    name: str, label: str, unit: str = "", *, log: bool = False, bounds: tuple[float, float] = FREE, **tags: Any
-) -> Quantity:
+def quantity(name: str, label: str, unit: str = "", *, log: bool = False, bounds: Range = ANY, **tags: Any) -> Quantity:
     """What curves show: the records of a quantity with these tags."""
     return Quantity({"quantity": name, **tags}, Axis(label, unit, log, bounds=bounds))
 

@@ -5,7 +5,6 @@ from typing import Literal, TypeAlias
 
 from ..config import NetworkOptions, PageOptions, among, check_fields, different, positive, whole
 from ..errors import require
-from ..store.typed_command import typed_options
 
 STUDIES = (
     *("references", "distillation", "linearity", "size", "time", "capacity", "strong"),
@@ -92,11 +91,6 @@ class StudyConfig(GridOptions):
             different("widths", 1),
         )
         require(self.shown < self.seeds, f"shown must be below seeds, which is {self.seeds}; got {self.shown}.")
-
-    @property
-    def words(self) -> str:
-        """The options that decide a number and differ from their defaults, as they are typed."""
-        return typed_options(self)
 
     @property
     def studies(self) -> tuple[str, ...]:

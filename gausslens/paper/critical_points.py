@@ -16,9 +16,9 @@ from typing import NamedTuple
 from ..measures.intervals import student_quantile
 from ..measures.memorization import MEMORIZED
 from ..measures.transition import Bound, Count, fit_transition
+from .claims.comparisons import InWindow
 from .claims.evidence import Evidence, MissingError, Number
 from .claims.inference import Real
-from .claims.window import InWindow
 
 _ROUNDING = 1e-9  # of a geometric mean
 _LEAST = 1e-3  # smaller shares of copies count as this on a logarithmic scale
@@ -62,7 +62,7 @@ def closest(evidence: Evidence, few: int) -> Turning | None:
         found = _finished([gaps.over(records, "kimg") for records in gaps.studied.where(n=few).seeds()])
     except MissingError:
         return None
-    trained = [{kimg: gap.value for kimg, gap in of_seed.items() if kimg > 0} for of_seed in found]
+    trained = [{kimg: gap for kimg, gap in of_seed.items() if kimg > 0} for of_seed in found]
     lowest = tuple(min(of_seed, key=of_seed.__getitem__) for of_seed in trained)
     if not lowest:
         return None
@@ -78,15 +78,14 @@ def closest(evidence: Evidence, few: int) -> Turning | None:
 def memorizing_from(evidence: Evidence, few: int) -> Onset | None:
     """When copies among samples of networks of few images pass 5 % for good; None without records."""
     copies = evidence.where(quantity="memorized_fraction", denoiser="network", n=few)
-    found = _finished([records.over("kimg") for records in copies.seeds()]) if len(copies) else []
-    shares = [{kimg: share.value for kimg, share in of_seed.items()} for of_seed in found]
+    shares = _finished([records.over("kimg") for records in copies.seeds()]) if len(copies) else []
     return find_onset(few, shares) if shares else None
 
 
-def _finished(trainings: "list[dict[Real, Number]]") -> "list[dict[Real, Number]]":
-    """The trainings with all snapshots that any training has; in the others the minimum may come later."""
+def _finished(trainings: list[dict[Real, Number]]) -> list[dict[Real, float]]:
+    """The values of trainings with all snapshots that any training has; in the others the minimum may come later."""
     times = {kimg for training in trainings for kimg in training}
-    return [training for training in trainings if set(training) == times]
+    return [{kimg: number.value for kimg, number in of.items()} for of in trainings if set(of) == times]
 
 
 def find_onset(n: int, shares: Sequence[Mapping[float, float]]) -> Onset:

@@ -32,24 +32,18 @@ _MODEL = ("network", "preconditioning", "width", "n", "role")
 
 
 class Line:
-    """One line of a figure: the records with these tags; or a line for each value of the tag `by`.
-
-    Args:
-        name: its name in the legend; with `by`, a function of the tag's value.
-        by: a tag that lines differ by.
-        number: what is drawn of one seed's records; by default that of the figure.
-        dashed: whether the line is dashed, with `by` a function of the tag's value; by default controls are.
-        lasting: the ends of a horizontal line, for what was measured at one place and does not change along the axis.
-        tags: tags of its records.
-    """
+    """One line of a figure: the records with these tags; or a line for each value of the tag `by`."""
 
     def __init__(
         self,
-        name: str | Callable[[Any], str],
+        name: str | Callable[[Any], str],  # its name in the legend; with `by`, a function of the tag's value
         *,
-        by: str | None = None,
-        number: Measure | None = None,
-        dashed: bool | Callable[[Any], bool] | None = None,
+        by: str | None = None,  # a tag that lines differ by
+        number: Measure | None = None,  # what is drawn of one seed's records; by default that of the figure
+        dashed: bool
+        | Callable[[Any], bool]
+        | None = None,  # with `by`, a function of the value; by default for controls
+        # The ends of a horizontal line, for what was measured at one place and does not change along the axis.
         lasting: tuple[Real, Real] | None = None,
         **tags: Any,
     ) -> None:

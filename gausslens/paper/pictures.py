@@ -50,6 +50,24 @@ def sample_grid(
     )
 
 
+def trajectory_grid(
+    findings: Findings, rows: Sequence[Row], *, noises: Sequence[int] = (0,), **words: Any
+) -> ImageGrid | None:
+    """Trajectories as rows of images, a column for each noise level."""
+    found = [(label, key, findings.array(key, name)) for label, key, name in rows]
+    there = [(label, key, paths) for label, key, paths in found if paths is not None]
+    if not there:
+        return None
+    sigmas = findings.array(there[0][1], "sigmas")
+    several = len(noises) > 1
+    return ImageGrid(
+        rows=tuple(f"noise {noise + 1}, {label}" if several else label for noise in noises for label, _, _ in there),
+        columns=tuple(map(sigma_label, sigmas)),
+        images=np.stack([paths[noise] for noise in noises for _, _, paths in there]),
+        **words,
+    )
+
+
 def samples_of_few(
     findings: Findings,
     models: Mapping[str, str],

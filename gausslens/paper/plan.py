@@ -12,7 +12,7 @@ so that the study of strong generalisation uses the same models.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ..config import TrainConfig
@@ -23,7 +23,7 @@ from ..evaluation.model_tasks import measure_model, sample_model, train_model
 from ..experiments.costs import seconds_to_call, seconds_to_train
 from ..experiments.task import Task, Work
 from ..nn import default_options
-from ..store.typed_command import typed_command
+from ..store.typed_command import typed_command, typed_options
 from .config import StudyConfig
 
 LAYOUT = ("width", "multipliers", "blocks", "attention")
@@ -157,13 +157,9 @@ class Plan:
     def _task(self, work: Work, options: dict[str, Any], needs: tuple[Task, ...] = (), *, cost: float) -> Task:
         return Task(work, options, needs, runtime={"data": self.data, "cpu": self.cpu}, cost=cost)
 
-    def as_json(self) -> dict[str, Any]:
-        """The plan as JSON can hold it, for `Plan.from_json`."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Plan":
-        """The plan of the JSON that `as_json` makes."""
+        """The plan of a JSON of its fields (`dataclasses.asdict`)."""
         if other := ", ".join(sorted({field.name for field in fields(cls)} ^ set(value))):
             raise CheckpointError(f"this study was planned by another version of gausslens ({other}); run it again.")
         return cls(**{name: _tupled(part) for name, part in value.items()})
@@ -218,7 +214,7 @@ def make_plan(config: StudyConfig, images: ImageSet) -> Plan:
         shape=images.shape,
         available=available,
         studies=config.studies,
-        options=config.words,
+        options=typed_options(config),
         training=training | {"held_out": held_out, "split_seed": config.repetition},
         sizes=sizes,
         few=few,

@@ -11,22 +11,14 @@ if TYPE_CHECKING:
     from .study import Study
 
 
-_FILES = {"strong": "strong_generalization"}  # of studies whose file has a longer name
-
-
 def find_study(name: str) -> "Study":
     """The study of this name."""
-    study: Study = import_module(f".studies.{_FILES.get(name, name)}", __package__).STUDY
+    study: Study = import_module(f".studies.{name}", __package__).STUDY
     return study
-
-
-def all_studies() -> "list[Study]":
-    """Every study."""
-    return [find_study(name) for name in STUDIES]
 
 
 @cache
 def all_claims() -> "dict[str, Claim]":
     """Every claim by its name, from C1 on."""
-    found = [claim for study in all_studies() for claim in study.judges]
+    found = [claim for name in STUDIES for claim in find_study(name).judges]
     return {claim.name: claim for claim in sorted(found, key=lambda claim: int(claim.name[1:]))}

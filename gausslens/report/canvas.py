@@ -7,6 +7,10 @@ FONT = 12.0
 INK = "#222222"
 FAINT = "#DDDDDD"
 GREY = "#555555"
+# The colours of Okabe and Ito differ for every kind of colour blindness. Yellow is left out: it cannot be read on white.
+# Each line also has a mark. Dashes are left to carry a meaning.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
+MARKS = ("circle", "square", "diamond", "cross", "triangle-up")  # coprime to the number of colours
 
 _LETTER = 0.56  # the mean width of a letter of the font, in its size
 _MORE_IF_WIDE = 0.2  # for capitals and signs
@@ -16,6 +20,11 @@ def text_width(text: str, size: float = FONT) -> float:
     """The approximate width of a text, since the font is not known."""
     wide = sum(letter.isupper() or letter in "+=−–%" for letter in text)
     return size * (_LETTER * len(text) + _MORE_IF_WIDE * wide)
+
+
+def look(index: int) -> tuple[str, str]:
+    """Colour and mark of the line with this index; the first 35 all differ."""
+    return COLOURS[index % len(COLOURS)], MARKS[index % len(MARKS)]
 
 
 class Canvas:
@@ -57,7 +66,7 @@ class Canvas:
         self._elements.append(drawing.replace("<svg ", f'<svg y="{_written(y)}" ', 1).rstrip())
 
     def mark(self, x: float, y: float, shape: str, colour: str, **attributes: str) -> None:
-        """A mark of one of the shapes of the palette, about 7 wide."""
+        """A mark of one of the shapes `MARKS`, about 7 wide."""
         corners = {
             "square": ((-3, -3), (3, -3), (3, 3), (-3, 3)),
             "diamond": ((0, -4.2), (4.2, 0), (0, 4.2), (-4.2, 0)),

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .axes import Scale, fit_scale, tick_text
-from .canvas import FAINT, FONT, GREY, INK, Canvas, text_width
+from .canvas import FAINT, FONT, GREY, INK, Canvas, look, text_width
 from .figures import CurveFigure, Figure, HeatMap, ImageGrid, NoiseSlider, Series
-from .palette import look, scale
 from .pictures import colorize, image_uri
 
 _WIDTH, _HEIGHT = 640.0, 360.0
@@ -73,14 +72,13 @@ def _(figure: CurveFigure) -> Canvas:
 @draw.register
 def _(figure: HeatMap) -> Canvas:
     canvas = Canvas()
-    colours = scale(figure.low, figure.high)
     across = min(len(figure.panels), _ACROSS)
     n_rows, n_columns = figure.values.shape[1:]
     width, height = _PANEL, _PANEL * n_rows / n_columns
     for index, (panel, matrix) in enumerate(zip(figure.panels, figure.values, strict=True)):
         row, column = divmod(index, across)
         left, top = 24 + column * (width + 24), 24 + row * (height + 48)
-        uri = image_uri(colorize(matrix, figure.low, figure.high, colours))
+        uri = image_uri(colorize(matrix, figure.low, figure.high))
         canvas.picture(left, top, width, height, uri, panel)
         canvas.text(left + width / 2, top - 7, panel, text_anchor="middle")
         canvas.text(left + width / 2, top + height + 16, figure.x_label, text_anchor="middle", size=11.0)
@@ -90,7 +88,7 @@ def _(figure: HeatMap) -> Canvas:
             transform=f"rotate(-90 {left - 8:.2f} {middle:.2f})",
         )  # fmt: skip
     bottom = 24 + -(-len(figure.panels) // across) * (height + 48)
-    bar = colorize(np.linspace(figure.low, figure.high, 64)[None], figure.low, figure.high, colours)
+    bar = colorize(np.linspace(figure.low, figure.high, 64)[None], figure.low, figure.high)
     canvas.picture(60.0, bottom - 12, 128.0, 10.0, image_uri(bar), figure.value_label)
     canvas.text(54.0, bottom - 3, tick_text(figure.low), text_anchor="end")
     canvas.text(194.0, bottom - 3, f"{tick_text(figure.high)}  {figure.value_label}")

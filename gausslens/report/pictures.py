@@ -11,6 +11,8 @@ from .figures import Real
 
 _MOST_BLOCKS = 4
 _LEAST_BLOCK = 4  # pixels a side
+_SEQUENTIAL = ("#00204D", "#414D6B", "#7C7B78", "#BCAF6F", "#FFEA46")  # cividis, which all readers can distinguish
+_DIVERGING = ("#0072B2", "#F7F7F7", "#D55E00")
 
 
 def image_uri(image: NDArray[Any], quality: int | None = None) -> str:
@@ -48,8 +50,12 @@ def blur(images: NDArray[Any]) -> NDArray[np.uint8]:
     return blocky
 
 
-def colorize(values: NDArray[Any], low: Real, high: Real, colours: tuple[str, ...]) -> NDArray[np.uint8]:
-    """A matrix as an image (3, h, w), with colours from `low` to `high`; white for NaN."""
+def colorize(values: NDArray[Any], low: Real, high: Real) -> NDArray[np.uint8]:
+    """A matrix as an image (3, h, w), with colours from `low` to `high`, nearly white at the middle if they go through zero.
+
+    NaN is white.
+    """
+    colours = _DIVERGING if low < 0 < high else _SEQUENTIAL
     anchors = np.array([[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in colours], np.float64)
     place = np.clip((values - low) / (high - low), 0.0, 1.0) * (len(colours) - 1)
     channels = [np.interp(place, np.arange(len(colours)), channel) for channel in anchors.T]

@@ -10,8 +10,10 @@ stops. Stopped at any moment, the same command goes on; with a budget, what is f
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import numpy as np
 
 from ..errors import require
 from ..evaluation.model_tasks import run_of, tags_of
@@ -29,12 +31,12 @@ from ..monitor.probe import Probe, ProbeImages, ProbeOptions
 from ..paper.claims.evidence import Evidence
 from ..paper.plan import Plan, rounded
 from ..paper.run import identity, plan_study
-from ..report import save_report
+from ..report import ImageGrid, save_report
 from ..store.records import Record
 from ..store.run import Run, load_trained
 from ..store.typed_command import typed_command, typed_options
 from .config import HowManyConfig
-from .summary import Answer, Pictures, counts_at_end, make_page
+from .summary import Answer, counts_at_end, make_page
 
 VERSION = 1
 """Of answer.json."""
@@ -97,14 +99,21 @@ class Question:
         results = [self.store.result(task) for task in tasks if self.store.is_done(task)]
         return Evidence({"data": self.plan.name, **record} for result in results for record in result.records)
 
-    def pictures(self) -> Pictures:
+    def pictures(self) -> ImageGrid:
         """Samples of the first network of each size, and the training images nearest to them."""
-        rows: Pictures = []
+        labels, rows = [], []
         for n in self.sizes:
             if self.store.is_done(task := self.task(n, 0)):
                 arrays = self.store.result(task).arrays
-                rows += [(f"N = {n:,}", arrays["samples"].numpy()), ("nearest", arrays["nearest"].numpy())]
-        return rows
+                labels += [f"N = {n:,}", "nearest"]
+                rows += [arrays["samples"].numpy(), arrays["nearest"].numpy()]
+        return ImageGrid(
+            title="Samples and their nearest training images",
+            caption="Below each row of samples, the training images nearest to them.",
+            rows=tuple(labels),
+            columns=tuple(f"noise {index + 1}" for index in range(len(rows[0]))),
+            images=np.stack(rows),
+        )
 
 
 @task("look_at_copies", version=2, of_0_1="sufficiency.looking")
@@ -141,7 +150,7 @@ def how_many(
     started = time.monotonic()
     question = Question(config, plan or plan_study(config.study))
     plan = question.plan
-    settings = {"plan": plan.as_json(), "sizes": list(question.sizes), "samples": config.samples}
+    settings = {"plan": asdict(plan), "sizes": list(question.sizes), "samples": config.samples}
     run = Run.create(config.out, "how-many", plan.name, question.identity, settings)
     session = run.begin_session(best_device(cpu=config.cpu))
     question.store.path.mkdir(exist_ok=True)

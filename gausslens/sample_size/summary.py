@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from statistics import fmean
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import gausslens
 
@@ -18,10 +17,7 @@ from ..paper.claims.evidence import Evidence
 from ..paper.critical_points import find_onset
 from ..paper.figures import Curves, Line
 from ..paper.plan import Plan
-from ..report import CurveFigure, Figure, ImageGrid, Page, Section, Series
-
-Pictures: TypeAlias = list[tuple[str, NDArray[Any]]]
-"""Rows of uint8 images (k, c, h, w) with their labels."""
+from ..report import CurveFigure, Figure, Page, Section, Series
 
 _RHO = axes.quantity("rho", "ρ").by(axes.SIZE)
 _COPIES: dict[str, Any] = {"y": axes.COPIES.y, "thresholds": axes.COPIES.levels}
@@ -36,16 +32,8 @@ def counts_at_end(evidence: Evidence, kimg: float) -> tuple[Count, ...]:
 class Answer:
     """What the records of networks on two numbers of images or more say.
 
-    Attributes:
-        plan: how the networks were trained.
-        evidence: the records, of which `copies` are those of the share of copies.
-        command: the command that asks the same question.
-        counts: the copies of every network at its end.
-        sizes: the numbers of images, ascending.
-        transition: from copying to novelty.
-        onsets: when memorising starts, by number of images.
-        relative_loss: of the networks of most images, in units of the Gaussian's: on training or on held-out images,
-            where it is less.
+    `relative_loss` is that of the networks of most images, in units of the Gaussian's, on training or on held-out images,
+    where it is less. `command` asks the same question again.
     """
 
     def __init__(self, plan: Plan, evidence: Evidence, command: str) -> None:
@@ -145,7 +133,7 @@ class Answer:
         return f"With {longest.n:,} images {stop} take a smaller network, or collect more images."
 
 
-def make_page(answer: Answer, pictures: Pictures, machine: Mapping[str, Any]) -> Page:
+def make_page(answer: Answer, samples: Figure, machine: Mapping[str, Any]) -> Page:
     """The page."""
     kimg = answer.plan.kimg
     rho = Curves(
@@ -159,7 +147,7 @@ def make_page(answer: Answer, pictures: Pictures, machine: Mapping[str, Any]) ->
         "How many images?",
         "Networks were trained on increasing numbers of images. A sample counts as a copy if it is less than a third as far "
         "from one training image as from any other.",
-        _with_command(answer, _copies_by_size(answer), rho.draw(answer.evidence), _samples(pictures)),
+        _with_command(answer, _copies_by_size(answer), rho.draw(answer.evidence), samples),
     )
     how_long = Section(
         "How long may it train?",
@@ -193,16 +181,6 @@ def _copies_by_size(answer: Answer) -> Figure:
         x=axes.SIZE.axis,
         series=tuple(lines),
         **_COPIES,
-    )
-
-
-def _samples(pictures: Pictures) -> Figure:
-    return ImageGrid(
-        title="Samples and their nearest training images",
-        caption="Below each row of samples, the training images nearest to them.",
-        rows=tuple(label for label, _ in pictures),
-        columns=tuple(f"noise {index + 1}" for index in range(len(pictures[0][1]))),
-        images=np.stack([images for _, images in pictures]),
     )
 
 

@@ -10,7 +10,7 @@ from gausslens.experiments.graph import run_tasks
 from gausslens.experiments.task import TaskStore
 from gausslens.paper.config import StudyConfig
 from gausslens.paper.run import plan_study
-from gausslens.paper.tasks.checkpoint_evaluation import checkpoint_task
+from gausslens.paper.tasks.one_model import checkpoint_task
 
 TIME = 0.5
 

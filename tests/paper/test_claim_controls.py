@@ -2,7 +2,8 @@
 
 import pytest
 
-from gausslens.paper.claims.claim import CORRELATION, POSITIVE, control
+from gausslens.paper.axes import CORRELATION, POSITIVE
+from gausslens.paper.claims.claim import control
 from gausslens.paper.claims.evidence import Evidence
 from gausslens.paper.claims.inference import ANY
 

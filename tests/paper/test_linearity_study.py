@@ -88,7 +88,7 @@ def test_the_least_is_over_noise_levels(findings):
         alpha=None,
         preconditioning="edm",
         n=64,
-    ).curve()
+    ).over("sigma")
     least = figures["Minimum linearity over noise levels, by number of images"].series[0]
     assert least.y[1] == min(number.value for number in curve.values())
 
@@ -101,7 +101,7 @@ def test_weights_are_varied_on_the_same_pairs(findings, model):
             linearity(network, held_out, SIGMAS, inputs=inputs, alpha=math.sqrt(of), count=6) for of in (0.5, square)
         )
         records = findings.evidence.where(denoiser="network", on=on, affine=False, alpha=math.sqrt(square))
-        curve = records.where(quantity="linearity_cosine").curve()
+        curve = records.where(quantity="linearity_cosine").over("sigma")
         assert [curve[sigma].value for sigma in SIGMAS.tolist()] == pytest.approx(other.values.tolist(), abs=1e-6)
         (first,) = records.where(quantity="linearity_difference").at(80.0).records
         paired = equal - other

@@ -6,7 +6,7 @@ from small_studies import check_drawing, missing, run_small, small_plan
 
 from gausslens.experiments.task import TaskStore
 from gausslens.nn import build_network
-from gausslens.paper.architectures import PUBLISHED, architecture, model_of
+from gausslens.paper.architectures import PUBLISHED, architecture
 from gausslens.paper.tasks.agreement import lowpass
 
 
@@ -78,11 +78,11 @@ def test_layouts_are_means_over_fields():
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_reduced_architectures_are_small_and_the_own_is_shared(name):
     plan = small_plan("networks")
-    options = model_of(plan, name, 64, 0).options["config"]
+    options = plan.model(64, 0, **architecture(plan, name)).options["config"]
     layout_of = {key: options[key] for key in ("width", "multipliers", "blocks", "attention")}
     network = build_network(name, plan.shape, **layout_of)
     assert sum(weight.numel() for weight in network.parameters()) < 500_000
-    assert model_of(plan, "unet", 64, 0) == plan.model(64, 0)
+    assert plan.model(64, 0, **architecture(plan, "unet")) == plan.model(64, 0)
     assert architecture(plan, "unet") == {}
 
 
@@ -95,6 +95,7 @@ def test_larger_images_keep_the_width_and_are_halved_as_often_as_they_can_be(sha
     plan = small_plan("networks")
     training = {"network": "unet", "width": 24, "batch": 128, "learning_rate": 5e-3}
     for name, rate, batch in (("ddpmpp", 1e-3, 128), ("adm", 1e-4, 32)):
-        options = model_of(replace(plan, shape=shape, training=training), name, 64, 0).options["config"]
+        other = replace(plan, shape=shape, training=training)
+        options = other.model(64, 0, **architecture(other, name)).options["config"]
         assert (options["width"], tuple(options["multipliers"])) == (24, multipliers)
         assert (options["learning_rate"], options["batch"]) == (rate, batch)

@@ -21,7 +21,7 @@ from gausslens.paper.plan import Plan
 from gausslens.paper.registry import find_study
 from gausslens.paper.study import Findings, Part
 from gausslens.paper.tasks.denoised_outputs import COUNTERPARTS, denoised_outputs_task, follow, trajectory_task
-from gausslens.paper.tasks.explained_variance import explained_variance_task, gaussian_variance_task
+from gausslens.paper.tasks.one_model import explained_variance_task, gaussian_variance_task
 from gausslens.report import ImageGrid, NoiseSlider
 
 SIGMAS = karras_sigmas(10)
@@ -114,9 +114,9 @@ def test_likeness_along_the_way_is_of_the_paths_and_falls_with_other_noises(find
         for k in range(10)
     ]
     pairs = findings.evidence.where(quantity="trajectory_correlation", reference="gaussian")
-    found = pairs.where(noise="same").curve()
+    found = pairs.where(noise="same").over("sigma")
     assert [found[sigma].value for sigma in SIGMAS.tolist()] == pytest.approx(expected, abs=1e-4)
-    assert pairs.where(noise="shuffled").curve()[0.002].value < found[0.002].value
+    assert pairs.where(noise="shuffled").over("sigma")[0.002].value < found[0.002].value
 
 
 def test_outputs_are_of_held_out_images_with_the_noise_of_the_gaps(findings, model):

@@ -16,7 +16,7 @@ from gausslens.generation import generate
 from gausslens.measures.agreement import agreement
 from gausslens.noise import draw_order
 from gausslens.paper.registry import find_study
-from gausslens.paper.studies.strong_generalization import pairs
+from gausslens.paper.studies.strong import pairs
 
 pytestmark = pytest.mark.slow  # networks of all sizes or kinds
 

@@ -11,9 +11,8 @@ from sample_page import claims, curves, grid, heat, slider
 
 from gausslens.report import Axis, CurveFigure, ImageGrid, Series, Threshold
 from gausslens.report.axes import Scale, fit_scale
-from gausslens.report.canvas import text_width
+from gausslens.report.canvas import COLOURS, look, text_width
 from gausslens.report.drawings import draw_svg
-from gausslens.report.palette import COLOURS, look
 from gausslens.report.pictures import colorize
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -127,9 +126,9 @@ def test_heat_maps_hold_their_values_as_colours():
 
 def test_colours_run_from_low_to_high():
     values = np.array([[-2.0, -1.0, 0.0, 0.5, 1.0, np.nan]])
-    image = colorize(values, -1.0, 1.0, ("#000000", "#808080", "#FF0000"))
+    image = colorize(values, -1.0, 1.0)
     assert image.transpose(1, 2, 0)[0].tolist() == [
-        [0, 0, 0], [0, 0, 0], [128, 128, 128], [192, 64, 64], [255, 0, 0], [255, 255, 255]
+        [0, 114, 178], [0, 114, 178], [247, 247, 247], [230, 170, 124], [213, 94, 0], [255, 255, 255]
     ]  # fmt: skip
 
 

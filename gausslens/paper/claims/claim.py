@@ -9,7 +9,7 @@ the smallest, times their number. Gaps are in units of [-1, 1] pixels for the da
 mean square of the data's pixels elsewhere.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -29,9 +29,6 @@ PAPER_GENERALIZATION = 0.6
 
 SIGN = "our choice: the sign that the paper claims"
 """The source of most thresholds at 0."""
-
-CORRELATION: Range = (-1.0, 1.0)
-POSITIVE: Range = (0.0, float("inf"))
 
 
 @dataclass(frozen=True)
@@ -103,32 +100,30 @@ class Finding:
     note: str | None = None  # what else the numbers say
 
 
+Found: TypeAlias = Iterator[Statistic | Control | str]
+"""What the function of a claim yields: its statistics, its controls, and what else to note."""
+
+
 @dataclass(frozen=True)
 class Claim:
     """One claim of the paper, as the file of its study defines it."""
 
     name: str  # "C1" … "C21"
     text: str  # the claim in a sentence
-    find: Callable[[Evidence], Finding]  # what records say of it
+    caveat: str | None
+    function: Callable[[Evidence], Found]
 
-
-Found: TypeAlias = Iterator[Statistic | Control | str]
-"""What the function of a claim yields: its statistics, its controls, and what else to note."""
+    def find(self, evidence: Evidence) -> Finding:
+        """What records say of it."""
+        found = list(self.function(evidence))
+        statistics = tuple(one for one in found if isinstance(one, Statistic))
+        controls = tuple(one for one in found if isinstance(one, Control))
+        return Finding(statistics, controls, self.caveat, next((one for one in found if isinstance(one, str)), None))
 
 
 def claim(name: str, text: str, caveat: str | None = None) -> Callable[[Callable[[Evidence], Found]], Claim]:
     """Make a claim of the function below, which yields what records say of it; its docstring says which it reads."""
-
-    def make(function: Callable[[Evidence], Found]) -> Claim:
-        def find(evidence: Evidence) -> Finding:
-            found = list(function(evidence))
-            statistics = tuple(one for one in found if isinstance(one, Statistic))
-            beside = tuple(one for one in found if isinstance(one, Control))
-            return Finding(statistics, beside, caveat, next((one for one in found if isinstance(one, str)), None))
-
-        return Claim(name, text, find)
-
-    return make
+    return lambda function: Claim(name, text, caveat, function)
 
 
 def statistic(name: str, threshold: Threshold, evidence: Evidence, measure: Measure) -> Statistic:
@@ -180,11 +175,6 @@ def control(name: str, evidence: Evidence, measure: Measure, possible: Range = A
     except MissingError:
         return ()
     return (Control(name, combined.value, *(combined.interval(possible) or (None, None))),)
-
-
-def controls(measure: Measure, named: Mapping[str, Evidence], possible: Range = ANY) -> tuple[Control, ...]:
-    """Controls: the same measure of several kinds of records, by name."""
-    return tuple(found for name, evidence in named.items() for found in control(name, evidence, measure, possible))
 
 
 def over_seeds(evidence: Evidence, measure: Measure) -> tuple[Combined, int | None]:

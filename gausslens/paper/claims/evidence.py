@@ -36,6 +36,9 @@ class Number:
         """The variance over images."""
         return self.rising**2 + self.falling**2
 
+    def __lt__(self, other: "Number") -> bool:  # the least of several has its own error, which is rather too wide
+        return self.value < other.value
+
     def __add__(self, other: "Number") -> "Number":
         return total((self, other))
 
@@ -76,16 +79,6 @@ def mean(numbers: Iterable[Number]) -> Number:
     return total(terms) / len(terms)
 
 
-def least(numbers: Iterable[Number]) -> Number:
-    """The smallest, with its own error, which is too wide rather than too narrow if several are tied."""
-    return min(numbers, key=lambda number: number.value)
-
-
-def greatest(numbers: Iterable[Number]) -> Number:
-    """The largest."""
-    return max(numbers, key=lambda number: number.value)
-
-
 def slope(points: Mapping[Real, Number], sizes: Iterable[Real] = ()) -> Number:
     """The least-squares slope on the natural logarithm of a size.
 
@@ -101,12 +94,6 @@ def slope(points: Mapping[Real, Number], sizes: Iterable[Real] = ()) -> Number:
     centre = sum(logs) / len(logs)
     scale = sum((x - centre) ** 2 for x in logs)
     return total(number * ((x - centre) / scale) for x, number in zip(logs, points.values(), strict=True))
-
-
-def slope_over(records: "Evidence", tag: str, measure: "Measure", every_seed: "Evidence") -> Number:
-    """The slope of a measure on the logarithm of a tag, over all values that any seed has."""
-    values = every_seed.by(tag)
-    return slope({value: measure(group) for value, group in records.by(tag).items()}, values)
 
 
 class Evidence:
@@ -162,25 +149,21 @@ class Evidence:
         """The number of the latest record."""
         return _number(self.latest())
 
-    def curve(self) -> dict[Real, Number]:
-        """The number at each noise level."""
-        return self.over("sigma")
-
     def over(self, tag: str) -> dict[Any, Number]:
         """The number at each value of a tag."""
         return {value: group.one() for value, group in self.by(tag).items()}
 
     def mean(self) -> Number:
         """The mean over noise levels."""
-        return mean(self.curve().values())
+        return mean(self.over("sigma").values())
 
     def least(self) -> Number:
         """The smallest over noise levels."""
-        return least(self.curve().values())
+        return min(self.over("sigma").values())
 
     def greatest(self) -> Number:
         """The largest over noise levels."""
-        return greatest(self.curve().values())
+        return max(self.over("sigma").values())
 
     def names(self, tag: str) -> list[str]:
         """The values of a tag that holds names, sorted."""

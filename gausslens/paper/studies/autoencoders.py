@@ -16,15 +16,15 @@ from ..claims.claim import Found, Threshold, claim, statistic
 from ..claims.comparisons import in_pixels, minus, negative
 from ..claims.evidence import Evidence
 from ..figures import Curves, Drawing, Line, about, closed_forms, trainings_behind
-from ..pictures import jacobian_pictures
+from ..pictures import jacobian_pictures, trajectory_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.dataset_stats import dataset_stats_task
-from ..tasks.denoised_outputs import LABELS, trajectory_grid, trajectory_task
+from ..tasks.denoised_outputs import LABELS, trajectory_task
 from ..tasks.jacobians import follow_levels, jacobian_task, measure_levels, per_level_task
 from ..tasks.theorem import theorem_task
+from .distillation import THEOREM
 from .jacobian import shown_subspace
-from .theorem import THEOREM
 
 _LEVELS = 10
 _FOLLOWED = "network of all levels, followed"

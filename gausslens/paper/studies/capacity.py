@@ -13,14 +13,13 @@ from typing import Any
 
 from .. import axes
 from ..claims.claim import HIGH_NOISE, LOW_NOISE, Found, Threshold, claim, statistic
-from ..claims.comparisons import ends, first_minus_last, negative, positive, smallest, trend
-from ..claims.evidence import Evidence, Number, mean_at
-from ..claims.window import InWindow, gaps_of
+from ..claims.comparisons import InWindow, ends, first_minus_last, gaps_of, negative, positive, smallest, trend
+from ..claims.evidence import Evidence, Number
 from ..figures import COPIED, Curves, Drawing, Line, about, closed_forms, images_label, trainings_behind
 from ..pictures import HIGH, close_up_grid, close_ups, close_ups_of_few, samples_of_few
 from ..plan import Plan
 from ..study import Findings, Part, Study
-from ..tasks.checkpoint_evaluation import checkpoint_task, sample_count
+from ..tasks.one_model import checkpoint_task, sample_count
 
 _channels = "{} channels".format
 _REFERENCE: dict[str, Any] = {"role": "reference"}
@@ -91,16 +90,12 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
     plan, evidence = findings.plan, findings.evidence
     few, many = plan.few, plan.sizes[-1]
     on = f"on {plan.count} noisy held-out images, {trainings_behind(evidence)}"
-    own, full = (InWindow(evidence, "capacity", reference=name) for name in ("gaussian", "gaussian_full"))
     by_width = Line(_channels, by="width", denoiser="network", role=None, kimg=plan.kimg)
     both, after = (plan.short, plan.kimg), "{:,g} thousand images".format
     by_length = Line(after, by="kimg", denoiser="network", role=None, kimg=both)
     memory = closed_forms("multidelta", role=None)
     to_own = axes.RMSE.where(reference="gaussian")
     key = _channels(plan.width)
-
-    def in_window(records: Evidence) -> Number:
-        return mean_at(records.curve(), own.sigmas)
 
     sampled = {_channels(width): f"{width}, seed {plan.shown}" for width in plan.widths}
     yield Curves(
@@ -124,12 +119,11 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
         caption="Mean RMSE over the window of noise levels where the multi-delta and the Gaussian denoiser differ "
         f"most, {on}. Control: the multi-delta denoiser of the {few:,} images, which does not depend on width.",
         of=axes.MEAN_RMSE.by(axes.WIDTH).where(role=None, kimg=plan.kimg),
+        number=InWindow(evidence, "capacity").mean,
         lines=(
-            Line("to the Gaussian of its images", denoiser="network", reference="gaussian", number=own.mean),
-            Line("to the Gaussian of all images", denoiser="network", reference="gaussian_full", number=full.mean),
-            *closed_forms(
-                "multidelta", called=", to the Gaussian of its images", reference="gaussian", number=in_window
-            ),
+            Line("to the Gaussian of its images", denoiser="network", reference="gaussian"),
+            Line("to the Gaussian of all images", denoiser="network", reference="gaussian_full"),
+            *closed_forms("multidelta", called=", to the Gaussian of its images", reference="gaussian"),
         ),
     )
     yield Curves(

@@ -7,7 +7,7 @@ near its Gaussian and its linear map. So agreement at the lowest noise is no evi
 from collections.abc import Iterator
 
 from .. import axes
-from ..architectures import PUBLISHED, label, model_of
+from ..architectures import PUBLISHED, architecture, label
 from ..claims.claim import LOW_NOISE, Found, Threshold, claim, control, statistic
 from ..claims.comparisons import largest, minus
 from ..claims.evidence import Evidence
@@ -41,8 +41,8 @@ def parts(plan: Plan) -> Iterator[Part]:
     """The largest size at every seed: the plan's own network first, then the published architectures."""
     for name in dict.fromkeys((plan.training["network"], *PUBLISHED)):
         for seed in range(plan.seeds):
-            measured = plan.measured(model_of(plan, name, plan.sizes[-1], seed), "identity_gap")
-            yield Part(f"{name}, seed {seed}", measured)
+            model = plan.model(plan.sizes[-1], seed, **architecture(plan, name))
+            yield Part(f"{name}, seed {seed}", plan.measured(model, "identity_gap"))
 
 
 def drawings(findings: Findings) -> Iterator[Drawing]:

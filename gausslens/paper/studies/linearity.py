@@ -11,15 +11,17 @@ and is 1 for every affine map.
 from collections.abc import Iterator
 from typing import Any
 
+from ...report import Axis
 from .. import axes
 from ..claims.claim import HIGH_NOISE, Found, Threshold, claim, control, of_the_papers_images, statistic
 from ..claims.comparisons import largest, minus, negative, positive, smallest, trend
 from ..claims.evidence import Evidence
 from ..figures import CONTROLS, Curves, Drawing, Line, about, closed_forms, images_label
+from ..pictures import trajectory_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
-from ..tasks.denoised_outputs import trajectory_grid, trajectory_task
-from ..tasks.linearity_weights import vary_weights
+from ..tasks.denoised_outputs import trajectory_task
+from ..tasks.one_model import vary_weights
 
 # The baseline has its own noise levels of training, not those of the plan.
 _BASELINE: dict[str, Any] = {"preconditioning": "ve", "level_mean": None, "level_spread": None}
@@ -195,7 +197,7 @@ def _by_weight(plan: Plan) -> Iterator[Curves]:
         caption="Cosine at equal weights minus cosine at weight α of the same pair, mean over noise levels. Below 0, "
         "equal weights are harder. Controls: the closed-form denoisers; for the Gaussian, which is affine, the "
         "difference comes from α + β ≠ 1 alone.",
-        of=difference.by(axes.along("alpha", "weight α")),
+        of=difference.by(axes.Along(Axis("weight α"), "alpha")),
         number=Evidence.mean,
         lines=(
             Line("network, held-out images", denoiser="network"),

@@ -13,7 +13,7 @@ from itertools import combinations, product
 
 from ...experiments.task import Task
 from .. import axes
-from ..architectures import PUBLISHED, format_sizes, label, model_of
+from ..architectures import PUBLISHED, architecture, format_sizes, label
 from ..claims.claim import Found, Threshold, claim, statistic
 from ..claims.evidence import Evidence
 from ..figures import Curves, Drawing, Line, about, closed_forms, trainings_behind
@@ -58,7 +58,7 @@ def parts(plan: Plan) -> Iterator[Part]:
     names, most, half = compared(plan), plan.sizes[-1], plan.available // 2
     for n, words in ((most, ""), (plan.sizes[0], " on few")):
         for seed, name in product(range(plan.seeds), names):
-            model = model_of(plan, name, n, seed)
+            model = plan.model(n, seed, **architecture(plan, name))
             tasks = _measured(plan, name, model)
             if n == most:
                 sampled = plan.sampled(model)
@@ -66,8 +66,8 @@ def parts(plan: Plan) -> Iterator[Part]:
             for what, task in tasks.items():
                 yield Part(f"{what} of {name}{words}, seed {seed}", task)
     for seed, (first, second) in product(range(plan.seeds), combinations(names, 2)):
-        halves = enumerate((first, second), 1)
-        both = [plan.sampled(model_of(plan, name, half, seed, half=which)) for which, name in halves]
+        changes = enumerate((architecture(plan, first), architecture(plan, second)), 1)
+        both = [plan.sampled(plan.model(half, seed, half=which, **changed)) for which, changed in changes]
         tags = {"network": first, "reference": second, "n": half, "seed": seed}
         yield Part(f"{first} and {second}, seed {seed}", agreement_task(plan, both), tags)
 

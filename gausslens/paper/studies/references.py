@@ -13,21 +13,19 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...report import NoiseSlider
+from ...report import Axis, NoiseSlider
 from .. import axes
 from ..architectures import PUBLISHED
 from ..claims.claim import HIGH_NOISE, LOW_NOISE, Found, Statistic, Threshold, claim, control, statistic, unit_words
-from ..claims.comparisons import in_pixels, largest
-from ..claims.evidence import Evidence, Number, greatest, mean_at
-from ..claims.window import window
+from ..claims.comparisons import in_pixels, largest, window
+from ..claims.evidence import Evidence, Number, mean_at
 from ..figures import Curves, Drawing, Line, about, sigma_label
-from ..pictures import sample_grid
+from ..pictures import sample_grid, trajectory_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
 from ..tasks.dataset_stats import dataset_stats_task
-from ..tasks.denoised_outputs import COUNTERPARTS, LABELS, denoised_outputs_task, trajectory_grid, trajectory_task
-from ..tasks.explained_variance import explained_variance_task, gaussian_variance_task
-from ..tasks.finetune_probe import finetune_task
+from ..tasks.denoised_outputs import COUNTERPARTS, LABELS, denoised_outputs_task, trajectory_task
+from ..tasks.one_model import EXPLAINED, explained_variance_task, finetune_task, gaussian_variance_task
 
 _SLIDER_PIXELS = 1_100_000  # of all pictures of the slider, so that the page stays small
 _DISTANCES = (
@@ -57,7 +55,7 @@ def c5(evidence: Evidence) -> Found:
     gaps, unit = gaps.where(n=largest(gaps)), unit_words(evidence)
 
     def worst(records: Evidence) -> Number:
-        return greatest([*records.at(HIGH_NOISE).curve().values(), *records.at(0.0, LOW_NOISE).curve().values()])
+        return max([*records.at(HIGH_NOISE).over("sigma").values(), *records.at(0.0, LOW_NOISE).over("sigma").values()])
 
     yield statistic(f"largest RMSE(L, θ) at σ ≥ 20 and σ ≤ 0.1{unit}", _GAP, gaps, in_pixels(worst, evidence))
     between, largest_gap = gaps.at(LOW_NOISE, HIGH_NOISE), in_pixels(Evidence.greatest, evidence)
@@ -75,10 +73,10 @@ def c7(evidence: Evidence) -> Found:
 
     def log_gap(records: Evidence, reference: str) -> Number:
         """Mean log RMSE to a reference over the window."""
-        sigmas = window(records.where(denoiser="multidelta", reference="gaussian").curve())
+        sigmas = window(records.where(denoiser="multidelta", reference="gaussian").over("sigma"))
         # A fit that is shrunk toward the Gaussian assumes the claim.
         shrunk = False if reference == "linear" else None
-        curve = records.where(denoiser="network", reference=reference, shrunk=shrunk).curve()
+        curve = records.where(denoiser="network", reference=reference, shrunk=shrunk).over("sigma")
         return mean_at({sigma: number.log() for sigma, number in curve.items()}, sigmas)
 
     def mean_log(words: str, threshold: Threshold, above: str, below: str) -> Statistic:
@@ -144,7 +142,9 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
         caption=f"RMSE between one network and the Gaussian denoiser at one noise level, on {held_out}, while training "
         "continues at that level alone. A fast fall means that the network was undertrained there, because training "
         "rarely draws such high noise levels. The control is an intermediate level, which training draws often.",
-        of=axes.RMSE._replace(tags={"quantity": "refined_rmse"}).by(axes.along("further", "images trained further")),
+        of=axes.RMSE._replace(tags={"quantity": "refined_rmse"}).by(
+            axes.Along(Axis("images trained further"), "further")
+        ),
         lines=(Line(sigma_label, by="sigma", dashed=lambda sigma: sigma < HIGH_NOISE),),
     )
     yield Curves(
@@ -153,7 +153,7 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
         f"training images explain, on {held_out} and on training images (dashed). On noisy training images multi-delta "
         "returns the clean image itself, so it explains more of a network that denoises better, even if that network "
         "does not memorise. Control: the share of the Gaussian denoiser's variance that multi-delta explains.",
-        of=axes.quantity("explained_variance", "explained variance"),
+        of=axes.quantity(EXPLAINED, "explained variance"),
         lines=(
             *(
                 Line(f"{LABELS[name]}, {words}", dashed=dashed, denoiser="network", reference=name, on=on)

@@ -15,15 +15,14 @@ from collections.abc import Iterator
 from ...measures.memorization import MEMORIZED
 from .. import axes
 from ..claims.claim import PAPER_GENERALIZATION, Found, Threshold, claim, control, statistic
-from ..claims.comparisons import first_minus_last, negative, positive
-from ..claims.evidence import Evidence, MissingError, Number, least
-from ..claims.window import InWindow
+from ..claims.comparisons import InWindow, first_minus_last, negative, positive
+from ..claims.evidence import Evidence, MissingError, Number
 from ..critical_points import closest, format_closest, format_onset, memorizing_from
 from ..figures import COPIED, Curves, Drawing, Line, about, closed_forms, images_label, trainings_behind
 from ..pictures import close_ups, close_ups_of_few, samples_of_few
 from ..plan import Plan
 from ..study import Findings, Part, Study
-from ..tasks.checkpoint_evaluation import checkpoint_task, sample_count
+from ..tasks.one_model import checkpoint_task, sample_count
 
 _RISE = Threshold("our choice: without memorising, the distance also rises at large N", above=0.0)
 _SHOWS = (8, 21, "C11")
@@ -46,7 +45,7 @@ def c11(evidence: Evidence) -> Found:
 
     def rise(records: Evidence) -> Number:
         gaps = [*time.over(records, "kimg").values()]
-        return gaps[-1] - least(gaps)
+        return gaps[-1] - min(gaps)
 
     def lead(records: Evidence) -> Number:
         small = records.where(n=min(gaps_in_time.by("n")))
@@ -91,7 +90,6 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
     few, many = sorted((plan.few, plan.sizes[-1]))
     on = f"on {plan.count} noisy held-out images, {trainings_behind(evidence)}"
     counted = f"{sample_count(plan)} from each snapshot and {plan.samples} from the end of training"
-    own, full = (InWindow(evidence, "time", reference=name) for name in ("gaussian", "gaussian_full"))
     of_samples = (
         Line(images_label, by="n", denoiser="network", n=(few, many)),
         *closed_forms(n=few, lasting=(plan.times[0], plan.times[-1])),
@@ -115,10 +113,11 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
         f"most, {on}.{format_closest(closest(evidence, few), few)} The control is the network trained on {many:,} "
         "images: only the part of a late rise that exceeds the control's is a sign of memorising.",
         of=axes.MEAN_RMSE.by(axes.TIME).where(denoiser="network"),
+        number=InWindow(evidence, "time").mean,
         lines=(
-            Line(images_label(few), n=few, reference="gaussian", number=own.mean),
-            Line(f"N = {few:,}, to the Gaussian of all images", n=few, reference="gaussian_full", number=full.mean),
-            Line(f"N = {many:,}, the control", dashed=True, n=many, reference="gaussian", number=own.mean),
+            Line(images_label(few), n=few, reference="gaussian"),
+            Line(f"N = {few:,}, to the Gaussian of all images", n=few, reference="gaussian_full"),
+            Line(f"N = {many:,}, the control", dashed=True, n=many, reference="gaussian"),
         ),
     )
     yield Curves(

@@ -49,17 +49,6 @@ def lowpass_agreement_task(plan: Plan, sampled: Task) -> Task:
     return plan.on_model(compare_layouts, sampled)
 
 
-def stationary_task(plan: Plan, both: Sequence[Task]) -> Task:
-    """The task that compares two models' samples with those of the stationary Gaussians of their training images."""
-    splits = [task.needs[0].options["config"]["split"] for task in both]
-    return plan.on_model(compare_with_stationary, *both, splits=splits, **plan.loading)
-
-
-def subset_gaussians_task(plan: Plan, seed: int, sizes: Sequence[int]) -> Task:
-    """The task that compares the Gaussians of random subsets with that of all images; it needs no model."""
-    return plan.on_images(compare_gaussians, seed=seed, sizes=tuple(sizes), judged=plan.subset, samples=plan.samples)
-
-
 @task("compare_samples", version=1, of_0_1="studies.agreements")
 def compare_samples(context: TaskContext) -> Iterator[Record]:
     """Compare the samples of two models, and of their controls, noise by noise. The inputs are two of `sample_model`.

@@ -13,7 +13,6 @@ noise levels, as in the paper. D(x_t; σ_t) is kept; at the last level it is the
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -26,11 +25,9 @@ from ...images import quantize
 from ...measures.agreement import agreement
 from ...measures.sweep import NoisyInputs, PlacedDenoiser
 from ...noise import draw_noise, draw_order
-from ...report import ImageGrid
 from ...sampling import sample
 from ...store.records import Record
 from ..plan import Plan
-from ..study import Findings
 
 COUNTERPARTS = ("network", "multidelta", "gaussian", "linear")
 """Their names, in the order of the paper's figures."""
@@ -144,21 +141,3 @@ def follow(denoiser: Denoiser, latents: Tensor, sigmas: Tensor, *, device: Any =
         dtype=torch.float32,
     )
     return torch.stack(seen, 1)
-
-
-def trajectory_grid(
-    findings: Findings, rows: Sequence[tuple[str, str, str]], *, noises: Sequence[int] = (0,), **words: Any
-) -> ImageGrid | None:
-    """Trajectories as rows of images, a column for each noise level."""
-    found = [(label, key, findings.array(key, name)) for label, key, name in rows]
-    there = [(label, key, paths) for label, key, paths in found if paths is not None]
-    if not there:
-        return None
-    sigmas = findings.array(there[0][1], "sigmas")
-    several = len(noises) > 1
-    return ImageGrid(
-        rows=tuple(f"noise {noise + 1}, {label}" if several else label for noise in noises for label, _, _ in there),
-        columns=tuple(f"σ = {sigma:.3g}" for sigma in sigmas),
-        images=np.stack([paths[noise] for noise in noises for _, _, paths in there]),
-        **words,
-    )

@@ -23,8 +23,8 @@ from ...experiments.task import Task, TaskContext, task
 from ...measures.alignment import Alignment
 from ...noise import karras_sigmas
 from ...store.records import Record
-from ..directions import as_pictures, signed_like
 from ..plan import Plan
+from .jacobians import as_pictures, signed_like
 
 _PICTURED_SIGMA = 4.0
 _PICTURED, _MAPPED = 25, 100  # singular vectors shown as images, and in maps
@@ -38,7 +38,7 @@ _TRAVEL = 3.0  # how far Adam could move a weight in all its steps, in units of 
 
 def distillation_task(plan: Plan, model: Task, *, denoisers: Sequence[str], images: Sequence[str]) -> Task:
     """The task that distils a model."""
-    sigmas = _levels(plan)
+    sigmas = some_levels(plan)
     calls = 10 * plan.dim * len(sigmas or range(_LEVELS)) * len(denoisers) * len(images)
     what = {"denoisers": tuple(denoisers), "images": tuple(images), "sigmas": sigmas}
     return plan.on_model(distill_model, model, calls=calls, **what)
@@ -47,17 +47,12 @@ def distillation_task(plan: Plan, model: Task, *, denoisers: Sequence[str], imag
 def adam_distillation_task(plan: Plan, model: Task) -> Task:
     """The task that distils a model on held-out images by Adam, as the paper does."""
     calls = _ADAM_CALLS["cpu"] * _LEVELS
-    return plan.on_model(distill_by_adam, model, calls=calls, sigmas=_levels(plan))
+    return plan.on_model(distill_by_adam, model, calls=calls, sigmas=some_levels(plan))
 
 
-def is_large(plan: Plan) -> bool:
-    """Whether images have so many dimensions that models are distilled at some of the noise levels only."""
-    return plan.dim > _ALL_LEVELS_DIM
-
-
-def _levels(plan: Plan) -> tuple[float, ...] | None:
-    """The noise levels to distil at; None means all ten."""
-    return tuple(karras_sigmas(_LEVELS)[list(_SOME_LEVELS)].tolist()) if is_large(plan) else None
+def some_levels(plan: Plan) -> tuple[float, ...] | None:
+    """The noise levels to distil at where images have many dimensions; None for all ten levels."""
+    return tuple(karras_sigmas(_LEVELS)[list(_SOME_LEVELS)].tolist()) if plan.dim > _ALL_LEVELS_DIM else None
 
 
 @task("distill_model", version=2, of_0_1="studies.distilling")

@@ -10,9 +10,10 @@ the network is narrow. It also says that the Gaussian of few images is nearly th
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...experiments.task import Task
+from ...report import Axis
 from .. import axes
 from ..claims.claim import Found, Threshold, claim, control, statistic
 from ..claims.evidence import Evidence
@@ -20,7 +21,7 @@ from ..figures import COPIED, Curves, Drawing, Line, about, closed_forms, traini
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
-from ..tasks.agreement import agreement_task, stationary_task, subset_gaussians_task
+from ..tasks.agreement import agreement_task, compare_gaussians, compare_with_stationary
 from ..tasks.denoised_outputs import LABELS
 
 _SUBSETS = 8  # random subsets whose Gaussians are compared; they take no training
@@ -98,13 +99,16 @@ def parts(plan: Plan) -> Iterator[Part]:
             for half, task in enumerate(both, 1):
                 yield Part(f"{role}, seed {seed}, half {half}", task, {"role": role})
             yield Part(f"{role}, seed {seed}", agreement_task(plan, both), tags)
-            yield Part(f"{role}, seed {seed}, stationary", stationary_task(plan, both), tags)
+            splits = [plan.split(pair.n, half) for half in (1, 2)]
+            stationary = plan.on_model(compare_with_stationary, *both, splits=splits, **plan.loading)
+            yield Part(f"{role}, seed {seed}, stationary", stationary, tags)
         small = pairs(plan)["small"]
         for kimg in _between(plan):
             compared = agreement_task(plan, _sampled(plan, small._replace(kimg=kimg), seed))
             yield Part(f"small after {kimg:g}, seed {seed}", compared, {"role": _IN_TIME, "n": small.n, "seed": seed})
     for seed in range(_SUBSETS):
-        yield Part(f"subsets, seed {seed}", subset_gaussians_task(plan, plan.seed(seed), _subsets(plan)))
+        options: dict[str, Any] = {"seed": plan.seed(seed), "sizes": tuple(_subsets(plan)), "judged": plan.subset}
+        yield Part(f"subsets, seed {seed}", plan.on_images(compare_gaussians, samples=plan.samples, **options))
 
 
 def _sampled(plan: Plan, pair: Pair, seed: int) -> list[Task]:
@@ -202,7 +206,7 @@ def drawings(findings: Findings) -> Iterator[Drawing]:
         caption="Correlation of samples of the Gaussian of a random subset with those of the Gaussian of all "
         f"{plan.available:,} images, from the same noise, over {plan.samples} initial noises and {_SUBSETS} subsets of "
         f"each size. The claim is judged at {plan.subset:,} images. Control: noise exchanged.",
-        of=axes.AGREEMENT.by(axes.along("n", "images in the subset", log=True))
+        of=axes.AGREEMENT.by(axes.Along(Axis("images in the subset", log=True), "n"))
         .where(denoiser="gaussian", reference="gaussian_full")
         .against(_SAME, "nearly the same"),
         lines=(Line("same noise", noise="same"), Line("control: noise exchanged", noise="shuffled")),
