@@ -21,7 +21,7 @@ from ..denoisers.distillation import distill
 from ..denoisers.gaussian import GaussianDenoiser
 from ..denoisers.linear import LinearDenoiser
 from ..denoisers.moments import Moments
-from ..denoisers.protocol import Denoiser
+from ..denoisers.protocol import Denoiser, placement
 from ..generation import generate
 from ..images import Bounds
 from ..measures.curve import Curve
@@ -61,8 +61,7 @@ class EvaluationContext:
     @cached_property
     def device(self) -> torch.device:
         """Where the network is."""
-        tensors = [*self.network.parameters(), *self.network.buffers()]
-        return tensors[0].device if tensors else torch.device("cpu")
+        return placement(self.network, torch.zeros(1))[0]
 
     @property
     def dim(self) -> int:
@@ -195,15 +194,11 @@ class MeasureContext(EvaluationContext):
 
     def sampled(self, name: str) -> Tensor:
         """Images of one of the denoisers, uint8, from the same noise for all."""
-        count, labels = self.config.samples, None
-        if self.images.train_labels is not None:
-            known = self.images.train_labels.unique()
-            labels = known[torch.arange(count) % len(known)]
         return generate(
-            *(self.denoisers[name], self.images.shape, count),
+            *(self.denoisers[name], self.images.shape, self.config.samples),
             steps=self.config.steps,
             seed=self.config.seed,
-            labels=labels,
+            labels=None if self.images.train_labels is None else self.images.train_labels.unique(),
             device=self.device,
             dtype=torch.float32,
         )
