@@ -26,9 +26,8 @@ from ..denoisers.protocol import Denoiser, call, eval_mode, in_batches, placemen
 from ..errors import ConfigError, DataError, require
 from ..images import Bounds, check_labels, dequantize, gather, keep_known_classes, require_finite
 from ..measures.intervals import Estimate, mean_estimate, proportion_estimate, ratio_interval
-from ..measures.loss import squared_errors
 from ..measures.originals import DUPLICATE_RMSE, Originals
-from ..measures.sweep import NoisyInputs
+from ..measures.sweep import NoisyInputs, squared_errors
 from ..measures.two_sample import quotient_estimate
 from ..noise import as_sigmas, draw_noise, draw_order, karras_sigmas
 from ..sampling import sample
