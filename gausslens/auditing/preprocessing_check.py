@@ -21,11 +21,10 @@ from torch import Tensor
 
 from .._typing import Float, Sigmas
 from ..denoisers.protocol import Denoiser, call, eval_mode, in_batches, placement
-from ..evaluation.records import of_estimate
 from ..images import dequantize
 from ..measures.intervals import Estimate
 from ..noise import as_sigmas, draw_noise, draw_order
-from ..store.records import Record
+from ..store.records import Record, of_estimate
 from .losses import ratio_estimates
 from .pool import Pool
 

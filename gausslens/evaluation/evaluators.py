@@ -24,10 +24,9 @@ from ..measures.jacobian import jacobian_spectrum
 from ..measures.linearity import linearity
 from ..measures.memorization import memorization
 from ..noise import draw_noise, draw_order
-from ..store.records import Record
+from ..store.records import Record, of_agreement, of_curve, of_estimate, of_levels, record_of
 from ..training.objective import denoising_losses
 from .context import Inputs, MeasureContext
-from .records import of_agreement, of_curve, of_estimate, record_of
 from .references import rows
 
 _OVERLAPS = (1, 2, 5, 10, 20, 50, 100)
@@ -214,11 +213,13 @@ def of_distillation(evaluation: MeasureContext, name: str, inputs: Inputs) -> It
     fit = evaluation.linear(name, inputs)
     tags = {"on": inputs.name, "denoiser": name, "count": fit.calls}
     for quantity in ("fvu", "fvu_floor", "fvu_held_out", "weight_error_floor", "shrinkage"):
-        yield from _per_level(evaluation, quantity, getattr(fit, quantity), **tags)
+        if (values := getattr(fit, quantity)) is not None:
+            yield from of_levels(quantity, evaluation.sigmas, values.tolist(), **tags)
     for reference, values in fit.weight_error.items():
         of_inputs = inputs.name if reference == "distillation" else reference
         if reference == "distillation" or reference != inputs.name:
-            yield from _per_level(evaluation, "weight_error", values, reference=f"gaussian of {of_inputs}", **tags)
+            tags["reference"] = f"gaussian of {of_inputs}"
+            yield from of_levels("weight_error", evaluation.sigmas, values.tolist(), **tags)
 
 
 def aligned(evaluation: MeasureContext, fit: LinearDenoiser, halves: tuple[Moments, Moments] | None) -> list[Alignment]:
@@ -267,12 +268,6 @@ def half_moments(evaluation: MeasureContext) -> tuple[Moments, Moments] | None:
         return None
     first, second = (evaluation.images.train[half.sort().values] for half in order.chunk(2))
     return Moments.fit(first, device=evaluation.device), Moments.fit(second, device=evaluation.device)
-
-
-def _per_level(evaluation: MeasureContext, quantity: str, values: Tensor | None, **tags: Any) -> Iterator[Record]:
-    if values is not None:
-        for sigma, value in zip(evaluation.sigmas.tolist(), values.tolist(), strict=True):
-            yield record_of(quantity, value, sigma=sigma, **tags)
 
 
 def _real(evaluation: MeasureContext) -> list[Inputs]:

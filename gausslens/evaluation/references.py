@@ -4,7 +4,6 @@ They are made of exactly the images the network was trained on, with mirror imag
 content has changed is refused. For a network with labels they are per class.
 """
 
-import hashlib
 import os
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from ..denoisers.moments import Moments
 from ..denoisers.multidelta import MultiDeltaDenoiser
 from ..denoisers.preconditioned import Preconditioned
 from ..errors import ConfigError, DataError, require
-from ..images import Bounds, as_tensor, keep_known_classes
+from ..images import Bounds, as_tensor, content_hash, keep_known_classes
 from ..noise import karras_sigmas
 from ..store.run import Run
 
@@ -105,8 +104,7 @@ def rows(tags: Tensor | None, indices: Tensor) -> Tensor | None:
 
 def moments_of(images: Tensor, *, device: torch.device | None = None, bounds: Bounds = (-1.0, 1.0)) -> Moments:
     """`Moments.fit`, of which the last few are kept: the spectrum of 7,000 faces takes a minute on two cores."""
-    content = hashlib.blake2b(images.contiguous().cpu().view(torch.uint8).numpy().data).digest()
-    key = (content, tuple(images.shape), images.dtype, str(device or images.device), bounds)
+    key = (content_hash(images), str(device or images.device), bounds)
     known = _moments.pop(key, None) or Moments.fit(images, device=device, bounds=bounds)
     _moments[key] = known
     if len(_moments) > _MOMENTS_KEPT:

@@ -17,14 +17,13 @@ from torch import Tensor, nn
 from ...denoisers.gaussian import GaussianDenoiser
 from ...denoisers.stationary import StationaryDenoiser
 from ...evaluation.config import MeasureConfig
-from ...evaluation.records import of_agreement, of_similarity
 from ...evaluation.references import moments_of
 from ...experiments.task import Result, Task, TaskContext, task
 from ...generation import generate
 from ...images import dequantize, quantize
 from ...measures.agreement import agreement
 from ...noise import draw_noise, draw_order
-from ...store.records import Record
+from ...store.records import Record, of_agreement, of_similarity
 from ..plan import Plan
 from .dataset_stats import split_images
 

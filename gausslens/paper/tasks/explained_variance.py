@@ -18,10 +18,9 @@ from ...denoisers.moments import Moments
 from ...denoisers.multidelta import MultiDeltaDenoiser
 from ...evaluation.evaluators import of_gap
 from ...evaluation.model_tasks import evaluation_of
-from ...evaluation.records import of_curve
 from ...experiments.task import Task, TaskContext, task
 from ...measures.gap import gap
-from ...store.records import Record
+from ...store.records import Record, of_curve
 from ..plan import Plan
 from .dataset_stats import split_images
 

@@ -12,12 +12,11 @@ from collections.abc import Iterator
 import torch
 
 from ...evaluation.model_tasks import evaluation_of
-from ...evaluation.records import of_curve
 from ...experiments.task import Task, TaskContext, task
 from ...images import dequantize
 from ...measures.gap import gap
 from ...noise import draw_noise, generator, karras_sigmas
-from ...store.records import Record
+from ...store.records import Record, of_curve
 from ..plan import Plan
 
 QUANTITY = "refined_rmse"

@@ -4,10 +4,9 @@ import math
 from collections.abc import Iterator
 
 from ...evaluation.model_tasks import evaluation_of
-from ...evaluation.records import of_curve
 from ...experiments.task import TaskContext, task
 from ...measures.linearity import linearity
-from ...store.records import Record
+from ...store.records import Record, of_curve
 
 _SQUARES = (0.5, 0.6225, 0.745, 0.8675, 0.99)  # α² as in the paper; the others are compared with the first
 

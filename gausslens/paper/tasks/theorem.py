@@ -17,11 +17,10 @@ from torch import Tensor
 
 from ...denoisers.gaussian import GaussianDenoiser
 from ...denoisers.moments import Moments
-from ...evaluation.records import record_of
 from ...experiments.task import Task, TaskContext, task
 from ...images import dequantize
 from ...noise import karras_sigmas
-from ...store.records import Record
+from ...store.records import Record, record_of
 from ..plan import Plan
 from .dataset_stats import read_images
 
