@@ -148,18 +148,29 @@ def content_hash(images: Tensor) -> str:
     return digest.hexdigest()
 
 
-def keep_known_classes(
-    images: Tensor, labels: Int[Tensor, "m"], known: Int[Tensor, "n"]
-) -> tuple[Tensor, Int[Tensor, "k"]]:
-    """The images of known classes, with their labels; warns if images are left out."""
-    kept = torch.isin(labels, known.to(labels.device))
-    left_out = int((~kept).sum())
-    if left_out:
-        warnings.warn(
-            f"{left_out} of {len(labels)} held-out images are of classes without a training image and are left out.",
-            stacklevel=2,
-        )
-    return images[kept.to(images.device)], labels[kept]
+def check_same_shape(images: Tensor, train: Tensor, name: str, advice: str = "Resize or convert one of them.") -> None:
+    """Raise unless images have the shape of the training images."""
+    expected, given = tuple(train.shape[1:]), tuple(images.shape[1:])
+    message = f"{name} must have the shape of the training images, {expected}; got {given}. {advice}"
+    require(given == expected, message, DataError)
+
+
+def select(rows: Tensor | slice, *columns: Tensor | None) -> list[Any]:
+    """The same rows of images, labels and groups, wherever these are; None for what is None."""
+
+    def chosen(column: Tensor) -> Tensor:
+        return column[rows if isinstance(rows, slice) else rows.to(column.device)]
+
+    return [None if column is None else chosen(column) for column in columns]
+
+
+def known_classes(labels: Int[Tensor, "m"], known: Int[Tensor, "n"]) -> Int[Tensor, "k"]:
+    """Which held-out images are of known classes; warns if others are left out."""
+    kept = torch.isin(labels, known.to(labels.device)).nonzero()[:, 0]
+    if left_out := len(labels) - len(kept):
+        words = f"{left_out} of {len(labels)} held-out images are of classes without a training image and are left out."
+        warnings.warn(words, stacklevel=2)
+    return kept
 
 
 def by_class(images: Images, labels: Any, bounds: Bounds = (-1.0, 1.0)) -> Iterator[tuple[int, Tensor]]:

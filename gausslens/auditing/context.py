@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..denoisers.protocol import call, eval_mode, placement
-from ..errors import CheckpointError, ConfigError, GausslensError, one_line
+from ..denoisers.protocol import call, check_levels, eval_mode, placement
+from ..errors import CheckpointError, GausslensError, one_line
 from ..evaluation.context import EvaluationContext
 from ..evaluation.references import RunImages
 from ..images import content_hash, dequantize
@@ -28,13 +28,9 @@ _SAMPLES_GPU, _SAMPLES_SMALL, _SAMPLES_LARGE = 10_000, 2_000, 256
 
 
 class AuditContext(EvaluationContext):
-    """A model that is audited, with its images.
+    """A model that is audited, on the device to work on, with its images as it takes them; held-out ones may be none.
 
-    Args:
-        model: from the zoo, on the device to work on.
-        images: those trained on, and those held out, which may be none; as the model takes them.
-        config: what to measure, and how.
-        pictures: the same as uint8 pixels where the model takes something else.
+    `pictures` are the training and held-out images as uint8 pixels where the model takes something else.
     """
 
     def __init__(
@@ -83,13 +79,11 @@ class AuditContext(EvaluationContext):
     @cached_property
     def sigmas(self) -> Tensor:
         """The noise levels, descending, all within the model's range."""
-        low, high = self.sigma_range
-        if self.config.sigmas:
-            outside = [sigma for sigma in self.config.sigmas if not low <= sigma <= high]
-            if outside:
-                raise ConfigError(f"sigmas must lie in {low:.4g} to {high:.4g} for this model; got {outside}.")
-            return as_sigmas(sorted(set(self.config.sigmas), reverse=True))
-        return karras_sigmas(_LEVELS, low, high)
+        if not self.config.sigmas:
+            return karras_sigmas(_LEVELS, *self.sigma_range)
+        asked = as_sigmas(sorted(set(self.config.sigmas), reverse=True))
+        check_levels(asked, self.sigma_range)
+        return asked
 
     @property
     def sigma_range(self) -> tuple[float, float]:

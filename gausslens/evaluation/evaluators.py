@@ -15,7 +15,7 @@ from ..data.duplicates import find_duplicates
 from ..denoisers.linear import LinearDenoiser
 from ..denoisers.moments import Moments
 from ..denoisers.preconditioned import Preconditioned
-from ..images import dequantize
+from ..images import dequantize, select
 from ..measures.agreement import agreement
 from ..measures.alignment import Alignment, alignment
 from ..measures.gap import gap, identity_gap
@@ -27,7 +27,6 @@ from ..noise import draw_noise, draw_order
 from ..store.records import Record, of_agreement, of_curve, of_estimate, of_levels, record_of
 from ..training.objective import denoising_losses
 from .context import Inputs, MeasureContext
-from .references import rows
 
 _OVERLAPS = (1, 2, 5, 10, 20, 50, 100)
 _MOST_DIRECTIONS = 1024  # singular vectors compared
@@ -54,8 +53,8 @@ def take_denoising_loss(evaluation: MeasureContext) -> Iterator[Record]:
     assert isinstance(network, Preconditioned)  # only a network that was trained has this objective
     for inputs in _real(evaluation):
         chosen = draw_order(evaluation.config.seed, len(inputs.images))[: 10 * evaluation.config.count]
-        labels = rows(inputs.labels, chosen)
-        losses = denoising_losses(network, inputs.images[chosen], evaluation.training, labels=labels)
+        images, labels = select(chosen, inputs.images, inputs.labels)
+        losses = denoising_losses(network, images, evaluation.training, labels=labels)
         yield of_estimate("denoising_loss", mean_estimate(losses.double()), on=inputs.name, denoiser="network")
 
 
@@ -134,13 +133,14 @@ def take_jacobian(evaluation: MeasureContext) -> Iterator[Record]:
     k, seed = min(_SINGULAR_VALUES, evaluation.dim), evaluation.config.seed
     for inputs in _real(evaluation):
         chosen = draw_order(seed, len(inputs.images), stream="jacobian")[:_JACOBIANS]
-        x0, eps = dequantize(inputs.images[chosen]), draw_noise(seed, chosen, evaluation.images.shape)
+        images, labels = select(chosen, inputs.images, inputs.labels)
+        x0, eps = dequantize(images), draw_noise(seed, chosen, evaluation.images.shape)
         for name, sigma in product(("network", "gaussian"), evaluation.sigmas.tolist()):
             spectrum = jacobian_spectrum(
                 *(evaluation.denoisers[name], x0 + sigma * eps, sigma, k),
                 full=evaluation.dim <= DENSE_DIM,
                 iterations=ITERATIONS,
-                labels=rows(inputs.labels, chosen),
+                labels=labels,
             )
             tags = {"sigma": sigma, "on": inputs.name, "denoiser": name}
             for index, values in enumerate(spectrum.singular_values.T.cpu()):

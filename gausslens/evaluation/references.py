@@ -24,7 +24,7 @@ from ..denoisers.moments import Moments
 from ..denoisers.multidelta import MultiDeltaDenoiser
 from ..denoisers.preconditioned import Preconditioned
 from ..errors import ConfigError, DataError, require
-from ..images import Bounds, as_tensor, content_hash, keep_known_classes
+from ..images import Bounds, as_tensor, content_hash, known_classes, select
 from ..noise import karras_sigmas
 from ..store.run import Run
 
@@ -89,17 +89,12 @@ def load_run_images(run: Run, *, data: str | os.PathLike[str] | None = None, pro
     labels = as_tensor(images.labels) if config.labels and images.labels is not None else None
     groups = None if images.groups is None else as_tensor(images.groups)
     if labels is not None:
-        rest, _ = keep_known_classes(rest, labels[rest], labels[chosen])
+        rest = rest[known_classes(labels[rest], labels[chosen])]
+    train_labels, train_groups = select(chosen, labels, groups)
+    held_out, *of_held_out = select(rest, pixels, labels, groups)
     return RunImages(
-        *(train, available, pixels[rest]),
-        *(rows(labels, chosen), rows(labels, rest), images.name),
-        *(rows(groups, chosen), rows(groups, rest)),
+        train, available, held_out, train_labels, of_held_out[0], images.name, train_groups, of_held_out[1]
     )
-
-
-def rows(tags: Tensor | None, indices: Tensor) -> Tensor | None:
-    """Labels or groups of some of the images, if there are any."""
-    return None if tags is None else tags[indices]
 
 
 def moments_of(images: Tensor, *, device: torch.device | None = None, bounds: Bounds = (-1.0, 1.0)) -> Moments:

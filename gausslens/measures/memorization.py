@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from .._typing import Bool, Float, Images, Int
-from ..errors import DataError, require
-from ..images import Bounds, check_labels, gather
+from ..errors import require
+from ..images import Bounds, check_labels, check_same_shape, gather
 from ..noise import draw_order
 from .copy_test import FALSE_DISCOVERY, CopyTest, copy_test
 from .intervals import Estimate, mean_estimate, proportion_estimate
@@ -106,11 +106,8 @@ def gather_sets(
     known = gather(train, bounds=bounds, name="train")
     unseen = None if held_out is None else gather(held_out, bounds=bounds, name="held_out")
     for name, images in (("samples", generated), ("held_out", unseen)):
-        if images is not None and images.shape[1:] != known.shape[1:]:
-            raise DataError(
-                f"{name} must have the shape of the training images, {tuple(known.shape[1:])}; got "
-                f"{tuple(images.shape[1:])}. Resize or convert one of them."
-            )
+        if images is not None:
+            check_same_shape(images, known, name)
     return generated, known, unseen
 
 

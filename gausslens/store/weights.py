@@ -12,7 +12,7 @@ from ..atomic_files import load_tensors, save_tensors
 from ..config import TrainConfig
 from ..denoisers.preconditioned import Preconditioned
 from ..errors import CheckpointError, reraise_as
-from ..nn import build_network
+from ..nn import LAYOUT, build_network
 from .artifact import expect
 
 USE_ITS_VERSION = "Use the version of gausslens that wrote it."
@@ -28,7 +28,7 @@ def build_denoiser(description: Mapping[str, Any]) -> Preconditioned:
 
 def describe_denoiser(config: TrainConfig, shape: tuple[int, ...], classes: int, augment_inputs: int) -> dict[str, Any]:
     """All that is needed to build the denoiser of a resolved config, as JSON can hold it."""
-    chosen = {name: getattr(config, name) for name in ("width", "multipliers", "blocks", "attention", "dropout")}
+    chosen = {name: getattr(config, name) for name in (*LAYOUT, "dropout")}
     network = {"name": config.network, "shape": shape, **chosen, "classes": classes, "augment_inputs": augment_inputs}
     return {"network": network, "kind": config.preconditioning, "sigma_data": 0.5}
 
