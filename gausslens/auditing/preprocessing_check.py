@@ -13,8 +13,7 @@ training and held-out images (see `verdict`).
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
-from itertools import permutations
+from itertools import islice, permutations
 
 import torch
 from torch import Tensor
@@ -115,9 +114,9 @@ def preparations(shape: tuple[int, ...]) -> Iterator[Preparation]:
         if shape[1] == shape[2]:
             yield Preparation("rows and columns exchanged", 1.0, lambda x: x.transpose(2, 3))
         if shape[0] == len(_COLOURS):
-            for order in list(permutations(range(3)))[1:]:
+            for order in map(list, islice(permutations(range(3)), 1, None)):
                 name = f"channels in the order {''.join(_COLOURS[i] for i in order)} of these images"
-                yield Preparation(name, 1.0, partial(_reordered, order=order))
+                yield Preparation(name, 1.0, lambda x, order=order: x[:, order])
 
 
 def _losses(
@@ -143,7 +142,3 @@ def _losses(
     size = max(16, min(1024, _BATCH_NUMBERS // clean[0].numel()))
     values = torch.cat(list(in_batches(work, len(clean) * _NOISES, size)), 1)
     return values.reshape(1 + len(ways), len(levels), len(clean), _NOISES).mean(3)
-
-
-def _reordered(x: Tensor, order: tuple[int, ...]) -> Tensor:
-    return x[:, list(order)]

@@ -34,19 +34,7 @@ def counts_at_end(evidence: Evidence, kimg: float) -> tuple[Count, ...]:
 
 
 class Answer:
-    """What the records of networks on two numbers of images or more say.
-
-    Attributes:
-        plan: how the networks were trained.
-        evidence: the records, of which `copies` are those of the share of copies.
-        command: the command that asks the same question.
-        counts: the copies of every network at its end.
-        sizes: the numbers of images, ascending.
-        transition: from copying to novelty.
-        onsets: when memorising starts, by number of images.
-        relative_loss: of the networks of most images, in units of the Gaussian's: on training or on held-out images,
-            where it is less.
-    """
+    """What the records of networks on two numbers of images or more say; `command` asks the same question."""
 
     def __init__(self, plan: Plan, evidence: Evidence, command: str) -> None:
         self.plan, self.evidence, self.command = plan, evidence, command
@@ -54,10 +42,11 @@ class Answer:
         self.counts = counts_at_end(evidence, plan.kimg)
         self.sizes = sorted({count.n for count in self.counts})
         self.transition = fit_transition(self.counts)
-        self.onsets = [
+        self.onsets = [  # when memorising starts, by number of images
             find_onset(n, [{record["kimg"]: record["value"] for record in seed.records} for seed in of_size.seeds()])
             for n, of_size in self.copies.by("n").items()
         ]
+        # Of the networks of most images, in units of the Gaussian's: on training or on held-out images, where it is less.
         losses = evidence.where(quantity="relative_loss", n=self.sizes[-1])
         self.relative_loss = min(fmean(each["value"] for each in of_set.records) for of_set in losses.by("on").values())
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from .claim import SIGN, Threshold, pixel_scale
-from .evidence import Evidence, Measure, MissingError, mean_at, slope_over
+from .evidence import Evidence, Measure, MissingError, Number, mean_at, slope
 
 
 def largest(evidence: Evidence, tag: str = "n") -> Any:
@@ -28,7 +28,11 @@ def negative(figure: str) -> Threshold:
 
 def trend(tag: str, measure: Measure, every_seed: Evidence) -> Measure:
     """The slope of a measure on the logarithm of a tag, over all values that any seed has."""
-    return lambda records: slope_over(records, tag, measure, every_seed)
+
+    def of_seed(records: Evidence) -> Number:
+        return slope({value: measure(group) for value, group in records.by(tag).items()}, every_seed.by(tag))
+
+    return of_seed
 
 
 def ends(records: Evidence, tag: str, every_seed: Evidence) -> tuple[Evidence, Evidence]:

@@ -101,12 +101,6 @@ def slope(points: Mapping[Real, Number], sizes: Iterable[Real] = ()) -> Number:
     return total(number * ((x - centre) / scale) for x, number in zip(logs, points.values(), strict=True))
 
 
-def slope_over(records: "Evidence", tag: str, measure: "Measure", every_seed: "Evidence") -> Number:
-    """The slope of a measure on the logarithm of a tag, over all values that any seed has."""
-    values = every_seed.by(tag)
-    return slope({value: measure(group) for value, group in records.by(tag).items()}, values)
-
-
 class Evidence:
     """Records, which have a finite `value`, to be selected by their tags.
 

@@ -20,7 +20,7 @@ from ..figures import COPIED, Curves, Drawing, Line, about, closed_forms, traini
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
-from ..tasks.agreement import agreement_task, stationary_task, subset_gaussians_task
+from ..tasks.agreement import compare_samples, stationary_task, subset_gaussians_task
 from ..tasks.denoised_outputs import LABELS
 
 _SUBSETS = 8  # random subsets whose Gaussians are compared; they take no training
@@ -97,11 +97,11 @@ def parts(plan: Plan) -> Iterator[Part]:
             both, tags = _sampled(plan, pair, seed), {"role": role, "n": pair.n, "seed": seed}
             for half, task in enumerate(both, 1):
                 yield Part(f"{role}, seed {seed}, half {half}", task, {"role": role})
-            yield Part(f"{role}, seed {seed}", agreement_task(plan, both), tags)
+            yield Part(f"{role}, seed {seed}", plan.on_model(compare_samples, *both), tags)
             yield Part(f"{role}, seed {seed}, stationary", stationary_task(plan, both), tags)
         small = pairs(plan)["small"]
         for kimg in _between(plan):
-            compared = agreement_task(plan, _sampled(plan, small._replace(kimg=kimg), seed))
+            compared = plan.on_model(compare_samples, *_sampled(plan, small._replace(kimg=kimg), seed))
             yield Part(f"small after {kimg:g}, seed {seed}", compared, {"role": _IN_TIME, "n": small.n, "seed": seed})
     for seed in range(_SUBSETS):
         yield Part(f"subsets, seed {seed}", subset_gaussians_task(plan, plan.seed(seed), _subsets(plan)))

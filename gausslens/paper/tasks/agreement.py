@@ -38,16 +38,6 @@ _FIELDS = 8  # a side, at most
 _PICTURES = 10
 
 
-def agreement_task(plan: Plan, both: Sequence[Task]) -> Task:
-    """The task that compares two models' samples."""
-    return plan.on_model(compare_samples, *both)
-
-
-def lowpass_agreement_task(plan: Plan, sampled: Task) -> Task:
-    """The task that compares the layouts of a model's samples with those of its Gaussian."""
-    return plan.on_model(compare_layouts, sampled)
-
-
 def stationary_task(plan: Plan, both: Sequence[Task]) -> Task:
     """The task that compares two models' samples with those of the stationary Gaussians of their training images."""
     splits = [task.needs[0].options["config"]["split"] for task in both]
