@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..denoisers.protocol import call, check_levels, eval_mode, placement
-from ..errors import CheckpointError, GausslensError, one_line
+from ..errors import CheckpointError, GausslensError, reraise_as
 from ..evaluation.context import EvaluationContext
 from ..evaluation.references import RunImages
 from ..images import content_hash, dequantize
@@ -97,17 +97,13 @@ class AuditContext(EvaluationContext):
         clean, labels = dequantize(self.images.train[:_FEW].cpu()), self.images.train_labels
         sigma = float(self.sigmas[len(self.sigmas) // 2])
         x = clean + sigma * draw_noise(0, torch.arange(len(clean)), self.images.shape, stream="first answers")
-        try:
-            with eval_mode(self.network):
-                return call(self.network, x.to(self.device), sigma, None if labels is None else labels[:_FEW])
-        except GausslensError:
-            raise
-        except Exception as error:  # whatever the model's own code raises
-            raise CheckpointError(
-                f"the model {self.model.source} fails on noisy images of shape {self.images.shape}"
-                f"{'' if labels is None else ' with labels'}: {one_line(error)}. It must take "
-                f"D(x, sigma{'' if labels is None else ', labels'}), x of that shape."
-            ) from error
+        what = f"the model {self.model.source} fails on noisy images of shape {self.images.shape}"
+        advice = "It must take D(x, sigma), x of that shape."
+        if labels is not None:
+            what, advice = f"{what} with labels", "It must take D(x, sigma, labels), x of that shape."
+        # Whatever the model's own code raises.
+        with reraise_as(CheckpointError, what, advice, spared=(GausslensError,)), eval_mode(self.network):
+            return call(self.network, x.to(self.device), sigma, None if labels is None else labels[:_FEW])
 
     @property
     def sample_count(self) -> int:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from .._typing import Bool, Float
 from ..denoisers.protocol import in_batches
-from ..errors import CheckpointError, import_extra, one_line, reraise_as
+from ..errors import CheckpointError, import_extra, reraise_as
 from ..images import dequantize
 from ..measures.frechet import frechet_distances
 from ..measures.intervals import Estimate, jackknife_estimate, mean_estimate
@@ -63,14 +63,9 @@ class FeatureNetwork:
     def _features(self, pixels: Tensor) -> Tensor:
         n = len(pixels)
         prepared = self._prepare(pixels)
-        try:
+        what = f"{self.name} fails on images of shape {tuple(prepared.shape[1:])}"
+        with reraise_as(CheckpointError, what, spared=(torch.OutOfMemoryError,)):  # whatever the network's code raises
             answer = self.function(prepared)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:  # whatever the network's own code raises
-            raise CheckpointError(
-                f"{self.name} fails on images of shape {tuple(prepared.shape[1:])}: {one_line(error)}."
-            ) from error
         features = answer[0] if isinstance(answer, tuple | list) else answer
         if not isinstance(features, Tensor) or features.ndim < 2 or len(features) != len(prepared):
             got = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__

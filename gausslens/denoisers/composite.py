@@ -47,7 +47,7 @@ class PerClassDenoiser(nn.Module):
 
 
 class LevelwiseDenoiser(nn.Module):
-    """A denoiser at exactly the noise levels that it has one for, such as the autoencoders of App. G.2 of arXiv:2410.24060."""
+    """One denoiser for each of some noise levels, such as the autoencoders of App. G.2 of arXiv:2410.24060."""
 
     def __init__(self, denoisers: Sequence[nn.Module], sigmas: Sequence[float]) -> None:
         super().__init__()

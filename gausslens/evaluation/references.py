@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import RunOptions
+from ..data.arrays import expect
 from ..data.groups import with_groups
 from ..data.loading import load_images
 from ..data.splits import Splits
@@ -23,7 +24,7 @@ from ..denoisers.linear import LinearDenoiser
 from ..denoisers.moments import Moments
 from ..denoisers.multidelta import MultiDeltaDenoiser
 from ..denoisers.preconditioned import Preconditioned
-from ..errors import ConfigError, DataError, require
+from ..errors import ConfigError, DataError
 from ..images import Bounds, as_tensor, content_hash, known_classes, select
 from ..noise import karras_sigmas
 from ..store.run import Run
@@ -56,27 +57,21 @@ def load_run_images(run: Run, *, data: str | os.PathLike[str] | None = None, pro
     """The images of a training run; raises if its source has changed."""
     config, manifest = run.config, run.manifest
     images = load_images(data or config.data, **config.reading, progress=progress)
-    require(
-        images.content_hash == manifest["content_hash"],
-        f"expected the {manifest['count']} images that {run.path} was trained on; {images.source} holds "
-        f"{len(images)} of other content. Restore them, or say where they are now with --data.",
-        DataError,
-    )
-    require(
-        not config.labels or manifest.get("labels_hash", images.labels_hash) == images.labels_hash,
-        f"expected the labels that {run.path} was trained with; those of {images.source} are others. Restore them, or "
-        "say where they are now with --data.",
-        DataError,
-    )
+    advice = "Restore them, or say where they are now with --data."
+    held = f"{images.source} holds {len(images)} of other content"
+    same = images.content_hash == manifest["content_hash"]
+    expect(same, f"expected the {manifest['count']} images that {run.path} was trained on; {held}. {advice}")
+    held = f"those of {images.source} are others"
+    same = not config.labels or manifest.get("labels_hash", images.labels_hash) == images.labels_hash
+    expect(same, f"expected the labels that {run.path} was trained with; {held}. {advice}")
     try:
         images = with_groups(images, config.groups)
     except (ConfigError, DataError) as error:
         raise DataError(f"the groups that {run.path} was trained with cannot be read again: {error}") from None
-    require(
+    expect(
         images.groups_hash == manifest.get("groups_hash"),
         f"expected the groups that {run.path} was trained with; {config.groups} now gives other groups, and "
         "would hold out other images. Restore the earlier groups, or train again.",
-        DataError,
     )
     splits = Splits(len(images), held_out=config.held_out, seed=config.split_seed, groups=images.groups)
     chosen, everything, rest = (as_tensor(splits.named(name)) for name in (config.split, "all", "held-out"))

@@ -8,8 +8,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-import gausslens
-
 from ..auditing.thresholds import THRESHOLDS
 from ..measures.memorization import MEMORIZED
 from ..measures.transition import Count, fit_transition
@@ -19,6 +17,7 @@ from ..paper.critical_points import find_onset
 from ..paper.figures import Curves, Line
 from ..paper.plan import Plan
 from ..report import CurveFigure, Figure, ImageGrid, Page, Section, Series
+from ..store.provenance import made_by
 
 Pictures: TypeAlias = list[tuple[str, NDArray[Any]]]
 """Rows of uint8 images (k, c, h, w) with their labels."""
@@ -155,12 +154,11 @@ def make_page(answer: Answer, pictures: Pictures, machine: Mapping[str, Any]) ->
         "The same networks during their training.",
         _with_command(answer, _copies_by_time(answer)),
     )
-    made_on = ", ".join(f"{key} {value}" for key, value in machine.items() if isinstance(value, str | int | float))
     return Page(
         title=f"How many images? {answer.plan.name}",
         summary=answer.words.replace("\n", "\n\n"),
         sections=(how_many, how_long),
-        made_by=f"gausslens {gausslens.__version__}. {made_on}",
+        made_by=made_by([machine]),
     )
 
 

@@ -29,6 +29,7 @@ from ..errors import (
     check_choice,
     is_short_of_memory,
     require,
+    reraise_as,
 )
 from ..generation import best_device
 from ..images import as_tensor
@@ -218,12 +219,10 @@ def _accelerator(config: TrainConfig) -> Any:
 
     check_tracker(config)
     cpu = best_device(cpu=config.cpu).type == "cpu"  # unless told, accelerate joins no processes on CPUs
-    try:
-        made = Accelerator(
-            cpu=cpu, mixed_precision="no", log_with=config.tracker, project_dir=str(Path(config.out) / "logs")
-        )
-    except ValueError as error:  # it holds one device for the life of a process
-        raise ConfigError(f"cpu={config.cpu} differs from an earlier run of this process: {error}") from None
+    logs = str(Path(config.out) / "logs")
+    # It holds one device for the life of a process.
+    with reraise_as(ConfigError, f"cpu={config.cpu} differs from an earlier run of this process", caught=ValueError):
+        made = Accelerator(cpu=cpu, mixed_precision="no", log_with=config.tracker, project_dir=logs)
     if made.num_processes > 1:
         atexit.register(_leave_group)
     return made

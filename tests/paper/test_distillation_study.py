@@ -13,10 +13,10 @@ from gausslens.evaluation.model_tasks import run_of
 from gausslens.evaluation.references import load_run_images
 from gausslens.experiments.task import TaskStore
 from gausslens.noise import draw_noise, draw_order
-from gausslens.paper.directions import as_pictures, signed_like
 from gausslens.paper.studies.distillation import STUDY
 from gausslens.paper.tasks import distillation as distilling
 from gausslens.paper.tasks import theorem
+from gausslens.paper.tasks.jacobians import as_pictures, signed_like
 from gausslens.report import HeatMap, ImageGrid
 
 LARGE = "distilled 64, seed 0"

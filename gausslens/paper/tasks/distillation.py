@@ -22,8 +22,8 @@ from ...experiments.task import Task, TaskContext, task
 from ...measures.alignment import Alignment
 from ...noise import karras_sigmas
 from ...store.records import Record, record_of
-from ..directions import as_pictures, signed_like
 from ..plan import Plan
+from .jacobians import as_pictures, signed_like
 
 _PICTURED_SIGMA = 4.0
 _PICTURED, _MAPPED = 25, 100  # singular vectors shown as images, and in maps

@@ -31,7 +31,6 @@ from ...noise import draw_noise, karras_sigmas
 from ...sampling import Step, sample
 from ...store.records import Record, of_estimate
 from ...store.run import load_trained
-from ..directions import as_pictures, signed_like
 from ..plan import Plan
 
 STEERS = ("−u₁", "none", "+u₁", "−random", "+random")
@@ -184,3 +183,14 @@ def responses(samples: Tensor, sigma: float) -> dict[str, Tensor]:
     flat = samples.double().flatten(2).cpu()
     moved = (flat - flat[:, 1:2]).norm(dim=2) / (_DISTANCE * sigma)
     return {"first": moved[:, [0, 2]].mean(1), "random": moved[:, [3, 4]].mean(1)}
+
+
+def as_pictures(directions: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Columns as uint8 images, (k, *shape), each scaled by its largest entry."""
+    rows = directions.T.cpu()
+    return quantize((rows / rows.abs().amax(1, keepdim=True).clamp_min(1e-30)).reshape(-1, *shape))
+
+
+def signed_like(directions: Tensor, others: Tensor) -> Tensor:
+    """Columns with the signs that agree with those of `others`: the signs of singular vectors are arbitrary."""
+    return directions * torch.where((directions * others).sum(-2, keepdim=True) < 0, -1.0, 1.0)
