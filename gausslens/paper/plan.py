@@ -12,7 +12,7 @@ so that the study of strong generalisation uses the same models.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ..config import TrainConfig
@@ -154,13 +154,9 @@ class Plan:
     def _task(self, work: Work, options: dict[str, Any], needs: tuple[Task, ...] = (), *, cost: float) -> Task:
         return Task(work, options, needs, runtime={"data": self.data, "cpu": self.cpu}, cost=cost)
 
-    def as_json(self) -> dict[str, Any]:
-        """The plan as JSON can hold it, for `Plan.from_json`."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Plan":
-        """The plan of the JSON that `as_json` makes."""
+        """The plan of the JSON that `asdict` leaves."""
         if other := ", ".join(sorted({field.name for field in fields(cls)} ^ set(value))):
             raise CheckpointError(f"this study was planned by another version of gausslens ({other}); run it again.")
         return cls(**{name: _tupled(part) for name, part in value.items()})

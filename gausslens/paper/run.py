@@ -10,7 +10,7 @@ training is shown, so that a later `--only` adds to the same page.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ..data.loading import load_images
@@ -57,9 +57,9 @@ def tasks_of(plan: Plan) -> list[Task]:
 
 def open_study(plan: Plan, folder: Path) -> Run:
     """The run of a plan, new or old, to which this session and its studies are added."""
-    run = Run.create(folder, "study", plan.name, identity(plan), plan.as_json())
+    run = Run.create(folder, "study", plan.name, identity(plan), asdict(plan))
     asked = {*Plan.from_json(run.settings).studies, *plan.studies}
-    run.save_config(replace(plan, studies=tuple(name for name in STUDIES if name in asked)).as_json())
+    run.save_config(asdict(replace(plan, studies=tuple(name for name in STUDIES if name in asked))))
     run.begin_session(best_device(cpu=plan.cpu))
     (folder / "cells").mkdir(exist_ok=True)
     return run

@@ -10,7 +10,7 @@ stops. Stopped at any moment, the same command goes on; with a budget, what is f
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..errors import require
@@ -140,7 +140,7 @@ def how_many(
     started = time.monotonic()
     question = Question(config, plan or plan_study(config.study))
     plan = question.plan
-    settings = {"plan": plan.as_json(), "sizes": list(question.sizes), "samples": config.samples}
+    settings = {"plan": asdict(plan), "sizes": list(question.sizes), "samples": config.samples}
     run = Run.create(config.out, "how-many", plan.name, question.identity, settings)
     session = run.begin_session(best_device(cpu=config.cpu))
     question.store.path.mkdir(exist_ok=True)
