@@ -144,10 +144,16 @@ def content_hash(images: Tensor) -> str:
     return digest.hexdigest()
 
 
-def check_same_shape(images: Tensor, train: Tensor, name: str, advice: str = "Resize or convert one of them.") -> None:
-    """Raise unless images have the shape of the training images."""
-    expected, given = tuple(train.shape[1:]), tuple(images.shape[1:])
-    message = f"{name} must have the shape of the training images, {expected}; got {given}. {advice}"
+def check_same_shape(
+    images: Tensor,
+    others: Tensor,
+    name: str,
+    of: str = "the training images",
+    advice: str = "Resize or convert one set.",
+) -> None:
+    """Raise unless images have the shape of others."""
+    expected, given = tuple(others.shape[1:]), tuple(images.shape[1:])
+    message = f"{name} must have the shape of {of}, {expected}; got {given}. {advice}"
     require(given == expected, message, DataError)
 
 

@@ -114,7 +114,7 @@ def training_run(source: Any) -> Run | None:
 def _check_sets(images: RunImages) -> RunImages:
     """The images without held-out ones of classes not trained on; raises unless there are enough, and held out."""
     train, held_out = images.train, images.held_out
-    check_same_shape(held_out, train, "held-out images", "Resize (--size) or convert one of the sets.")
+    check_same_shape(held_out, train, "held-out images", advice="Resize (--size) or convert one of the sets.")
     labels, known = images.held_out_labels, images.train_labels
     if known is not None and labels is None and len(held_out):
         raise DataError("the training images have labels and the held-out images have none.")

@@ -27,6 +27,7 @@ from ..images import Bounds
 from ..measures.curve import Curve
 from ..nn.acceleration import for_inference
 from ..noise import as_sigmas, draw_noise, karras_sigmas
+from ..store.run import Run, load_trained
 from .cached_denoiser import CachedDenoiser
 from .config import MeasureConfig
 from .references import RunImages, gaussian_denoiser, moments_of, multidelta_denoiser
@@ -116,6 +117,14 @@ class MeasureContext(EvaluationContext):
         super().__init__(network, images)
         self.training, self.config, self.folder = training, config, folder
         self._last_linear: dict[Path, LinearDenoiser] = {}
+
+    @classmethod
+    def of_run(
+        cls, run: Run, images: RunImages, config: MeasureConfig, folder: Path, device: torch.device
+    ) -> "MeasureContext":
+        """The network of a run, after the training and with the weights that the config asks for."""
+        network = load_trained(run, kimg=config.kimg, ema=config.weights == "ema", device=device)
+        return cls(network, run.config, images, config, folder)
 
     @cached_property
     def sigmas(self) -> Tensor:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from .._typing import Float, Sigma
+from ..denoisers.preconditioned import scaled
 from ..denoisers.protocol import check_classes, check_input, check_levels, check_output, expand_sigma, may_look
 from ..denoisers.schedules import Schedule, as_schedule, signal
 from ..errors import ConfigError
@@ -61,13 +62,13 @@ class Converted(nn.Module):
         parameters = self.network.parameters() if isinstance(self.network, nn.Module) else ()
         dtype = next((p.dtype for p in parameters if p.is_floating_point()), wide.dtype)
         predicted = self.network(
-            _scaled(scale, wide).to(dtype),
+            scaled(scale, wide).to(dtype),
             time.to(torch.promote_types(dtype, torch.float32)) if time.is_floating_point() else time,
             *([] if labels is None else [check_classes(labels, x, classes)]),
         )
         keep, take = self._weights(levels, scale)
         prediction = check_output(predicted, x, "a network").to(wide.dtype)
-        return (_scaled(keep, wide) + _scaled(take, prediction)).to(x.dtype)
+        return (scaled(keep, wide) + scaled(take, prediction)).to(x.dtype)
 
     def _weights(self, sigma: Float[Tensor, "b"], scale: Float[Tensor, "b"]) -> tuple[Tensor, Tensor]:
         """D = keep·x + take·F."""
@@ -123,8 +124,3 @@ def from_flow(network: Any, schedule: Any = "flow") -> Converted:
     time has no speed, raise a ConfigError.
     """
     return Converted(network, "flow", as_schedule(schedule))
-
-
-def _scaled(values: Float[Tensor, "b"], x: Tensor) -> Tensor:
-    """A batch, each image times its number, in the batch's dtype."""
-    return values.to(x.dtype).reshape(-1, *(1,) * (x.ndim - 1)) * x
