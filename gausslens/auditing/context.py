@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..denoisers.protocol import call, check_levels, eval_mode, placement
+from ..denoisers.protocol import call, check_sigma_range, eval_mode, placement
 from ..errors import CheckpointError, GausslensError, reraise_as
 from ..evaluation.context import EvaluationContext
 from ..evaluation.references import RunImages
@@ -82,7 +82,7 @@ class AuditContext(EvaluationContext):
         if not self.config.sigmas:
             return karras_sigmas(_LEVELS, *self.sigma_range)
         asked = as_sigmas(sorted(set(self.config.sigmas), reverse=True))
-        check_levels(asked, self.sigma_range)
+        check_sigma_range(asked, self.sigma_range)
         return asked
 
     @property

@@ -138,7 +138,7 @@ def range_of(denoiser: Any) -> tuple[float, float]:
     return low, high
 
 
-def check_levels(
+def check_sigma_range(
     sigmas: Tensor, sigma_range: tuple[float, float], tolerance: float = 0.0, advice: str = "Choose others."
 ) -> None:
     """Raise unless noise levels lie in a denoiser's range, up to a share of its ends."""

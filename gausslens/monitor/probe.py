@@ -22,7 +22,7 @@ from .._typing import Float, Images, Sigmas
 from ..denoisers.gaussian import GaussianDenoiser
 from ..denoisers.moments import Moments
 from ..denoisers.multidelta import MultiDeltaDenoiser
-from ..denoisers.protocol import Denoiser, call, check_levels, eval_mode, in_batches, placement
+from ..denoisers.protocol import Denoiser, call, check_sigma_range, eval_mode, in_batches, placement
 from ..errors import ConfigError, DataError, require
 from ..images import (
     Bounds,
@@ -191,7 +191,9 @@ class Probe:
         self._duplicate_rmse = 0.0 if images.bounds is None else DUPLICATE_RMSE
         asked = None if sigmas is None else as_sigmas(sigmas)
         if asked is not None:
-            check_levels(asked, sigma_range, _ROUNDING, "Leave sigmas out, and the monitor chooses levels within it.")
+            check_sigma_range(
+                asked, sigma_range, _ROUNDING, "Leave sigmas out, and the monitor chooses levels within it."
+            )
         self._grid = self._sampling_levels() if options.samples else None
         self.inputs = [_Inputs(images.train, images.labels, "train", options)]
         if unseen is not None and len(unseen) > 1:

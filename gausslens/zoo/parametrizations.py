@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from .._typing import Float, Sigma
 from ..denoisers.preconditioned import scaled
-from ..denoisers.protocol import check_classes, check_input, check_levels, check_output, expand_sigma, may_look
+from ..denoisers.protocol import check_classes, check_input, check_output, check_sigma_range, expand_sigma, may_look
 from ..denoisers.schedules import Schedule, as_schedule, signal
 from ..errors import ConfigError
 from .model import declared_shape
@@ -56,7 +56,7 @@ class Converted(nn.Module):
         levels = expand_sigma(sigma, wide).double()
         if may_look(levels):
             advice = "Stay within denoiser.sigma_range, as karras_sigmas(n, sigma_min, sigma_max) can."
-            check_levels(levels, self.sigma_range, _TOLERANCE, advice)
+            check_sigma_range(levels, self.sigma_range, _TOLERANCE, advice)
         scale = signal(self.schedule.scaling, levels)
         time = self.schedule.time(levels)
         parameters = self.network.parameters() if isinstance(self.network, nn.Module) else ()
