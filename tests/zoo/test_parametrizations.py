@@ -151,7 +151,7 @@ def test_outside_its_range_a_denoiser_says_what_its_range_is():
     for sigma in (low, high):  # rounded to float32 and back, the ends are still inside
         assert denoiser(x, torch.tensor(sigma, dtype=torch.float32)).isfinite().all()
     assert sample(denoiser, x, sigmas=karras_sigmas(3, low, high)).isfinite().all()
-    with pytest.raises(ConfigError, match="from 0 to 152"):
+    with pytest.raises(ConfigError, match="levels, 0 to 152"):
         from_eps(lambda x, t: x)(x, 160.0)
 
 
