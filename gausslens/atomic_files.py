@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from .errors import CheckpointError
+from .errors import CheckpointError, require, reraise_as
 
 
 def save_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], *, kind: str, **metadata: Any) -> None:
@@ -39,40 +39,32 @@ def load_tensors(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, 
     """Read what `save_tensors` wrote: the tensors, on the CPU, and the metadata."""
     if not Path(path).is_file():
         raise CheckpointError(f"expected a safetensors file with {kind} at {path}; there is no such file.")
-    try:
+    errors = (SafetensorError, OSError, KeyError, json.JSONDecodeError, RecursionError)
+    advice = "It may be truncated or of another format. Write it again."
+    with reraise_as(CheckpointError, f"{path} is not a readable safetensors file", advice, errors):
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
-            if header.get("kind") != kind:
-                held = header.get("kind", "no kind, so another program wrote it")
-                raise CheckpointError(
-                    f"expected a file of kind {kind!r} at {path}; this one has {held[:80]!r}. "
-                    "Name a file that gausslens wrote."
-                )
+            held = header.get("kind", "no kind, so another program wrote it")
+            ours = f"expected a file of kind {kind!r} at {path}; this one has {held[:80]!r}"
+            require(held == kind, f"{ours}. Name a file that gausslens wrote.", CheckpointError)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (a safetensors handle, not a dict)
         return tensors, json.loads(header["metadata"])
-    except (SafetensorError, OSError, KeyError, json.JSONDecodeError, RecursionError) as error:
-        raise CheckpointError(
-            f"{path} is not a readable safetensors file ({error}); it may be truncated or of another format. "
-            "Write it again."
-        ) from error
 
 
 @contextmanager
 def atomic_replace(target: Path) -> Iterator[Path]:
     """A temporary file that replaces `target` on success and is removed on failure."""
     temporary = target.with_name(f".{target.name}.{uuid4().hex}.partial")
+    advice, errors = "Check that the folder exists and has room.", (OSError, SafetensorError)
     try:
-        temporary.touch(exist_ok=False)
-        mode = temporary.stat().st_mode
-        yield temporary
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        temporary.chmod(mode)  # safetensors makes private files; a result is as readable as any other file
-        os.replace(temporary, target)
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(
-            f"could not write {target}: {error}. Check that the folder exists and has room."
-        ) from error
+        with reraise_as(CheckpointError, f"could not write {target}", advice, errors):
+            temporary.touch(exist_ok=False)
+            mode = temporary.stat().st_mode
+            yield temporary
+            with open(temporary, "rb") as file:
+                os.fsync(file.fileno())
+            temporary.chmod(mode)  # safetensors makes private files; a result is as readable as any other file
+            os.replace(temporary, target)
     finally:
         with suppress(OSError):  # a failure here would hide the first error
             temporary.unlink(missing_ok=True)

@@ -87,11 +87,12 @@ def reraise_as(
     what: str,
     advice: str = "",
     caught: type[BaseException] | tuple[type[BaseException], ...] = Exception,
+    spared: tuple[type[BaseException], ...] = (),
 ) -> Iterator[None]:
-    """Inside, any error of other code becomes one of this package that says what failed, why, and what to do."""
+    """Inside, an error of other code becomes one of this package that says what failed, why, and what to do."""
     try:
         yield
-    except error:
+    except (error, *spared):
         raise
     except caught as reason:
         raise error(f"{what}: {one_line(reason)}. {advice}".rstrip()) from reason

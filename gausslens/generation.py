@@ -1,6 +1,7 @@
 """Generate any number of images from a denoiser. Image i depends on the seed and on i alone."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -34,19 +35,38 @@ def generate(
     dtype: torch.dtype | None = None,
     progress: bool = False,
 ) -> Tensor:
-    """Sample images and round them to uint8.
+    """Sample images, with the labels in turn, and round them to uint8.
 
     Latent i is draw i of the seed's stream "latents", so `count` and `batch` change an image by rounding errors only.
     """
+    turns = None if labels is None else labels[torch.arange(count) % len(labels)]
+    how: dict[str, Any] = {"size": math.ceil(count / math.ceil(count / batch)), "seed": seed, "progress": progress}
+    how |= {"solver": solver, "steps": steps, "device": device, "dtype": dtype}
+    return sample_range(denoiser, shape, range(count), turns, **how)
+
+
+def sample_range(
+    denoiser: Denoiser,
+    shape: tuple[int, ...],
+    draws: range,
+    labels: Tensor | None,
+    *,
+    size: int,
+    seed: int,
+    finish: Callable[[Tensor], Tensor] = quantize,
+    progress: bool = False,
+    **options: Any,
+) -> Tensor:
+    """The samples of some latents, each batch `finish`ed and moved to the CPU; `options` are those of `sample`.
+
+    All batches have one size, for which a GPU's work is recorded; the images too many are cut off.
+    """
     parts = []
-    size = math.ceil(count / math.ceil(count / batch))
-    options: dict[str, Any] = {"steps": steps, "solver": solver, "device": device, "dtype": dtype, "batch_size": size}
-    with progress_bar(float(count), unit="images", label="sampling", enabled=progress) as show:
-        for start in range(0, count, size):
+    with progress_bar(float(len(draws)), unit="images", label="sampling", enabled=progress) as show:
+        for start in draws[::size]:
             indices = torch.arange(start, start + size)
             latents = draw_noise(seed, indices, shape, stream="latents")
-            classes = None if labels is None else labels[indices % count]
-            samples = sample(denoiser, latents, labels=classes, **options)
-            parts.append(quantize(samples)[: count - start].cpu())
-            show(float(min(start + size, count)), "")
-    return torch.cat(parts)
+            classes = None if labels is None else labels[indices % len(labels)]
+            parts.append(finish(sample(denoiser, latents, labels=classes, batch_size=size, **options)).cpu())
+            show(float(min(start + size, draws.stop) - draws.start), "")
+    return torch.cat(parts)[: len(draws)]

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ._typing import Images, Int
-from .errors import DataError, one_line, require
+from .errors import DataError, require, reraise_as
 
 Bounds: TypeAlias = tuple[float, float] | None
 
@@ -91,18 +91,14 @@ def as_tensor(images: Any, name: str = "images") -> Tensor:
     """A tensor or array as a tensor, without copying: memory maps stay on disk."""
     if isinstance(images, Tensor):
         return images.detach()
-    try:
-        with warnings.catch_warnings():
-            # A read-only map cannot be written through the tensor; nothing here writes to images.
-            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-            array = np.asanyarray(images)
-            if any(stride < 0 for stride in array.strides):  # a flipped view, which torch cannot share
-                array = array.copy()
-            return torch.as_tensor(array)
-    except (TypeError, ValueError) as error:
-        raise DataError(
-            f"{_LAYOUT}; got {name} of type {type(images).__name__} that is no numeric array: {one_line(error)}."
-        ) from None
+    what = f"{_LAYOUT}; got {name} of type {type(images).__name__} that is no numeric array"
+    with reraise_as(DataError, what, caught=(TypeError, ValueError)), warnings.catch_warnings():
+        # A read-only map cannot be written through the tensor; nothing here writes to images.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        array = np.asanyarray(images)
+        if any(stride < 0 for stride in array.strides):  # a flipped view, which torch cannot share
+            array = array.copy()
+        return torch.as_tensor(array)
 
 
 def iterate(
@@ -148,18 +144,35 @@ def content_hash(images: Tensor) -> str:
     return digest.hexdigest()
 
 
-def keep_known_classes(
-    images: Tensor, labels: Int[Tensor, "m"], known: Int[Tensor, "n"]
-) -> tuple[Tensor, Int[Tensor, "k"]]:
-    """The images of known classes, with their labels; warns if images are left out."""
-    kept = torch.isin(labels, known.to(labels.device))
-    left_out = int((~kept).sum())
-    if left_out:
-        warnings.warn(
-            f"{left_out} of {len(labels)} held-out images are of classes without a training image and are left out.",
-            stacklevel=2,
-        )
-    return images[kept.to(images.device)], labels[kept]
+def check_same_shape(
+    images: Tensor,
+    others: Tensor,
+    name: str,
+    of: str = "the training images",
+    advice: str = "Resize or convert one set.",
+) -> None:
+    """Raise unless images have the shape of others."""
+    expected, given = tuple(others.shape[1:]), tuple(images.shape[1:])
+    message = f"{name} must have the shape of {of}, {expected}; got {given}. {advice}"
+    require(given == expected, message, DataError)
+
+
+def select(rows: Tensor | slice, *columns: Tensor | None) -> list[Any]:
+    """The same rows of images, labels and groups, wherever these are; None for what is None."""
+
+    def chosen(column: Tensor) -> Tensor:
+        return column[rows if isinstance(rows, slice) else rows.to(column.device)]
+
+    return [None if column is None else chosen(column) for column in columns]
+
+
+def known_classes(labels: Int[Tensor, "m"], known: Int[Tensor, "n"]) -> Int[Tensor, "k"]:
+    """Which held-out images are of known classes; warns if others are left out."""
+    kept = torch.isin(labels, known.to(labels.device)).nonzero()[:, 0]
+    if left_out := len(labels) - len(kept):
+        words = f"{left_out} of {len(labels)} held-out images are of classes without a training image and are left out."
+        warnings.warn(words, stacklevel=2)
+    return kept
 
 
 def by_class(images: Images, labels: Any, bounds: Bounds = (-1.0, 1.0)) -> Iterator[tuple[int, Tensor]]:
@@ -172,13 +185,12 @@ def by_class(images: Images, labels: Any, bounds: Bounds = (-1.0, 1.0)) -> Itera
 
 def check_labels(labels: Any, n: int, name: str = "labels") -> Tensor:
     """Labels as a vector of n integers."""
-    try:
+    expected = f"{name} must be {n} integers, one per image; got"
+    with reraise_as(DataError, f"{expected} {type(labels).__name__}", caught=(TypeError, ValueError, RuntimeError)):
         tensor = torch.as_tensor(labels)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise DataError(f"{name} must be {n} integers, one per image; got {type(labels).__name__}: {error}.") from None
     require(
         tensor.shape == (n,) and not tensor.is_floating_point(),
-        f"{name} must be {n} integers, one per image; got shape {tuple(tensor.shape)}, dtype {tensor.dtype}. "
+        f"{expected} shape {tuple(tensor.shape)}, dtype {tensor.dtype}. "
         "One-hot labels become integers with .argmax(1).",
         DataError,
     )

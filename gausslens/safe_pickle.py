@@ -56,17 +56,11 @@ class Name:
 
 @dataclass(eq=False)
 class Instance:
-    """What a file wants to be an object.
+    """What a file wants to be an object."""
 
-    Attributes:
-        class_name: with the module; without it if the file brings the source of the class along.
-        arguments: what its constructor would get.
-        state: its attributes, if the file sets them.
-    """
-
-    class_name: str
-    arguments: tuple[Any, ...] = ()
-    state: Any = None
+    class_name: str  # with the module; without it if the file brings the source of the class along
+    arguments: tuple[Any, ...] = ()  # what its constructor would get
+    state: Any = None  # its attributes, if the file sets them
 
 
 def instance_makers(*names: str) -> Functions:

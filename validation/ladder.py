@@ -42,12 +42,11 @@ from gausslens.auditing.steps import loss_records
 from gausslens.auditing.verdict import judge
 from gausslens.data import Splits
 from gausslens.evaluation.cached_denoiser import CachedDenoiser
-from gausslens.evaluation.records import of_estimate, record_of
 from gausslens.images import as_tensor
 from gausslens.measures.intervals import Estimate
 from gausslens.noise import draw_noise, karras_sigmas
 from gausslens.sampling import sample
-from gausslens.store.records import Record
+from gausslens.store.records import Record, of_estimate, record_of
 
 TRUTH = json.loads(Path(__file__).with_name("ladder_truth.json").read_text())
 SIGMAS = karras_sigmas(10)

@@ -53,12 +53,7 @@ def shrunk_filter(images: Tensor) -> GaussianDenoiser:
 
 
 class Baseline(nn.Module):
-    """Two filters, each for the images that the other was made of.
-
-    Args:
-        first: images of the first half, floats (n, *shape), where the filters are to be.
-        second: images of the second half, floats (m, *shape), likewise.
-    """
+    """Two filters of float images, each for those that the other was made of, on the device of the images."""
 
     def __init__(self, first: Tensor, second: Tensor) -> None:
         super().__init__()

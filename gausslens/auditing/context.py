@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..denoisers.protocol import call, eval_mode, placement
-from ..errors import CheckpointError, ConfigError, GausslensError, one_line
+from ..denoisers.protocol import call, check_sigma_range, eval_mode, placement
+from ..errors import CheckpointError, GausslensError, reraise_as
 from ..evaluation.context import EvaluationContext
 from ..evaluation.references import RunImages
 from ..images import content_hash, dequantize
@@ -28,13 +28,9 @@ _SAMPLES_GPU, _SAMPLES_SMALL, _SAMPLES_LARGE = 10_000, 2_000, 256
 
 
 class AuditContext(EvaluationContext):
-    """A model that is audited, with its images.
+    """A model that is audited, on the device to work on, with its images as it takes them; held-out ones may be none.
 
-    Args:
-        model: from the zoo, on the device to work on.
-        images: those trained on, and those held out, which may be none; as the model takes them.
-        config: what to measure, and how.
-        pictures: the same as uint8 pixels where the model takes something else.
+    `pictures` are the training and held-out images as uint8 pixels where the model takes something else.
     """
 
     def __init__(
@@ -83,13 +79,11 @@ class AuditContext(EvaluationContext):
     @cached_property
     def sigmas(self) -> Tensor:
         """The noise levels, descending, all within the model's range."""
-        low, high = self.sigma_range
-        if self.config.sigmas:
-            outside = [sigma for sigma in self.config.sigmas if not low <= sigma <= high]
-            if outside:
-                raise ConfigError(f"sigmas must lie in {low:.4g} to {high:.4g} for this model; got {outside}.")
-            return as_sigmas(sorted(set(self.config.sigmas), reverse=True))
-        return karras_sigmas(_LEVELS, low, high)
+        if not self.config.sigmas:
+            return karras_sigmas(_LEVELS, *self.sigma_range)
+        asked = as_sigmas(sorted(set(self.config.sigmas), reverse=True))
+        check_sigma_range(asked, self.sigma_range)
+        return asked
 
     @property
     def sigma_range(self) -> tuple[float, float]:
@@ -103,17 +97,13 @@ class AuditContext(EvaluationContext):
         clean, labels = dequantize(self.images.train[:_FEW].cpu()), self.images.train_labels
         sigma = float(self.sigmas[len(self.sigmas) // 2])
         x = clean + sigma * draw_noise(0, torch.arange(len(clean)), self.images.shape, stream="first answers")
-        try:
-            with eval_mode(self.network):
-                return call(self.network, x.to(self.device), sigma, None if labels is None else labels[:_FEW])
-        except GausslensError:
-            raise
-        except Exception as error:  # whatever the model's own code raises
-            raise CheckpointError(
-                f"the model {self.model.source} fails on noisy images of shape {self.images.shape}"
-                f"{'' if labels is None else ' with labels'}: {one_line(error)}. It must take "
-                f"D(x, sigma{'' if labels is None else ', labels'}), x of that shape."
-            ) from error
+        what = f"the model {self.model.source} fails on noisy images of shape {self.images.shape}"
+        advice = "It must take D(x, sigma), x of that shape."
+        if labels is not None:
+            what, advice = f"{what} with labels", "It must take D(x, sigma, labels), x of that shape."
+        # Whatever the model's own code raises.
+        with reraise_as(CheckpointError, what, advice, spared=(GausslensError,)), eval_mode(self.network):
+            return call(self.network, x.to(self.device), sigma, None if labels is None else labels[:_FEW])
 
     @property
     def sample_count(self) -> int:

@@ -19,11 +19,7 @@ FEWEST_ORIGINALS = 3
 
 
 class Evidence:
-    """The records of an audit; what was not measured is not among them.
-
-    Args:
-        records: one number each, with `quantity`, `value`, and for most `low`, `high`, `count` and the noise level `sigma`.
-    """
+    """The records of an audit; what was not measured is not among them."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         self._of_quantity: dict[str, list[Record]] = {}

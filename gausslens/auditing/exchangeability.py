@@ -25,11 +25,10 @@ from torch import Tensor
 
 from .._typing import Bool, Float, Int
 from ..denoisers.gaussian import GaussianDenoiser
-from ..evaluation.records import record_of
 from ..images import dequantize
 from ..measures.originals import Originals
 from ..noise import draw_order, generator
-from ..store.records import Record
+from ..store.records import Record, record_of
 from .baseline import shrunk_filter
 from .controls import one_of_each
 from .pool import Pool

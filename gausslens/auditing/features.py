@@ -23,14 +23,13 @@ from torch import Tensor, nn
 
 from .._typing import Bool, Float
 from ..denoisers.protocol import in_batches
-from ..errors import CheckpointError, import_extra, one_line
-from ..evaluation.records import of_estimate, record_of
+from ..errors import CheckpointError, import_extra, reraise_as
 from ..images import dequantize
 from ..measures.frechet import frechet_distances
 from ..measures.intervals import Estimate, jackknife_estimate, mean_estimate
 from ..measures.memorization import memorization
 from ..progress import track
-from ..store.records import Record
+from ..store.records import Record, of_estimate, record_of
 from ..zoo.python_objects import FunctionDenoiser, is_object_name, load_object
 
 EFFICIENTNET = "efficientnet-lite0"
@@ -64,14 +63,9 @@ class FeatureNetwork:
     def _features(self, pixels: Tensor) -> Tensor:
         n = len(pixels)
         prepared = self._prepare(pixels)
-        try:
+        what = f"{self.name} fails on images of shape {tuple(prepared.shape[1:])}"
+        with reraise_as(CheckpointError, what, spared=(torch.OutOfMemoryError,)):  # whatever the network's code raises
             answer = self.function(prepared)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:  # whatever the network's own code raises
-            raise CheckpointError(
-                f"{self.name} fails on images of shape {tuple(prepared.shape[1:])}: {one_line(error)}."
-            ) from error
         features = answer[0] if isinstance(answer, tuple | list) else answer
         if not isinstance(features, Tensor) or features.ndim < 2 or len(features) != len(prepared):
             got = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
@@ -128,15 +122,11 @@ def _efficientnet(place: torch.device) -> Callable[[Tensor], Any]:
 
 
 def _torchscript(path: Path, place: torch.device) -> nn.Module:
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*is deprecated", category=DeprecationWarning)
-            network: nn.Module = torch.jit.load(str(path), map_location=place)
-    except (RuntimeError, ValueError) as error:
-        raise CheckpointError(
-            f"{path} is no TorchScript file: {str(error).splitlines()[0]}. Write one with torch.jit.trace(…).save(…), or "
-            "name the network as package.module:object."
-        ) from None
+    advice = "Write one with torch.jit.trace(…).save(…), or name the network as package.module:object."
+    errors = (RuntimeError, ValueError)
+    with reraise_as(CheckpointError, f"{path} is no TorchScript file", advice, errors), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is deprecated", category=DeprecationWarning)
+        network: nn.Module = torch.jit.load(str(path), map_location=place)
     return network.eval()
 
 
@@ -144,10 +134,9 @@ def _onnx(path: Path, place: torch.device) -> FeatureNetwork:
     onnxruntime = import_extra("onnxruntime", f"{path} needs onnxruntime", "onnxruntime")
     wanted = ["CUDAExecutionProvider"] * (place.type == "cuda") + ["CPUExecutionProvider"]
     providers = [name for name in wanted if name in onnxruntime.get_available_providers()]
-    try:
+    # onnxruntime has a class of its own for every way to fail, and no common one.
+    with reraise_as(CheckpointError, f"{path} is no ONNX file that onnxruntime reads"):
         session = onnxruntime.InferenceSession(str(path), providers=providers)
-    except Exception as error:  # onnxruntime has a class of its own for every way to fail, and no common one
-        raise CheckpointError(f"{path} is no ONNX file that onnxruntime reads: {error}") from None
     first = session.get_inputs()[0]
     fixed = [extent if isinstance(extent, int) else None for extent in (*first.shape, None, None, None, None)]
 

@@ -11,7 +11,7 @@ from ..data.groups import with_shared_groups
 from ..data.loading import ImageSet, load_images
 from ..errors import CheckpointError, ConfigError, DataError
 from ..evaluation.references import RunImages, load_run_images
-from ..images import as_tensor, content_hash, gather, keep_known_classes
+from ..images import as_tensor, check_same_shape, content_hash, gather, known_classes, select
 from ..measures.neighbors import first_equal
 from ..store.run import Run
 from ..zoo.loading import load_model
@@ -19,7 +19,7 @@ from ..zoo.model import Model
 from ..zoo.python_objects import takes_labels
 from .config import AuditConfig
 from .context import AuditContext
-from .pool import FEWEST_HELD_OUT, select
+from .pool import FEWEST_HELD_OUT
 
 _FEWEST_TRAIN = 4
 _FEW = 2  # images, to see whether a model takes them
@@ -114,17 +114,12 @@ def training_run(source: Any) -> Run | None:
 def _check_sets(images: RunImages) -> RunImages:
     """The images without held-out ones of classes not trained on; raises unless there are enough, and held out."""
     train, held_out = images.train, images.held_out
-    if held_out.shape[1:] != train.shape[1:]:
-        raise DataError(
-            f"held-out images must have the shape of the training images, {tuple(train.shape[1:])}; got "
-            f"{tuple(held_out.shape[1:])}. Resize (--size) or convert one of the sets."
-        )
+    check_same_shape(held_out, train, "held-out images", advice="Resize (--size) or convert one of the sets.")
     labels, known = images.held_out_labels, images.train_labels
     if known is not None and labels is None and len(held_out):
         raise DataError("the training images have labels and the held-out images have none.")
     if known is not None and labels is not None:
-        keep_known_classes(held_out, labels, known)  # warns of those that are left out
-        rows = torch.isin(labels, known.to(labels.device)).nonzero()[:, 0]
+        rows = known_classes(labels, known)
         if len(rows) < len(held_out):
             rows = rows if len(rows) >= FEWEST_HELD_OUT else rows[:0]
             held_out, labels, groups = select(rows, held_out, labels, images.held_out_groups)

@@ -25,11 +25,10 @@ from scipy.stats import beta, binom, norm
 from torch import Tensor
 
 from .._typing import Bool, Float
-from ..evaluation.records import of_estimate, record_of
 from ..measures.intervals import Estimate, mean_estimate
 from ..measures.memorization import estimate_ratio
 from ..measures.two_sample import auc_estimate
-from ..store.records import Record
+from ..store.records import Record, of_estimate, record_of
 from .losses import GAUSSIAN, LossGap
 from .thresholds import THRESHOLDS
 

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from .._typing import Bool, Int
+from ..images import select
 from ..measures.originals import DUPLICATE_RMSE, Originals, near_duplicates
 
 FEWEST_HELD_OUT = 2
@@ -76,12 +76,3 @@ class Pool:
         if self.groups is not None and self.held_out_groups is not None:
             groups = torch.cat([self.groups.cpu(), self.held_out_groups.cpu()])
         return Originals.of(self.images, groups, repeats=self.repeats, device=self.device)
-
-
-def select(rows: Tensor | slice, *columns: Tensor | None) -> list[Any]:
-    """The same rows of images, labels and groups, wherever these are; None for what is None."""
-
-    def chosen(column: Tensor) -> Tensor:
-        return column[rows if isinstance(rows, slice) else rows.to(column.device)]
-
-    return [None if column is None else chosen(column) for column in columns]

@@ -13,19 +13,18 @@ training and held-out images (see `verdict`).
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
-from itertools import permutations
+from itertools import islice, permutations
+from operator import itemgetter
 
 import torch
 from torch import Tensor
 
 from .._typing import Float, Sigmas
 from ..denoisers.protocol import Denoiser, call, eval_mode, in_batches, placement
-from ..evaluation.records import of_estimate
 from ..images import dequantize
 from ..measures.intervals import Estimate
 from ..noise import as_sigmas, draw_noise, draw_order
-from ..store.records import Record
+from ..store.records import Record, of_estimate
 from .losses import ratio_estimates
 from .pool import Pool
 
@@ -116,9 +115,9 @@ def preparations(shape: tuple[int, ...]) -> Iterator[Preparation]:
         if shape[1] == shape[2]:
             yield Preparation("rows and columns exchanged", 1.0, lambda x: x.transpose(2, 3))
         if shape[0] == len(_COLOURS):
-            for order in list(permutations(range(3)))[1:]:
+            for order in map(list, islice(permutations(range(3)), 1, None)):
                 name = f"channels in the order {''.join(_COLOURS[i] for i in order)} of these images"
-                yield Preparation(name, 1.0, partial(_reordered, order=order))
+                yield Preparation(name, 1.0, itemgetter((slice(None), order)))  # x[:, order]
 
 
 def _losses(
@@ -144,7 +143,3 @@ def _losses(
     size = max(16, min(1024, _BATCH_NUMBERS // clean[0].numel()))
     values = torch.cat(list(in_batches(work, len(clean) * _NOISES, size)), 1)
     return values.reshape(1 + len(ways), len(levels), len(clean), _NOISES).mean(3)
-
-
-def _reordered(x: Tensor, order: tuple[int, ...]) -> Tensor:
-    return x[:, list(order)]

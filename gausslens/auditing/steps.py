@@ -4,24 +4,21 @@ A record is one number: `quantity`, `value`, `low`, `high`, `count`, and what it
 named in `verdict` decide.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..denoisers.distillation import distill
-from ..evaluation.records import of_curve, of_estimate, record_of
-from ..generation import BATCH
+from ..generation import BATCH, sample_range
 from ..images import quantize, require_finite
 from ..measures.gap import gap
-from ..measures.intervals import Estimate, proportion_estimate
+from ..measures.intervals import proportion_estimate
 from ..measures.linearity import linearity
 from ..measures.memorization import estimate_ratio
-from ..noise import draw_noise, karras_sigmas
-from ..progress import progress_bar
-from ..sampling import sample
-from ..store.records import Record
+from ..noise import karras_sigmas
+from ..store.records import Record, of_curve, of_estimate, of_levels, record_of
 from .config import AuditConfig
 from .context import AuditContext
 from .controls import ONCE, fisher_p
@@ -68,10 +65,10 @@ def take_losses(context: AuditContext, *, progress: bool = False) -> Iterator[Re
     losses = measure_losses(context.denoisers, pool, context.sigmas, noises=_noises(config, pool), **how)
     for name in (*context.denoisers, BASELINE):
         for on in ("train", "held_out") if losses.calibrated else ("train",):
-            yield from _at_levels("loss", losses, losses.loss(name, on), denoiser=name, on=on)
+            yield from of_levels("loss", losses.sigmas, losses.loss(name, on), denoiser=name, on=on)
     yield from loss_records(losses)
     if losses.calibrated:
-        yield from _at_levels("auc_p", losses, losses.p_values("network").tolist())
+        yield from of_levels("auc_p", losses.sigmas, losses.p_values("network").tolist())
 
 
 def loss_records(losses: LossGap, name: str = "network") -> Iterator[Record]:
@@ -81,25 +78,16 @@ def loss_records(losses: LossGap, name: str = "network") -> Iterator[Record]:
         Records of each level: where the gap lies between the references' (`rho`, `position`), `retrieval`, losses in units
         of the baseline's, whether it is in the `window` and `intermediate`, and what is known of membership.
     """
-    yield from _at_levels("train_loss", losses, losses.relative(name, "train"))
-    yield from _at_levels("intermediate", losses, losses.intermediate())
+    yield from of_levels("train_loss", losses.sigmas, losses.relative(name, "train"))
+    yield from of_levels("intermediate", losses.sigmas, losses.intermediate())
     if losses.calibrated:
-        yield from _at_levels("rho", losses, losses.position(name))
-        yield from _at_levels("position", losses, losses.position(name, BASELINE))
-        yield from _at_levels("retrieval", losses, losses.retrieval(name))
-        yield from _at_levels("held_out_loss", losses, losses.relative(name))
-        yield from _at_levels("window", losses, losses.window())
-        yield from _at_levels("near_gaussian", losses, losses.near_gaussian(name))
+        yield from of_levels("rho", losses.sigmas, losses.position(name))
+        yield from of_levels("position", losses.sigmas, losses.position(name, BASELINE))
+        yield from of_levels("retrieval", losses.sigmas, losses.retrieval(name))
+        yield from of_levels("held_out_loss", losses.sigmas, losses.relative(name))
+        yield from of_levels("window", losses.sigmas, losses.window())
+        yield from of_levels("near_gaussian", losses.sigmas, losses.near_gaussian(name))
         yield from membership_records(losses, name)
-
-
-def _at_levels(quantity: str, losses: LossGap, values: Sequence[Any], **tags: Any) -> Iterator[Record]:
-    """Records of estimates or numbers at each noise level; none where the value is None."""
-    for sigma, value in zip(losses.sigmas.tolist(), values, strict=True):
-        if isinstance(value, Estimate):
-            yield of_estimate(quantity, value, sigma=sigma, **tags)
-        elif value is not None:
-            yield record_of(quantity, value, sigma=sigma, **tags)
 
 
 def _noises(config: AuditConfig, pool: Pool) -> int:
@@ -138,8 +126,7 @@ def take_distances(context: AuditContext, *, progress: bool = False) -> Iterator
         explained = of_curve("fvu", gap(network, fit, images, levels, metric="ev", **inputs), on=on)
         for record in explained:  # FVU is what is left
             yield {**record, "value": 1 - record["value"], "low": 1 - record["high"], "high": 1 - record["low"]}
-        for sigma, floor in zip(levels.tolist(), fit.fvu_floor.tolist(), strict=True):
-            yield {"quantity": "fvu_floor", "value": floor, "sigma": sigma, "count": fit.calls, "on": "train"}
+        yield from of_levels("fvu_floor", levels, fit.fvu_floor.tolist(), count=fit.calls, on="train")
 
 
 def _affordable(context: AuditContext) -> Tensor:
@@ -153,23 +140,18 @@ def generate_samples(
     context: AuditContext, start: int, stop: int, *, denoiser: nn.Module | None = None, progress: bool = False
 ) -> Tensor:
     """Samples `start` … `stop` − 1 of the network: uint8 pixels, or latents in float32."""
-    network, classes = context.fast_network if denoiser is None else denoiser, context.classes
     sigmas = karras_sigmas(context.config.steps, *context.sigma_range)
-    parts = []
-    with progress_bar(float(stop - start), unit="images", label="sampling", enabled=progress) as show:
-        for first in range(start, stop, BATCH):
-            # All batches have one size, for which a GPU's work is recorded; the images too many are cut off.
-            indices = torch.arange(first, first + min(BATCH, context.sample_count))
-            labels = None if classes is None else classes[indices % len(classes)]
-            latents = draw_noise(context.config.seed, indices, context.images.shape, stream="latents")
-            how: dict[str, Any] = {"device": context.device, "dtype": torch.float32, "batch_size": BATCH}
-            made = sample(network, latents, sigmas=sigmas, labels=labels, **how)
-            levels = f"{context.config.steps} noise levels from {sigmas[0]:g} to {sigmas[-1]:g}"
-            advice = f"They were sampled with {levels}. Use other --steps, or --samples 0 for no samples."
-            require_finite(made, "the model's samples", advice)
-            parts.append((made.float() if context.bounds is None else quantize(made)).cpu())
-            show(float(min(first + BATCH, stop) - start), "")
-    return torch.cat(parts)[: stop - start]
+    levels = f"{context.config.steps} noise levels from {sigmas[0]:g} to {sigmas[-1]:g}"
+
+    def finish(made: Tensor) -> Tensor:
+        advice = f"They were sampled with {levels}. Use other --steps, or --samples 0 for no samples."
+        require_finite(made, "the model's samples", advice)
+        return made.float() if context.bounds is None else quantize(made)
+
+    network = context.fast_network if denoiser is None else denoiser
+    how: dict[str, Any] = {"seed": context.config.seed, "size": min(BATCH, context.sample_count), "progress": progress}
+    how |= {"sigmas": sigmas, "device": context.device, "dtype": torch.float32, "finish": finish}
+    return sample_range(network, context.images.shape, range(start, stop), context.classes, **how)
 
 
 def take_copies(

@@ -54,21 +54,15 @@ _UNCALIBRATED = "without held-out images the losses cannot be calibrated, and me
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an audit concludes.
+    """What an audit concludes."""
 
-    Attributes:
-        verdict: "memorizing", "partly memorizing", "generalizing" or "cannot tell".
-        reasons: why, in sentences, the decisive one first.
-        leaks: whether it leaks membership; None if that cannot be judged.
-        lean: from 0, as the posterior mean, to 1, as the multi-delta denoiser; None if not measured.
-        sigma: the noise level of `lean`.
-    """
-
-    verdict: str
-    reasons: tuple[str, ...]
-    leaks: bool | None = None
-    lean: Estimate | None = None
-    sigma: float | None = None
+    verdict: str  # "memorizing", "partly memorizing", "generalizing" or "cannot tell"
+    reasons: tuple[str, ...]  # why, in sentences, the decisive one first
+    leaks: bool | None = None  # whether it leaks membership; None if that cannot be judged
+    lean: Estimate | None = (
+        None  # from 0, as the posterior mean, to 1, as the multi-delta denoiser; None if not measured
+    )
+    sigma: float | None = None  # the noise level of `lean`
 
 
 class _Lean(NamedTuple):

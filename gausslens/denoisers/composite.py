@@ -47,15 +47,7 @@ class PerClassDenoiser(nn.Module):
 
 
 class LevelwiseDenoiser(nn.Module):
-    """A denoiser at exactly the noise levels that it has one for, such as the autoencoders of App. G.2 of arXiv:2410.24060.
-
-    Args:
-        denoisers: one for each level.
-        sigmas: their noise levels, above 0.
-
-    Raises:
-        ConfigError: if there is no denoiser, or not one level for each.
-    """
+    """One denoiser for each of some noise levels, such as the autoencoders of App. G.2 of arXiv:2410.24060."""
 
     def __init__(self, denoisers: Sequence[nn.Module], sigmas: Sequence[float]) -> None:
         super().__init__()
@@ -66,11 +58,7 @@ class LevelwiseDenoiser(nn.Module):
         self.denoisers, self.sigmas = nn.ModuleList(denoisers), tuple(sigmas)
 
     def forward(self, x: Tensor, sigma: Sigma) -> Tensor:
-        """Denoise each image with the denoiser of its noise level; see `Denoiser`.
-
-        Raises:
-            ConfigError: if there is no denoiser for a level.
-        """
+        """Denoise each image with the denoiser of its noise level, which must be one of the known ones; see `Denoiser`."""
         levels = expand_sigma(sigma, x)
         return denoise_by(levels, x, levels, lambda level: self.denoisers[level_index(level, self.sigmas)])
 

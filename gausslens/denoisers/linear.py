@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from .._typing import Float
 from ..atomic_files import load_tensors, save_tensors
-from ..errors import CheckpointError, require
+from ..errors import CheckpointError, require, reraise_as
 from ..noise import generator
 from ..precision import float32_products
 from .composite import denoise_by, level_index
@@ -142,16 +142,13 @@ class LinearDenoiser(nn.Module):
         """
         tensors, metadata = load_tensors(path, kind=_KIND)
         groups: dict[str, dict[str, Any]] = {"": {}, "maps": {}, "weight_error": {}}
-        try:
+        what, errors = f"{path} does not hold a linear denoiser this version can read", (KeyError, TypeError)
+        with reraise_as(CheckpointError, what, "Distill and save again.", errors):
             for name, tensor in tensors.items():
                 group, _, member = name.rpartition(".")
                 groups[group][member] = tensor
             settings: dict[str, Any] = {**groups[""], **metadata, "shape": tuple(metadata["shape"])}
             return cls(maps=AffineMaps(groups["maps"]), weight_error=groups["weight_error"], **settings)
-        except (KeyError, TypeError) as error:
-            raise CheckpointError(
-                f"{path} does not hold a linear denoiser this version can read ({error}). Distill and save again."
-            ) from error
 
     def extra_repr(self) -> str:
         """What `repr` shows in addition to the maps."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .._typing import Float, Images
 from ..atomic_files import load_tensors, save_tensors
-from ..errors import CheckpointError, DataError, require
+from ..errors import CheckpointError, DataError, require, reraise_as
 from ..images import Bounds, by_class, iterate
 from .scatter import Scatter, share_between_ranks, sum_over_ranks
 
@@ -177,13 +177,10 @@ class Moments:
             CheckpointError: if the file is missing, truncated or of another kind.
         """
         tensors, metadata = load_tensors(path, kind=_KIND)
-        try:
+        what, errors = f"{path} does not hold moments this version can read", (KeyError, TypeError)
+        with reraise_as(CheckpointError, what, "Fit and save again.", errors):
             fields: dict[str, Any] = {**tensors, **metadata, "shape": tuple(metadata["shape"])}
             return cls(**fields)
-        except (KeyError, TypeError) as error:
-            raise CheckpointError(
-                f"{path} does not hold moments this version can read ({error}). Fit and save again."
-            ) from error
 
     def _scatter(self) -> Scatter:
         """These moments as an accumulator: N Σ = FᵀF with F = √N diag(√λ) Uᵀ."""

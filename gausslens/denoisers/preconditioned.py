@@ -83,8 +83,8 @@ class Preconditioned(nn.Module):
         conditions = [labels, augment]
         while conditions and conditions[-1] is None:
             conditions.pop()  # a network without labels need not have the argument
-        predicted: Tensor = self.network((_per_image(scale, x) * wide).to(dtype), noise.to(dtype), *conditions)
-        return (_per_image(skip, x) * wide + _per_image(out, x) * predicted.to(wide.dtype)).to(x.dtype)
+        predicted: Tensor = self.network(scaled(scale, wide).to(dtype), noise.to(dtype), *conditions)
+        return (scaled(skip, wide) + scaled(out, predicted.to(wide.dtype))).to(x.dtype)
 
     @property
     def sigma_range(self) -> tuple[float, float]:
@@ -119,6 +119,6 @@ class Preconditioned(nn.Module):
         return self.coefficients(sigma).out ** -2
 
 
-def _per_image(values: Float[Tensor, "b"], x: Tensor) -> Tensor:
-    """(b,) numbers shaped to multiply a batch."""
-    return values.reshape(-1, *(1,) * (x.ndim - 1))
+def scaled(values: Float[Tensor, "b"], x: Tensor) -> Tensor:
+    """A batch, each image times its number, in the batch's dtype."""
+    return values.to(x.dtype).reshape(-1, *(1,) * (x.ndim - 1)) * x

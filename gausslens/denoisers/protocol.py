@@ -87,13 +87,18 @@ def call(denoiser: Denoiser, x: Tensor, sigma: Sigma, labels: Tensor | None = No
     """Call a denoiser with (b,) levels on a copy of x, which it may overwrite, and check the shape of its output."""
     levels, own = expand_sigma(sigma, x), x.clone()
     denoised = denoiser(own, levels) if labels is None else denoiser(own, levels, labels.to(x.device))
-    if not isinstance(denoised, Tensor) or denoised.shape != x.shape:
-        arrived = tuple(denoised.shape) if isinstance(denoised, Tensor) else type(denoised).__name__
+    return check_output(denoised, x, "a denoiser")
+
+
+def check_output(output: Any, x: Tensor, of: str) -> Tensor:
+    """The output of a denoiser or network, checked to be a tensor of its input's shape."""
+    if not isinstance(output, Tensor) or output.shape != x.shape:
+        arrived = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise DataError(
-            f"a denoiser must return a tensor of its input's shape {tuple(x.shape)}; got {arrived}. If it "
-            "returns more than the denoised images, pass a function that picks them out."
+            f"{of} must return a tensor of its input's shape {tuple(x.shape)}; got {arrived}. If it "
+            "returns more than its estimate, pass a function that picks them out."
         )
-    return denoised
+    return output
 
 
 def check_finite(denoised: Tensor, sigma: float, dtype: torch.dtype, name: str = "the denoiser") -> None:
@@ -131,6 +136,17 @@ def range_of(denoiser: Any) -> tuple[float, float]:
         f"got {stated!r:.80}.",
     )
     return low, high
+
+
+def check_sigma_range(
+    sigmas: Tensor, sigma_range: tuple[float, float], tolerance: float = 0.0, advice: str = "Choose others."
+) -> None:
+    """Raise unless noise levels lie in a denoiser's range, up to a share of its ends."""
+    low, high = sigma_range
+    outside = sigmas[(sigmas < low * (1 - tolerance)) | (sigmas > high * (1 + tolerance))]
+    if len(outside):
+        expected = f"sigmas must lie in the denoiser's range of noise levels, {low:.4g} to {high:.4g}"
+        raise ConfigError(f"{expected}; got {outside[0]:.4g}. {advice}")
 
 
 @contextmanager

@@ -182,13 +182,9 @@ def shrink_blocks(
     with A₁, A₂ from two halves and A from all calls. The noises of the halves are independent, so the numerator estimates
     the signal's energy and the denominator that of signal and noise: c_B is the factor that minimises the block's error.
 
-    Args:
-        fits: the fits to the first half, to the second half and to all of the calls, with the sums of these calls.
-        toward: W_G.
-        basis: U.
-
-    Returns:
-        The shrunk fits, with the intercepts that suit the inputs of their sums, and the factor c of every entry.
+    `fits` are those to the first half, to the second half and to all of the calls, with the sums of these calls; `toward` is
+    W_G and `basis` U. Returns the shrunk fits, with the intercepts that suit the inputs of their sums, and the factor c of
+    every entry.
     """
     (first, _), (second, _), (both, sums) = fits
     variances = ((sums.xx @ basis) * basis).sum(0) / sums.count

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .._typing import Float, Images, Sigma
-from ..images import Bounds, dequantize, gather
+from ..images import dequantize, gather
 from .protocol import check_input, expand_sigma
 
 _IMAGES_AT_A_TIME = 1024
@@ -23,10 +23,6 @@ class StationaryDenoiser(nn.Module):
     It is the same at every place, so it ignores, for example, that faces are in the middle. A few images determine it,
     since each has many pairs of pixels at every distance. Arithmetic is in the dtype of the buffers, float64 unless moved
     with `.to()`; the result has x's dtype.
-
-    Args:
-        images: any source of images.
-        bounds: admissible float values; None for other units.
 
     >>> import torch
     >>> images = torch.rand(50, 1, 4, 4).double() * 2 - 1
@@ -41,9 +37,9 @@ class StationaryDenoiser(nn.Module):
     eigvals: Tensor
     eigvecs: Tensor
 
-    def __init__(self, images: Images, *, bounds: Bounds = (-1.0, 1.0)) -> None:
+    def __init__(self, images: Images) -> None:
         super().__init__()
-        pixels = gather(images, bounds=bounds)
+        pixels = gather(images)
         self.shape = tuple(pixels.shape[1:])
         parts = pixels.split(_IMAGES_AT_A_TIME)
         count, places = len(pixels), pixels[0, 0].numel()

@@ -21,12 +21,13 @@ from ..denoisers.distillation import distill
 from ..denoisers.gaussian import GaussianDenoiser
 from ..denoisers.linear import LinearDenoiser
 from ..denoisers.moments import Moments
-from ..denoisers.protocol import Denoiser
+from ..denoisers.protocol import Denoiser, placement
 from ..generation import generate
 from ..images import Bounds
 from ..measures.curve import Curve
 from ..nn.acceleration import for_inference
 from ..noise import as_sigmas, draw_noise, karras_sigmas
+from ..store.run import Run, load_trained
 from .cached_denoiser import CachedDenoiser
 from .config import MeasureConfig
 from .references import RunImages, gaussian_denoiser, moments_of, multidelta_denoiser
@@ -61,8 +62,7 @@ class EvaluationContext:
     @cached_property
     def device(self) -> torch.device:
         """Where the network is."""
-        tensors = [*self.network.parameters(), *self.network.buffers()]
-        return tensors[0].device if tensors else torch.device("cpu")
+        return placement(self.network, torch.zeros(1))[0]
 
     @property
     def dim(self) -> int:
@@ -117,6 +117,14 @@ class MeasureContext(EvaluationContext):
         super().__init__(network, images)
         self.training, self.config, self.folder = training, config, folder
         self._last_linear: dict[Path, LinearDenoiser] = {}
+
+    @classmethod
+    def of_run(
+        cls, run: Run, images: RunImages, config: MeasureConfig, folder: Path, device: torch.device
+    ) -> "MeasureContext":
+        """The network of a run, after the training and with the weights that the config asks for."""
+        network = load_trained(run, kimg=config.kimg, ema=config.weights == "ema", device=device)
+        return cls(network, run.config, images, config, folder)
 
     @cached_property
     def sigmas(self) -> Tensor:
@@ -195,15 +203,11 @@ class MeasureContext(EvaluationContext):
 
     def sampled(self, name: str) -> Tensor:
         """Images of one of the denoisers, uint8, from the same noise for all."""
-        count, labels = self.config.samples, None
-        if self.images.train_labels is not None:
-            known = self.images.train_labels.unique()
-            labels = known[torch.arange(count) % len(known)]
         return generate(
-            *(self.denoisers[name], self.images.shape, count),
+            *(self.denoisers[name], self.images.shape, self.config.samples),
             steps=self.config.steps,
             seed=self.config.seed,
-            labels=labels,
+            labels=None if self.images.train_labels is None else self.images.train_labels.unique(),
             device=self.device,
             dtype=torch.float32,
         )

@@ -15,7 +15,7 @@ from ..data.duplicates import find_duplicates
 from ..denoisers.linear import LinearDenoiser
 from ..denoisers.moments import Moments
 from ..denoisers.preconditioned import Preconditioned
-from ..images import dequantize
+from ..images import dequantize, select
 from ..measures.agreement import agreement
 from ..measures.alignment import Alignment, alignment
 from ..measures.gap import gap, identity_gap
@@ -24,11 +24,9 @@ from ..measures.jacobian import jacobian_spectrum
 from ..measures.linearity import linearity
 from ..measures.memorization import memorization
 from ..noise import draw_noise, draw_order
-from ..store.records import Record
+from ..store.records import Record, of_agreement, of_curve, of_estimate, of_levels, record_of
 from ..training.objective import denoising_losses
 from .context import Inputs, MeasureContext
-from .records import of_agreement, of_curve, of_estimate, record_of
-from .references import rows
 
 _OVERLAPS = (1, 2, 5, 10, 20, 50, 100)
 _MOST_DIRECTIONS = 1024  # singular vectors compared
@@ -55,8 +53,8 @@ def take_denoising_loss(evaluation: MeasureContext) -> Iterator[Record]:
     assert isinstance(network, Preconditioned)  # only a network that was trained has this objective
     for inputs in _real(evaluation):
         chosen = draw_order(evaluation.config.seed, len(inputs.images))[: 10 * evaluation.config.count]
-        labels = rows(inputs.labels, chosen)
-        losses = denoising_losses(network, inputs.images[chosen], evaluation.training, labels=labels)
+        images, labels = select(chosen, inputs.images, inputs.labels)
+        losses = denoising_losses(network, images, evaluation.training, labels=labels)
         yield of_estimate("denoising_loss", mean_estimate(losses.double()), on=inputs.name, denoiser="network")
 
 
@@ -135,13 +133,14 @@ def take_jacobian(evaluation: MeasureContext) -> Iterator[Record]:
     k, seed = min(_SINGULAR_VALUES, evaluation.dim), evaluation.config.seed
     for inputs in _real(evaluation):
         chosen = draw_order(seed, len(inputs.images), stream="jacobian")[:_JACOBIANS]
-        x0, eps = dequantize(inputs.images[chosen]), draw_noise(seed, chosen, evaluation.images.shape)
+        images, labels = select(chosen, inputs.images, inputs.labels)
+        x0, eps = dequantize(images), draw_noise(seed, chosen, evaluation.images.shape)
         for name, sigma in product(("network", "gaussian"), evaluation.sigmas.tolist()):
             spectrum = jacobian_spectrum(
                 *(evaluation.denoisers[name], x0 + sigma * eps, sigma, k),
                 full=evaluation.dim <= DENSE_DIM,
                 iterations=ITERATIONS,
-                labels=rows(inputs.labels, chosen),
+                labels=labels,
             )
             tags = {"sigma": sigma, "on": inputs.name, "denoiser": name}
             for index, values in enumerate(spectrum.singular_values.T.cpu()):
@@ -214,11 +213,13 @@ def of_distillation(evaluation: MeasureContext, name: str, inputs: Inputs) -> It
     fit = evaluation.linear(name, inputs)
     tags = {"on": inputs.name, "denoiser": name, "count": fit.calls}
     for quantity in ("fvu", "fvu_floor", "fvu_held_out", "weight_error_floor", "shrinkage"):
-        yield from _per_level(evaluation, quantity, getattr(fit, quantity), **tags)
+        if (values := getattr(fit, quantity)) is not None:
+            yield from of_levels(quantity, evaluation.sigmas, values.tolist(), **tags)
     for reference, values in fit.weight_error.items():
         of_inputs = inputs.name if reference == "distillation" else reference
         if reference == "distillation" or reference != inputs.name:
-            yield from _per_level(evaluation, "weight_error", values, reference=f"gaussian of {of_inputs}", **tags)
+            tags["reference"] = f"gaussian of {of_inputs}"
+            yield from of_levels("weight_error", evaluation.sigmas, values.tolist(), **tags)
 
 
 def aligned(evaluation: MeasureContext, fit: LinearDenoiser, halves: tuple[Moments, Moments] | None) -> list[Alignment]:
@@ -267,12 +268,6 @@ def half_moments(evaluation: MeasureContext) -> tuple[Moments, Moments] | None:
         return None
     first, second = (evaluation.images.train[half.sort().values] for half in order.chunk(2))
     return Moments.fit(first, device=evaluation.device), Moments.fit(second, device=evaluation.device)
-
-
-def _per_level(evaluation: MeasureContext, quantity: str, values: Tensor | None, **tags: Any) -> Iterator[Record]:
-    if values is not None:
-        for sigma, value in zip(evaluation.sigmas.tolist(), values.tolist(), strict=True):
-            yield record_of(quantity, value, sigma=sigma, **tags)
 
 
 def _real(evaluation: MeasureContext) -> list[Inputs]:

@@ -9,14 +9,12 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
-import torch
-
 from ..errors import ConfigError
 from ..generation import best_device
 from ..identity import identity_of, semantic_fields
 from ..nn.acceleration import limit_threads
 from ..progress import track
-from ..store.run import Run, load_trained
+from ..store.run import Run
 from ..store.steps import Steps
 from .config import MEASURES, MeasureConfig
 from .context import MeasureContext
@@ -38,7 +36,7 @@ def measure(config: MeasureConfig, *, progress: bool = False) -> Run:
         missing = [name for name in config.only if name not in steps.finished]
         if missing:
             device = best_device(cpu=config.cpu)
-            evaluation = _context(config, trained, images, run.path, device)
+            evaluation = MeasureContext.of_run(trained, images, config, run.path, device)
             run.begin_session(device)
             with limit_threads(device, config.count * evaluation.dim):
                 for name in track(missing, label="measuring", enabled=progress):
@@ -50,7 +48,7 @@ def rehearse(config: MeasureConfig, *, progress: bool = False) -> tuple[MeasureC
     """The resolved config and the folder of `measure`, with the same errors, without measuring."""
     config, trained, images = _prepare(config, progress=progress)
     folder = Run.folder(str(config.out), "measure", images.name, identity(config, trained))
-    evaluation = _context(config, trained, images, folder, best_device(cpu=config.cpu))
+    evaluation = MeasureContext.of_run(trained, images, config, folder, best_device(cpu=config.cpu))
     sigmas, data = tuple(evaluation.sigmas.tolist()), config.data or trained.config.data
     return replace(config, sigmas=sigmas, calls=evaluation.calls, data=data), folder
 
@@ -72,13 +70,6 @@ def _prepare(config: MeasureConfig, *, progress: bool) -> tuple[MeasureConfig, R
     if trained.config.sigma is not None and config.sigmas not in ((), (trained.config.sigma,)):
         raise ConfigError(f"{trained.path} was trained for sigma = {trained.config.sigma:g} alone; leave --sigmas out.")
     return config, trained, load_run_images(trained, data=config.data, progress=progress)
-
-
-def _context(
-    config: MeasureConfig, trained: Run, images: RunImages, folder: Path, device: torch.device
-) -> MeasureContext:
-    network = load_trained(trained, kimg=config.kimg, ema=config.weights == "ema", device=device)
-    return MeasureContext(network, trained.config, images, config, folder)
 
 
 def identity(config: MeasureConfig, trained: Run) -> str:

@@ -9,7 +9,7 @@ from ..experiments.task import Result, TaskContext, task
 from ..identity import identity_of
 from ..measures.neighbors import nearest
 from ..store.records import Record
-from ..store.run import Run, load_trained
+from ..store.run import Run
 from ..training.collapse import collapse_warning
 from ..training.train import train
 from .config import MeasureConfig
@@ -77,11 +77,10 @@ def evaluation_of(context: TaskContext) -> MeasureContext:
     given = {name: context.options[name] for name in _MEASURED_WITH if name in context.options}
     config = MeasureConfig(run=str(run.path), **{**given, "sigmas": tuple(given.get("sigmas") or ())})
     context.tags.update(tags_of(run, config.kimg))
-    network = load_trained(run, kimg=config.kimg, device=context.device)
     images = load_run_images(run, data=context.options.get("data"))
     # Distilled maps are kept with the model, for all tasks that measure it in the same way.
     maps = context.inputs[0].folder / f"maps-{identity_of([given.get(name) for name in _DISTILLED_WITH])}"
-    return MeasureContext(network, run.config, images, config, maps)
+    return MeasureContext.of_run(run, images, config, maps, context.device)
 
 
 def run_of(result: Result) -> Run:

@@ -4,7 +4,6 @@ They are made of exactly the images the network was trained on, with mirror imag
 content has changed is refused. For a network with labels they are per class.
 """
 
-import hashlib
 import os
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import RunOptions
+from ..data.arrays import expect
 from ..data.groups import with_groups
 from ..data.loading import load_images
 from ..data.splits import Splits
@@ -24,8 +24,8 @@ from ..denoisers.linear import LinearDenoiser
 from ..denoisers.moments import Moments
 from ..denoisers.multidelta import MultiDeltaDenoiser
 from ..denoisers.preconditioned import Preconditioned
-from ..errors import ConfigError, DataError, require
-from ..images import Bounds, as_tensor, keep_known_classes
+from ..errors import ConfigError, DataError
+from ..images import Bounds, as_tensor, content_hash, known_classes, select
 from ..noise import karras_sigmas
 from ..store.run import Run
 
@@ -57,27 +57,21 @@ def load_run_images(run: Run, *, data: str | os.PathLike[str] | None = None, pro
     """The images of a training run; raises if its source has changed."""
     config, manifest = run.config, run.manifest
     images = load_images(data or config.data, **config.reading, progress=progress)
-    require(
-        images.content_hash == manifest["content_hash"],
-        f"expected the {manifest['count']} images that {run.path} was trained on; {images.source} holds "
-        f"{len(images)} of other content. Restore them, or say where they are now with --data.",
-        DataError,
-    )
-    require(
-        not config.labels or manifest.get("labels_hash", images.labels_hash) == images.labels_hash,
-        f"expected the labels that {run.path} was trained with; those of {images.source} are others. Restore them, or "
-        "say where they are now with --data.",
-        DataError,
-    )
+    advice = "Restore them, or say where they are now with --data."
+    held = f"{images.source} holds {len(images)} of other content"
+    same = images.content_hash == manifest["content_hash"]
+    expect(same, f"expected the {manifest['count']} images that {run.path} was trained on; {held}. {advice}")
+    held = f"those of {images.source} are others"
+    same = not config.labels or manifest.get("labels_hash", images.labels_hash) == images.labels_hash
+    expect(same, f"expected the labels that {run.path} was trained with; {held}. {advice}")
     try:
         images = with_groups(images, config.groups)
     except (ConfigError, DataError) as error:
         raise DataError(f"the groups that {run.path} was trained with cannot be read again: {error}") from None
-    require(
+    expect(
         images.groups_hash == manifest.get("groups_hash"),
         f"expected the groups that {run.path} was trained with; {config.groups} now gives other groups, and "
         "would hold out other images. Restore the earlier groups, or train again.",
-        DataError,
     )
     splits = Splits(len(images), held_out=config.held_out, seed=config.split_seed, groups=images.groups)
     chosen, everything, rest = (as_tensor(splits.named(name)) for name in (config.split, "all", "held-out"))
@@ -90,23 +84,17 @@ def load_run_images(run: Run, *, data: str | os.PathLike[str] | None = None, pro
     labels = as_tensor(images.labels) if config.labels and images.labels is not None else None
     groups = None if images.groups is None else as_tensor(images.groups)
     if labels is not None:
-        rest, _ = keep_known_classes(rest, labels[rest], labels[chosen])
+        rest = rest[known_classes(labels[rest], labels[chosen])]
+    train_labels, train_groups = select(chosen, labels, groups)
+    held_out, *of_held_out = select(rest, pixels, labels, groups)
     return RunImages(
-        *(train, available, pixels[rest]),
-        *(rows(labels, chosen), rows(labels, rest), images.name),
-        *(rows(groups, chosen), rows(groups, rest)),
+        train, available, held_out, train_labels, of_held_out[0], images.name, train_groups, of_held_out[1]
     )
-
-
-def rows(tags: Tensor | None, indices: Tensor) -> Tensor | None:
-    """Labels or groups of some of the images, if there are any."""
-    return None if tags is None else tags[indices]
 
 
 def moments_of(images: Tensor, *, device: torch.device | None = None, bounds: Bounds = (-1.0, 1.0)) -> Moments:
     """`Moments.fit`, of which the last few are kept: the spectrum of 7,000 faces takes a minute on two cores."""
-    content = hashlib.blake2b(images.contiguous().cpu().view(torch.uint8).numpy().data).digest()
-    key = (content, tuple(images.shape), images.dtype, str(device or images.device), bounds)
+    key = (content_hash(images), str(device or images.device), bounds)
     known = _moments.pop(key, None) or Moments.fit(images, device=device, bounds=bounds)
     _moments[key] = known
     if len(_moments) > _MOMENTS_KEPT:

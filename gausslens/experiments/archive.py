@@ -18,7 +18,7 @@ from typing import Any
 from safetensors.torch import load, save
 
 from ..atomic_files import atomic_replace, save_text
-from ..errors import CheckpointError
+from ..errors import CheckpointError, reraise_as
 from ..store.artifact import Artifact
 from ..store.records import Record, with_current_names
 from .task import Result, Task, TaskStore
@@ -94,10 +94,8 @@ class TaskArchive(TaskStore):
 
     def _read(self, name: str) -> bytes:
         """The content of a compressed file; its checksum is verified."""
-        try:
+        with reraise_as(CheckpointError, f"{self.path / name} cannot be read", "Restore it."):
             return lzma.decompress((self.path / name).read_bytes())
-        except (OSError, lzma.LZMAError) as error:
-            raise CheckpointError(f"{self.path / name} cannot be read: {error}. Restore it.") from None
 
 
 @dataclass(frozen=True)

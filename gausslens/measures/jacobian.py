@@ -19,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .._typing import Float, Images
 from ..denoisers.protocol import Denoiser, call, check_input, eval_mode, expand_sigma, in_batches, placement
-from ..errors import ConfigError, require
+from ..errors import ConfigError, require, reraise_as
 from ..images import check_labels, gather, require_finite
 from ..noise import draw_noise
 from ..progress import track
@@ -200,15 +200,10 @@ class _Jacobian:
         """J t = ∂/∂w ⟨Jᵀ w, t⟩, since Jᵀ w is linear in w."""
         weights = torch.zeros_like(x, requires_grad=True)
         pulled = self._pull_back(x, weights, again=True)
-        try:
+        what = "the denoiser uses an operation with neither a forward-mode nor a second derivative, which J v needs"
+        advice = "Pass full=True, which needs first derivatives only, or replace that operation."
+        with reraise_as(ConfigError, what, advice, RuntimeError, spared=(torch.OutOfMemoryError,)):
             (pushed,) = torch.autograd.grad(pulled, weights, tangents)
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError as error:
-            raise ConfigError(
-                "the denoiser uses an operation with neither a forward-mode nor a second derivative, so J v cannot be "
-                f"computed ({error}). Pass full=True, which needs first derivatives only, or replace that operation."
-            ) from error
         return pushed
 
 

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from .._typing import Bool, Float, Images, Int
-from ..errors import DataError, require
-from ..images import Bounds, check_labels, gather
+from ..errors import require
+from ..images import Bounds, check_labels, check_same_shape, gather
 from ..noise import draw_order
 from .copy_test import FALSE_DISCOVERY, CopyTest, copy_test
 from .intervals import Estimate, mean_estimate, proportion_estimate
@@ -96,24 +96,6 @@ class Memorization:
         return "\n".join(lines)
 
 
-def gather_sets(
-    samples: Images, train: Images, held_out: Images | None, *, threshold: float, duplicate_rmse: float, bounds: Bounds
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Samples, training and held-out images as tensors that fit each other; see `memorization`."""
-    require(0 < threshold < 1, f"threshold must lie above 0 and below 1; got {threshold}.")
-    require(0 <= duplicate_rmse < math.inf, f"duplicate_rmse must be finite and at least 0; got {duplicate_rmse}.")
-    generated = gather(samples, bounds=None, name="samples")
-    known = gather(train, bounds=bounds, name="train")
-    unseen = None if held_out is None else gather(held_out, bounds=bounds, name="held_out")
-    for name, images in (("samples", generated), ("held_out", unseen)):
-        if images is not None and images.shape[1:] != known.shape[1:]:
-            raise DataError(
-                f"{name} must have the shape of the training images, {tuple(known.shape[1:])}; got "
-                f"{tuple(images.shape[1:])}. Resize or convert one of them."
-            )
-    return generated, known, unseen
-
-
 def memorization(
     samples: Images,
     train: Images,
@@ -169,9 +151,14 @@ def memorization(
     0.00 1.00 0.0001
     0.53 0.00 1.0
     """
-    generated, known, unseen = gather_sets(
-        samples, train, held_out, threshold=threshold, duplicate_rmse=duplicate_rmse, bounds=bounds
-    )
+    require(0 < threshold < 1, f"threshold must lie above 0 and below 1; got {threshold}.")
+    require(0 <= duplicate_rmse < math.inf, f"duplicate_rmse must be finite and at least 0; got {duplicate_rmse}.")
+    generated = gather(samples, bounds=None, name="samples")
+    known = gather(train, bounds=bounds, name="train")
+    unseen = None if held_out is None else gather(held_out, bounds=bounds, name="held_out")
+    for name, images in (("samples", generated), ("held_out", unseen)):
+        if images is not None:
+            check_same_shape(images, known, name)
     where: dict[str, Any] = {"device": device, "progress": progress}
     options: dict[str, Any] = {"threshold": threshold, "false_discovery": false_discovery, "permutations": permutations}
     repeats = near_duplicates(known, rmse=duplicate_rmse, **where)

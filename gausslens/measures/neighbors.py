@@ -17,8 +17,8 @@ from torch import Tensor
 
 from .._typing import Float, Int
 from ..denoisers.protocol import in_batches
-from ..errors import DataError, require
-from ..images import as_bytes, dequantize
+from ..errors import require
+from ..images import as_bytes, check_same_shape, dequantize
 from ..precision import float32_products
 from ..progress import track
 
@@ -108,12 +108,7 @@ def duplicates(
     [[0, 2], [0, 3]]
     """
     later = images if others is None else others
-    require(
-        later.shape[1:] == images.shape[1:],
-        f"expected two sets of images of one shape; got {tuple(later.shape)} and {tuple(images.shape)}. "
-        "Resize or convert one of them.",
-        DataError,
-    )
+    check_same_shape(later, images, "images", "those that they are compared with")
     place = torch.device(device) if device is not None else images.device
     center = _center(images, place)
     direction = _widest_direction(images, center)

@@ -11,6 +11,7 @@ Reference for the ratio: Gu, Du, Pang, Li, Lin, Wang (2023), arXiv:2310.02664, w
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -72,7 +73,6 @@ class Originals:
         repeats: Int[Tensor, "p 2"] | None = None,
         rmse: float = DUPLICATE_RMSE,
         device: torch.device | str | None = None,
-        progress: bool = False,
     ) -> "Originals":
         """The originals of a set of images.
 
@@ -81,7 +81,7 @@ class Originals:
         [2, 1, 1]
         """
         if repeats is None:
-            repeats = near_duplicates(images, rmse=rmse, device=device, progress=progress)
+            repeats = near_duplicates(images, rmse=rmse, device=device)
         count = len(images)
         units = torch.arange(count) if groups is None else torch.unique(groups.cpu(), return_inverse=True)[1]
         of_unit = _components(units[repeats], int(units.max()) + 1)
@@ -150,15 +150,10 @@ class Originals:
 
 
 def near_duplicates(
-    images: Tensor,
-    others: Tensor | None = None,
-    *,
-    rmse: float = DUPLICATE_RMSE,
-    device: torch.device | str | None = None,
-    progress: bool = False,
+    images: Tensor, others: Tensor | None = None, *, rmse: float = DUPLICATE_RMSE, **how: Any
 ) -> Int[Tensor, "p 2"]:
     """Pairs of images within a root mean square difference of one another; see `duplicates`."""
-    return duplicates(images, others, tolerance=rmse * math.sqrt(images[0].numel()), device=device, progress=progress)
+    return duplicates(images, others, tolerance=rmse * math.sqrt(images[0].numel()), **how)
 
 
 def _components(pairs: Int[Tensor, "p 2"], count: int) -> Int[Tensor, "count"]:

@@ -112,6 +112,11 @@ class Sweep:
 # limit, so values are set by convention: two zeros agree, and a zero and anything else do not agree at all.
 
 
+def squared_errors(a: Float[Tensor, "b *shape"], b: Float[Tensor, "b *shape"]) -> Float[Tensor, "b"]:
+    """‖a − b‖²/d; of D(x0 + σ·eps; σ) and x0 the denoising loss."""
+    return (a - b).square().flatten(1).mean(1)
+
+
 def root_mean_square(a: Float[Tensor, "b d"], b: Float[Tensor, "b d"]) -> Float[Tensor, "b"]:
     """‖a − b‖/√d."""
     return _norm(a - b) / math.sqrt(a.shape[1])

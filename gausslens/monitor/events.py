@@ -75,11 +75,7 @@ def is_suspicious(result: ProbeResult, threshold: float = MEMORIZED) -> bool:
 
 
 def recommended_probe(results: Sequence[ProbeResult], memorizing: Event | None) -> ProbeResult:
-    """The result whose weights to keep.
-
-    Of those before memorising starts, the one with the least held-out loss. Without held-out images the one closest to
-    the Gaussian or, while nothing is memorised, the latest.
-    """
+    """The result whose weights to keep; see `GeneralizationMonitor.recommended`."""
     if memorizing is not None:
         return best_of([result for result in results if result.step < memorizing.step] or results[:1])
     return results[-1] if results[-1].loss_held_out is None else best_of(results)

@@ -12,17 +12,16 @@ _ADVANCE = 4.0  # times its share side work may have taken so far, where it is k
 
 
 class OverheadBudget:
-    """The time of side work, which may take a `share` of that of the main work around it.
-
-    Attributes:
-        own: seconds of side work.
-        main: seconds of main work up to the latest side work.
-        last: seconds of main work before the latest piece of side work that was marked.
-        spent: seconds of the latest piece of side work.
-    """
+    """The time of side work, which may take a `share` of that of the main work around it."""
 
     def __init__(self, share: float, *, own: float = 0.0, main: float = 0.0, last: float = 0.0) -> None:
-        self.share, self.own, self.main, self.last, self.spent = share, own, main, last, 0.0
+        self.share, self.own, self.main = (
+            share,
+            own,
+            main,
+        )  # seconds of side work, and of main work up to the latest of it
+        self.last = last  # seconds of main work before the latest piece of side work that was marked
+        self.spent = 0.0  # seconds of the latest piece of side work
         self._spacing = _SPACING  # of the next two pieces of side work
         self._left: float | None = None  # when the main work went on; None before it is known, and during side work
         self._pauses = False  # whether this is side work

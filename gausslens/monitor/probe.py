@@ -22,13 +22,21 @@ from .._typing import Float, Images, Sigmas
 from ..denoisers.gaussian import GaussianDenoiser
 from ..denoisers.moments import Moments
 from ..denoisers.multidelta import MultiDeltaDenoiser
-from ..denoisers.protocol import Denoiser, call, eval_mode, in_batches, placement
+from ..denoisers.protocol import Denoiser, call, check_sigma_range, eval_mode, in_batches, placement
 from ..errors import ConfigError, DataError, require
-from ..images import Bounds, check_labels, dequantize, gather, keep_known_classes, require_finite
+from ..images import (
+    Bounds,
+    check_labels,
+    check_same_shape,
+    dequantize,
+    gather,
+    known_classes,
+    require_finite,
+    select,
+)
 from ..measures.intervals import Estimate, mean_estimate, proportion_estimate, ratio_interval
-from ..measures.loss import squared_errors
 from ..measures.originals import DUPLICATE_RMSE, Originals
-from ..measures.sweep import NoisyInputs
+from ..measures.sweep import NoisyInputs, squared_errors
 from ..measures.two_sample import quotient_estimate
 from ..noise import as_sigmas, draw_noise, draw_order, karras_sigmas
 from ..sampling import sample
@@ -83,14 +91,12 @@ class ProbeImages:
         together = None if groups is None else check_labels(groups, len(known), "groups")
         others = None
         if unseen is not None:
-            expected, given = tuple(known.shape[1:]), tuple(unseen.shape[1:])
-            advice = f"held_out must have the shape of the training images, {expected}; got {given}."
-            require(given == expected, advice, DataError)
+            check_same_shape(unseen, known, "held_out")
         if unseen is not None and classes is not None:
             advice = "held_out_labels must be given with labels: the denoiser needs those of held-out images too."
             require(held_out_labels is not None, advice, DataError)
             others = check_labels(held_out_labels, len(unseen), "held_out_labels")
-            unseen, others = keep_known_classes(unseen, others, classes)
+            unseen, others = select(known_classes(others, classes), unseen, others)
             if not len(unseen):
                 unseen, others = None, None
         return cls(known, unseen, classes, others, bounds, together)
@@ -183,7 +189,11 @@ class Probe:
         require(n >= 2, f"a monitor needs two training images or more; got {n}.", DataError)
         self.images, self.options, self.device, self.sigma_range = images, options, device, sigma_range
         self._duplicate_rmse = 0.0 if images.bounds is None else DUPLICATE_RMSE
-        asked = None if sigmas is None else _within(sigmas, sigma_range)
+        asked = None if sigmas is None else as_sigmas(sigmas)
+        if asked is not None:
+            check_sigma_range(
+                asked, sigma_range, _ROUNDING, "Leave sigmas out, and the monitor chooses levels within it."
+            )
         self._grid = self._sampling_levels() if options.samples else None
         self.inputs = [_Inputs(images.train, images.labels, "train", options)]
         if unseen is not None and len(unseen) > 1:
@@ -298,18 +308,6 @@ class Probe:
         found = self._originals.nearest(held_out[order.to(held_out.device)])
         is_new = found.first > self._duplicate_rmse * math.sqrt(held_out[0].numel())
         return proportion_estimate(int(found.copied[is_new].sum()), max(int(is_new.sum()), 1))
-
-
-def _within(sigmas: Sigmas, sigma_range: tuple[float, float]) -> Float[Tensor, "s"]:
-    """Noise levels that were asked for; raises unless the denoiser can be called with all of them."""
-    levels, (low, high) = as_sigmas(sigmas), sigma_range
-    outside = levels[(levels < low * (1 - _ROUNDING)) | (levels > high * (1 + _ROUNDING))]
-    if len(outside):
-        raise ConfigError(
-            f"sigmas must lie in the denoiser's range of noise levels, {low:.4g} to {high:.4g}; got {outside[0]:.4g}. "
-            "Leave sigmas out, and the monitor chooses levels within it."
-        )
-    return levels
 
 
 def position(network: list[Tensor], gaussian: list[Tensor], multidelta: list[Tensor]) -> Estimate | None:

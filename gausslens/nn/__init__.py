@@ -27,7 +27,10 @@ from .skipnet import SkipNet
 from .small import SmallUNet
 from .unet import ADM, DDPMPP, NCSNPP, UNet
 
-__all__ = ["build_network", "default_options"]
+__all__ = ["LAYOUT", "build_network", "default_options"]
+
+LAYOUT = ("width", "multipliers", "blocks", "attention")
+"""The options that say how a network is built."""
 
 
 def _small_network(shape: tuple[int, int, int], *, multipliers: tuple[int, ...], **options: Any) -> nn.Module:

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..experiments.task import Task
-from ..nn import default_options
-from .plan import LAYOUT, Plan, rounded
+from ..nn import LAYOUT, default_options
+from .plan import Plan, rounded
 
 PUBLISHED = ("ncsnpp", "ddpmpp", "adm")
 """The architectures that are compared with the plan's own."""

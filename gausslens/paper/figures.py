@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
+from ..measures.intervals import NORMAL_QUANTILE
 from ..report import CurveFigure, Figure, Series
 from . import axes
-from .claims.evidence import HALF_WIDTH, Evidence, Measure, MissingError, is_finite
+from .claims.evidence import Evidence, Measure, MissingError, is_finite
 from .claims.inference import Real, combine
 from .plan import OTHER_HALF
 
@@ -128,7 +129,7 @@ def _mean(seeds: list[Evidence], number: Measure) -> tuple[float, float | None, 
 
 def _variance(value: float, end: object) -> float:
     """That of a normal error whose 95 % interval ends there; 0 where there is no end."""
-    return ((value - end) / HALF_WIDTH) ** 2 if is_finite(end) else 0.0
+    return ((value - end) / NORMAL_QUANTILE) ** 2 if is_finite(end) else 0.0
 
 
 def _extend(series: Series, ends: tuple[Real, Real]) -> Series:

@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import gausslens
-
 from ..report import ClaimRow, Page, Section, Table
+from ..store.provenance import made_by
 from .claims import Verdict
 from .claims.claim import Control
 from .claims.evidence import Evidence
@@ -38,7 +37,7 @@ def make_page(
             Section(study.title, study.question, tuple(study.draw(findings)), findings.finished)
             for study, findings in studies
         ),
-        made_by=f"gausslens {gausslens.__version__}. {_machines(provenance)}",
+        made_by=made_by(provenance.get("sessions", [])),
     )
 
 
@@ -91,11 +90,3 @@ def _counted(verdicts: Sequence[Verdict]) -> str:
     """How many verdicts, with the names of their claims."""
     names = ", ".join(verdict.claim for verdict in verdicts)
     return f"{len(verdicts)} ({names})" if names else "0"
-
-
-def _machines(provenance: Mapping[str, Any]) -> str:
-    sessions = provenance.get("sessions", [])
-    if not sessions:
-        return ""
-    last = sessions[-1] | {"device": "; ".join(dict.fromkeys(session["device"] for session in sessions))}
-    return ", ".join(f"{key} {value}" for key, value in last.items() if isinstance(value, str | int | float))

@@ -22,12 +22,9 @@ from ..errors import CheckpointError, require
 from ..evaluation.model_tasks import measure_model, sample_model, train_model
 from ..experiments.costs import seconds_to_call, seconds_to_train
 from ..experiments.task import Task, Work
-from ..nn import default_options
+from ..nn import LAYOUT, default_options
 from ..store.typed_command import typed_command, typed_options
 from .config import StudyConfig
-
-LAYOUT = ("width", "multipliers", "blocks", "attention")
-"""Fields of a `TrainConfig` that say how the network is built."""
 
 READING = ("size", "value_range", "skip_broken")
 """Fields of a `TrainConfig` that say how images are read."""

@@ -17,7 +17,6 @@ import numpy as np
 
 from ..errors import require
 from ..evaluation.model_tasks import run_of, tags_of
-from ..evaluation.records import of_estimate
 from ..evaluation.references import load_run_images
 from ..experiments.executors import default_workers
 from ..experiments.graph import Outcome, Progress, run_tasks
@@ -32,7 +31,7 @@ from ..paper.claims.evidence import Evidence
 from ..paper.plan import Plan, rounded
 from ..paper.run import identity, plan_study
 from ..report import ImageGrid, save_report
-from ..store.records import Record
+from ..store.records import Record, of_estimate
 from ..store.run import Run, load_trained
 from ..store.typed_command import typed_command, typed_options
 from .config import HowManyConfig

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-import gausslens
-
 from ..auditing.thresholds import THRESHOLDS
 from ..measures.memorization import MEMORIZED
 from ..measures.transition import Count, fit_transition
@@ -18,6 +16,7 @@ from ..paper.critical_points import find_onset
 from ..paper.figures import Curves, Line
 from ..paper.plan import Plan
 from ..report import CurveFigure, Figure, Page, Section, Series
+from ..store.provenance import made_by
 
 _RHO = axes.quantity("rho", "ρ").by(axes.SIZE)
 _COPIES: dict[str, Any] = {"y": axes.COPIES.y, "thresholds": axes.COPIES.levels}
@@ -30,11 +29,7 @@ def counts_at_end(evidence: Evidence, kimg: float) -> tuple[Count, ...]:
 
 
 class Answer:
-    """What the records of networks on two numbers of images or more say.
-
-    `relative_loss` is that of the networks of most images, in units of the Gaussian's, on training or on held-out images,
-    where it is less. `command` asks the same question again.
-    """
+    """What the records of networks on two numbers of images or more say; `command` asks the same question."""
 
     def __init__(self, plan: Plan, evidence: Evidence, command: str) -> None:
         self.plan, self.evidence, self.command = plan, evidence, command
@@ -42,10 +37,11 @@ class Answer:
         self.counts = counts_at_end(evidence, plan.kimg)
         self.sizes = sorted({count.n for count in self.counts})
         self.transition = fit_transition(self.counts)
-        self.onsets = [
+        self.onsets = [  # when memorising starts, by number of images
             find_onset(n, [{record["kimg"]: record["value"] for record in seed.records} for seed in of_size.seeds()])
             for n, of_size in self.copies.by("n").items()
         ]
+        # Of the networks of most images, in units of the Gaussian's: on training or on held-out images, where it is less.
         losses = evidence.where(quantity="relative_loss", n=self.sizes[-1])
         self.relative_loss = min(fmean(each["value"] for each in of_set.records) for of_set in losses.by("on").values())
 
@@ -154,12 +150,11 @@ def make_page(answer: Answer, samples: Figure, machine: Mapping[str, Any]) -> Pa
         "The same networks during their training.",
         _with_command(answer, _copies_by_time(answer)),
     )
-    made_on = ", ".join(f"{key} {value}" for key, value in machine.items() if isinstance(value, str | int | float))
     return Page(
         title=f"How many images? {answer.plan.name}",
         summary=answer.words.replace("\n", "\n\n"),
         sections=(how_many, how_long),
-        made_by=f"gausslens {gausslens.__version__}. {made_on}",
+        made_by=made_by([machine]),
     )
 
 

@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -30,6 +31,14 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
         "device": f"{device.type}: {name}",
         "cores": os.cpu_count(),
     }
+
+
+def made_by(sessions: Sequence[Mapping[str, Any]]) -> str:
+    """What made a page, in words: this version, and the last session with the devices of all."""
+    devices = {"device": "; ".join(dict.fromkeys(session["device"] for session in sessions))}
+    last = {**sessions[-1], **devices} if sessions else {}
+    said = [f"{key} {value}" for key, value in last.items() if isinstance(value, str | int | float)]
+    return f"gausslens {__version__}. {', '.join(said)}"
 
 
 @cache

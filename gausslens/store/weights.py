@@ -12,7 +12,7 @@ from ..atomic_files import load_tensors, save_tensors
 from ..config import TrainConfig
 from ..denoisers.preconditioned import Preconditioned
 from ..errors import CheckpointError, reraise_as
-from ..nn import build_network
+from ..nn import LAYOUT, build_network
 from .artifact import expect
 
 USE_ITS_VERSION = "Use the version of gausslens that wrote it."
@@ -28,7 +28,7 @@ def build_denoiser(description: Mapping[str, Any]) -> Preconditioned:
 
 def describe_denoiser(config: TrainConfig, shape: tuple[int, ...], classes: int, augment_inputs: int) -> dict[str, Any]:
     """All that is needed to build the denoiser of a resolved config, as JSON can hold it."""
-    chosen = {name: getattr(config, name) for name in ("width", "multipliers", "blocks", "attention", "dropout")}
+    chosen = {name: getattr(config, name) for name in (*LAYOUT, "dropout")}
     network = {"name": config.network, "shape": shape, **chosen, "classes": classes, "augment_inputs": augment_inputs}
     return {"network": network, "kind": config.preconditioning, "sigma_data": 0.5}
 
@@ -42,17 +42,23 @@ def save_denoiser(
     **metadata: Any,
 ) -> None:
     """Write a snapshot file, all that `load_trained` needs."""
-    tensors = {f"raw.{name}": tensor for name, tensor in (raw or {}).items()}
-    tensors |= {f"ema.{name}": tensor for name, tensor in ema.items()}
-    save_tensors(path, tensors, kind=_KIND, denoiser=denoiser, **metadata)
+    save_tensors(path, named("raw.", raw or {}) | named("ema.", ema), kind=_KIND, denoiser=denoiser, **metadata)
 
 
 def read_snapshot(path: Path, *, ema: bool = True) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The weights in a snapshot file by name, averaged or raw, on the CPU, and what else the file says."""
     tensors, metadata = load_tensors(path, kind=_KIND)
-    prefix = "ema." if ema else "raw."
-    weights = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    return weights, metadata
+    return under("ema." if ema else "raw.", tensors), metadata
+
+
+def named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors under names that begin with a prefix."""
+    return {prefix + name: tensor for name, tensor in tensors.items()}
+
+
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names begin with a prefix, without it."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def load_snapshot(path: Path, *, ema: bool = True, device: torch.device | str | None = None) -> Preconditioned:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from .._typing import Float, Int
 from ..config import TrainConfig
-from ..images import dequantize
+from ..images import dequantize, select
 from ..noise import draw_noise, draw_order
 from .augmentation import N_DRAWS, augment
 from .objective import noise_levels
@@ -42,8 +42,8 @@ class TrainingData:
 
     def rows(self, chosen: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Some images with their labels and groups."""
-        labels, groups = (None if part is None else part[chosen] for part in (self.labels, self.groups))
-        return self.images[chosen], labels, groups
+        images, labels, groups = select(chosen, self.images, self.labels, self.groups)
+        return images, labels, groups
 
 
 class Batch(NamedTuple):

@@ -16,8 +16,8 @@ from ..config import TrainConfig
 from ..monitor.monitor import GeneralizationMonitor
 from ..store.records import Record
 from ..store.run import Run
+from ..store.weights import named, under
 from .batches import TrainingData
-from .state import named, under
 
 REPORT = "monitor.json"
 """What was found, in the folder of a run."""

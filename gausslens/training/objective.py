@@ -20,7 +20,7 @@ from ..denoisers.preconditioned import Preconditioned
 from ..denoisers.protocol import eval_mode, in_batches
 from ..denoisers.schedules import VP
 from ..images import dequantize
-from ..measures.loss import squared_errors
+from ..measures.sweep import squared_errors
 from ..noise import draw_noise
 
 # Images at once: few, since the memory of a recorded training step stays reserved beside them.

@@ -21,18 +21,18 @@ import torch
 from torch import Tensor
 
 from ..config import AUGMENT_INPUTS, TrainConfig
-from ..errors import CheckpointError, ConfigError, DivergedError
+from ..errors import CheckpointError, ConfigError, DivergedError, reraise_as
 from ..nn.acceleration import arithmetic, pays_to_compile, prepare_network, resolve_precision
 from ..noise import generator
 from ..progress import progress_bar
 from ..store.provenance import describe_machine
 from ..store.records import Record
 from ..store.run import Run
-from ..store.weights import build_denoiser, describe_denoiser
+from ..store.weights import build_denoiser, describe_denoiser, named, under
 from .batches import Batch, BatchStream, TrainingData
 from .monitored import TrainingMonitor
 from .objective import denoising_losses
-from .state import Checkpoints, load_state, named, under
+from .state import Checkpoints, load_state
 from .update import WeightAverage, WeightUpdate
 
 _INTERVAL = 50  # steps between records
@@ -237,14 +237,12 @@ class Session:
         if (found := load_state(self.run)) is None:
             return
         tensors, metadata = found
-        try:
+        advice = "Use the version of gausslens that wrote it, or train again in another folder."
+        with reraise_as(
+            CheckpointError, f"the state in {self.run.path} does not fit the network", advice, RuntimeError
+        ):
             self.denoiser.load_state_dict(under("raw.", tensors))
             self.average.module.load_state_dict(under("ema.", tensors))
-        except RuntimeError as error:
-            raise CheckpointError(
-                f"the state in {self.run.path} does not fit the network: {error}. Use the version of gausslens that wrote "
-                "it, or train again in another folder."
-            ) from None
         for name, kept in self.update.state.items():
             kept.copy_(tensors[name])
         self.step, self.seconds_before = metadata["step"], metadata["seconds"]

@@ -67,13 +67,3 @@ class Checkpoints:
     def close(self) -> None:
         """Finish writing, and end the thread."""
         self._writer.shutdown(wait=True)
-
-
-def named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors under names that begin with a prefix."""
-    return {prefix + name: tensor for name, tensor in tensors.items()}
-
-
-def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose names begin with a prefix, without it."""
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

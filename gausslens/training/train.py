@@ -29,10 +29,11 @@ from ..errors import (
     check_choice,
     is_short_of_memory,
     require,
+    reraise_as,
 )
 from ..generation import best_device
 from ..images import as_tensor
-from ..nn import build_network, default_options
+from ..nn import LAYOUT, build_network, default_options
 from ..nn.acceleration import limit_threads
 from ..store.run import Run
 from .batches import TrainingData
@@ -42,7 +43,6 @@ from .state import load_state
 
 # Up to here, looking for duplicates takes a few seconds on two cores.
 _SEARCHED_PIXELS = 50_000_000
-_LAYOUT = ("width", "multipliers", "blocks", "attention")
 
 
 def train(
@@ -144,7 +144,7 @@ def prepare(
 def resolve(config: TrainConfig, images: ImageSet) -> TrainConfig:
     """The config with every choice left open made, for these images: training, network and held-out images."""
     options = default_options(config.network, images.shape)
-    network = {name: options[name] for name in _LAYOUT if name in options and getattr(config, name) is None}
+    network = {name: options[name] for name in LAYOUT if name in options and getattr(config, name) is None}
     return replace(config.resolve(images.shape), held_out=len(_splits(config, images).held_out), **network)
 
 
@@ -165,7 +165,7 @@ def _check(config: TrainConfig, images: ImageSet, processes: int) -> None:
     )
     _splits(config, images).named(config.split)
     with torch.device("meta"):  # raises what building the network would raise
-        build_network(config.network, images.shape, **{name: getattr(config, name) for name in _LAYOUT})
+        build_network(config.network, images.shape, **{name: getattr(config, name) for name in LAYOUT})
 
 
 def check_tracker(config: TrainConfig) -> None:
@@ -219,12 +219,10 @@ def _accelerator(config: TrainConfig) -> Any:
 
     check_tracker(config)
     cpu = best_device(cpu=config.cpu).type == "cpu"  # unless told, accelerate joins no processes on CPUs
-    try:
-        made = Accelerator(
-            cpu=cpu, mixed_precision="no", log_with=config.tracker, project_dir=str(Path(config.out) / "logs")
-        )
-    except ValueError as error:  # it holds one device for the life of a process
-        raise ConfigError(f"cpu={config.cpu} differs from an earlier run of this process: {error}") from None
+    logs = str(Path(config.out) / "logs")
+    # It holds one device for the life of a process.
+    with reraise_as(ConfigError, f"cpu={config.cpu} differs from an earlier run of this process", caught=ValueError):
+        made = Accelerator(cpu=cpu, mixed_precision="no", log_with=config.tracker, project_dir=logs)
     if made.num_processes > 1:
         atexit.register(_leave_group)
     return made

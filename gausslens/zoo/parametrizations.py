@@ -20,9 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from .._typing import Float, Sigma
-from ..denoisers.protocol import check_classes, check_input, expand_sigma, may_look
+from ..denoisers.preconditioned import scaled
+from ..denoisers.protocol import check_classes, check_input, check_output, check_sigma_range, expand_sigma, may_look
 from ..denoisers.schedules import Schedule, as_schedule, signal
-from ..errors import ConfigError, DataError
+from ..errors import ConfigError
 from .model import declared_shape
 
 Target: TypeAlias = Literal["x0", "eps", "v", "flow"]
@@ -53,24 +54,21 @@ class Converted(nn.Module):
         check_input(x, shape or (tuple(x.shape[1:]) if isinstance(x, Tensor) else ()))
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
         levels = expand_sigma(sigma, wide).double()
-        self._check_range(levels)
+        if may_look(levels):
+            advice = "Stay within denoiser.sigma_range, as karras_sigmas(n, sigma_min, sigma_max) can."
+            check_sigma_range(levels, self.sigma_range, _TOLERANCE, advice)
         scale = signal(self.schedule.scaling, levels)
         time = self.schedule.time(levels)
         parameters = self.network.parameters() if isinstance(self.network, nn.Module) else ()
         dtype = next((p.dtype for p in parameters if p.is_floating_point()), wide.dtype)
         predicted = self.network(
-            _scaled(scale, wide).to(dtype),
+            scaled(scale, wide).to(dtype),
             time.to(torch.promote_types(dtype, torch.float32)) if time.is_floating_point() else time,
             *([] if labels is None else [check_classes(labels, x, classes)]),
         )
-        if not isinstance(predicted, Tensor) or predicted.shape != x.shape:
-            arrived = tuple(predicted.shape) if isinstance(predicted, Tensor) else type(predicted).__name__
-            raise DataError(
-                f"a network must return a tensor of its input's shape {tuple(x.shape)}; got {arrived}. "
-                "If it returns more than its prediction, pass a function that picks it out."
-            )
         keep, take = self._weights(levels, scale)
-        return (_scaled(keep, wide) + _scaled(take, predicted.to(wide.dtype))).to(x.dtype)
+        prediction = check_output(predicted, x, "a network").to(wide.dtype)
+        return (scaled(keep, wide) + scaled(take, prediction)).to(x.dtype)
 
     def _weights(self, sigma: Float[Tensor, "b"], scale: Float[Tensor, "b"]) -> tuple[Tensor, Tensor]:
         """D = keep·x + take·F."""
@@ -83,17 +81,6 @@ class Converted(nn.Module):
         # 1 + σ·a_σ/a is a², 1 and a on the three scalings.
         keep = {"vp": scale**2, "ve": scale, "flow": scale}[self.schedule.scaling]
         return keep, -sigma / (scale * self.schedule.rate(sigma))
-
-    def _check_range(self, sigma: Float[Tensor, "b"]) -> None:
-        if not may_look(sigma):
-            return
-        low, high = self.sigma_range
-        outside = (sigma < low * (1 - _TOLERANCE)) | (sigma > high * (1 + _TOLERANCE))
-        if bool(outside.any()):
-            raise ConfigError(
-                f"this network was trained at noise levels from {low:.4g} to {high:.4g}; got {sigma[outside][0]:.4g}. "
-                "Stay within denoiser.sigma_range, as karras_sigmas(n, sigma_min, sigma_max) can."
-            )
 
 
 def from_eps(network: Any, schedule: Any = "vp") -> Converted:
@@ -137,8 +124,3 @@ def from_flow(network: Any, schedule: Any = "flow") -> Converted:
     time has no speed, raise a ConfigError.
     """
     return Converted(network, "flow", as_schedule(schedule))
-
-
-def _scaled(values: Float[Tensor, "b"], x: Tensor) -> Tensor:
-    """A batch, each image times its number, in the batch's dtype."""
-    return values.to(x.dtype).reshape(-1, *(1,) * (x.ndim - 1)) * x

@@ -88,5 +88,5 @@ def test_floats_are_compared_in_the_same_units():
 
 
 def test_images_of_two_shapes_are_refused():
-    with pytest.raises(DataError, match="one shape"):
+    with pytest.raises(DataError, match="must have the shape of"):
         find_duplicates(smooth(3), smooth(3, size=20))

@@ -9,7 +9,7 @@ from gausslens.experiments.task import TaskStore
 from gausslens.paper.claims.evidence import Evidence
 from gausslens.paper.config import StudyConfig
 from gausslens.paper.run import plan_study
-from gausslens.paper.tasks.dataset_stats import dataset_stats_task, format_duplicates
+from gausslens.paper.tasks.dataset_stats import describe_images, format_duplicates
 
 
 @pytest.fixture(name="records")
@@ -22,7 +22,7 @@ def describe(tmp_path):
     images[unseen[0]] = images[available[40]]
     images[unseen[1]] = np.clip(images[available[50]].astype(int) + 5, 0, 255)
     np.savez(tmp_path / "images.npz", images=images)
-    task = dataset_stats_task(plan_study(StudyConfig(str(tmp_path / "images.npz"), held_out=30, cpu=True)))
+    task = plan_study(StudyConfig(str(tmp_path / "images.npz"), held_out=30, cpu=True)).on_images(describe_images)
     assert not run_tasks([task], tmp_path / "cells", on="here").failed
     return TaskStore(tmp_path / "cells").result(task).records, images[available]
 

@@ -16,7 +16,7 @@ from gausslens.experiments.costs import seconds_to_train
 from gausslens.paper.config import DEFAULT_STUDIES, STUDIES, StudyConfig
 from gausslens.paper.plan import Plan, make_plan
 from gausslens.paper.run import identity, plan_study, tasks_of
-from gausslens.paper.tasks.dataset_stats import dataset_stats_task
+from gausslens.paper.tasks.dataset_stats import describe_images
 from gausslens.store.typed_command import typed_options
 
 
@@ -150,7 +150,7 @@ def test_a_repetition_shares_no_seed_and_no_split_with_the_first():
     first, again = plan(), plan(repetition=2)
     (one, other) = (made.model(16, 0, half=2).options["config"] for made in (first, again))
     assert {name for name in one if one[name] != other[name]} == {"seed", "split_seed"}
-    assert dataset_stats_task(first) != dataset_stats_task(again)
+    assert first.on_images(describe_images) != again.on_images(describe_images)
     assert Plan.from_json(asdict(again)) == again
 
 

@@ -8,7 +8,7 @@ from gausslens.experiments.graph import run_tasks
 from gausslens.experiments.task import TaskStore
 from gausslens.paper.config import StudyConfig
 from gausslens.paper.run import plan_study
-from gausslens.paper.tasks.theorem import residuals, theorem_task
+from gausslens.paper.tasks.theorem import check_theorem, residuals
 
 
 @pytest.fixture(name="images")
@@ -41,7 +41,7 @@ def test_levels_that_would_take_too_long_are_left_out(images):
 
 def test_the_task_judges_every_level_it_can(tmp_path):
     plan = plan_study(StudyConfig(data="digits"))
-    task = theorem_task(plan)
+    task = plan.on_images(check_theorem, split=False, cost=2.0)
     assert not run_tasks([task], tmp_path, on="here").failed
     records = TaskStore(tmp_path).result(task).records
     of_kind = {kind: [r["sigma"] for r in records if r["kind"] == kind] for kind in ("optimum", "gradient descent")}

@@ -144,7 +144,7 @@ def test_a_run_that_was_finished_without_a_monitor_says_so(tmp_path, capsys):
     words = ["train", "digits", "--split", "64", "--kimg", "0.2", "--batch", "32", "--width", "8", "--cpu", "--quiet"]
     for more in ((), ("--monitor",)):
         assert cli.main([*words, *more, "--out", str(tmp_path)]) == 0
-    assert "It was trained before, without a monitor" in capsys.readouterr().out
+    assert "finished before, without a monitor" in capsys.readouterr().out
 
 
 def found_in(run):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gausslens import Preconditioned, TrainConfig
-from gausslens.measures.loss import squared_errors
+from gausslens.measures.sweep import squared_errors
 from gausslens.training.objective import denoising_losses, noise_levels, weighted_errors
 
 NORMALS = torch.randn(200_000, generator=torch.Generator().manual_seed(0))

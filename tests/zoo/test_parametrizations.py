@@ -146,12 +146,12 @@ def test_outside_its_range_a_denoiser_says_what_its_range_is():
     assert (low, high) == pytest.approx((0.01, 157.4), rel=1e-3)
     x = torch.zeros(2, 1, 2, 2)
     for sigma in (0.002, 200.0, torch.tensor([1.0, 200.0])):
-        with pytest.raises(ConfigError, match=r"from 0.01 to 157.4; got (0.002|200)"):
+        with pytest.raises(ConfigError, match=r"levels, 0.01 to 157.4; got (0.002|200)"):
             denoiser(x, sigma)
     for sigma in (low, high):  # rounded to float32 and back, the ends are still inside
         assert denoiser(x, torch.tensor(sigma, dtype=torch.float32)).isfinite().all()
     assert sample(denoiser, x, sigmas=karras_sigmas(3, low, high)).isfinite().all()
-    with pytest.raises(ConfigError, match="from 0 to 152"):
+    with pytest.raises(ConfigError, match="levels, 0 to 152"):
         from_eps(lambda x, t: x)(x, 160.0)
 
 

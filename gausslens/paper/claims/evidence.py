@@ -11,11 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
+from ...measures.intervals import NORMAL_QUANTILE
 from ...store.records import Record
 from .inference import Real
-
-HALF_WIDTH = 1.959963984540054
-"""Of a 95 % interval, in standard errors."""
 
 
 class MissingError(Exception):
@@ -195,7 +193,7 @@ Measure = Callable[[Evidence], Number]
 
 def _number(record: Record) -> Number:
     low, high, count = record.get("low"), record.get("high"), record.get("count")
-    error = (high - low) / (2 * HALF_WIDTH) if is_finite(low) and is_finite(high) else 0.0
+    error = (high - low) / (2 * NORMAL_QUANTILE) if is_finite(low) and is_finite(high) else 0.0
     return Number(float(record["value"]), error, 0.0, int(count) if is_finite(count) else None)
 
 

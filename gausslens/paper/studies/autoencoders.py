@@ -19,10 +19,10 @@ from ..figures import Curves, Drawing, Line, about, closed_forms, trainings_behi
 from ..pictures import jacobian_pictures, trajectory_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
-from ..tasks.dataset_stats import dataset_stats_task
+from ..tasks.dataset_stats import describe_images
 from ..tasks.denoised_outputs import LABELS, trajectory_task
 from ..tasks.jacobians import follow_levels, jacobian_task, measure_levels, per_level_task
-from ..tasks.theorem import theorem_task
+from ..tasks.theorem import check_theorem
 from .distillation import THEOREM
 from .jacobian import shown_subspace
 
@@ -56,8 +56,8 @@ def c17(evidence: Evidence) -> Found:
 def parts(plan: Plan) -> Iterator[Part]:
     """The theorem; then, on the most images, every autoencoder at every level and seed, and the plan's own model."""
     most = plan.sizes[-1]
-    yield Part("theorem", theorem_task(plan))
-    yield Part("images", dataset_stats_task(plan))
+    yield Part("theorem", plan.on_images(check_theorem, split=False, cost=2.0))
+    yield Part("images", plan.on_images(describe_images))
     for seed in range(plan.seeds):
         model = plan.model(most, seed)
         yield Part(f"network of all levels, seed {seed}", plan.measured(model, "gap", "linearity"))

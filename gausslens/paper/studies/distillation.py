@@ -24,9 +24,9 @@ from ..figures import Curves, Drawing, Line, about, images_label, sigma_label
 from ..pictures import close_up_grid, close_ups, correlation_maps
 from ..plan import Plan
 from ..study import Findings, Part, Study
-from ..tasks.dataset_stats import dataset_stats_task
+from ..tasks.dataset_stats import describe_images
 from ..tasks.distillation import adam_distillation_task, distillation_task, some_levels
-from ..tasks.theorem import theorem_task
+from ..tasks.theorem import check_theorem
 
 SHOWN_SIGMA = karras_sigmas(10)[4].item()
 """The level, near σ = 4, at which outputs are shown."""
@@ -190,8 +190,8 @@ def _aligned(records: Evidence) -> list[Number]:
 
 def parts(plan: Plan) -> Iterator[Part]:
     """The theorem, then the largest and the smallest size at every seed, then pictures of all sizes."""
-    yield Part("theorem", theorem_task(plan))
-    yield Part("images", dataset_stats_task(plan))
+    yield Part("theorem", plan.on_images(check_theorem, split=False, cost=2.0))
+    yield Part("images", plan.on_images(describe_images))
     on = tuple(_ON) if some_levels(plan) is None else ("held_out",)
     for n, images in ((plan.sizes[-1], on), (plan.sizes[0], on[:2])):
         for seed in range(plan.seeds):

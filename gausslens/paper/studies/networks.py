@@ -20,7 +20,7 @@ from ..figures import Curves, Drawing, Line, about, closed_forms, trainings_behi
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
-from ..tasks.agreement import agreement_task, lowpass_agreement_task
+from ..tasks.agreement import compare_layouts, compare_samples
 
 _COUNT = 100  # images for each number, at most: these networks are slow for their size
 _AGREEMENT = Threshold("our choice: the agreement of two models that retrieve training images", above=0.0)
@@ -62,14 +62,14 @@ def parts(plan: Plan) -> Iterator[Part]:
             tasks = _measured(plan, name, model)
             if n == most:
                 sampled = plan.sampled(model)
-                tasks = {"samples": sampled, "layouts": lowpass_agreement_task(plan, sampled), **tasks}
+                tasks = {"samples": sampled, "layouts": plan.on_model(compare_layouts, sampled), **tasks}
             for what, task in tasks.items():
                 yield Part(f"{what} of {name}{words}, seed {seed}", task)
     for seed, (first, second) in product(range(plan.seeds), combinations(names, 2)):
         changes = enumerate((architecture(plan, first), architecture(plan, second)), 1)
         both = [plan.sampled(plan.model(half, seed, half=which, **changed)) for which, changed in changes]
         tags = {"network": first, "reference": second, "n": half, "seed": seed}
-        yield Part(f"{first} and {second}, seed {seed}", agreement_task(plan, both), tags)
+        yield Part(f"{first} and {second}, seed {seed}", plan.on_model(compare_samples, *both), tags)
 
 
 def compared(plan: Plan) -> tuple[str, ...]:

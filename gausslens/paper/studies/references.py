@@ -23,7 +23,7 @@ from ..figures import Curves, Drawing, Line, about, sigma_label
 from ..pictures import sample_grid, trajectory_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
-from ..tasks.dataset_stats import dataset_stats_task
+from ..tasks.dataset_stats import describe_images
 from ..tasks.denoised_outputs import COUNTERPARTS, LABELS, denoised_outputs_task, trajectory_task
 from ..tasks.one_model import EXPLAINED, explained_variance_task, finetune_task, gaussian_variance_task
 
@@ -92,7 +92,7 @@ def c7(evidence: Evidence) -> Found:
 
 def parts(plan: Plan) -> Iterator[Part]:
     """The model on most images at every seed: its measures, and its trajectories with those of its references."""
-    yield Part("images", dataset_stats_task(plan))
+    yield Part("images", plan.on_images(describe_images))
     published = plan.training["network"] in PUBLISHED
     for seed in range(plan.seeds):
         model = plan.model(plan.sizes[-1], seed)

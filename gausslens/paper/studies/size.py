@@ -17,7 +17,7 @@ from ..figures import COPIED, Curves, Drawing, Line, about, closed_forms, images
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
-from ..tasks.dataset_stats import dataset_stats_task, format_duplicates
+from ..tasks.dataset_stats import describe_images, format_duplicates
 
 _RANKED_SIZES = 5  # fewer sizes have too few orders
 _RANK = replace(positive("Fig. 13"), possible=axes.CORRELATION)
@@ -65,7 +65,7 @@ def parts(plan: Plan) -> Iterator[Part]:
             model = plan.model(n, seed)
             yield Part(f"measures of {n}, seed {seed}", plan.measured(model, "gap", "linearity"))
             yield Part(f"samples of {n}, seed {seed}", plan.sampled(model))
-    yield Part("images", dataset_stats_task(plan))
+    yield Part("images", plan.on_images(describe_images))
 
 
 def drawings(findings: Findings) -> Iterator[Drawing]:

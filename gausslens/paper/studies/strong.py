@@ -21,7 +21,7 @@ from ..figures import COPIED, Curves, Drawing, Line, about, closed_forms, traini
 from ..pictures import sample_grid
 from ..plan import Plan
 from ..study import Findings, Part, Study
-from ..tasks.agreement import agreement_task, compare_gaussians, compare_with_stationary
+from ..tasks.agreement import compare_gaussians, compare_samples, compare_with_stationary
 from ..tasks.denoised_outputs import LABELS
 
 _SUBSETS = 8  # random subsets whose Gaussians are compared; they take no training
@@ -98,13 +98,13 @@ def parts(plan: Plan) -> Iterator[Part]:
             both, tags = _sampled(plan, pair, seed), {"role": role, "n": pair.n, "seed": seed}
             for half, task in enumerate(both, 1):
                 yield Part(f"{role}, seed {seed}, half {half}", task, {"role": role})
-            yield Part(f"{role}, seed {seed}", agreement_task(plan, both), tags)
+            yield Part(f"{role}, seed {seed}", plan.on_model(compare_samples, *both), tags)
             splits = [plan.split(pair.n, half) for half in (1, 2)]
             stationary = plan.on_model(compare_with_stationary, *both, splits=splits, **plan.loading)
             yield Part(f"{role}, seed {seed}, stationary", stationary, tags)
         small = pairs(plan)["small"]
         for kimg in _between(plan):
-            compared = agreement_task(plan, _sampled(plan, small._replace(kimg=kimg), seed))
+            compared = plan.on_model(compare_samples, *_sampled(plan, small._replace(kimg=kimg), seed))
             yield Part(f"small after {kimg:g}, seed {seed}", compared, {"role": _IN_TIME, "n": small.n, "seed": seed})
     for seed in range(_SUBSETS):
         options: dict[str, Any] = {"seed": plan.seed(seed), "sizes": tuple(_subsets(plan)), "judged": plan.subset}

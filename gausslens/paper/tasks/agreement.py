@@ -17,15 +17,13 @@ from torch import Tensor, nn
 from ...denoisers.gaussian import GaussianDenoiser
 from ...denoisers.stationary import StationaryDenoiser
 from ...evaluation.config import MeasureConfig
-from ...evaluation.records import of_agreement, of_similarity
 from ...evaluation.references import moments_of
-from ...experiments.task import Result, Task, TaskContext, task
+from ...experiments.task import Result, TaskContext, task
 from ...generation import generate
 from ...images import dequantize, quantize
 from ...measures.agreement import agreement
 from ...noise import draw_noise, draw_order
-from ...store.records import Record
-from ..plan import Plan
+from ...store.records import Record, of_agreement, of_similarity
 from .dataset_stats import split_images
 
 CURVE = "curve"
@@ -37,16 +35,6 @@ _MODEL = ("network", "width", "n", "kimg", "preconditioning")
 _UNTRAINED = 0.5
 _FIELDS = 8  # a side, at most
 _PICTURES = 10
-
-
-def agreement_task(plan: Plan, both: Sequence[Task]) -> Task:
-    """The task that compares two models' samples."""
-    return plan.on_model(compare_samples, *both)
-
-
-def lowpass_agreement_task(plan: Plan, sampled: Task) -> Task:
-    """The task that compares the layouts of a model's samples with those of its Gaussian."""
-    return plan.on_model(compare_layouts, sampled)
 
 
 @task("compare_samples", version=1, of_0_1="studies.agreements")

@@ -9,18 +9,13 @@ from torch import Tensor
 from ...data.duplicates import find_duplicates
 from ...data.loading import load_images
 from ...data.splits import Splits
-from ...experiments.task import Task, TaskContext, task
+from ...experiments.task import TaskContext, task
 from ...images import as_tensor, dequantize
 from ...measures.intervals import mean_estimate
 from ...measures.originals import near_duplicates
 from ...store.records import Record
 from ..claims.evidence import Evidence
-from ..plan import READING, Plan
-
-
-def dataset_stats_task(plan: Plan) -> Task:
-    """The task that describes the images available for training; it needs no model."""
-    return plan.on_images(describe_images)
+from ..plan import READING
 
 
 def read_images(context: TaskContext) -> Tensor:

@@ -19,14 +19,13 @@ from torch import Tensor, nn
 from ...denoisers.protocol import Denoiser, eval_mode
 from ...evaluation.context import MeasureContext
 from ...evaluation.model_tasks import evaluation_of
-from ...evaluation.records import of_agreement
 from ...experiments.task import Task, TaskContext, Work, task
 from ...images import quantize
 from ...measures.agreement import agreement
 from ...measures.sweep import NoisyInputs, PlacedDenoiser
 from ...noise import draw_noise, draw_order
 from ...sampling import sample
-from ...store.records import Record
+from ...store.records import Record, of_agreement
 from ..plan import Plan
 
 COUNTERPARTS = ("network", "multidelta", "gaussian", "linear")

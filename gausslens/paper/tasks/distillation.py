@@ -17,12 +17,11 @@ from ...denoisers.gaussian import GaussianDenoiser
 from ...evaluation.context import Inputs, MeasureContext
 from ...evaluation.evaluators import aligned, distilled, half_moments, of_alignment, of_distillation, of_gap
 from ...evaluation.model_tasks import evaluation_of
-from ...evaluation.records import record_of
 from ...evaluation.references import moments_of
 from ...experiments.task import Task, TaskContext, task
 from ...measures.alignment import Alignment
 from ...noise import karras_sigmas
-from ...store.records import Record
+from ...store.records import Record, record_of
 from ..plan import Plan
 from .jacobians import as_pictures, signed_like
 

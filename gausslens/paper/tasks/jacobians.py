@@ -22,7 +22,6 @@ from ...evaluation.config import MeasureConfig
 from ...evaluation.context import MeasureContext
 from ...evaluation.evaluators import DENSE_DIM, ITERATIONS, take_gap
 from ...evaluation.model_tasks import evaluation_of, run_of, tags_of
-from ...evaluation.records import of_estimate
 from ...evaluation.references import load_run_images
 from ...experiments.task import Task, TaskContext, Work, task
 from ...images import quantize
@@ -31,7 +30,7 @@ from ...measures.intervals import mean_estimate
 from ...measures.jacobian import jacobian_spectrum
 from ...noise import draw_noise, karras_sigmas
 from ...sampling import Step, sample
-from ...store.records import Record
+from ...store.records import Record, of_estimate
 from ...store.run import load_trained
 from ..plan import Plan
 

@@ -15,14 +15,13 @@ from ...denoisers.moments import Moments
 from ...denoisers.multidelta import MultiDeltaDenoiser
 from ...evaluation.evaluators import of_gap, of_samples
 from ...evaluation.model_tasks import evaluation_of
-from ...evaluation.records import of_curve
 from ...experiments.task import Task, TaskContext, task
 from ...images import dequantize
 from ...measures.gap import gap
 from ...measures.linearity import linearity
 from ...measures.neighbors import nearest
 from ...noise import draw_noise, generator, karras_sigmas
-from ...store.records import Record
+from ...store.records import Record, of_curve
 from ..plan import Plan
 from .dataset_stats import split_images
 

@@ -17,12 +17,10 @@ from torch import Tensor
 
 from ...denoisers.gaussian import GaussianDenoiser
 from ...denoisers.moments import Moments
-from ...evaluation.records import record_of
-from ...experiments.task import Task, TaskContext, task
+from ...experiments.task import TaskContext, task
 from ...images import dequantize
 from ...noise import karras_sigmas
-from ...store.records import Record
-from ..plan import Plan
+from ...store.records import Record, record_of
 from .dataset_stats import read_images
 
 _IMAGES = 4096
@@ -30,11 +28,6 @@ _DIM = 64
 _STEPS = 20_000  # levels at which gradient descent needs more are left out
 _LEFT = 1e-12  # share of the initial distance at which gradient descent stops
 _ROUNDING = 1e-10  # rounding error of the optimum, bounded by the condition number; levels with more are left out
-
-
-def theorem_task(plan: Plan) -> Task:
-    """The task that checks the theorem on a plan's images."""
-    return plan.on_images(check_theorem, split=False, cost=2.0)
 
 
 @task("check_theorem", version=2, of_0_1="studies.theorem")
