@@ -15,11 +15,8 @@ class OverheadBudget:
     """The time of side work, which may take a `share` of that of the main work around it."""
 
     def __init__(self, share: float, *, own: float = 0.0, main: float = 0.0, last: float = 0.0) -> None:
-        self.share, self.own, self.main = (
-            share,
-            own,
-            main,
-        )  # seconds of side work, and of main work up to the latest of it
+        self.share = share
+        self.own, self.main = own, main  # seconds of side work, and of main work up to the latest of it
         self.last = last  # seconds of main work before the latest piece of side work that was marked
         self.spent = 0.0  # seconds of the latest piece of side work
         self._spacing = _SPACING  # of the next two pieces of side work

@@ -20,6 +20,6 @@ def test_no_claim_lacks_a_record_of_any_architecture(findings):
 def test_every_figure_is_drawn_and_none_from_nothing(findings, tmp_path):
     figures = check_drawing("identity", findings, tmp_path)
     for figure in figures.values():
-        assert figure.series[0].name == "unet"
+        assert figure.series[0].name == "small U-Net"
         assert [series.dashed for series in figure.series] == [False] * 4 + [True] * 2
     assert max(figures["Distance of outputs from inputs at low noise"].series[0].x) <= 2

@@ -124,7 +124,7 @@ def test_a_network_of_one_noise_level_is_judged_by_its_losses(tmp_path, monkeypa
 def test_looking_costs_less_than_its_share(tmp_path, monkeypatch):
     brief = partial(watching.GeneralizationMonitor, count=16, samples=8, steps=6)  # also a busy machine affords several
     monkeypatch.setattr(watching, "GeneralizationMonitor", brief)
-    run = train(config(tmp_path, monitor=True, kimg=40.0))
+    run = train(config(tmp_path, monitor=True, kimg=80.0))
     assert len(steps_of(run)) > 1
     assert json.loads((run.path / watching.REPORT).read_text())["cost"] <= 0.03
 
