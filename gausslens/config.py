@@ -194,7 +194,7 @@ class TrainConfig(NetworkOptions):
 
     split: str = "all"
     """The images to train on: "all" (those not held out), a number of them such as "1400", or one of two disjoint sets such
-    as "s1:700" and "s2:700"."""
+    as "s1:700" and "s2:700". "1400@2" is another 1,400 images: draw 2, counted from 0."""
     split_seed: int = 0
     """Seed of the random split into training and held-out images."""
     groups: str | None = None

@@ -3,6 +3,10 @@
 `subset(n)` is the first n, `pair(n)` the first n at even places and the first n at odd places, and `held_out` the last
 ones. So parts are nested for n < m, the sets of a pair are disjoint, and a subset does not depend on how many are held out.
 
+A study repeats a training run on other images. These are other draws of the same size, numbered from 0: draw k of a set of n
+images is images k·n … (k+1)·n − 1 of the order that the first draw is taken from, so draws share no image. Where there are
+not enough images for that, draw k is the first n images of an order of its own. The held-out images are always the same.
+
 With groups (see `groups`), no group is both held out and trained on, or in both sets of a pair. The last groups of a second
 order are held out, as few as make up the number asked for, and the others dealt to the sets of a pair, the largest first,
 each to the smaller set. Parts are nested as before; but a pair is no longer a subset, and subsets depend on the held-out.
@@ -26,7 +30,7 @@ from .groups import as_groups, count_groups
 from .loading import ImageSet, hash_integers
 
 _HELD_OUT = 2  # the sets of a pair are 0 and 1
-_NAME = re.compile(r"(?:s([12]):)?([0-9]+)")
+_NAME = re.compile(r"(?:s([12]):)?([0-9]+)(?:@([0-9]+))?")
 
 
 class Splits:
@@ -69,16 +73,28 @@ class Splits:
         for part in (self._order, self.held_out, *self._pair):
             part.setflags(write=False)
 
-    def subset(self, n: int) -> NDArray[np.int64]:
-        """Indices of n images, (n,), the first n of any larger subset."""
+    def subset(self, n: int, draw: int = 0) -> NDArray[np.int64]:
+        """Indices of n images, (n,), in draw 0 the first n of any larger subset."""
         self._check(n, self.available, "a subset")
-        return self._order[:n]
+        block = self._order[draw * n : (draw + 1) * n]
+        return block if len(block) == n else self._shuffled(draw)[0][:n]
 
-    def pair(self, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Indices of two disjoint sets of n images each, (n,) and (n,), the first n of any larger pair's."""
-        one, other = self._pair
-        self._check(n, min(len(one), len(other)), "each set of a disjoint pair")
-        return one[:n], other[:n]
+    def pair(self, n: int, draw: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Indices of two disjoint sets of n images each, (n,) and (n,), in draw 0 the first n of any larger pair's."""
+        most = min(map(len, self._pair))
+        self._check(n, most, "each set of a disjoint pair")
+        if (draw + 1) * n > most:
+            _, one, other = self._shuffled(draw)
+            return one[:n], other[:n]
+        one, other = (half[draw * n : (draw + 1) * n] for half in self._pair)
+        return one, other
+
+    def _shuffled(self, draw: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """All images that may be trained on in the order of a draw, and how they make a pair; groups keep their side."""
+        order: NDArray[np.int64] = self._order[draw_order(self.seed, self.available, stream=f"draw {draw}").numpy()]
+        if self.groups is None:
+            return order, order[0::2], order[1::2]
+        return order, *(order[np.isin(order, half)] for half in self._pair)
 
     def named(self, text: str) -> NDArray[np.int64]:
         """Indices of the part with this name."""
@@ -87,9 +103,9 @@ class Splits:
         match = _NAME.fullmatch(text)
         if match is None:
             known = "a size such as 1400, s1:700 or s2:700 (a disjoint pair), all, and held-out"
-            raise ConfigError(f"no such split: {text!r}; names are {known}.")
-        size = int(match[2])
-        return self.pair(size)[int(match[1]) - 1] if match[1] else self.subset(size)
+            raise ConfigError(f"no such split: {text!r}; names are {known}. 1400@2 is another 1400 images, draw 2.")
+        size, draw = int(match[2]), int(match[3] or 0)
+        return self.pair(size, draw)[int(match[1]) - 1] if match[1] else self.subset(size, draw)
 
     def _check(self, n: int, most: int, what: str) -> None:
         whole = "" if self.groups is None else f" in {count_groups(self.groups)} groups"

@@ -63,9 +63,44 @@ def test_names_mean_parts():
     assert np.array_equal(splits.named("s2:30"), splits.pair(30)[1])
     assert np.array_equal(splits.named("all"), splits.subset(80))
     assert np.array_equal(splits.named("held-out"), splits.held_out)
-    for wrong in ("", "s3:30", "s1:", ":30", "s1", "-3", "3.5", "train", "s1:30:2", "²"):
+    for wrong in ("", "s3:30", "s1:", ":30", "s1", "-3", "3.5", "train", "s1:30:2", "²", "30@", "@1", "all@1", "30@-1"):
         with pytest.raises(ConfigError, match="1400"):
             splits.named(wrong)
+
+
+@given(COUNTS, st.integers(0, 9), st.data())
+def test_draws_are_disjoint_while_there_are_enough_images(count, seed, data):
+    splits = Splits(count, seed=seed)
+    n, draws = data.draw(st.integers(1, splits.available // 2)), data.draw(st.integers(2, 5))
+    half = splits.available // 2
+    subsets = [set(splits.named(f"{n}@{k}")) for k in range(draws)]
+    ones, others = ([set(splits.named(f"s{side}:{n}@{k}")) for k in range(draws)] for side in (1, 2))
+    assert {len(drawn) for drawn in (*subsets, *ones, *others)} == {n}
+    assert len(set().union(*subsets)) == n * draws or n * draws > splits.available
+    assert len(set().union(*ones, *others)) == 2 * n * draws or n * draws > half
+    assert set().union(*subsets, *ones, *others).isdisjoint(splits.held_out)
+    assert all(one.isdisjoint(other) for one, other in zip(ones, others, strict=True))
+
+
+def test_the_first_draw_is_the_set_without_a_number():
+    splits = Splits(100)
+    for name in ("30", "s1:30", "s2:30", "80", "s1:40"):
+        assert np.array_equal(splits.named(f"{name}@0"), splits.named(name))
+
+
+def test_where_draws_must_overlap_they_do_as_by_chance():
+    splits = Splits(1250)
+    first, second = (set(splits.named(f"s1:400@{draw}")) for draw in (0, 1))
+    assert 400 * 0.4 - 40 < len(first & second) < 400 * 0.4 + 40  # 400 of 1,000, twice
+    assert set(splits.named("1000@3")) == set(splits.named("1000"))
+
+
+def test_draws_keep_groups_on_their_side():
+    groups = np.arange(120) // 4
+    splits = Splits(120, held_out=20, groups=groups)
+    one, other = (set(groups[splits.named(f"s{side}:40@3")]) for side in (1, 2))
+    assert one.isdisjoint(other)
+    assert (one | other).isdisjoint(groups[splits.held_out])
 
 
 def test_indices_index_arrays_and_cannot_be_changed():
