@@ -92,9 +92,9 @@ class Splits:
     def _shuffled(self, draw: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """All images that may be trained on in the order of a draw, and how they make a pair; groups keep their side."""
         order: NDArray[np.int64] = self._order[draw_order(self.seed, self.available, stream=f"draw {draw}").numpy()]
-        if self.groups is None:
-            return order, order[0::2], order[1::2]
-        return order, *(order[np.isin(order, half)] for half in self._pair)
+        one = order[0::2] if self.groups is None else order[np.isin(order, self._pair[0])]
+        other = order[1::2] if self.groups is None else order[np.isin(order, self._pair[1])]
+        return order, one, other
 
     def named(self, text: str) -> NDArray[np.int64]:
         """Indices of the part with this name."""
