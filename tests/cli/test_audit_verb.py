@@ -58,6 +58,7 @@ def test_a_run_knows_its_images_and_a_second_audit_measures_nothing(trained, tmp
     assert command(capsys, "audit", trained, *FAST, "--out", tmp_path)[:2] == (0, out)
 
 
+@pytest.mark.slow
 def test_what_was_interrupted_is_done_again_and_the_rest_is_not(trained, tmp_path, capsys, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setitem(running.STAGES, "distances", stop)
@@ -162,6 +163,7 @@ def test_a_copier_fails_on_what_it_is_and_on_nothing_else(copier, capsys):
     assert command(capsys, *copier, "--fail-on", "membership")[0] == 3
 
 
+@pytest.mark.slow
 def test_file_names_tell_which_images_belong_together(tmp_path, capsys, monkeypatch):
     """Fifteen patients of four slices each, one of whom stands in both folders; the model knows the slices by heart."""
     pixels = load_images("digits").images[:, 0]

@@ -210,6 +210,7 @@ def test_a_run_on_mirror_images_has_no_copy_test_and_all_references(tmp_path, ca
     assert any(record.get("reference") == "gaussian_full" for record in records)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*held-out images are of classes:UserWarning")
 def test_classes_without_a_training_image_are_left_out(tmp_path, capsys):
     run = train(

@@ -162,6 +162,7 @@ def test_report_on_a_folder_without_studies_names_those_near_it(tmp_path, capsys
     assert told("results/audits/audit-digits-0a1b2c3d/x").endswith("no such folder. `gausslens study` makes one.\n")
 
 
+@pytest.mark.slow
 def test_a_published_study_is_reported_like_its_tasks(folder, tmp_path, capsys):
     run, published = the_run(folder), tmp_path / "results" / "digits"
     published.mkdir(parents=True)

@@ -123,6 +123,7 @@ def test_a_pickle_that_would_run_a_program_is_refused_unrun(tmp_path, hidden_as)
     assert target.exists()
 
 
+@pytest.mark.slow
 def test_pickles_that_ask_for_much_are_refused_at_once(tmp_path):
     doubled = b"\x80\x02}(X\x04\x00\x00\x00data)" + DOUBLE * 300 + b"u."
     contents = {

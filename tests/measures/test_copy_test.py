@@ -242,9 +242,8 @@ def test_bad_input_is_named():
         copy_test(pool, pool, pool, permutations=0)
 
 
-@pytest.mark.parametrize(
-    "kind", ["same law", pytest.param("smooth", marks=pytest.mark.slow), pytest.param("noisy", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["same law", "smooth", "noisy"])
 def test_null_p_values_are_valid_in_small(kind):
     """200 splits of one pool with fixed samples: p ≤ α at most as often as α, for smooth and noisy samples too."""
     pool = images(120, 27, side=3)
