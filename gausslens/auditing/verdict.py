@@ -59,9 +59,7 @@ class Verdict:
     verdict: str  # "memorizing", "partly memorizing", "generalizing" or "cannot tell"
     reasons: tuple[str, ...]  # why, in sentences, the decisive one first
     leaks: bool | None = None  # whether it leaks membership; None if that cannot be judged
-    lean: Estimate | None = (
-        None  # from 0, as the posterior mean, to 1, as the multi-delta denoiser; None if not measured
-    )
+    lean: Estimate | None = None  # from 0 (posterior mean) to 1 (multi-delta denoiser); None if not measured
     sigma: float | None = None  # the noise level of `lean`
 
 
